@@ -1,0 +1,98 @@
+// The three kinds of failure: the user's own exception (`PyError`), a thing that cannot be traced
+// (`Break`, in report/), and a bug of ours (`ALT_CHECK`).
+#pragma once
+
+#include "py/ref.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace alternator {
+
+// A Python exception is set in the thread state. Carries nothing: the thread state does.
+class PyError : public std::exception {
+ public:
+  const char* what() const noexcept override { return "a Python exception is set"; }
+};
+
+// A broken invariant of our own. Reported as alternator's SystemError; the frame then runs in eager.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+[[noreturn]] void internal_error(const char* condition, const char* file, int line, const std::string& message);
+
+#define ALT_CHECK(condition, ...)                                                        \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]]                                                       \
+      ::alternator::internal_error(#condition, __FILE__, __LINE__, ::std::string(__VA_ARGS__)); \
+  } while (false)
+
+// A C API result that must not be null.
+inline Ref checked(PyObject* object) {
+  if (object == nullptr) [[unlikely]] throw PyError();
+  return Ref::steal(object);
+}
+inline Ref checked(Ref object) {
+  if (!object) [[unlikely]] throw PyError();
+  return object;
+}
+inline void check_status(int status) {
+  if (status < 0) [[unlikely]] throw PyError();
+}
+
+// A C API answer of "yes, no, error": never tested as a raw int.
+class [[nodiscard]] Tri {
+ public:
+  explicit Tri(int value) : value_(value) {}
+  bool error() const { return value_ < 0; }
+  bool yes() const { return value_ > 0; }
+  bool no() const { return value_ == 0; }
+  // The answer, or PyError.
+  bool value() const {
+    if (error()) [[unlikely]] throw PyError();
+    return yes();
+  }
+
+ private:
+  int value_;
+};
+
+inline Tri contains(Borrowed container, Borrowed key) { return Tri(PySequence_Contains(container.get(), key.get())); }
+inline Tri truth(Borrowed object) { return Tri(PyObject_IsTrue(object.get())); }
+inline Tri is_instance(Borrowed object, Borrowed type) { return Tri(PyObject_IsInstance(object.get(), type.get())); }
+
+// The body of a C slot: C++ exceptions end here and become Python ones.
+// `failure` is what the slot returns on error (nullptr or -1).
+template <class Result, class Body>
+Result guarded(Result failure, Body&& body) noexcept {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const PyError&) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "alternator: error without an exception");
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_SystemError, error.what());
+  }
+  return failure;
+}
+template <class Body>
+PyObject* guarded(Body&& body) noexcept {
+  return guarded<PyObject*>(nullptr, [&]() -> PyObject* { return Ref(body()).release(); });
+}
+
+// Keeps the error indicator of the caller while code in between may set or clear its own.
+class SavedError {
+ public:
+  SavedError() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~SavedError() { PyErr_Restore(type_, value_, traceback_); }
+  SavedError(const SavedError&) = delete;
+  SavedError& operator=(const SavedError&) = delete;
+
+ private:
+  PyObject *type_, *value_, *traceback_;
+};
+
+}  // namespace alternator
