@@ -1,7 +1,12 @@
-# alternator_room(NAME SOURCES ... [DEPENDS rooms...] [PCH header] [TORCH])
+# How every room and every extension module is built.
 #
-# A room is a static library `alternator_NAME` that sees csrc/ as its include root and links only the
-# rooms it names: a wrong dependency between rooms fails at configure or at compile time.
+#   alternator_room(NAME SOURCES ... [DEPENDS rooms...] [TORCH] [PCH header])
+#     A room: the static library `alternator_NAME`. It sees csrc/ as its include root and links only the rooms it
+#     names. TORCH rooms share one precompiled header (cmake/torch_pch.h); PCH gives a room one of its own instead.
+#     A room that has no sources yet is an empty interface library, so that the tree configures while it grows.
+#
+#   alternator_extension(NAME SOURCES ... DEPENDS rooms... [TORCH] [DIRECTORY dir])
+#     A Python extension module NAME, built into DIRECTORY (default: the top of the build folder).
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
@@ -16,12 +21,6 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 
-find_program(ALTERNATOR_CCACHE ccache)
-if(ALTERNATOR_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${ALTERNATOR_CCACHE}")
-  set(CMAKE_C_COMPILER_LAUNCHER "${ALTERNATOR_CCACHE}")
-endif()
-
 # CPython relies on wrapping arithmetic and on type punning through PyObject*.
 add_compile_options(-fwrapv -fno-strict-aliasing -Wall -Wextra -Wno-missing-field-initializers
                     -Wno-unused-parameter -Wno-cast-function-type)
@@ -30,19 +29,89 @@ if(ALTERNATOR_SANITIZE)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
+find_program(ALTERNATOR_CCACHE ccache)
+if(ALTERNATOR_CCACHE)
+  # Without these two, ccache never hits a file that uses a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${ALTERNATOR_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER "${ALTERNATOR_CCACHE}")
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+endif()
+
+# Enters csrc/NAME where that room has begun.
+function(alternator_add_rooms)
+  foreach(room ${ARGN})
+    if(EXISTS "${PROJECT_SOURCE_DIR}/csrc/${room}/CMakeLists.txt")
+      add_subdirectory("${PROJECT_SOURCE_DIR}/csrc/${room}" "${PROJECT_BINARY_DIR}/csrc/${room}")
+    else()
+      message(STATUS "Room ${room}: not begun yet")
+    endif()
+  endforeach()
+endfunction()
+
 function(alternator_room NAME)
   cmake_parse_arguments(ROOM "TORCH" "PCH" "SOURCES;DEPENDS" ${ARGN})
+  if(ROOM_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "alternator_room(${NAME}): unknown arguments: ${ROOM_UNPARSED_ARGUMENTS}")
+  endif()
   set(target alternator_${NAME})
-  add_library(${target} STATIC ${ROOM_SOURCES})
-  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/csrc")
-  target_link_libraries(${target} PUBLIC Python::Module)
+
+  set(present FALSE)
+  foreach(source ${ROOM_SOURCES})
+    if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+      set(present TRUE)
+    endif()
+  endforeach()
+  if(present)
+    add_library(${target} STATIC ${ROOM_SOURCES})
+    set(scope PUBLIC)
+  else()
+    message(STATUS "Room ${NAME}: no sources yet")
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+
+  target_include_directories(${target} ${scope} "${PROJECT_SOURCE_DIR}/csrc")
+  target_link_libraries(${target} ${scope} Python::Module)
   foreach(dependency ${ROOM_DEPENDS})
-    target_link_libraries(${target} PUBLIC alternator_${dependency})
+    target_link_libraries(${target} ${scope} alternator_${dependency})
   endforeach()
   if(ROOM_TORCH)
-    target_link_libraries(${target} PUBLIC alternator_torch)
+    target_link_libraries(${target} ${scope} alternator_torch)
+    set_property(GLOBAL APPEND PROPERTY ALTERNATOR_TORCH_ROOMS ${NAME})
+  else()
+    set_property(GLOBAL APPEND PROPERTY ALTERNATOR_CORE_ROOMS ${NAME})
   endif()
-  if(ROOM_PCH)
+  if(present AND ROOM_PCH)
     target_precompile_headers(${target} PRIVATE "${ROOM_PCH}")
+  elseif(present AND ROOM_TORCH)
+    target_precompile_headers(${target} REUSE_FROM alternator_torch_pch)
+  endif()
+endfunction()
+
+function(alternator_extension NAME)
+  cmake_parse_arguments(EXTENSION "TORCH" "DIRECTORY" "SOURCES;DEPENDS" ${ARGN})
+  if(EXTENSION_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "alternator_extension(${NAME}): unknown arguments: ${EXTENSION_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT EXTENSION_DIRECTORY)
+    set(EXTENSION_DIRECTORY "${PROJECT_BINARY_DIR}")
+  endif()
+  Python_add_library(${NAME} MODULE WITH_SOABI ${EXTENSION_SOURCES})
+  # No NAME_EXPORTS macro: it would keep the shared precompiled header from fitting.
+  set_target_properties(${NAME} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${EXTENSION_DIRECTORY}" DEFINE_SYMBOL "")
+  target_include_directories(${NAME} PRIVATE "${PROJECT_SOURCE_DIR}/csrc")
+  foreach(dependency ${EXTENSION_DEPENDS})
+    # Whole, because a room may register things in static initialisers that nothing refers to by name.
+    get_target_property(type alternator_${dependency} TYPE)
+    if(type STREQUAL "STATIC_LIBRARY")
+      target_link_libraries(${NAME} PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,alternator_${dependency}>")
+    else()
+      target_link_libraries(${NAME} PRIVATE alternator_${dependency})
+    endif()
+  endforeach()
+  if(EXTENSION_TORCH)
+    target_link_libraries(${NAME} PRIVATE alternator_torch)
+    target_precompile_headers(${NAME} REUSE_FROM alternator_torch_pch)
   endif()
 endfunction()
