@@ -1,0 +1,27 @@
+// The opcodes that run as code objects of their own, per version.
+#pragma once
+
+#include "cpython/version.h"
+
+#include <span>
+
+namespace alternator::cpython {
+
+enum class Micro : uint8_t {
+  kHandleBreaker,
+  kAsyncGenWrap,
+  kPrepReraiseStar,
+  kIntrinsic1,                        // one per CALL_INTRINSIC_1 argument (3.12+)
+  kIntrinsic2 = kIntrinsic1 + 16,     // one per CALL_INTRINSIC_2 argument (3.12+)
+};
+inline constexpr size_t kMicroCount = static_cast<size_t>(Micro::kIntrinsic2) + 8;
+
+struct MicroCode {
+  Micro which;
+  unsigned char code[16];
+  int size;
+};
+// Implemented in v3xx.cpp.
+std::span<const MicroCode> micro_codes();
+
+}  // namespace alternator::cpython

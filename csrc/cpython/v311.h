@@ -1,0 +1,202 @@
+// CPython 3.11: frames, instructions, thread state.
+#pragma once
+
+#include "py/ref.h"
+
+// <stdatomic.h> is C: internal headers fall back to the compiler's own atomics.
+#undef HAVE_STD_ATOMIC
+#include <frameobject.h>
+#include <opcode.h>
+
+#include "internal/pycore_code.h"
+#include "internal/pycore_frame.h"
+#include "internal/pycore_genobject.h"
+#include "internal/pycore_interp.h"
+#include "internal/pycore_pyerrors.h"
+#include "internal/pycore_runtime.h"
+
+extern "C" {
+PyAPI_FUNC(int) _Py_CheckRecursiveCall(PyThreadState*, const char*);
+PyAPI_FUNC(PyObject*) _PyObject_LookupSpecial(PyObject*, PyObject*);
+PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
+}
+
+namespace alternator::cpython {
+
+using Frame = _PyInterpreterFrame;
+using CodeUnit = _Py_CODEUNIT;
+
+// --- what the opcodes of this version look like -------------------------------------------------
+// The hook's caller clears a frame that returned or unwound (from 3.12 on, the evaluator does).
+inline constexpr bool kEvaluatorClearsFrame = false;
+// Calls lie on the stack as [NULL | method, callable | self, args...].
+inline constexpr bool kCallableFirst = false;
+// LOAD_ATTR carries no "method" bit: LOAD_METHOD does that.
+inline constexpr bool kLoadAttrHasMethodBit = false;
+// The bits of RESUME's oparg that say where it stands: below 2, signals are handled there.
+inline constexpr int kResumeMask = ~0;
+// Instructions after a loop that its exhausted FOR_ITER jumps over (END_FOR, and POP_TOP from 3.13 on).
+inline constexpr int kLoopEndUnits = 0;
+// SEND leaves the receiver on the stack when it ends (END_SEND takes it) from 3.12 on.
+inline constexpr bool kSendKeepsReceiver = false;
+inline constexpr int compare_operator(int oparg) { return oparg; }
+inline constexpr bool compare_to_bool(int) { return false; }
+
+// --- instructions ---------------------------------------------------------------------------------
+extern "C" const uint8_t* const alt_opcode_deopt;   // specialised or instrumented -> base opcode
+extern "C" const uint8_t* const alt_opcode_caches;  // inline cache entries after a base opcode
+
+// Inline cache entries by base opcode, as a constant; a test compares them with the interpreter's table.
+constexpr int caches(int opcode) {
+  switch (opcode) {
+    case BINARY_OP:
+    case PRECALL:
+    case STORE_SUBSCR:
+    case UNPACK_SEQUENCE:
+      return 1;
+    case COMPARE_OP:
+      return 2;
+    case BINARY_SUBSCR:
+    case CALL:
+    case LOAD_ATTR:
+    case STORE_ATTR:
+      return 4;
+    case LOAD_GLOBAL:
+      return 5;
+    case LOAD_METHOD:
+      return 10;
+    default:
+      return 0;
+  }
+}
+
+inline int base_opcode(CodeUnit unit) { return alt_opcode_deopt[_Py_OPCODE(unit)]; }
+inline int argument(CodeUnit unit) { return _Py_OPARG(unit); }
+inline CodeUnit* first_instruction(PyCodeObject* code) { return _PyCode_CODE(code); }
+
+// --- frames -----------------------------------------------------------------------------------------
+inline PyCodeObject* code_of(const Frame* frame) { return frame->f_code; }
+inline PyFunctionObject* function_of(const Frame* frame) { return frame->f_func; }
+inline PyObject** stack_base(Frame* frame) { return _PyFrame_Stackbase(frame); }
+inline PyObject** stack_pointer(Frame* frame) { return _PyFrame_GetStackPointer(frame); }
+inline void set_stack_pointer(Frame* frame, PyObject** sp) { _PyFrame_SetStackPointer(frame, sp); }
+// While a frame runs, its stack is in the loop's hands: nobody else may look at it.
+inline void hide_stack(Frame* frame) { frame->stacktop = -1; }
+// The next instruction to execute.
+inline CodeUnit* next_instruction(Frame* frame) { return frame->prev_instr + 1; }
+inline void set_next_instruction(Frame* frame, CodeUnit* next) { frame->prev_instr = next - 1; }
+// The instruction being executed (line numbers and `f_lasti` come from it).
+inline void set_current_instruction(Frame* frame, CodeUnit* current) { frame->prev_instr = current; }
+inline int current_index(Frame* frame) { return _PyInterpreterFrame_LASTI(frame); }
+// Where an exception thrown into a frame that is entered with throwflag=1 is looked up.
+inline CodeUnit* throw_position(Frame* frame) { return frame->prev_instr; }
+inline void set_throw_position(Frame* frame, CodeUnit* at) { frame->prev_instr = at; }
+inline bool is_incomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }
+inline bool owned_by_generator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
+inline PyGenObject* generator_of(Frame* frame) { return _PyFrame_GetGenerator(frame); }
+inline Frame* frame_of_generator(PyGenObject* generator) { return reinterpret_cast<Frame*>(generator->gi_iframe); }
+// Gives a finished generator its frame again, empty and suspended at `next`: the same object goes on.
+// False where it still has one.
+bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next);
+inline Frame* current_frame(PyThreadState* ts) { return ts->cframe->current_frame; }
+
+// Makes a frame the current one for as long as this lives (tracebacks, sys._getframe, recursion count).
+class Link {
+ public:
+  Link(PyThreadState* ts, Frame* frame) : ts_(ts) {
+    _PyCFrame* previous = ts->cframe;
+    cframe_.use_tracing = previous->use_tracing;
+    cframe_.previous = previous;
+    ts->cframe = &cframe_;
+    frame->is_entry = true;
+    frame->previous = previous->current_frame;
+    cframe_.current_frame = frame;
+  }
+  ~Link() { unlink(); }
+  void unlink() {
+    if (ts_ == nullptr) return;
+    ts_->cframe = cframe_.previous;
+    ts_->cframe->use_tracing = cframe_.use_tracing;
+    ts_ = nullptr;
+  }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  // sys.settrace or setprofile was switched on while the frame ran.
+  bool tracing() const { return cframe_.use_tracing != 0; }
+
+ private:
+  PyThreadState* ts_;
+  _PyCFrame cframe_;
+};
+
+// Tracing that was on before a frame is entered: such frames belong to the default loop.
+inline bool tracing_active(PyThreadState* ts) { return ts->cframe->use_tracing != 0; }
+// A tracing event that our own unwinding owes to a tracer switched on inside the failing instruction.
+void trace_exception(PyThreadState* ts, Frame* frame);
+void trace_unwind(PyThreadState* ts, Frame* frame);
+inline bool owes_exception_event(PyThreadState* ts) { return ts->c_tracefunc != nullptr; }
+
+// --- recursion and the eval breaker -------------------------------------------------------------
+// False: no room for the frame and RecursionError is set, or the default loop must say so.
+inline bool enter_recursion(PyThreadState* ts) {
+  if (ts->recursion_remaining-- > 0) [[likely]] return true;
+  if (_Py_CheckRecursiveCall(ts, "") == 0) return true;
+  ts->recursion_remaining++;
+  return false;
+}
+inline void leave_recursion(PyThreadState* ts) { ts->recursion_remaining++; }
+// True: this frame must be run by the default loop, which raises RecursionError.
+inline bool stack_exhausted(PyThreadState*) { return false; }
+inline bool breaker_set(PyThreadState* ts) { return _Py_atomic_load_relaxed(&ts->interp->ceval.eval_breaker) != 0; }
+// Signals, pending calls, the GIL, asynchronous exceptions. -1: an exception is set.
+int handle_breaker(PyThreadState* ts);
+
+// --- exceptions ------------------------------------------------------------------------------------
+// The exception being handled (what sys.exc_info() shows) is thread state.
+inline PyObject*& handled_exception(PyThreadState* ts) { return ts->exc_info->exc_value; }
+// What POP_EXCEPT stores: 3.13 never keeps None there.
+inline PyObject* as_handled(PyObject* value) { return value; }
+// The raised exception, normalised and with its traceback, taken out of the error indicator.
+inline Ref take_raised() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyException_SetTraceback(value, traceback != nullptr ? traceback : Py_None);
+  Py_XDECREF(traceback);
+  Py_XDECREF(type);
+  return Ref::steal(value);
+}
+inline void set_raised(Ref exception) {
+  PyObject* value = exception.release();
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value))), value, PyException_GetTraceback(value));
+}
+
+// The duplicate key of a failed `**kwargs` merge, its KeyError taken back; null leaves the error as it is.
+// The merge sets the key as a bare one-tuple; a KeyError from user code is an instance by now.
+inline Ref take_merge_conflict_key() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (value != nullptr && PyTuple_Check(value) && PyTuple_GET_SIZE(value) == 1) {
+    Ref key = Ref::share(PyTuple_GET_ITEM(value, 0));
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return key;
+  }
+  PyErr_Restore(type, value, traceback);
+  return {};
+}
+inline void set_import_error(const Ref& message, const Ref& module, const Ref& path, Borrowed) {
+  PyErr_SetImportError(message.get(), module.get(), path.get());
+}
+inline PyCodeObject* code_of_generator(PyGenObject* generator) { return generator->gi_code; }
+
+// --- small things with another name in another version --------------------------------------------
+inline int lookup_attribute(PyObject* object, PyObject* name, PyObject** result) {
+  return _PyObject_LookupAttr(object, name, result);
+}
+inline PyObject* default_import(PyThreadState* ts) { return ts->interp->import_func; }
+inline bool spec_is_initializing(PyObject* spec) { return _PyModuleSpec_IsInitializing(spec) != 0; }
+inline void set_key_error(PyObject* key) { _PyErr_SetKeyError(key); }
+
+}  // namespace alternator::cpython
