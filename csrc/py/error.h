@@ -63,27 +63,28 @@ inline Tri contains(Borrowed container, Borrowed key) { return Tri(PySequence_Co
 inline Tri truth(Borrowed object) { return Tri(PyObject_IsTrue(object.get())); }
 inline Tri is_instance(Borrowed object, Borrowed type) { return Tri(PyObject_IsInstance(object.get(), type.get())); }
 
+// Turns the C++ exception being handled into a Python one. Only inside a catch clause.
+void set_python_error() noexcept;
+
 // The body of a C slot: C++ exceptions end here and become Python ones.
 // `failure` is what the slot returns on error (nullptr or -1).
 template <class Result, class Body>
 Result guarded(Result failure, Body&& body) noexcept {
   try {
     return std::forward<Body>(body)();
-  } catch (const PyError&) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "alternator: error without an exception");
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_SystemError, error.what());
+  } catch (...) {
+    set_python_error();
+    return failure;
   }
-  return failure;
 }
+// The same for a slot that returns a new reference. A null Ref means "an exception is set", as in the C API.
 template <class Body>
 PyObject* guarded(Body&& body) noexcept {
-  return guarded<PyObject*>(nullptr, [&]() -> PyObject* { return Ref(body()).release(); });
+  return guarded<PyObject*>(nullptr, [&]() -> PyObject* { return checked(Ref(body())).release(); });
 }
 
 // Keeps the error indicator of the caller while code in between may set or clear its own.
+// What that code leaves set is dropped.
 class SavedError {
  public:
   SavedError() { PyErr_Fetch(&type_, &value_, &traceback_); }

@@ -63,6 +63,7 @@ class [[nodiscard]] Ref {
     return reinterpret_cast<T*>(object_);
   }
   friend bool operator==(const Ref& a, const Ref& b) { return a.object_ == b.object_; }
+  friend bool operator==(const Ref& a, Borrowed b) { return a.object_ == b.get(); }
 
  private:
   explicit Ref(PyObject* object) : object_(object) {}

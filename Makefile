@@ -1,0 +1,74 @@
+# The front door. Everything is set up on the first call: see `make help`.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# The CPython versions that csrc/cpython has a file for. 3.11 is the one that torch is used with.
+CORE_VERSIONS := $(patsubst csrc/cpython/v3%.h,3.%,$(sort $(wildcard csrc/cpython/v3[0-9][0-9].h)))
+OTHER_VERSIONS := $(filter-out 3.11,$(CORE_VERSIONS))
+# Opens a loop over those that are installed here; it is loud about each one that is not.
+for_found_versions := set -e; versions=$$(tools/found_versions.sh $(OTHER_VERSIONS)); for version in $$versions
+
+PYTHON := .venv/bin/python
+# More words for pytest, as in: make test PYTEST="-k generators -x"
+PYTEST ?=
+
+.PHONY: help demo test bench lint format clean distclean build build-torch build-core build-asan
+.PHONY: test-python test-asan test-cpython test-cpython-ci
+
+help: ## What there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+## Set-up: stamps, so that nothing is installed twice.
+.venv/.has-%: requirements/%.txt requirements/constraints.txt
+	@tools/setup.sh 3.11 $*
+	@touch $@
+
+.venv-%/.has-test: requirements/test.txt requirements/constraints.txt
+	@tools/setup.sh $* test
+	@touch $@
+
+build: build-torch build-core ## Build everything (build/torch, build/core-3.11, ...)
+
+build-torch: .venv/.has-build
+	@tools/build.sh torch
+
+build-core: .venv/.has-build
+	@tools/build.sh core 3.11
+	@$(for_found_versions); do \
+	  $(MAKE) --no-print-directory .venv-$$version/.has-test; tools/build.sh core $$version; done
+
+build-asan: .venv/.has-build
+	@tools/build.sh asan
+
+demo: build-core ## Run a real program under the eval loop and say what it did
+	@$(PYTHON) -m alternator.demo
+
+test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for every CPython found
+	@$(for_found_versions); do echo "== CPython $$version, without torch"; \
+	  .venv-$$version/bin/python -m pytest -q $(PYTEST); done
+	@echo "== CPython 3.11, with torch"
+	@$(PYTHON) -m pytest -q $(PYTEST)
+
+test-asan: build-asan .venv/.has-test ## The C++ unit tests and the interpreter tests under ASan and UBSan
+	@tools/asan.sh $(PYTHON) -m pytest -q tests/test_cpp.py $(wildcard tests/interpreter) $(PYTEST)
+
+test-cpython: build-core ## CPython's own tests under the loop (long)
+	@$(PYTHON) tests/cpython/run_suite.py --all
+
+test-cpython-ci: build-core ## A representative part of them (5 minutes)
+	@$(PYTHON) tests/cpython/run_suite.py --ci
+
+bench: build ## Benchmarks: ratios against CPython's own loop in the same process
+	@$(PYTHON) benchmarks/run.py
+
+lint: build-torch .venv/.has-lint ## clang-format, clang-tidy on changed files, ruff, mypy --strict
+	@$(PYTHON) tools/lint.py
+
+format: .venv/.has-lint ## Rewrite the sources as clang-format and ruff want them
+	@$(PYTHON) tools/lint.py --fix
+
+clean: ## Remove what was built
+	rm -rf build dist alternator/*.so
+
+distclean: clean ## Also remove the virtual environments
+	rm -rf .venv .venv-3.*

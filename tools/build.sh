@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# build.sh torch | core VERSION | asan: configures (once) and builds one build folder.
+#   torch  build/torch: alternator._C and its tests       core  build/core-VERSION: _alternator_core and its tests
+#   asan   build/asan: the torch-free rooms under AddressSanitizer and UndefinedBehaviorSanitizer
+source "$(dirname "$0")/common.sh"
+jobs=${JOBS:-$(nproc)}
+bin=$PWD/.venv/bin
+
+configure_and_build() {
+  local folder=$1 python=$2
+  shift 2
+  # A folder that belongs to another interpreter, or a tree that was moved, is configured anew.
+  if [ -f "$folder/CMakeCache.txt" ] && ! grep -qF "Python_EXECUTABLE:UNINITIALIZED=$python" "$folder/CMakeCache.txt" &&
+    ! grep -qxF "Python_EXECUTABLE:FILEPATH=$python" "$folder/CMakeCache.txt"; then
+    rm -rf "$folder"
+  fi
+  if [ ! -f "$folder/build.ninja" ]; then
+    "$bin/cmake" -S . -B "$folder" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" -DPython_EXECUTABLE="$python" "$@" \
+      --log-level=WARNING
+  fi
+  "$bin/ninja" -C "$folder" -j "$jobs" --quiet
+}
+
+case ${1:-} in
+  torch)
+    configure_and_build build/torch "$bin/python" -DALTERNATOR_TORCH=ON
+    # The package in the tree uses the core of this folder.
+    ln -sf ../build/torch/_C.*.so alternator/
+    ;;
+  core)
+    python=$bin/python
+    [ "$2" = 3.11 ] || python=$PWD/.venv-$2/bin/python
+    configure_and_build "build/core-$2" "$python" -DALTERNATOR_TORCH=OFF
+    ;;
+  asan)
+    configure_and_build build/asan "$bin/python" -DALTERNATOR_TORCH=OFF -DALTERNATOR_SANITIZE=ON \
+      -DCMAKE_BUILD_TYPE=RelWithDebInfo
+    ;;
+  *) fail "build.sh: say 'torch', 'core VERSION' or 'asan'." ;;
+esac
