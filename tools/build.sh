@@ -24,8 +24,6 @@ configure_and_build() {
 case ${1:-} in
   torch)
     configure_and_build build/torch "$bin/python" -DALTERNATOR_TORCH=ON
-    # The package in the tree uses the core of this folder.
-    ln -sf ../build/torch/_C.*.so alternator/
     ;;
   core)
     python=$bin/python

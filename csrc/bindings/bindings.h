@@ -1,0 +1,11 @@
+// The parts of alternator._C, one for each room.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace alternator {
+
+void bind_fake(pybind11::module_& module);
+void bind_graph(pybind11::module_& module);
+
+}  // namespace alternator

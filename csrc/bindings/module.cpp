@@ -1,0 +1,32 @@
+// alternator._C: the C++ core, as a Python module with one submodule for each room.
+#include "bindings/bindings.h"
+
+#include <torch/version.h>
+
+namespace alternator {
+namespace {
+
+pybind11::module_ submodule(pybind11::module_& parent, const char* name, const char* text) {
+  pybind11::module_ module = parent.def_submodule(name, text);
+  // So that `import alternator._C.fake` works too.
+  const std::string full_name = std::string("alternator._C.") + name;
+  pybind11::module_::import("sys").attr("modules")[full_name.c_str()] = module;
+  module.attr("__name__") = full_name;
+  return module;
+}
+
+}  // namespace
+}  // namespace alternator
+
+PYBIND11_MODULE(_C, module) {
+  using namespace alternator;
+  module.doc() = "Alternator's core.";
+  // Torch's C++ headers change between releases: alternator/_load.py compares this with the torch that is imported.
+  module.attr("built_for_torch") = TORCH_VERSION;
+  pybind11::module_ fake = submodule(module, "fake", "Tensors without data.");
+  bind_fake(fake);
+#ifdef ALTERNATOR_HAS_GRAPH
+  pybind11::module_ graph = submodule(module, "graph", "The recorded program.");
+  bind_graph(graph);
+#endif
+}
