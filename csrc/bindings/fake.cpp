@@ -1,0 +1,123 @@
+// alternator._C.fake
+#include "bindings/bindings.h"
+#include "fake/errors.h"
+#include "fake/fake.h"
+#include "fake/op_table.h"
+#include "fake/tensor_impl.h"
+#include "py/error.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace alternator {
+namespace {
+
+namespace py = pybind11;
+using namespace fake;
+
+// `with session:` on the thread that enters it.
+class PySession {
+ public:
+  PySession(bool lift_real_tensors, bool copy_attributes)
+      : session_(Options{lift_real_tensors ? RealTensors::Lift : RealTensors::Refuse, copy_attributes}) {}
+
+  Session& session() { return session_; }
+  void enter() { active_.push_back(std::make_unique<Active>(session_)); }
+  void exit() {
+    if (active_.empty()) throw py::value_error("the session is not active");
+    active_.pop_back();
+  }
+
+ private:
+  Session session_;
+  std::vector<std::unique_ptr<Active>> active_;
+};
+
+const at::Tensor& unpack(const py::handle& object) {
+  if (!THPVariable_Check(object.ptr())) throw py::type_error("expected a torch.Tensor");
+  return THPVariable_Unpack(object.ptr());
+}
+
+py::object wrap(const at::Tensor& tensor) { return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor)); }
+
+// Our errors (and torch's) become Python exceptions of their own classes.
+template <class Body>
+auto translated(Body&& body) {
+  return [body = std::forward<Body>(body)]<class... Arguments>(Arguments&&... arguments) {
+    try {
+      return body(std::forward<Arguments>(arguments)...);
+    } catch (Error& error) {
+      PyErr_SetString(error.python_type(), error.what());
+      throw py::error_already_set();
+    } catch (const PyError&) {
+      throw py::error_already_set();
+    }
+  };
+}
+
+py::object kind_of(const std::string& name, const std::string& overload) {
+  const auto handle = c10::Dispatcher::singleton().findSchema({name, overload});
+  if (!handle) return py::none();
+  return py::str(name_of(op_of(*handle).kind));
+}
+
+}  // namespace
+
+void bind_fake(py::module_& module) {
+  for (const auto& [kind, name] : {std::pair<std::optional<FailureKind>, const char*>{std::nullopt, "FakeError"},
+                                   {FailureKind::DataDependent, "DataDependentError"},
+                                   {FailureKind::Unsupported, "UnsupportedError"},
+                                   {FailureKind::RealTensor, "RealTensorError"},
+                                   {FailureKind::Escaped, "EscapedError"}}) {
+    module.attr(name) = py::reinterpret_borrow<py::object>(error_class(kind));
+  }
+  py::class_<PySession>(module, "Session", "The tensors of one trace. `with session:` makes it this thread's.")
+      .def(py::init<bool, bool>(), py::kw_only(), py::arg("lift_real_tensors") = false, py::arg("copy_attributes") = true)
+      .def("__enter__",
+           [](py::object self) {
+             self.cast<PySession&>().enter();
+             return self;
+           })
+      .def("__exit__", [](PySession& self, const py::args&) { self.exit(); })
+      .def("fake_of",
+           [](PySession& self, const py::object& real) {
+             unpack(real);
+             return translated([&] { return py::reinterpret_steal<py::object>(self.session().fake_of(Borrowed(real.ptr())).release()); })();
+           })
+      .def("real_of",
+           [](PySession& self, const py::object& fake) -> py::object {
+             const at::Tensor real = self.session().real_of(unpack(fake));
+             return real.defined() ? wrap(real) : py::none();
+           })
+      .def("constant", [](PySession& self, const py::object& value) { return wrap(self.session().constant(unpack(value))); })
+      .def("known_value",
+           [](PySession& self, const py::object& fake) -> py::object {
+             const std::optional<at::Tensor> value = self.session().known_value(unpack(fake));
+             return value ? wrap(*value) : py::none();
+           })
+      .def_property_readonly("failure",
+                             [](PySession& self) -> py::object {
+                               const Failure* failure = self.session().failure();
+                               if (failure == nullptr) return py::none();
+                               return py::make_tuple(py::reinterpret_borrow<py::object>(error_class(failure->kind)), failure->op, failure->reason);
+                             })
+      .def("clear_failure", [](PySession& self) { self.session().clear_failure(); })
+      .def_property_readonly("counts",
+                             [](PySession& self) {
+                               const Session::Counts counts = self.session().counts();
+                               py::dict result;
+                               result["operators"] = counts.operators;
+                               result["python_metas"] = counts.python_metas;
+                               result["fake_tensor_mode"] = counts.fake_tensor_mode;
+                               return result;
+                             })
+      .def_property_readonly("id", [](PySession& self) { return self.session().id(); });
+
+  module.def("is_fake", [](const py::object& tensor) { return is_fake(unpack(tensor)); });
+  module.def("session_of", [](const py::object& tensor) { return session_of(unpack(tensor)); });
+  module.def("keys", [](const py::object& tensor) { return c10::toString(unpack(tensor).key_set()); }, "Dispatch keys, for debugging.");
+  module.def("kernel_kind", &kind_of, py::arg("name"), py::arg("overload") = "", "How an operator's metadata is found.");
+}
+
+}  // namespace alternator

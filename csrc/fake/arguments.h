@@ -1,0 +1,81 @@
+// The tensors among an operator's arguments: checked, lifted where the session allows it, their device found.
+#pragma once
+
+#include "fake/devices.h"
+#include "fake/op_table.h"
+#include "fake/session.h"
+
+#include <ATen/core/ivalue.h>
+
+namespace alternator::fake {
+
+// Looks at the tensor arguments of one call.
+class ArgumentScan {
+ public:
+  ArgumentScan(SessionState& session, const Op& op) : session_(session), op_(op) {}
+
+  // The tensor to use in place of `tensor`; null if `tensor` itself is fine.
+  std::optional<at::Tensor> add(const at::Tensor& tensor, bool written) {
+    if (const FakeTensorImpl* fake = as_fake(tensor.unsafeGetTensorImpl())) [[likely]] {
+      if (fake->session() != session_.id()) [[unlikely]] refuse_escaped();
+      add_device(fake->fake_device(), fake->dim());
+      return std::nullopt;
+    }
+    return add_real(tensor, written);
+  }
+  const CommonDevice& common() const { return common_; }
+
+ private:
+  void add_device(c10::Device device, int64_t dim) {
+    if (!common_.add(device, dim == 0 && device.is_cpu()) && !op_.mixes_devices) [[unlikely]]
+      two_devices(common_.device(), device, op_.name);
+  }
+  std::optional<at::Tensor> add_real(const at::Tensor& tensor, bool written);
+  [[noreturn]] void refuse_escaped() const;
+
+  SessionState& session_;
+  const Op& op_;
+  CommonDevice common_;
+};
+
+// Calls visit(tensor, argument index) for each defined tensor in values[0..count); a returned tensor takes its place.
+template <class Visit>
+void replace_tensors(c10::IValue* values, size_t count, Visit&& visit) {
+  for (size_t i = 0; i < count; i++) {
+    c10::IValue& value = values[i];
+    if (value.isTensor()) {
+      const at::Tensor& tensor = value.toTensor();
+      if (tensor.defined()) {
+        if (auto other = visit(tensor, i)) value = std::move(*other);
+      }
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list = value.toTensorList();
+      bool own = false;  // the caller may hold the same list: copy it before writing
+      for (size_t j = 0; j < list.size(); j++) {
+        const at::Tensor tensor = list[j];
+        if (!tensor.defined()) continue;
+        if (auto other = visit(tensor, i)) {
+          if (!own) list = list.copy();
+          own = true;
+          list[j] = std::move(*other);
+        }
+      }
+      if (own) value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
+      bool own = false;
+      for (size_t j = 0; j < list.size(); j++) {
+        const std::optional<at::Tensor> tensor = list[j];
+        if (!tensor.has_value() || !tensor->defined()) continue;
+        if (auto other = visit(*tensor, i)) {
+          if (!own) list = list.copy();
+          own = true;
+          list[j] = std::move(other);
+        }
+      }
+      if (own) value = std::move(list);
+    }
+  }
+}
+
+}  // namespace alternator::fake

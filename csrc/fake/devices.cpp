@@ -1,0 +1,30 @@
+#include "fake/devices.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+
+namespace alternator::fake {
+namespace {
+
+// A build without CUDA still traces programs for it: torch only asks the guard which device is current.
+[[maybe_unused]] const bool g_cuda_guard = [] {
+  auto& slot = c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)];
+  if (slot.load() == nullptr) slot.store(new c10::impl::NoOpDeviceGuardImpl<c10::kCUDA>());
+  return true;
+}();
+
+}  // namespace
+
+c10::Device with_index(c10::Device device) {
+  if (device.has_index() || device.is_cpu() || device.is_meta()) return device;
+  const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
+  const c10::DeviceIndex current = guard != nullptr ? guard->getDevice().index() : c10::DeviceIndex(0);
+  return c10::Device(device.type(), std::max(current, c10::DeviceIndex(0)));
+}
+
+void two_devices(c10::Device first, c10::Device second, const std::string& op) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", first, " and ",
+              second, "! (when checking the arguments of ", op, ")");
+}
+
+}  // namespace alternator::fake

@@ -1,0 +1,54 @@
+#include "fake/errors.h"
+
+#include "fake/session.h"
+#include "py/error.h"
+
+#include <array>
+
+namespace alternator::fake {
+namespace {
+
+std::string message_of(const Failure& failure) {
+  return failure.op.empty() ? failure.reason : failure.op + ": " + failure.reason;
+}
+
+struct Classes {
+  PyObject* base;
+  std::array<PyObject*, 4> kinds;
+};
+
+// Never freed: exceptions may outlive the module.
+const Classes& classes() {
+  static const Classes made = [] {
+    Classes result{};
+    const auto make = [](const char* name, const char* text, PyObject* base) {
+      return checked(PyErr_NewExceptionWithDoc(name, text, base, nullptr)).release();
+    };
+    result.base = make("alternator._C.fake.FakeError", "An operator on fake tensors has no answer.", PyExc_RuntimeError);
+    result.kinds = {
+        make("alternator._C.fake.DataDependentError", "The answer depends on the data of a tensor.", result.base),
+        make("alternator._C.fake.UnsupportedError", "Fakes cannot stand in here.", result.base),
+        make("alternator._C.fake.RealTensorError", "A real tensor reached an operator of a trace.", result.base),
+        make("alternator._C.fake.EscapedError", "A fake tensor was used outside its own trace.", result.base)};
+    return result;
+  }();
+  return made;
+}
+
+}  // namespace
+
+Error::Error(Failure failure) : PyTorchError(message_of(failure)), failure_(std::move(failure)) {}
+
+PyObject* Error::python_type() { return error_class(failure_.kind); }
+
+PyObject* error_class(std::optional<FailureKind> kind) {
+  return kind ? classes().kinds[static_cast<size_t>(*kind)] : classes().base;
+}
+
+void fail(FailureKind kind, std::string op, std::string reason) {
+  Failure failure{kind, std::move(op), std::move(reason)};
+  if (SessionState* session = SessionState::current()) session->record(failure);
+  throw Error(std::move(failure));
+}
+
+}  // namespace alternator::fake

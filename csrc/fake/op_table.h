@@ -1,0 +1,46 @@
+// What is known of each operator: which kernel computes the metadata of its outputs, and what it does to its arguments.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace alternator::fake {
+
+enum class KernelKind : uint8_t {
+  Rule,        // one of ours, unboxed over fakes
+  Meta,        // a C++ Meta kernel, also where `import torch` has put a Python one over it
+  Composite,   // C++ in terms of other operators
+  Implicit,    // the same, and decomposed before autograd unless autograd is off
+  PythonMeta,  // a Python meta kernel
+  None,        // only FakeTensorMode can tell, if anything
+};
+const char* name_of(KernelKind kind);
+
+struct Op {
+  std::string name;  // "aten::add.Tensor"
+  c10::KernelFunction kernel;
+  c10::KernelFunction python_meta;  // the second try where a composite wants data
+  // A composite that wanted data once is not tried again: PythonMeta (or None) from then on.
+  std::atomic<KernelKind> kind{KernelKind::None};
+
+  uint16_t argument_count = 0, return_count = 0;
+  int16_t device_argument = -1;
+  uint64_t written_arguments = 0;  // a bit for each of the first 64 arguments
+  bool mutates = false;            // any argument is written
+  bool returns_view = false;       // an output aliases an argument that is not written
+  bool data_dependent = false;     // returns a Python value that only data gives
+  bool dynamic_shape = false;      // an output's shape depends on data
+  bool is_index = false;           // index.Tensor: dynamic only for masks, and indices may live on the CPU
+  bool mixes_devices = false;      // takes tensors of several devices, as in eager
+  bool random = false;             // draws random numbers
+  bool is_foreach = false;
+};
+
+// Made on first use, kept for the process. Safe from any thread.
+Op& op_of(const c10::OperatorHandle& handle);
+
+}  // namespace alternator::fake

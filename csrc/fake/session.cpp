@@ -1,0 +1,89 @@
+#include "fake/session.h"
+
+#include "fake/constants.h"
+#include "fake/errors.h"
+#include "fake/storage.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <atomic>
+
+namespace alternator::fake {
+namespace {
+
+thread_local Session* t_current = nullptr;
+
+std::atomic<uint64_t> g_next_id{1};
+
+}  // namespace
+
+SessionState::SessionState(Options options) : id_(g_next_id.fetch_add(1)), options_(options) {}
+
+SessionState::~SessionState() = default;
+
+SessionState* SessionState::current() { return t_current != nullptr ? &t_current->state() : nullptr; }
+
+at::Tensor SessionState::adopt(const at::Tensor& meta, c10::Device device) const {
+  c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
+  if (as_fake(impl) != nullptr) return meta;
+  // A view that a kernel made of a fake carries the fake's keys already (a view of a normal tensor stays normal
+  // in inference mode).
+  const c10::DispatchKeySet keys =
+      impl->key_set().has(kFakeKey) ? impl->key_set() : keys_for(device, c10::InferenceMode::is_enabled());
+  forbid_data(*impl->unsafe_storage().unsafeGetStorageImpl());
+  at::Tensor fake = make(c10::Storage(impl->unsafe_storage()), keys, impl->dtype(), device);
+  auto* fake_impl = static_cast<FakeTensorImpl*>(fake.unsafeGetTensorImpl());
+  fake_impl->copy_geometry(*impl);
+  if (impl->is_wrapped_number()) fake_impl->set_wrapped_number(true);
+  if (impl->is_conj()) fake_impl->_set_conj(true);
+  if (impl->is_neg()) fake_impl->_set_neg(true);
+  return fake;
+}
+
+Session::Session(Options options) : state_(std::make_unique<SessionState>(options)) {}
+Session::~Session() = default;
+
+Session* Session::current() { return t_current; }
+uint64_t Session::id() const { return state_->id(); }
+at::Tensor Session::fake_of(const at::Tensor& real) { return state_->fake_of(real); }
+at::Tensor Session::real_of(const at::Tensor& fake) const { return state_->real_of(fake); }
+const Failure* Session::failure() const { return state_->failure_ ? &*state_->failure_ : nullptr; }
+void Session::clear_failure() { state_->failure_.reset(); }
+Session::Counts Session::counts() const { return state_->counts_; }
+
+at::Tensor Session::constant(const at::Tensor& value) { return make_constant(*state_, value); }
+std::optional<at::Tensor> Session::known_value(const at::Tensor& fake) const {
+  std::optional<at::Tensor> value = peek_constant(fake);
+  if (value) value = value->clone();
+  return value;
+}
+
+Active::Active(Session& session)
+    : outer_(t_current), was_included_(c10::impl::tls_is_dispatch_key_included(kFakeKey)) {
+  t_current = &session;
+  c10::impl::tls_set_dispatch_key_included(kFakeKey, true);
+}
+
+Active::~Active() {
+  t_current = outer_;
+  c10::impl::tls_set_dispatch_key_included(kFakeKey, was_included_);
+}
+
+Inactive::Inactive() : outer_(t_current), was_included_(c10::impl::tls_is_dispatch_key_included(kFakeKey)) {
+  t_current = nullptr;
+  c10::impl::tls_set_dispatch_key_included(kFakeKey, false);
+}
+
+Inactive::~Inactive() {
+  t_current = outer_;
+  c10::impl::tls_set_dispatch_key_included(kFakeKey, was_included_);
+}
+
+bool is_fake(const at::TensorBase& tensor) { return as_fake(tensor) != nullptr; }
+
+uint64_t session_of(const at::TensorBase& tensor) {
+  const FakeTensorImpl* fake = as_fake(tensor);
+  return fake != nullptr ? fake->session() : 0;
+}
+
+}  // namespace alternator::fake

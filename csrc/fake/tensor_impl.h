@@ -1,0 +1,59 @@
+// The TensorImpl of a fake: sizes, strides, dtype, autograd state and storage identity are those of a plain
+// tensor; the device is the true one; there is no data.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdint>
+#include <typeinfo>
+
+namespace alternator::fake {
+
+inline constexpr c10::DispatchKey kFakeKey = c10::DispatchKey::Fake;
+
+// The keys of a plain tensor on `device`, and ours. Inside inference mode a new tensor has no autograd keys.
+c10::DispatchKeySet keys_for(c10::Device device, bool inference);
+
+class FakeTensorImpl final : public c10::TensorImpl {
+ public:
+  FakeTensorImpl(c10::Storage&& storage, c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
+                 uint64_t session);
+
+  // The device that the program sees, whatever the thread is doing.
+  c10::Device fake_device() const { return fake_device_; }
+  uint64_t session() const { return session_; }
+
+  // Takes sizes, strides and offset of a tensor that a meta kernel made.
+  void copy_geometry(const c10::TensorImpl& from);
+
+  // While a meta kernel runs (our key is excluded on the thread) a fake says "meta", as the kernel expects.
+  c10::Device device_custom() const override {
+    return c10::impl::tls_is_dispatch_key_excluded(kFakeKey) ? c10::Device(c10::kMeta) : fake_device_;
+  }
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                              bool allow_metadata_change) const override;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                              bool allow_metadata_change) const override;
+  void shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& from) override;
+
+ private:
+  const char* tensorimpl_type_name() const override { return "alternator::fake::FakeTensorImpl"; }
+  template <class Version>
+  c10::intrusive_ptr<c10::TensorImpl> detached(Version&& version, bool allow_metadata_change) const;
+
+  c10::Device fake_device_;
+  uint64_t session_;
+};
+
+// Null for anything but a fake of ours. (torch 2.13 has tensors with the same key that are not.)
+inline FakeTensorImpl* as_fake(c10::TensorImpl* impl) {
+  if (!impl->key_set().has(kFakeKey) || typeid(*impl) != typeid(FakeTensorImpl)) return nullptr;
+  return static_cast<FakeTensorImpl*>(impl);
+}
+inline FakeTensorImpl* as_fake(const at::TensorBase& tensor) {
+  return tensor.defined() ? as_fake(tensor.unsafeGetTensorImpl()) : nullptr;
+}
+
+}  // namespace alternator::fake
