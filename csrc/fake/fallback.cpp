@@ -50,6 +50,9 @@ void run_boxed(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stac
   Op& op = op_of(handle);
   SessionState& session = session_for(op);
   session.counts_.operators++;
+  session.counts_.writes += op.mutates;
+  session.counts_.draws += op.random;
+  session.counts_.acts += op.return_count == 0 && !op.mutates;
   const size_t begin = stack.size() - op.argument_count;
 
   ArgumentScan scan(session, op);
