@@ -126,10 +126,7 @@ def test_no_cpp_test_file_is_left_out() -> None:
 
 def test_a_crash_is_one_failing_test(tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text(
-        "import os\n"
-        "def run(name):\n"
-        "    if name == 'crash': os.kill(os.getpid(), 9)\n"
-        "    return name + ' ran'\n"
+        "import os\ndef run(name):\n    if name == 'crash': os.kill(os.getpid(), 9)\n    return name + ' ran'\n"
     )
     worker = Worker(tmp_path, "crashing")
     with pytest.raises(RuntimeError, match="ended with status -9"):

@@ -23,23 +23,26 @@ class InternalError : public std::logic_error {
 
 [[noreturn]] void internal_error(const char* condition, const char* file, int line, const std::string& message);
 
-#define ALT_CHECK(condition, ...)                                                        \
-  do {                                                                                   \
-    if (!(condition)) [[unlikely]]                                                       \
+#define ALT_CHECK(condition, ...)                                                               \
+  do {                                                                                          \
+    if (!(condition)) [[unlikely]]                                                              \
       ::alternator::internal_error(#condition, __FILE__, __LINE__, ::std::string(__VA_ARGS__)); \
   } while (false)
 
 // A C API result that must not be null.
 inline Ref checked(PyObject* object) {
-  if (object == nullptr) [[unlikely]] throw PyError();
+  if (object == nullptr) [[unlikely]]
+    throw PyError();
   return Ref::steal(object);
 }
 inline Ref checked(Ref object) {
-  if (!object) [[unlikely]] throw PyError();
+  if (!object) [[unlikely]]
+    throw PyError();
   return object;
 }
 inline void check_status(int status) {
-  if (status < 0) [[unlikely]] throw PyError();
+  if (status < 0) [[unlikely]]
+    throw PyError();
 }
 
 // A C API answer of "yes, no, error": never tested as a raw int.
@@ -51,7 +54,8 @@ class [[nodiscard]] Tri {
   bool no() const { return value_ == 0; }
   // The answer, or PyError.
   bool value() const {
-    if (error()) [[unlikely]] throw PyError();
+    if (error()) [[unlikely]]
+      throw PyError();
     return yes();
   }
 

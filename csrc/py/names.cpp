@@ -9,11 +9,19 @@ namespace names {
 }  // namespace names
 
 int init_names() {
-#define ALT_NAME(identifier)                                                                                  \
-  if (names::identifier == nullptr && (names::identifier = PyUnicode_InternFromString(#identifier)) == nullptr) \
-    return -1;
+  struct Row {
+    PyObject** slot;
+    const char* text;
+  };
+  const Row rows[] = {
+#define ALT_NAME(identifier) {&names::identifier, #identifier},
 #include "py/names.def"
 #undef ALT_NAME
+  };
+  for (const Row& row : rows) {
+    if (*row.slot == nullptr) *row.slot = PyUnicode_InternFromString(row.text);
+    if (*row.slot == nullptr) return -1;
+  }
   return 0;
 }
 

@@ -13,7 +13,8 @@ namespace alternator {
 class Borrowed {
  public:
   constexpr Borrowed() = default;
-  constexpr Borrowed(PyObject* object) : object_(object) {}  // NOLINT(google-explicit-constructor): the C API's own type
+  // Implicit, because this is the C API's own type.
+  constexpr Borrowed(PyObject* object) : object_(object) {}  // NOLINT(google-explicit-constructor)
   template <class T>
     requires requires(T* t) { t->ob_base; }
   Borrowed(T* object) : object_(reinterpret_cast<PyObject*>(object)) {}  // NOLINT(google-explicit-constructor)
@@ -56,7 +57,8 @@ class [[nodiscard]] Ref {
   PyObject* release() { return std::exchange(object_, nullptr); }
   void reset() { *this = Ref(); }
   explicit operator bool() const { return object_ != nullptr; }
-  operator Borrowed() const { return Borrowed(object_); }  // NOLINT(google-explicit-constructor): lending is always safe
+  // Implicit, because lending is always safe.
+  operator Borrowed() const { return Borrowed(object_); }  // NOLINT(google-explicit-constructor)
   PyTypeObject* type() const { return Py_TYPE(object_); }
   template <class T>
   T* as() const {

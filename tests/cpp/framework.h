@@ -72,13 +72,13 @@ void check_raises(PyObject* type, Body&& body, const char* text, const char* fil
 
 }  // namespace alternator::testing
 
-#define TEST(name)                                                                               \
-  static void test_##name();                                                                     \
+#define TEST(name)                                                                                                \
+  static void test_##name();                                                                                      \
   static const ::alternator::testing::Registration registration_##name({#name, __FILE__, __LINE__, test_##name}); \
   static void test_##name()
 
-#define CHECK(...)                                                                                     \
-  do {                                                                                                 \
+#define CHECK(...)                                                                                         \
+  do {                                                                                                     \
     if (!(__VA_ARGS__)) ::alternator::testing::fail(__FILE__, __LINE__, "CHECK(" #__VA_ARGS__ ") failed"); \
   } while (false)
 

@@ -232,10 +232,10 @@ TEST(names_are_the_interned_strings) {
   PyObject* first = names::__enter__;
   check_status(init_names());
   CHECK(names::__enter__ == first);
-#define ALT_NAME(identifier)                                                        \
-  {                                                                                 \
-    Ref interned = checked(PyUnicode_InternFromString(#identifier));                \
-    CHECK(interned == names::identifier);                                           \
+#define ALT_NAME(identifier)                                         \
+  {                                                                  \
+    Ref interned = checked(PyUnicode_InternFromString(#identifier)); \
+    CHECK(interned == names::identifier);                            \
   }
 #include "py/names.def"
 #undef ALT_NAME

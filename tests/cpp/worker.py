@@ -1,6 +1,6 @@
 """Runs the C++ unit tests of one extension module, one line of JSON a question, so that a crash ends this process only.
 
-    python worker.py FOLDER MODULE        then a test's name a line on standard input; an empty line asks for the list
+python worker.py FOLDER MODULE        then a test's name a line on standard input; an empty line asks for the list
 """
 
 from __future__ import annotations

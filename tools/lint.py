@@ -1,0 +1,166 @@
+"""clang-format, ruff, mypy and clang-tidy, and one line about each.
+
+    python tools/lint.py                 clang-tidy on the rooms that differ from the merge base; on all if none does
+    python tools/lint.py --rooms py fake
+    python tools/lint.py --all
+    python tools/lint.py --fix           rewrite the files as clang-format and ruff want them, and nothing else
+
+The merge base is that with origin/main, or with what LINT_BASE names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+BUILD = ROOT / "build"
+OWN = BUILD / "lint"
+JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
+
+
+def git(*words: str) -> list[str]:
+    result = run("git", *words)
+    return result.stdout.splitlines() if result.returncode == 0 else []
+
+
+def tree_files(*suffixes: str) -> list[str]:
+    """What git tracks or would track, and is still there."""
+    names = set(git("ls-files", "--cached", "--others", "--exclude-standard"))
+    return sorted(name for name in names if name.endswith(suffixes) and (ROOT / name).exists())
+
+
+def report(step: str, result: subprocess.CompletedProcess[str]) -> bool:
+    if result.returncode != 0:
+        print(result.stdout + result.stderr, end="")
+    print(f"lint: {step}: {'ok' if result.returncode == 0 else 'FAILED'}", flush=True)
+    return result.returncode == 0
+
+
+def over(names: list[str], *command: str | Path) -> subprocess.CompletedProcess[str]:
+    return run(*command, *names) if names else run("true")
+
+
+# ------------------------------------------------------------------------------------------------------------ clang-tidy
+
+
+def changed_rooms() -> set[str]:
+    base = os.environ.get("LINT_BASE") or "origin/main"
+    merge_base = git("merge-base", "HEAD", base)
+    if not merge_base:
+        return set()
+    changed = git("diff", "--name-only", merge_base[0]) + git("ls-files", "--others", "--exclude-standard")
+    return {room for name in changed if (room := room_of(name))}
+
+
+def room_of(name: str) -> str | None:
+    match = re.match(r"csrc/([a-z]+)/|tests/cpp/([a-z]+)(?:_[a-z0-9_]+)?_test\.cpp$", name)
+    return (match[1] or match[2]) if match else None
+
+
+def compile_commands() -> dict[str, dict[str, str]]:
+    """The command of each source file, without the precompiled header: a file must include what it uses."""
+    commands: dict[str, dict[str, str]] = {}
+    for folder in (BUILD / "core-3.11", BUILD / "torch"):
+        path = folder / "compile_commands.json"
+        for entry in json.loads(path.read_text()) if path.exists() else []:
+            name = os.path.relpath(entry["file"], ROOT)
+            if room_of(name) is None and not name.startswith("tests/cpp/"):
+                continue
+            entry["command"] = re.sub(
+                r" -Winvalid-pch| -include \S*cmake_pch\.hxx| -fpch-preprocess", "", entry["command"]
+            )
+            commands[name] = entry
+    return commands
+
+
+def key_of(name: str, command: str, headers: bytes) -> str:
+    digest = hashlib.sha256(headers)
+    digest.update((ROOT / name).read_bytes())
+    digest.update(command.encode())
+    return digest.hexdigest()
+
+
+def clang_tidy(rooms: set[str]) -> bool:
+    commands = compile_commands()
+    if not commands:
+        print("lint: clang-tidy: FAILED: nothing is configured, run `make build` first")
+        return False
+    OWN.mkdir(parents=True, exist_ok=True)
+    (OWN / "compile_commands.json").write_text(json.dumps(list(commands.values())))
+    (OWN / "passed").mkdir(exist_ok=True)
+    # A file that passed is not looked at again until it, a header or the configuration changes.
+    shared = [".clang-tidy", "requirements/lint.txt", *tree_files(".h", ".def")]
+    headers = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in shared)).digest()
+
+    def check(name: str) -> tuple[str, subprocess.CompletedProcess[str] | None]:
+        stamp = OWN / "passed" / key_of(name, commands[name]["command"], headers)
+        if stamp.exists():
+            return name, None
+        result = run(BIN / "clang-tidy", "--quiet", "-p", OWN, name)
+        if result.returncode == 0:
+            stamp.touch()
+        return name, result
+
+    wanted = [name for name in sorted(commands) if not rooms or room_of(name) in rooms]
+    failed, fresh = [], 0
+    with ThreadPoolExecutor(JOBS) as pool:
+        for name, result in pool.map(check, wanted):
+            fresh += result is not None
+            if result is not None and result.returncode != 0:
+                failed.append(name)
+                print(result.stdout, *errors_of(result.stderr), sep="\n")
+    where = f"rooms {', '.join(sorted(rooms))}" if rooms else "all rooms"
+    print(f"lint: clang-tidy ({where}; {len(wanted)} files, {fresh} of them changed): {'FAILED' if failed else 'ok'}")
+    return not failed
+
+
+def errors_of(text: str) -> Iterable[str]:
+    return (line for line in text.splitlines() if "error" in line and "warnings treated as errors" not in line)
+
+
+# ------------------------------------------------------------------------------------------------------------------ main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run every linter of the project.")
+    parser.add_argument("--fix", action="store_true", help="reformat instead of checking")
+    parser.add_argument("--all", action="store_true", help="clang-tidy on all rooms")
+    parser.add_argument("--rooms", nargs="+", default=[], help="clang-tidy on these rooms")
+    options = parser.parse_args()
+
+    sources = tree_files(".c", ".cpp", ".h")
+    python = tree_files(".py")
+    if options.fix:
+        steps = [
+            report("clang-format -i", over(sources, BIN / "clang-format", "-i")),
+            report("ruff check --fix", over(python, BIN / "ruff", "check", "--fix", "--quiet", "--force-exclude")),
+            report("ruff format", over(python, BIN / "ruff", "format", "--quiet", "--force-exclude")),
+        ]
+        return 0 if all(steps) else 1
+    rooms = set() if options.all else set(options.rooms) or changed_rooms()
+    steps = [
+        report("clang-format", over(sources, BIN / "clang-format", "--dry-run", "-Werror")),
+        report("ruff check", over(python, BIN / "ruff", "check", "--quiet", "--force-exclude")),
+        report("ruff format", over(python, BIN / "ruff", "format", "--check", "--quiet", "--force-exclude")),
+        report("mypy --strict", run(BIN / "mypy")),
+        clang_tidy(rooms),
+    ]
+    return 0 if all(steps) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
