@@ -16,6 +16,10 @@ enum class Micro : uint8_t {
 };
 inline constexpr size_t kMicroCount = static_cast<size_t>(Micro::kIntrinsic2) + 8;
 
+// CALL_INTRINSIC_1's arguments that the loop executes itself (3.12+).
+enum class Intrinsic1 : uint8_t { kOther, kImportStar, kStopIterationError, kUnaryPositive, kListToTuple };
+Intrinsic1 intrinsic1(int oparg);
+
 struct MicroCode {
   Micro which;
   unsigned char code[16];

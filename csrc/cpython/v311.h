@@ -31,12 +31,20 @@ using CodeUnit = _Py_CODEUNIT;
 inline constexpr bool kEvaluatorClearsFrame = false;
 // Calls lie on the stack as [NULL | method, callable | self, args...].
 inline constexpr bool kCallableFirst = false;
+// PRECALL, not CALL, unpacks a bound method.
+inline constexpr bool kHasPrecall = true;
+// MAKE_FUNCTION takes defaults, annotations and closure from the stack (3.13: SET_FUNCTION_ATTRIBUTE does).
+inline constexpr bool kFunctionAttributesApart = false;
 // LOAD_ATTR carries no "method" bit: LOAD_METHOD does that.
 inline constexpr bool kLoadAttrHasMethodBit = false;
 // The bits of RESUME's oparg that say where it stands: below 2, signals are handled there.
 inline constexpr int kResumeMask = ~0;
 // Instructions after a loop that its exhausted FOR_ITER jumps over (END_FOR, and POP_TOP from 3.13 on).
 inline constexpr int kLoopEndUnits = 0;
+// Not an opcode of this version; from 3.12 on what END_FOR takes off the stack.
+inline constexpr int kEndForPops = 0;
+// How far below the dict of a `**` merge the callable lies.
+inline constexpr int kMergeCallableDepth = 2;
 // SEND leaves the receiver on the stack when it ends (END_SEND takes it) from 3.12 on.
 inline constexpr bool kSendKeepsReceiver = false;
 inline constexpr int compare_operator(int oparg) { return oparg; }
@@ -69,6 +77,36 @@ constexpr int caches(int opcode) {
       return 0;
   }
 }
+
+// A jump that depends on a truth value: by how much, on which value, and whether a taken jump keeps it.
+struct TruthJump {
+  bool known;
+  bool wanted;
+  bool keeps_value;
+  int units;
+};
+constexpr TruthJump truth_jump(int opcode, int oparg) {
+  switch (opcode) {
+    case POP_JUMP_FORWARD_IF_FALSE:
+      return {true, false, false, oparg};
+    case POP_JUMP_FORWARD_IF_TRUE:
+      return {true, true, false, oparg};
+    case POP_JUMP_BACKWARD_IF_FALSE:
+      return {true, false, false, -oparg};
+    case POP_JUMP_BACKWARD_IF_TRUE:
+      return {true, true, false, -oparg};
+    case JUMP_IF_FALSE_OR_POP:
+      return {true, false, true, oparg};
+    case JUMP_IF_TRUE_OR_POP:
+      return {true, true, true, oparg};
+    default:
+      return {};
+  }
+}
+// Opcodes that take the truth value of the top and nothing else.
+constexpr bool is_truth_jump(int opcode) { return truth_jump(opcode, 0).known; }
+constexpr bool is_load_method(int opcode) { return opcode == LOAD_METHOD; }
+constexpr bool is_unary_positive(int opcode) { return opcode == UNARY_POSITIVE; }
 
 inline int base_opcode(CodeUnit unit) { return alt_opcode_deopt[_Py_OPCODE(unit)]; }
 inline int argument(CodeUnit unit) { return _Py_OPARG(unit); }
@@ -129,6 +167,8 @@ class Link {
   _PyCFrame cframe_;
 };
 
+// Instrumented code belongs to the default loop (3.12+).
+inline bool resume_needs_default_loop(PyThreadState*, PyCodeObject*) { return false; }
 // Tracing that was on before a frame is entered: such frames belong to the default loop.
 inline bool tracing_active(PyThreadState* ts) { return ts->cframe->use_tracing != 0; }
 // A tracing event that our own unwinding owes to a tracer switched on inside the failing instruction.
@@ -137,12 +177,10 @@ void trace_unwind(PyThreadState* ts, Frame* frame);
 inline bool owes_exception_event(PyThreadState* ts) { return ts->c_tracefunc != nullptr; }
 
 // --- recursion and the eval breaker -------------------------------------------------------------
-// False: no room for the frame and RecursionError is set, or the default loop must say so.
+// False: no room for the frame, and RecursionError is set.
 inline bool enter_recursion(PyThreadState* ts) {
   if (ts->recursion_remaining-- > 0) [[likely]] return true;
-  if (_Py_CheckRecursiveCall(ts, "") == 0) return true;
-  ts->recursion_remaining++;
-  return false;
+  return _Py_CheckRecursiveCall(ts, "") == 0;  // gives the unit back itself when it raises
 }
 inline void leave_recursion(PyThreadState* ts) { ts->recursion_remaining++; }
 // True: this frame must be run by the default loop, which raises RecursionError.
@@ -190,6 +228,12 @@ inline void set_import_error(const Ref& message, const Ref& module, const Ref& p
   PyErr_SetImportError(message.get(), module.get(), path.get());
 }
 inline PyCodeObject* code_of_generator(PyGenObject* generator) { return generator->gi_code; }
+
+// The generator that a receiver of `yield from` or `await` drives: itself, or the one behind a coroutine's
+// `__await__()` or an async generator's `asend()`. Null: none.
+PyObject* driven_generator(PyObject* receiver);
+// A receiver in its first state, for driving the same generator again; null with an exception.
+Ref renewed_receiver(PyObject* receiver);
 
 // --- small things with another name in another version --------------------------------------------
 inline int lookup_attribute(PyObject* object, PyObject* name, PyObject** result) {

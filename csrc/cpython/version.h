@@ -12,7 +12,12 @@
 //   - opcodes: cache entries, oparg packing, stack effects (tests/interpreter compares them with `dis`).
 #pragma once
 
+#if defined(Py_PYTHON_H) && !defined(Py_BUILD_CORE)
+#error "include a header of cpython/ or interpreter/ before any other that includes Python.h"
+#endif
+#ifndef Py_BUILD_CORE
 #define Py_BUILD_CORE 1
+#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -1,0 +1,77 @@
+#include "interpreter/capture.h"
+
+#include "interpreter/joint.h"
+
+namespace alternator {
+
+static PyObject* abandoned_type;  // never seen by a handler, so it needs no name that users could catch
+
+int init_capture() {
+  if (abandoned_type != nullptr) return 0;
+  abandoned_type = PyErr_NewException("alternator.Abandoned", PyExc_BaseException, nullptr);
+  return abandoned_type != nullptr ? 0 : -1;
+}
+
+static void set_abandoned() { PyErr_SetString(abandoned_type, "a captured frame is being abandoned"); }
+
+static std::vector<Ref> share_all(PyObject** begin, PyObject** end) {
+  std::vector<Ref> values;
+  values.reserve(static_cast<size_t>(end - begin));
+  for (PyObject** p = begin; p < end; p++) values.push_back(Ref::share(*p));
+  return values;
+}
+
+static FrameState snapshot(const Position& position) {
+  cpython::Frame* frame = position.frame;
+  PyCodeObject* code = cpython::code_of(frame);
+  FrameState state;
+  state.function = Ref::share(cpython::function_of(frame));
+  state.code = Ref::share(code);
+  state.next = position.next_index();
+  state.current = cpython::current_index(frame);
+  state.locals = share_all(frame->localsplus, frame->localsplus + code->co_nlocalsplus);
+  state.stack = share_all(cpython::stack_base(frame), position.sp);
+  if ((code->co_flags & CO_OPTIMIZED) == 0) state.locals_mapping = Ref::share(frame->f_locals);
+  state.handled = Ref::share(cpython::handled_exception(position.ts));
+  state.saved_exception_slot = position.saved_exception_slot;
+  state.first_argument = Ref::share(position.first_argument);
+  state.keyword_names = Ref::share(position.keyword_names);
+  if (cpython::owned_by_generator(frame)) {
+    state.generator = Ref::share(reinterpret_cast<PyObject*>(cpython::generator_of(frame)));
+  }
+  return state;
+}
+
+void capture_innermost(const Position& position) {
+  control.capturing = control.watch->chain;
+  control.capturing->push_back(snapshot(position));
+  set_abandoned();
+}
+
+void capture_outer(const Position& position) {
+  SavedError unwinding;
+  FrameState state = snapshot(position);
+  classify_joint(position, control.capturing->back(), &state);
+  control.capturing->push_back(std::move(state));
+}
+
+void capture_swallowed() {
+  FrameState& inner = control.capturing->back();
+  inner.joint = Joint::kCannot;
+  inner.cannot = "native code between two frames swallowed an exception";
+  if (!PyErr_Occurred()) set_abandoned();
+}
+
+void restore_handled_exception(PyThreadState* ts, cpython::Frame* frame, int saved_exception_slot) {
+  if (saved_exception_slot < 0) return;
+  PyObject*& saved = cpython::stack_base(frame)[saved_exception_slot];
+  PyObject* previous = cpython::as_handled(std::exchange(saved, nullptr));
+  Py_XDECREF(std::exchange(cpython::handled_exception(ts), previous));
+}
+
+void finish_capture() {
+  control.capturing = nullptr;
+  PyErr_Clear();
+}
+
+}  // namespace alternator

@@ -1,0 +1,191 @@
+// Continuing a captured chain.
+//
+// A frame comes into being by calling its function with placeholder arguments: the hook recognises it,
+// fills it from its state and goes on in the middle. Outer frames are filled first and linked, so that
+// depth, f_back and tracebacks are what they were.
+#include "interpreter/capture.h"
+#include "interpreter/joint.h"
+#include "interpreter/loop.h"
+
+namespace alternator {
+
+static PyObject* go_on(PyThreadState* ts, cpython::Frame* frame, int throwflag, bool in_loop, const Entry& entry) {
+  if (!in_loop) return run_default(ts, frame, throwflag);
+  Concrete concrete;
+  if (control.watch == nullptr && global_control.exit_every == 0) return run(ts, frame, throwflag, concrete, entry);
+  Probe probe;
+  return run(ts, frame, throwflag, probe, entry);
+}
+
+// Calls the function with as many placeholders as it takes; the hook fills the frame before it runs.
+static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
+  auto* code = code_object.as<PyCodeObject>();
+  Ref carrier = Ref::share(function);
+  if (function.as<PyFunctionObject>()->func_code != code_object.get()) {
+    // The function's code was replaced meanwhile; the frame keeps the old one.
+    carrier = Ref::steal(PyFunction_New(code_object.get(), function.as<PyFunctionObject>()->func_globals));
+    if (!carrier) return {};
+    carrier.as<PyFunctionObject>()->func_closure = Py_XNewRef(function.as<PyFunctionObject>()->func_closure);
+  }
+  const int positional = code->co_argcount, keyword_only = code->co_kwonlyargcount;
+  std::vector<PyObject*> arguments(static_cast<size_t>(positional + keyword_only) + 1, Py_None);
+  Ref names_tuple;
+  if (keyword_only > 0) {
+    names_tuple = Ref::steal(PyTuple_New(keyword_only));
+    if (!names_tuple) return {};
+    for (int i = 0; i < keyword_only; i++) {
+      PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, positional + i);
+      PyTuple_SET_ITEM(names_tuple.get(), i, Py_NewRef(name));
+    }
+  }
+  return Ref::steal(PyObject_Vectorcall(carrier.get(), arguments.data(), static_cast<size_t>(positional), names_tuple.get()));
+}
+
+static void await_frame(const Chain& chain, size_t index, bool in_loop) {
+  control.pending = &chain;
+  control.pending_index = index;
+  control.pending_in_loop = in_loop;
+}
+
+static void revive(const FrameState& state) {
+  auto* code = state.code.as<PyCodeObject>();
+  cpython::revive_generator(state.generator.as<PyGenObject>(), state.function.as<PyFunctionObject>(),
+                            cpython::first_instruction(code) + state.next);
+}
+
+static Ref run_state(const Chain& chain, size_t index, bool in_loop) {
+  const FrameState& state = chain[index];
+  Ref result;
+  if (state.generator) {
+    revive(state);
+    await_frame(chain, index, in_loop);
+    if (PyAsyncGen_CheckExact(state.generator.get())) {
+      PyErr_SetString(PyExc_NotImplementedError, "an async generator's frame is continued only by what awaits it");
+    } else {
+      result = Ref::steal(PyObject_CallMethod(state.generator.get(), "send", "O", Py_None));
+    }
+  } else {
+    await_frame(chain, index, in_loop);
+    result = call_with_placeholders(state.function, state.code);
+  }
+  control.pending = nullptr;
+  return result;
+}
+
+Ref continue_chain(PyThreadState*, const Chain& chain, bool in_loop) {
+  for (const FrameState& state : chain) {
+    if (state.joint == Joint::kCannot) {
+      PyErr_Format(PyExc_NotImplementedError, "cannot be continued: %s", state.cannot.c_str());
+      return {};
+    }
+  }
+  return run_state(chain, chain.size() - 1, in_loop);
+}
+
+bool is_pending(cpython::Frame* frame, int throwflag) {
+  if (control.pending == nullptr || throwflag) return false;
+  const FrameState& state = (*control.pending)[control.pending_index];
+  if (reinterpret_cast<PyObject*>(cpython::code_of(frame)) != state.code.get()) return false;
+  if (!state.generator) return !cpython::owned_by_generator(frame);
+  return cpython::owned_by_generator(frame) &&
+         reinterpret_cast<PyObject*>(cpython::generator_of(frame)) == state.generator.get();
+}
+
+static void fill_locals(const FrameState& state, cpython::Frame* frame) {
+  // What is there: placeholder arguments, or the value sent into a generator.
+  for (PyObject** sp = cpython::stack_pointer(frame); sp > cpython::stack_base(frame);) Py_XDECREF(*--sp);
+  for (size_t i = 0; i < state.locals.size(); i++) {
+    Py_XDECREF(std::exchange(frame->localsplus[i], Py_XNewRef(state.locals[i].get())));
+  }
+  if (state.locals_mapping) Py_XDECREF(std::exchange(frame->f_locals, Py_NewRef(state.locals_mapping.get())));
+}
+
+static PyObject** fill_stack(const FrameState& state, cpython::Frame* frame) {
+  PyObject** sp = cpython::stack_base(frame);
+  for (const Ref& value : state.stack) *sp++ = Py_XNewRef(value.get());
+  return sp;
+}
+
+// The handled exception is thread state: the frame's own replaces the one it finds, which moves into the slot
+// where the frame keeps its callers' exception. A generator has a state of its own.
+static void fill_handled_exception(PyThreadState* ts, const FrameState& state, cpython::Frame* frame) {
+  if (!state.generator && state.saved_exception_slot < 0) return;
+  PyObject* callers = std::exchange(cpython::handled_exception(ts), Py_XNewRef(state.handled.get()));
+  if (state.saved_exception_slot >= 0 && !state.generator) {
+    PyObject*& slot = cpython::stack_base(frame)[state.saved_exception_slot];
+    Py_XDECREF(std::exchange(slot, callers != nullptr ? callers : Py_NewRef(Py_None)));
+  } else {
+    Py_XDECREF(callers);
+  }
+}
+
+// The first unit of an instruction: its EXTENDED_ARG prefixes belong to it.
+static cpython::CodeUnit* with_prefixes(cpython::CodeUnit* first, cpython::CodeUnit* at) {
+  while (at > first && cpython::base_opcode(at[-1]) == EXTENDED_ARG) at--;
+  return at;
+}
+
+static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** sp, const Chain& chain, size_t index,
+                           bool in_loop, const Entry& entry) {
+  const FrameState& state = chain[index];
+  cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
+  cpython::CodeUnit* at = first + state.current;
+  revive(chain[index - 1]);
+  if (cpython::base_opcode(*at) == SEND) {
+    Ref receiver = cpython::renewed_receiver(sp[-2]);
+    if (!receiver) {
+      cpython::set_stack_pointer(frame, sp);
+      cpython::set_throw_position(frame, at);
+      return go_on(ts, frame, 1, in_loop, entry);
+    }
+    Py_DECREF(std::exchange(sp[-2], receiver.release()));
+    Py_DECREF(std::exchange(sp[-1], Py_NewRef(Py_None)));  // what was sent has arrived already
+  }
+  cpython::set_stack_pointer(frame, sp);
+  cpython::set_next_instruction(frame, with_prefixes(first, at));
+  await_frame(chain, index - 1, in_loop);
+  return go_on(ts, frame, 0, in_loop, entry);
+}
+
+PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
+  const Chain& chain = *control.pending;
+  const size_t index = control.pending_index;
+  const bool in_loop = control.pending_in_loop;
+  control.pending = nullptr;
+  const FrameState& state = chain[index];
+  const Entry entry{state.saved_exception_slot, state.first_argument.get()};
+
+  fill_locals(state, frame);
+  PyObject** sp = fill_stack(state, frame);
+  cpython::set_stack_pointer(frame, sp);
+  fill_handled_exception(ts, state, frame);
+
+  cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
+  if (state.joint == Joint::kNone) {
+    cpython::set_next_instruction(frame, first + state.next);
+    return go_on(ts, frame, 0, in_loop, entry);
+  }
+  if (state.joint == Joint::kReexecute) return reexecute(ts, frame, sp, chain, index, in_loop, entry);
+
+  // Wait in the instruction, as the current frame, for the inner frames to finish.
+  cpython::set_current_instruction(frame, first + state.current);
+  Delivery delivery;
+  {
+    cpython::Link link(ts, frame);
+    const bool entered = cpython::enter_recursion(ts);
+    cpython::hide_stack(frame);
+    Ref result = entered ? run_state(chain, index - 1, in_loop) : Ref();
+    // Delivering may run the rest of the instruction, which belongs to this frame.
+    delivery = deliver(state, chain[index - 1], frame, sp, std::move(result));
+    if (entered) cpython::leave_recursion(ts);
+  }
+  cpython::set_stack_pointer(frame, delivery.sp);
+  if (delivery.next == nullptr) {
+    cpython::set_throw_position(frame, first + state.current);
+    return go_on(ts, frame, 1, in_loop, entry);
+  }
+  cpython::set_next_instruction(frame, delivery.next);
+  return go_on(ts, frame, 0, in_loop, entry);
+}
+
+}  // namespace alternator

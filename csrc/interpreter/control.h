@@ -1,0 +1,48 @@
+// What the frames of a thread run under: nothing, the loop, a probe, a capture, a continuation.
+#pragma once
+
+#include "interpreter/frame_state.h"
+#include "interpreter/semantics.h"
+
+namespace alternator {
+
+struct Stats {
+  uint64_t instructions = 0, frames = 0, exits = 0;
+};
+
+// A wish to stop at the n-th instruction that is executed in one code object.
+struct Watch {
+  PyCodeObject* code = nullptr;  // borrowed: the caller holds it
+  uint64_t countdown = 0;
+  uint64_t seen = 0;
+  Verdict action = Verdict::kGo;
+  bool hit = false;
+  Chain* chain = nullptr;  // with kCapture: what receives the frames
+};
+
+struct Control {
+  int running = 0;               // >0: frames of this thread run in our loop
+  uint64_t exit_countdown = 0;   // stress: instructions until the next exit to the default loop
+  Watch* watch = nullptr;
+  Chain* capturing = nullptr;    // set while a captured chain unwinds
+  // The next frame of this function is to be filled from chain[index] instead of being run.
+  const Chain* pending = nullptr;
+  size_t pending_index = 0;
+  bool pending_in_loop = false;
+  Stats stats;
+};
+extern thread_local Control control __attribute__((tls_model("initial-exec")));
+
+struct GlobalControl {
+  bool interpret = false;    // every frame of every thread runs in our loop
+  uint64_t exit_every = 0;   // stress: leave to the default loop at each n-th instruction
+};
+extern GlobalControl global_control;
+
+// Plain CPython, watched: exits and captures where it is told to.
+struct Probe : Concrete {
+  static constexpr bool kObserves = true;
+  Verdict at_boundary(const Position& position);
+};
+
+}  // namespace alternator

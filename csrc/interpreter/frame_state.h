@@ -1,0 +1,42 @@
+// A frame stopped at an instruction, as values: what is needed to go on with it on a fresh frame.
+#pragma once
+
+#include "cpython/operations.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace alternator {
+
+enum class Joint : uint8_t {
+#define ALT_JOINT(kind, meaning) kind,
+#include "interpreter/joints.def"
+#undef ALT_JOINT
+};
+const char* joint_name(Joint joint);
+const char* joint_meaning(Joint joint);
+
+struct FrameState {
+  Ref function;
+  Ref code;
+  int next = 0;     // index of the instruction to go on with
+  int current = 0;  // index of the instruction that waits for the inner frame
+  std::vector<Ref> locals;
+  std::vector<Ref> stack;  // with the waiting instruction's operands
+  int operands = 0;        // how many of them that instruction takes
+  Ref locals_mapping;      // of class bodies and modules
+  Ref handled;             // the exception being handled; null: none
+  // Where `stack` holds the exception that the callers of this frame handle; -1: the frame handles none.
+  int saved_exception_slot = -1;
+  Ref first_argument;  // what the frame was called with, even if it was rebound since
+  Ref generator;       // the generator or coroutine object that the frame belongs to
+  Ref keyword_names;   // of the waiting call
+  Joint joint = Joint::kNone;
+  std::string cannot;  // with kCannot: why
+};
+
+// Innermost frame first.
+using Chain = std::vector<FrameState>;
+
+}  // namespace alternator

@@ -1,0 +1,81 @@
+#include "interpreter/hook.h"
+
+#include "interpreter/capture.h"
+#include "interpreter/loop.h"
+
+namespace alternator {
+
+thread_local Control control;
+GlobalControl global_control;
+
+static _PyFrameEvalFunction chained = nullptr;
+static int users = 0;
+
+static PyObject* forward(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  return chained != nullptr ? chained(ts, frame, throwflag) : run_default(ts, frame, throwflag);
+}
+
+static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  if (control.pending != nullptr && is_pending(frame, throwflag)) [[unlikely]] return run_pending(ts, frame);
+  if (!global_control.interpret && control.running == 0) return forward(ts, frame, throwflag);
+  if (cpython::tracing_active(ts) || cpython::is_micro(cpython::code_of(frame))) [[unlikely]] {
+    return run_default(ts, frame, throwflag);
+  }
+  if (control.watch == nullptr && global_control.exit_every == 0) [[likely]] {
+    Concrete concrete;
+    return run(ts, frame, throwflag, concrete);
+  }
+  Probe probe;
+  return run(ts, frame, throwflag, probe);
+}
+
+static PyObject* idle_hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  return run_default(ts, frame, throwflag);
+}
+
+void acquire_hook() {
+  if (users++ > 0) return;
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  _PyFrameEvalFunction found = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  chained = found == _PyEval_EvalFrameDefault || found == hook ? nullptr : found;
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, hook);
+}
+
+void release_hook() {
+  if (users == 0 || --users > 0) return;
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  // Somebody may have installed a hook of his own on top of ours: then it is his to remove.
+  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == hook) {
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, chained != nullptr ? chained : _PyEval_EvalFrameDefault);
+  }
+}
+
+bool hook_installed() { return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook; }
+
+void set_idle_hook(bool on) {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  _PyFrameEvalFunction found = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  if (on && found == _PyEval_EvalFrameDefault) {
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, idle_hook);
+  } else if (!on && found == idle_hook) {
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, _PyEval_EvalFrameDefault);
+  }
+}
+
+Verdict Probe::at_boundary(const Position& position) {
+  Watch* watch = control.watch;
+  if (watch != nullptr && watch->action != Verdict::kGo && watch->code == cpython::code_of(position.frame)) {
+    watch->seen++;
+    if (--watch->countdown == 0) {
+      watch->hit = true;
+      return std::exchange(watch->action, Verdict::kGo);
+    }
+  }
+  if (global_control.exit_every > 0 && ++control.exit_countdown >= global_control.exit_every) {
+    control.exit_countdown = 0;
+    return Verdict::kLeave;
+  }
+  return Verdict::kGo;
+}
+
+}  // namespace alternator

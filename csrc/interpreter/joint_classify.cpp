@@ -1,0 +1,318 @@
+// Which joint: the waiting instruction's operands say whether its result follows from the inner frame's.
+#include "interpreter/joint.h"
+#include "interpreter/special_methods.h"
+
+namespace alternator {
+
+namespace {
+
+// The operands of CALL, wherever this version puts them.
+struct CallOperands {
+  PyObject* callable;
+  PyObject** arguments;  // `self` first, where there is one
+  int total;
+
+  CallOperands(PyObject** sp, int count) {
+    PyObject* upper = sp[-count - 1];
+    PyObject* lower = sp[-count - 2];
+    const bool has_self = cpython::kCallableFirst ? upper != nullptr : lower != nullptr;
+    total = count + (has_self ? 1 : 0);
+    arguments = sp - total;
+    callable = cpython::kCallableFirst || has_self ? lower : upper;
+  }
+};
+
+struct Classifier {
+  const Position& position;
+  const FrameState& inner;
+  FrameState* outer;
+
+  PyObject* peek(int n) const { return position.sp[-n]; }
+  bool called(PyObject* attribute) const { return attribute != nullptr && attribute == inner.function.get(); }
+  bool called_special(PyObject* object, const char* name) const {
+    return object != nullptr && called(type_attribute(Py_TYPE(object), name));
+  }
+  void join(Joint joint, int operands) {
+    outer->joint = joint;
+    outer->operands = operands;
+  }
+  bool join_if(bool condition, Joint joint, int operands) {
+    if (condition) join(joint, operands);
+    return condition;
+  }
+  void cannot(std::string why) {
+    outer->joint = Joint::kCannot;
+    outer->cannot = std::move(why);
+  }
+
+  void classify();
+  bool call(PyObject* callable, PyObject** arguments, int total, int operands);
+  bool generator_call(PyObject* callable, PyObject** arguments, int total, int operands);
+  bool construct(PyTypeObject* type, int operands);
+  bool attribute(PyObject* owner, PyObject* name, int operands);
+  bool store_attribute(PyObject* owner, PyObject* name, bool is_delete, int operands);
+  bool truth(int operands);
+  // A base with __mro_entries__ would be asked again: its answer may differ, and so may its effects.
+  bool bases_are_types(PyObject** arguments, int total) const {
+    const Py_ssize_t named = position.keyword_names != nullptr ? PyTuple_GET_SIZE(position.keyword_names) : 0;
+    for (Py_ssize_t i = 2; i < total - named; i++) {
+      if (!PyType_Check(arguments[i])) return false;
+    }
+    return true;
+  }
+  std::string instruction() const;
+};
+
+std::string text_of(PyObject* object) {
+  Ref text = Ref::steal(PyObject_Repr(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  PyErr_Clear();
+  return utf8 != nullptr ? utf8 : "an object";
+}
+
+PyObject* unwrap_method(PyObject* callable) {
+  return PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+}
+
+PyObject* unwrap_partial(PyObject* callable) {
+  // functools.partial hands its callee's result on as it is.
+  while (strcmp(Py_TYPE(callable)->tp_name, "functools.partial") == 0) {
+    Ref function = Ref::steal(PyObject_GetAttrString(callable, "func"));
+    if (!function) {
+      PyErr_Clear();
+      break;
+    }
+    callable = function.get();  // kept alive by the partial object
+  }
+  return callable;
+}
+
+const char* native_name(PyObject* callable) {
+  if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type)) return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
+  if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) return reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name;
+  return "";
+}
+
+bool Classifier::construct(PyTypeObject* type, int operands) {
+  if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) return false;
+  if (join_if(called(type_attribute(type, "__init__")) && inner.first_argument, Joint::kInstance, operands)) return true;
+  PyObject* constructor = type_attribute(type, "__new__");
+  if (constructor != nullptr && Py_IS_TYPE(constructor, &PyStaticMethod_Type)) {
+    Ref function = Ref::steal(PyObject_GetAttrString(constructor, "__func__"));
+    if (!function) PyErr_Clear();
+    return join_if(called(function.get()), Joint::kNew, operands);
+  }
+  return false;
+}
+
+bool Classifier::generator_call(PyObject* callable, PyObject** arguments, int total, int operands) {
+  const std::string name = native_name(callable);
+  PyObject* self = PyCFunction_Check(callable) && total == 0 ? PyCFunction_GET_SELF(callable)
+                   : total > 0                               ? arguments[0]
+                                                             : nullptr;
+  if (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) == inner.generator.get()) self = inner.generator.get();
+  if (self != inner.generator.get() || position.keyword_names != nullptr) return false;
+  if (join_if(name == "next" || name == "send" || name == "__next__", Joint::kReexecute, operands)) return true;
+  // What was thrown has arrived: stepping the revived generator gives what throw() would have returned.
+  return join_if(name == "throw", Joint::kValue, operands);
+}
+
+bool Classifier::call(PyObject* callable, PyObject** arguments, int total, int operands) {
+  if (inner.generator) return generator_call(callable, arguments, total, operands);
+  callable = unwrap_partial(unwrap_method(callable));
+  if (called(unwrap_method(callable)) || called_special(callable, "__call__")) {
+    join(Joint::kValue, operands);
+    return true;
+  }
+  if (PyType_Check(callable)) return construct(reinterpret_cast<PyTypeObject*>(callable), operands);
+  if (PyCFunction_Check(callable) && strcmp(native_name(callable), "__build_class__") == 0 && total >= 2) {
+    return join_if(called(arguments[0]) && inner.locals_mapping && bases_are_types(arguments, total), Joint::kClassBody,
+                   operands);
+  }
+  return false;
+}
+
+bool descriptor_calls(const Classifier& classifier, PyObject* descriptor, const char* property_field, const char* slot) {
+  if (descriptor == nullptr) return false;
+  if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
+    Ref function = Ref::steal(PyObject_GetAttrString(descriptor, property_field));
+    if (!function) PyErr_Clear();
+    return classifier.called(function.get());
+  }
+  return classifier.called_special(descriptor, slot);
+}
+
+bool Classifier::attribute(PyObject* owner, PyObject* name, int operands) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
+  if (descriptor_calls(*this, descriptor, "fget", "__get__") || called_special(owner, "__getattr__") ||
+      called_special(owner, "__getattribute__")) {
+    join(Joint::kAttribute, operands);
+    return true;
+  }
+  if (PyType_Check(owner)) {
+    PyObject* own = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner), name);
+    return join_if(descriptor_calls(*this, own, "fget", "__get__"), Joint::kAttribute, operands);
+  }
+  if (PyModule_Check(owner)) {
+    return join_if(called(PyDict_GetItemString(PyModule_GetDict(owner), "__getattr__")), Joint::kValue, operands);
+  }
+  return false;
+}
+
+bool Classifier::store_attribute(PyObject* owner, PyObject* name, bool is_delete, int operands) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
+  const bool direct = is_delete ? descriptor_calls(*this, descriptor, "fdel", "__delete__") || called_special(owner, "__delattr__")
+                                : descriptor_calls(*this, descriptor, "fset", "__set__") || called_special(owner, "__setattr__");
+  return join_if(direct, Joint::kDiscard, operands);
+}
+
+bool Classifier::truth(int operands) {
+  PyObject* object = peek(1);
+  const bool has_bool = type_attribute(Py_TYPE(object), "__bool__") != nullptr;
+  return join_if(called_special(object, has_bool ? "__bool__" : "__len__"), Joint::kTruth, operands);
+}
+
+std::string Classifier::instruction() const {
+  switch (position.opcode) {
+#define ALT_OPCODE(NAME, EFFECT, MEANING) \
+  case NAME:                              \
+    return #NAME " (" MEANING ")";
+#include "cpython/opcodes.def"
+#undef ALT_OPCODE
+    default:
+      return "an instruction";
+  }
+}
+
+void Classifier::classify() {
+  if (inner.joint == Joint::kCannot) {
+    cannot(inner.cannot);
+    return;
+  }
+  PyCodeObject* code = cpython::code_of(position.frame);
+  const int oparg = position.oparg;
+  auto name = [&](int index) { return PyTuple_GET_ITEM(code->co_names, index); };
+  const bool from_function = !inner.generator;
+  bool joined = false;
+  PyObject* native = nullptr;
+  switch (position.opcode) {
+    case CALL: {
+      const CallOperands operands(position.sp, oparg);
+      native = operands.callable;
+      joined = call(operands.callable, operands.arguments, operands.total, oparg + 2);
+      break;
+    }
+    case CALL_FUNCTION_EX: {
+      const int operands = 3 + (oparg & 1);
+      native = peek(2 + (oparg & 1) + (cpython::kCallableFirst ? 1 : 0));
+      PyObject* tuple = peek(1 + (oparg & 1));
+      joined = PyTuple_CheckExact(tuple) &&
+               call(native, &PyTuple_GET_ITEM(tuple, 0), static_cast<int>(PyTuple_GET_SIZE(tuple)), operands) &&
+               outer->joint != Joint::kReexecute && outer->joint != Joint::kClassBody;
+      break;
+    }
+    case LOAD_ATTR:
+      joined = from_function && attribute(peek(1), name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg), 1);
+      break;
+    case STORE_ATTR:
+      joined = from_function && store_attribute(peek(1), name(oparg), false, 2);
+      break;
+    case DELETE_ATTR:
+      joined = from_function && store_attribute(peek(1), name(oparg), true, 1);
+      break;
+    case BINARY_SUBSCR:
+      joined = from_function && (called_special(peek(2), "__getitem__") || called_special(peek(2), "__missing__"));
+      join_if(joined, Joint::kValue, 2);
+      break;
+    case STORE_SUBSCR:
+      joined = join_if(from_function && called_special(peek(2), "__setitem__"), Joint::kDiscard, 3);
+      break;
+    case DELETE_SUBSCR:
+      joined = join_if(from_function && called_special(peek(2), "__delitem__"), Joint::kDiscard, 2);
+      break;
+    case UNARY_NEGATIVE:
+      joined = join_if(from_function && called_special(peek(1), "__neg__"), Joint::kValue, 1);
+      break;
+    case UNARY_INVERT:
+      joined = join_if(from_function && called_special(peek(1), "__invert__"), Joint::kValue, 1);
+      break;
+    case BINARY_OP:
+      for (const Attempt& attempt : operator_attempts(oparg, peek(2), peek(1))) {
+        joined = joined || join_if(from_function && called(attempt.method), Joint::kOperator, 2);
+      }
+      break;
+    case COMPARE_OP:
+      for (const Attempt& attempt : comparison_attempts(cpython::compare_operator(oparg), peek(2), peek(1))) {
+        joined = joined || join_if(from_function && called(attempt.method), Joint::kComparison, 2);
+      }
+      break;
+    case CONTAINS_OP:
+      joined = join_if(from_function && called_special(peek(1), "__contains__"), Joint::kContains, 2);
+      break;
+    case GET_ITER:
+    case GET_YIELD_FROM_ITER:
+      joined = join_if(from_function && called_special(peek(1), "__iter__"), Joint::kIterator, 1);
+      break;
+    case FOR_ITER:
+      joined = join_if(peek(1) == inner.generator.get(), Joint::kReexecute, 1) ||
+               join_if(from_function && called_special(peek(1), "__next__"), Joint::kNext, 1);
+      break;
+    case SEND:
+      joined = join_if(inner.generator && cpython::driven_generator(peek(2)) == inner.generator.get(), Joint::kReexecute, 2) ||
+               join_if(from_function && called_special(peek(2), "__next__") && peek(1) == Py_None, Joint::kSendNext, 2);
+      break;
+    case BEFORE_WITH:
+      // The manager has given way to its bound __exit__ already.
+      native = peek(1);
+      joined = join_if(from_function && PyMethod_Check(native) && called_special(PyMethod_GET_SELF(native), "__enter__"),
+                       Joint::kValue, 0);
+      break;
+    case WITH_EXCEPT_START:
+      native = peek(4);
+      joined = join_if(from_function && called(unwrap_method(native)), Joint::kValue, 0);
+      break;
+    case UNARY_NOT:
+      joined = from_function && truth(1);
+      break;
+    default:
+      if (cpython::is_truth_jump(position.opcode)) {
+        joined = from_function && truth(1);
+      } else if (cpython::is_load_method(position.opcode)) {
+        joined = from_function && attribute(peek(1), name(oparg), 1);
+      } else if (cpython::is_unary_positive(position.opcode)) {
+        joined = join_if(from_function && called_special(peek(1), "__pos__"), Joint::kValue, 1);
+      }
+      break;
+  }
+  if (joined) return;
+  std::string why = "native code lies between " + instruction();
+  if (native != nullptr) why += std::string(" of ") + (*native_name(native) ? native_name(native) : text_of(native).c_str());
+  cannot(why + " and the frame that it led to");
+}
+
+}  // namespace
+
+void classify_joint(const Position& position, const FrameState& inner, FrameState* outer) {
+  Classifier{position, inner, outer}.classify();
+}
+
+const char* joint_name(Joint joint) {
+  static constexpr const char* kNames[] = {
+#define ALT_JOINT(kind, meaning) #kind,
+#include "interpreter/joints.def"
+#undef ALT_JOINT
+  };
+  return kNames[static_cast<size_t>(joint)] + 1;
+}
+
+const char* joint_meaning(Joint joint) {
+  static constexpr const char* kMeanings[] = {
+#define ALT_JOINT(kind, meaning) meaning,
+#include "interpreter/joints.def"
+#undef ALT_JOINT
+  };
+  return kMeanings[static_cast<size_t>(joint)];
+}
+
+}  // namespace alternator

@@ -1,0 +1,233 @@
+// The rest of an instruction, once the frame that it called has finished.
+#include "interpreter/class_body.h"
+#include "interpreter/joint.h"
+#include "interpreter/special_methods.h"
+
+namespace alternator {
+
+namespace {
+
+struct Deliverer {
+  const FrameState& outer;
+  const FrameState& inner;
+  cpython::Frame* frame;
+  PyObject** sp;
+  cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
+  int opcode = cpython::base_opcode(first[outer.current]);
+  int oparg = full_argument();
+
+  // With the EXTENDED_ARG prefixes before the instruction.
+  int full_argument() const {
+    int value = cpython::argument(first[outer.current]), shift = 8;
+    for (int i = outer.current - 1; i >= 0 && cpython::base_opcode(first[i]) == EXTENDED_ARG; i--, shift += 8) {
+      value |= cpython::argument(first[i]) << shift;
+    }
+    return value;
+  }
+  PyObject* peek(int n) const { return sp[-n]; }
+  PyObject* name(int index) const { return PyTuple_GET_ITEM(cpython::code_of(frame)->co_names, index); }
+  cpython::CodeUnit* after() const { return first + outer.current + 1 + cpython::caches(opcode); }
+  void drop(int n) {
+    for (; n > 0; n--) Py_XDECREF(*--sp);
+  }
+  Delivery go_on(cpython::CodeUnit* next) { return {sp, next}; }
+  Delivery fail() { return {sp, nullptr}; }
+
+  Delivery value(Ref result) {
+    if (!result) return fail();
+    drop(outer.operands);
+    *sp++ = result.release();
+    return go_on(after());
+  }
+  Delivery boolean(Tri value_of) {
+    if (value_of.error()) return fail();
+    return value(Ref::share(value_of.yes() ? Py_True : Py_False));
+  }
+
+  Delivery attribute(Ref result);
+  Delivery comparison(Ref result);
+  Delivery truth(Ref result);
+  Delivery iterator(Ref result);
+  Delivery next(Ref result);
+  Delivery send_next(Ref result);
+  Delivery constructed(Ref result);
+  Delivery run(Ref result);
+};
+
+Delivery Deliverer::attribute(Ref result) {
+  PyObject* owner = peek(1);
+  const bool as_method = cpython::is_load_method(opcode) || (cpython::kLoadAttrHasMethodBit && (oparg & 1));
+  PyObject* attribute_name = name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg);
+  if (!result && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyObject* fallback = type_attribute(Py_TYPE(owner), "__getattr__");
+    if (fallback != nullptr && Borrowed(fallback) != Borrowed(inner.function)) {
+      PyErr_Clear();
+      PyObject* arguments[] = {owner, attribute_name};
+      result = Ref::steal(PyObject_Vectorcall(fallback, arguments, 2, nullptr));
+    }
+  }
+  if (!result) return fail();
+  drop(1);
+  if (as_method && !cpython::kCallableFirst) *sp++ = nullptr;
+  *sp++ = result.release();
+  if (as_method && cpython::kCallableFirst) *sp++ = nullptr;
+  return go_on(after());
+}
+
+Delivery Deliverer::comparison(Ref result) {
+  const int operation = cpython::compare_operator(oparg);
+  if (result && result.get() == Py_NotImplemented) {
+    result = rest_of_comparison(operation, peek(2), peek(1), inner.function);
+  }
+  if (result && cpython::compare_to_bool(oparg)) return boolean(alternator::truth(result));
+  return value(std::move(result));
+}
+
+// What __bool__ or __len__ returned, as a truth value.
+Tri truth_of_result(Borrowed result, bool is_bool) {
+  if (!result) return Tri(-1);
+  if (is_bool) {
+    if (PyBool_Check(result.get())) return Tri(result.get() == Py_True ? 1 : 0);
+    PyErr_Format(PyExc_TypeError, "__bool__ should return bool, returned %s", result.type()->tp_name);
+    return Tri(-1);
+  }
+  Ref index = Ref::steal(PyNumber_Index(result.get()));
+  if (!index) return Tri(-1);
+  const Py_ssize_t length = PyNumber_AsSsize_t(index.get(), PyExc_OverflowError);
+  if (length < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "__len__() should return >= 0");
+  return Tri(length < 0 ? -1 : length > 0 ? 1 : 0);
+}
+
+Delivery Deliverer::truth(Ref result) {
+  const bool is_bool = Borrowed(type_attribute(Py_TYPE(peek(1)), "__bool__")) == Borrowed(inner.function);
+  const Tri answer = truth_of_result(result, is_bool);
+  if (answer.error()) return fail();
+  if (opcode == UNARY_NOT) return boolean(Tri(answer.no() ? 1 : 0));
+  const cpython::TruthJump jump = cpython::truth_jump(opcode, oparg);
+  if (!jump.known) return boolean(answer);  // TO_BOOL
+  const bool taken = answer.yes() == jump.wanted;
+  if (!(jump.keeps_value && taken)) drop(1);
+  return go_on(after() + (taken ? jump.units : 0));
+}
+
+Delivery Deliverer::iterator(Ref result) {
+  if (result && !PyIter_Check(result.get())) {
+    PyErr_Format(PyExc_TypeError, "iter() returned non-iterator of type '%.100s'", result.type()->tp_name);
+    result.reset();
+  }
+  return value(std::move(result));
+}
+
+Delivery Deliverer::next(Ref result) {
+  if (result) {
+    *sp++ = result.release();
+    return go_on(after());
+  }
+  if (!PyErr_ExceptionMatches(PyExc_StopIteration)) return fail();
+  PyErr_Clear();
+  drop(1);
+  return go_on(after() + oparg + cpython::kLoopEndUnits);
+}
+
+Delivery Deliverer::send_next(Ref result) {
+  if (result) {
+    drop(1);
+    *sp++ = result.release();
+    return go_on(after());
+  }
+  PyObject* returned = nullptr;
+  if (_PyGen_FetchStopIterationValue(&returned) < 0) return fail();
+  drop(cpython::kSendKeepsReceiver ? 1 : 2);
+  *sp++ = returned;
+  return go_on(after() + oparg);
+}
+
+// __new__ returned: __init__ follows if the object is of the class, with the same arguments.
+Delivery Deliverer::constructed(Ref result) {
+  if (!result) return fail();
+  Ref type, arguments, keywords;
+  if (opcode == CALL_FUNCTION_EX) {
+    const int has_keywords = oparg & 1;
+    type = Ref::share(peek(2 + has_keywords + (cpython::kCallableFirst ? 1 : 0)));
+    arguments = Ref::share(peek(1 + has_keywords));
+    if (has_keywords) keywords = Ref::share(peek(1));
+  } else {
+    type = Ref::share(peek(oparg + (cpython::kCallableFirst ? 2 : 1)));
+    const Py_ssize_t named = outer.keyword_names ? PyTuple_GET_SIZE(outer.keyword_names.get()) : 0;
+    const Py_ssize_t positional = oparg - named;
+    PyObject** begin = sp - oparg;
+    arguments = Ref::steal(PyTuple_New(positional));
+    keywords = named > 0 ? Ref::steal(PyDict_New()) : Ref();
+    if (!arguments || (named > 0 && !keywords)) return fail();
+    for (Py_ssize_t i = 0; i < positional; i++) PyTuple_SET_ITEM(arguments.get(), i, Py_NewRef(begin[i]));
+    for (Py_ssize_t i = 0; i < named; i++) {
+      PyObject* key = PyTuple_GET_ITEM(outer.keyword_names.get(), i);
+      if (PyDict_SetItem(keywords.get(), key, begin[positional + i]) < 0) return fail();
+    }
+  }
+  if (PyObject_TypeCheck(result.get(), type.as<PyTypeObject>())) {
+    initproc init = Py_TYPE(result.get())->tp_init;
+    if (init != nullptr && init(result.get(), arguments.get(), keywords.get()) < 0) return fail();
+  }
+  return value(std::move(result));
+}
+
+Delivery Deliverer::run(Ref result) {
+  switch (outer.joint) {
+    case Joint::kValue:
+      return value(std::move(result));
+    case Joint::kDiscard:
+      if (!result) return fail();
+      drop(outer.operands);
+      return go_on(after());
+    case Joint::kAttribute:
+      return attribute(std::move(result));
+    case Joint::kOperator:
+      if (result && result.get() == Py_NotImplemented) {
+        result = rest_of_operator(oparg, peek(2), peek(1), inner.function);
+      }
+      return value(std::move(result));
+    case Joint::kComparison:
+      return comparison(std::move(result));
+    case Joint::kTruth:
+      return truth(std::move(result));
+    case Joint::kContains: {
+      if (!result) return fail();
+      const Tri found = alternator::truth(result);
+      return boolean(found.error() ? found : Tri(found.yes() != (oparg != 0) ? 1 : 0));
+    }
+    case Joint::kIterator:
+      return iterator(std::move(result));
+    case Joint::kNext:
+      return next(std::move(result));
+    case Joint::kSendNext:
+      return send_next(std::move(result));
+    case Joint::kInstance:
+      if (result && result.get() != Py_None) {
+        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", result.type()->tp_name);
+        return fail();
+      }
+      return value(result ? Ref::share(inner.first_argument) : Ref());
+    case Joint::kNew:
+      return constructed(std::move(result));
+    case Joint::kClassBody: {
+      if (!result) return fail();
+      PyObject** arguments = sp - oparg;
+      return value(finish_class_body(arguments, oparg, outer.keyword_names, inner.locals_mapping, result));
+    }
+    case Joint::kNone:
+    case Joint::kReexecute:
+    case Joint::kCannot:
+      break;
+  }
+  PyErr_SetString(PyExc_SystemError, "alternator: a joint that delivers nothing");
+  return fail();
+}
+
+}  // namespace
+
+Delivery deliver(const FrameState& outer, const FrameState& inner, cpython::Frame* frame, PyObject** sp, Ref result) {
+  return Deliverer{outer, inner, frame, sp}.run(std::move(result));
+}
+
+}  // namespace alternator

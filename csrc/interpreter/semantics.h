@@ -1,0 +1,165 @@
+// What an opcode means, apart from moving values on the stack.
+//
+// The loop and the opcodes are written once over a `Semantics`; `Concrete` is plain CPython. Another
+// implementation derives from it and replaces what it wants to see: reads of names, cells, attributes
+// and items, iteration, truth tests, calls, stores. It is a template parameter, so that Concrete costs
+// nothing.
+//
+// Conventions: arguments are borrowed, results owned. A null result means that a Python exception is set,
+// except where a comment says that null means "absent". An int result is 0, or -1 with an exception.
+#pragma once
+
+#include "cpython/operations.h"
+
+namespace alternator {
+
+// What the loop knows at an instruction boundary.
+struct Position {
+  PyThreadState* ts;
+  cpython::Frame* frame;
+  PyObject** sp;              // one past the top of the value stack
+  cpython::CodeUnit* next;    // the next instruction
+  int opcode = 0, oparg = 0;  // of the instruction that is being executed, where one is
+  int saved_exception_slot = -1;
+  PyObject* first_argument = nullptr;
+  PyObject* keyword_names = nullptr;
+
+  int next_index() const { return static_cast<int>(next - cpython::first_instruction(cpython::code_of(frame))); }
+  int stack_size() const { return static_cast<int>(sp - cpython::stack_base(frame)); }
+};
+
+enum class Verdict : uint8_t {
+  kGo,      // execute the instruction
+  kLeave,   // let the default loop go on from here
+  kCapture  // record the chain of frames and abandon it
+};
+
+struct Concrete {
+  // An observer is asked at every instruction boundary, and may capture.
+  static constexpr bool kObserves = false;
+  Verdict at_boundary(const Position&) { return Verdict::kGo; }
+  // A frame starts (not: goes on).
+  int enter(cpython::Frame*) { return 0; }
+  // A value is about to be kept where no opcode of ours sees it read: in a container, a cell, a result.
+  int escape(Borrowed) { return 0; }
+
+  // --- names ---
+  PyObject* local(PyObject** slot) { return *slot; }  // borrowed; null: unbound
+  Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
+    return cpython::load_global(globals, builtins, name);
+  }
+  int store_global(Borrowed globals, Borrowed name, Borrowed value) {
+    return PyDict_SetItem(globals.get(), name.get(), value.get());
+  }
+  int delete_global(Borrowed globals, Borrowed name) { return PyDict_DelItem(globals.get(), name.get()); }
+  Ref load_local_name(Borrowed locals, Borrowed name) { return cpython::lookup_mapping(locals, name); }  // null: absent
+  int store_local_name(Borrowed locals, Borrowed name, Borrowed value) {
+    return PyDict_CheckExact(locals.get()) ? PyDict_SetItem(locals.get(), name.get(), value.get())
+                                           : PyObject_SetItem(locals.get(), name.get(), value.get());
+  }
+  int delete_local_name(Borrowed locals, Borrowed name) { return PyObject_DelItem(locals.get(), name.get()); }
+  Ref load_cell(Borrowed cell) { return Ref::share(PyCell_GET(cell.get())); }  // null: empty
+  int store_cell(Borrowed cell, Ref value) {                                   // null: empties it
+    Ref old = Ref::steal(PyCell_GET(cell.get()));
+    PyCell_SET(cell.get(), value.release());
+    return 0;
+  }
+  int copy_free_variables(cpython::Frame*) { return 0; }  // asked before the closure's cells become locals
+
+  // --- attributes and items ---
+  Ref get_attribute(Borrowed owner, Borrowed name) { return Ref::steal(PyObject_GetAttr(owner.get(), name.get())); }
+  // True: `method` is a function that wants the owner as its first argument.
+  bool get_method(Borrowed owner, Borrowed name, Ref* method) {
+    PyObject* found = nullptr;
+    const bool unbound = _PyObject_GetMethod(owner.get(), name.get(), &found) != 0;
+    *method = Ref::steal(found);
+    return unbound;
+  }
+  int set_attribute(Borrowed owner, Borrowed name, Borrowed value) {  // null value: delete
+    return PyObject_SetAttr(owner.get(), name.get(), value.get());
+  }
+  Ref get_item(Borrowed container, Borrowed key) { return Ref::steal(PyObject_GetItem(container.get(), key.get())); }
+  int set_item(Borrowed container, Borrowed key, Borrowed value) {
+    return PyObject_SetItem(container.get(), key.get(), value.get());
+  }
+  int delete_item(Borrowed container, Borrowed key) { return PyObject_DelItem(container.get(), key.get()); }
+  Ref special_method(Borrowed owner, Borrowed name) {  // bound; null: absent
+    return Ref::steal(_PyObject_LookupSpecial(owner.get(), name.get()));
+  }
+  Py_ssize_t length(Borrowed object) { return PyObject_Length(object.get()); }
+
+  // --- operators ---
+  Ref unary(unaryfunc operation, Borrowed value) { return Ref::steal(operation(value.get())); }
+  Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
+    return Ref::steal(operation(left.get(), right.get()));
+  }
+  Ref compare(Borrowed left, Borrowed right, int operation) {
+    return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
+  }
+  Tri contains(Borrowed container, Borrowed value) { return alternator::contains(container, value); }
+  bool is(Borrowed left, Borrowed right) { return left == right; }
+  Tri truth(Borrowed value) {
+    if (value.get() == Py_True) return Tri(1);
+    if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
+    return alternator::truth(value);
+  }
+  // `conversion` is str, repr, ascii or null.
+  Ref format(Borrowed value, PyObject* (*conversion)(PyObject*), Borrowed spec) {
+    Ref converted = conversion != nullptr ? Ref::steal(conversion(value.get())) : Ref::share(value);
+    if (!converted || (PyUnicode_CheckExact(converted.get()) && !spec)) return converted;
+    return Ref::steal(PyObject_Format(converted.get(), spec.get()));
+  }
+  Ref convert(PyObject* (*conversion)(PyObject*), Borrowed value) { return Ref::steal(conversion(value.get())); }
+
+  // --- iteration ---
+  Ref get_iterator(Borrowed iterable) { return Ref::steal(PyObject_GetIter(iterable.get())); }
+  Ref next(Borrowed iterator) { return Ref::steal(Py_TYPE(iterator.get())->tp_iternext(iterator.get())); }
+  PySendResult send(Borrowed receiver, Borrowed value, Ref* result) {
+    PyObject* out = nullptr;
+    const PySendResult status = PyIter_Send(receiver.get(), value.get(), &out);
+    *result = Ref::steal(out);
+    return status;
+  }
+  bool unpack(Borrowed iterable, int before, int after, PyObject** top) {
+    return cpython::unpack_iterable(iterable, before, after, top);
+  }
+  int list_extend(Borrowed list, Borrowed iterable) {
+    return Ref::steal(_PyList_Extend(list.as<PyListObject>(), iterable.get())) ? 0 : -1;
+  }
+  int set_update(Borrowed set, Borrowed iterable) { return _PySet_Update(set.get(), iterable.get()); }
+  int dict_update(Borrowed dict, Borrowed mapping) { return PyDict_Update(dict.get(), mapping.get()); }
+  int dict_merge(Borrowed dict, Borrowed mapping) { return _PyDict_MergeEx(dict.get(), mapping.get(), 2); }
+
+  // --- calls ---
+  // `arguments` has a free slot before it (PY_VECTORCALL_ARGUMENTS_OFFSET).
+  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+    return Ref::steal(PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                          keyword_names.get()));
+  }
+  Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords) {
+    return Ref::steal(PyObject_Call(callable.get(), arguments.get(), keywords.get()));
+  }
+  Ref make_tuple(Borrowed iterable) { return Ref::steal(PySequence_Tuple(iterable.get())); }
+  Ref make_function(Borrowed code, Borrowed globals) { return Ref::steal(PyFunction_New(code.get(), globals.get())); }
+  Ref load_build_class(Borrowed builtins) { return cpython::load_build_class(builtins); }
+
+  // --- exceptions, imports, patterns, coroutines ---
+  Tri exception_matches(Borrowed exception, Borrowed type) {
+    if (cpython::check_except_type(type) < 0) return Tri(-1);
+    return Tri(PyErr_GivenExceptionMatches(exception.get(), type.get()));
+  }
+  Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level) {
+    return cpython::import_name(ts, frame, name, fromlist, level);
+  }
+  Ref import_from(Borrowed module, Borrowed name) { return cpython::import_from(module, name); }
+  int import_star(Borrowed locals, Borrowed module) { return cpython::import_star(locals, module); }
+  Ref match_keys(Borrowed mapping, Borrowed keys) { return cpython::match_keys(mapping, keys); }
+  Ref match_class(Borrowed subject, Borrowed type, int positional, Borrowed keyword_names) {  // null: may be "no"
+    return cpython::match_class(subject, type, positional, keyword_names);
+  }
+  Ref get_awaitable(Borrowed object, int oparg) { return cpython::get_awaitable(object, oparg); }
+  Ref get_async_iterator(Borrowed object) { return cpython::get_async_iterator(object); }
+  Ref get_async_next(Borrowed iterator) { return cpython::get_async_next(iterator); }
+};
+
+}  // namespace alternator
