@@ -4,6 +4,10 @@
 #include "py/names.h"
 #include "py/ref.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <new>
 
 namespace alternator {
@@ -175,6 +179,26 @@ TEST(guarded_translates_cpp_exceptions) {
   CHECK_EQ(taken(), "SystemError: a bug");
   CHECK_EQ(guarded(-1, []() -> int { throw 42; }), -1);
   CHECK_EQ(taken(), "SystemError: alternator: an unknown C++ exception");
+}
+
+// At shutdown CPython ends daemon threads with pthread_exit, which unwinds them: through our slots, which are noexcept.
+// The process must live on, so the thread is parked for good.
+TEST(guarded_survives_a_thread_that_is_ended_inside) {
+  static std::atomic<int> stage = 0;
+  pthread_t thread;
+  auto body = [](void*) -> void* {
+    guarded(-1, []() -> int {
+      stage = 1;
+      pthread_exit(nullptr);
+    });
+    stage = 2;
+    return nullptr;
+  };
+  CHECK_EQ(pthread_create(&thread, nullptr, body, nullptr), 0);
+  pthread_detach(thread);
+  while (stage == 0) usleep(1000);
+  usleep(20'000);
+  CHECK_EQ(stage, 1);
 }
 
 TEST(guarded_releases_what_the_body_held) {
