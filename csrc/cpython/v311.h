@@ -1,6 +1,7 @@
 // CPython 3.11: frames, instructions, thread state.
 #pragma once
 
+#include "cpython/c_stack.h"
 #include "py/ref.h"
 
 // <stdatomic.h> is C: internal headers fall back to the compiler's own atomics.
@@ -179,6 +180,10 @@ inline bool owes_exception_event(PyThreadState* ts) { return ts->c_tracefunc != 
 // --- recursion and the eval breaker -------------------------------------------------------------
 // False: no room for the frame, and RecursionError is set.
 inline bool enter_recursion(PyThreadState* ts) {
+  if (c_stack_low()) [[unlikely]] {
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded (the C stack is nearly used up)");
+    return false;
+  }
   if (ts->recursion_remaining-- > 0) [[likely]] return true;
   return _Py_CheckRecursiveCall(ts, "") == 0;  // gives the unit back itself when it raises
 }
