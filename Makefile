@@ -41,7 +41,7 @@ build-asan: .venv/.has-build
 	@tools/build.sh asan
 
 demo: build-core ## Run a real program under the eval loop and say what it did
-	@$(PYTHON) -m alternator.demo
+	@$(PYTHON) demo/run.py
 
 test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for every CPython found
 	@$(for_found_versions); do echo "== CPython $$version, without torch"; \
