@@ -9,6 +9,8 @@ OTHER_VERSIONS := $(filter-out 3.11,$(CORE_VERSIONS))
 for_found_versions := set -e; versions=$$(tools/found_versions.sh $(OTHER_VERSIONS)); for version in $$versions
 
 PYTHON := .venv/bin/python
+# The tests that need no torch: for the other versions, and under the sanitizers.
+CORE_TESTS := tests/test_cpp.py tests/test_demo.py $(wildcard tests/interpreter)
 # More words for pytest, as in: make test PYTEST="-k generators -x"
 PYTEST ?=
 
@@ -45,12 +47,12 @@ demo: build-core ## Run a real program under the eval loop and say what it did
 
 test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for every CPython found
 	@$(for_found_versions); do echo "== CPython $$version, without torch"; \
-	  .venv-$$version/bin/python -m pytest -q $(PYTEST); done
+	  .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST); done
 	@echo "== CPython 3.11, with torch"
 	@$(PYTHON) -m pytest -q $(PYTEST)
 
 test-asan: build-asan .venv/.has-test ## The C++ unit tests and the interpreter tests under ASan and UBSan
-	@tools/asan.sh $(PYTHON) -m pytest -q tests/test_cpp.py $(wildcard tests/interpreter) $(PYTEST)
+	@tools/asan.sh $(PYTHON) -m pytest -q $(filter-out tests/test_demo.py,$(CORE_TESTS)) $(PYTEST)
 
 test-cpython: build-core ## CPython's own tests under the loop (long)
 	@$(PYTHON) tests/cpython/run_suite.py --all
