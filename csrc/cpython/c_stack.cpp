@@ -11,7 +11,7 @@ thread_local char* c_stack_limit = nullptr;
 
 char* find_c_stack_limit() {
   // Room for what runs without asking: native code, error handling, the backend of a compile.
-  constexpr size_t kReserve = 512 * 1024;
+  constexpr size_t kReserve = size_t{512} * 1024;
   pthread_attr_t attributes;
   void* lowest = nullptr;
   size_t size = 0;

@@ -49,7 +49,7 @@ Ref run_micro(Micro which, std::initializer_list<PyObject*> arguments) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   if (traceback != nullptr && PyTraceBack_Check(traceback)) {
-    PyObject* rest = reinterpret_cast<PyObject*>(reinterpret_cast<PyTracebackObject*>(traceback)->tb_next);
+    auto* rest = reinterpret_cast<PyObject*>(reinterpret_cast<PyTracebackObject*>(traceback)->tb_next);
     Py_XINCREF(rest);
     Py_SETREF(traceback, rest);
     if (value != nullptr && PyExceptionInstance_Check(value)) {
