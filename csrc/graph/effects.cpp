@@ -1,0 +1,72 @@
+#include "graph/effects.h"
+
+#include <string_view>
+#include <unordered_map>
+
+namespace alternator::graph {
+namespace {
+
+uint8_t effects_of_name(std::string_view name) {
+  static const std::unordered_map<std::string_view, uint8_t> table = {
+#define ALT_EFFECT(NAME, EFFECT) {NAME, EFFECT},
+#include "graph/effects.def"
+#undef ALT_EFFECT
+  };
+  // Torch's convention: add_ writes to its first argument.
+  if (name.size() > 1 && name.ends_with('_') && !name.ends_with("__")) return kMutates;
+  const auto found = table.find(name);
+  return found == table.end() ? static_cast<uint8_t>(kPure) : found->second;
+}
+
+// Code of torch writes to temporaries of its own and to its arguments. Anybody else's may write to what it likes.
+bool is_torch_function(Borrowed callable) {
+  if (PyCFunction_Check(callable.get()) || Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) ||
+      Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type))
+    return true;
+  if (!PyFunction_Check(callable.get())) return false;
+  PyObject* module = callable.as<PyFunctionObject>()->func_module;
+  if (module == nullptr || !PyUnicode_Check(module)) return false;
+  const char* text = PyUnicode_AsUTF8(module);
+  if (text == nullptr) PyErr_Clear();
+  return text != nullptr && (std::string_view(text) == "torch" || std::string_view(text).starts_with("torch."));
+}
+
+}  // namespace
+
+std::string callable_name(Borrowed callable) {
+  PyObject* raw = callable.get();
+  if (PyCFunction_Check(raw)) return reinterpret_cast<PyCFunctionObject*>(raw)->m_ml->ml_name;
+  if (Py_IS_TYPE(raw, &PyMethodDescr_Type)) return reinterpret_cast<PyMethodDescrObject*>(raw)->d_method->ml_name;
+  Ref name = Ref::steal(PyObject_GetAttrString(raw, "__name__"));
+  if (name && PyUnicode_Check(name.get()))
+    if (const char* text = PyUnicode_AsUTF8(name.get())) return text;
+  PyErr_Clear();
+  return {};
+}
+
+void EffectWatch::watch(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->is_inference()) {
+    unversioned_ = true;
+  } else {
+    watched_.push_back({impl, impl->version_counter().current_version()});
+  }
+}
+
+bool EffectWatch::wrote_argument() const {
+  if (unversioned_) return true;
+  for (const Watched& watched : watched_)
+    if (watched.impl->version_counter().current_version() != watched.version) return true;
+  return false;
+}
+
+uint8_t EffectWatch::effects(Borrowed callable) const {
+  uint8_t effects = effects_of_name(callable_name(callable));
+  const fake::Session::Counts after = session_.counts();
+  if (after.draws != before_.draws) effects |= kRandom;
+  if (after.acts != before_.acts) effects |= kActs;
+  if (after.writes != before_.writes && (wrote_argument() || !is_torch_function(callable))) effects |= kMutates;
+  return effects;
+}
+
+}  // namespace alternator::graph

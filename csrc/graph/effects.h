@@ -1,0 +1,35 @@
+// What a call did besides returning: decides whether a node may be dropped.
+#pragma once
+
+#include "fake/fake.h"
+#include "graph/program.h"
+
+#include <c10/util/SmallVector.h>
+
+namespace alternator::graph {
+
+// `__name__` without running Python where the type is known; empty if there is none.
+std::string callable_name(Borrowed callable);
+
+// Watches a call: the operators that the session sees and the versions of the tensors that are passed.
+class EffectWatch {
+ public:
+  explicit EffectWatch(const fake::Session& session) : session_(session), before_(session.counts()) {}
+  void watch(const at::Tensor& tensor);
+  // After the call.
+  uint8_t effects(Borrowed callable) const;
+  bool wrote_argument() const;
+
+ private:
+
+  const fake::Session& session_;
+  fake::Session::Counts before_;
+  struct Watched {
+    const c10::TensorImpl* impl;
+    uint32_t version;
+  };
+  c10::SmallVector<Watched, 8> watched_;
+  bool unversioned_ = false;  // an inference tensor: writes to it leave no trace
+};
+
+}  // namespace alternator::graph

@@ -1,0 +1,21 @@
+#include "graph/errors.h"
+
+namespace alternator::graph {
+
+Borrowed record_error_class() {
+  static PyObject* type = nullptr;
+  if (type == nullptr) {
+    type = PyErr_NewExceptionWithDoc("alternator._C.graph.RecordError",
+                                     "A torch call that cannot be recorded: it is a break, never a wrong graph.",
+                                     PyExc_RuntimeError, nullptr);
+    if (type == nullptr) throw PyError();
+  }
+  return type;
+}
+
+void record_error(const std::string& message) {
+  PyErr_SetString(record_error_class().get(), message.c_str());
+  throw PyError();
+}
+
+}  // namespace alternator::graph

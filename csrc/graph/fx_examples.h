@@ -1,0 +1,30 @@
+// FakeTensors of torch's own FakeTensorMode with the properties of our fakes: the only kind that a backend may see.
+#pragma once
+
+#include "py/error.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+#include <unordered_map>
+
+namespace alternator::graph {
+
+class FxExamples {
+ public:
+  explicit FxExamples(Borrowed fake_mode);
+
+  // The FakeTensor for one of our fakes; asking again gives the same one. Tensors that share storage share it again.
+  Ref of(const at::Tensor& fake);
+  // The FakeTensor of a real tensor, as the mode itself makes it; it also stands for `fake` from now on.
+  Ref of_real(const at::Tensor& fake, Borrowed real);
+
+ private:
+  at::Tensor meta_copy(const at::Tensor& fake);
+
+  Ref mode_;
+  std::unordered_map<const c10::TensorImpl*, Ref> examples_;
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
+};
+
+}  // namespace alternator::graph

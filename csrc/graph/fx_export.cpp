@@ -1,0 +1,260 @@
+#include "graph/fx_export.h"
+
+#include "graph/effects.h"
+#include "graph/errors.h"
+#include "graph/fx_examples.h"
+#include "graph/fx_graph.h"
+#include "graph/state_calls.h"
+#include "graph/target.h"
+#include "graph/torch_types.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/QScheme.h>
+
+#include <optional>
+
+namespace alternator::graph {
+namespace {
+
+bool is_given(Borrowed object) { return object && object.get() != Py_None; }
+
+// Whether generated code can write the object down. All others become attributes of the module.
+bool is_literal(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (object == Py_None || object == Py_Ellipsis || object == Py_NotImplemented) return true;
+  if (type == &PyLong_Type || type == &PyBool_Type || type == &PyFloat_Type || type == &PyUnicode_Type ||
+      type == &PyComplex_Type || type == &PyBytes_Type || type == &PyRange_Type)
+    return true;
+  return THPDtype_Check(object) || THPDevice_Check(object) || THPLayout_Check(object) || THPMemoryFormat_Check(object) ||
+         THPQScheme_Check(object) || type == torch_types().op_overload ||
+         PyType_IsSubtype(type, torch_types().enumeration);
+}
+
+struct MetaKeys {
+  Ref stack_trace = checked(PyUnicode_InternFromString("stack_trace"));
+  Ref nn_module_stack = checked(PyUnicode_InternFromString("nn_module_stack"));
+  Ref source_fn_stack = checked(PyUnicode_InternFromString("source_fn_stack"));
+  Ref example_value = checked(PyUnicode_InternFromString("example_value"));
+  Ref tensor_dict = checked(PyUnicode_InternFromString("tensor_dict"));
+};
+const MetaKeys& meta_keys() {
+  static const MetaKeys* keys = new MetaKeys;
+  return *keys;
+}
+
+class Exporter {
+ public:
+  Exporter(Program& program, const ExportOptions& options)
+      : program_(program), options_(options), nodes_(program.tensors.size()), attributes_(checked(PyDict_New())),
+        attribute_nodes_(program.arena.objects().size()) {
+    if (is_given(options.fake_mode)) examples_.emplace(options.fake_mode);
+  }
+
+  Ref run() {
+    placeholders();
+    StateWalk walk(program_.states.at(0));
+    for (uint32_t n = 0; n < program_.nodes.size(); ++n) {
+      if (!program_.nodes[n].live) continue;
+      steps(walk.to(program_.states[program_.nodes[n].state]));
+      call(program_.nodes[n]);
+    }
+    steps(walk.finish(program_.states[0]));
+    output();
+    return fx_.finish(attributes_);
+  }
+
+ private:
+  void placeholders() {
+    static PyObject* empty = PyTuple_New(0);
+    for (uint32_t i = 0; i < program_.inputs.size(); ++i) {
+      const Input& input = program_.declared[program_.inputs[i]];
+      std::string label = "arg_" + std::to_string(i);
+      if (PyUnicode_Check(input.label.get()))
+        if (const char* text = PyUnicode_AsUTF8(input.label.get())) label = text;
+      const std::string target = FxNames::identifier(label);
+      Ref py_target = checked(PyUnicode_FromStringAndSize(target.data(), static_cast<Py_ssize_t>(target.size())));
+      Ref node = fx_.add(FxOp::Placeholder, py_target, empty, Borrowed(), FxNames::snake_case(target));
+      const at::Tensor& fake = program_.tensors[input.tensor].fake;
+      if (examples_) {
+        Ref example;
+        if (is_given(options_.example_inputs)) {
+          Ref real = checked(PySequence_GetItem(options_.example_inputs.get(), i));
+          example = examples_->of_real(fake, real);
+        } else {
+          example = examples_->of(fake);
+        }
+        FxGraph::set_meta(node, meta_keys().example_value, example);
+        Ref tensor_dict = checked(PyDict_New());
+        FxGraph::set_meta(node, meta_keys().tensor_dict, tensor_dict);
+      }
+      nodes_[input.tensor] = std::move(node);
+    }
+  }
+
+  // ---- values
+
+  Ref argument(Value value) {
+    return rebuild(program_.arena, value, [&](Value leaf) -> Ref {
+      if (leaf.is_tensor()) return tensor(leaf.index);
+      Borrowed object = program_.arena.object(leaf);
+      if (leaf.kind() == ValueKind::Symbol || is_literal(object.get())) return Ref::share(object);
+      Ref& node = attribute_nodes_[leaf.index];
+      if (!node) node = attribute("_constant", object);
+      return node;
+    });
+  }
+
+  Ref tensor(uint32_t id) {
+    Ref& node = nodes_[id];
+    if (!node && program_.tensors[id].origin == Origin::Constant) node = constant(program_.constants[program_.tensors[id].index]);
+    ALT_CHECK(node, "a tensor is used before its node is written");
+    return node;
+  }
+
+  // A get_attr node for a new attribute `prefix<n>` of the module.
+  Ref attribute(const char* prefix, Borrowed value) {
+    static PyObject* empty = PyTuple_New(0);
+    const std::string name = prefix + std::to_string(PyDict_GET_SIZE(attributes_.get()));
+    Ref target = checked(PyUnicode_FromString(name.c_str()));
+    check_status(PyDict_SetItem(attributes_.get(), target.get(), value.get()));
+    return fx_.add(FxOp::GetAttr, target, empty, Borrowed(), name);
+  }
+
+  Ref constant(const Constant& constant) {
+    Ref value = checked(THPVariable_Wrap(constant.value));
+    Ref node = attribute("_tensor_constant", value);
+    if (examples_) {
+      Ref example = examples_->of_real(program_.tensors[constant.tensor].fake, value);
+      FxGraph::set_meta(node, meta_keys().example_value, example);
+    }
+    if (!constant.fresh) return node;
+    Ref clone = checked(PyUnicode_InternFromString("clone"));
+    Ref arguments = checked(PyTuple_Pack(1, node.get()));
+    Ref copy = fx_.add(FxOp::CallMethod, clone, arguments, Borrowed(), "clone");
+    example(copy, constant.tensor);
+    return copy;
+  }
+
+  // ---- nodes
+
+  void steps(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      StepCall call = step_call(step);
+      if (call.takes_scope) call.arguments.insert(call.arguments.begin(), scopes_.at(step.scope));
+      Ref arguments = checked(PyTuple_New(call.arguments.size()));
+      for (size_t i = 0; i < call.arguments.size(); ++i)
+        PyTuple_SET_ITEM(arguments.get(), i, Ref(call.arguments[i]).release());
+      Ref node = fx_.add(FxOp::CallFunction, call.function, arguments, Borrowed(), callable_name(call.function));
+      if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference) {
+        if (scopes_.size() <= step.scope) scopes_.resize(step.scope + 1);
+        scopes_[step.scope] = std::move(node);
+      }
+    }
+  }
+
+  Ref positional(const Node& node, const Target& target) {
+    const bool attribute = target.form == Target::Form::Attribute;
+    Ref arguments = checked(PyTuple_New(node.positional + attribute));
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < node.positional; ++i) {
+      const uint32_t from = target.form == Target::Form::Swapped ? 1 - i : i;
+      PyTuple_SET_ITEM(arguments.get(), at++, argument(program_.argument(node, from)).release());
+      if (attribute && i == 0) PyTuple_SET_ITEM(arguments.get(), at++, Ref(target.attribute).release());
+    }
+    return arguments;
+  }
+
+  Ref keywords(const Node& node) {
+    if (node.keyword == 0) return Ref();
+    Ref dict = checked(PyDict_New());
+    for (uint32_t i = 0; i < node.keyword; ++i) {
+      Ref value = argument(program_.argument(node, node.positional + i));
+      check_status(PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(node.keyword_names.get(), i), value.get()));
+    }
+    return dict;
+  }
+
+  void call(const Node& node) {
+    const Target& target = targets_.of(program_, node);
+    Ref arguments = positional(node, target);
+    Ref by_name = keywords(node);
+    const FxOp op = target.form == Target::Form::Method ? FxOp::CallMethod : FxOp::CallFunction;
+    Ref fx_node = fx_.add(op, target.target, arguments, by_name, FxNames::snake_case(target.name));
+    describe(fx_node, node);
+    describe_target(fx_node, target);
+    elements(fx_node, node);
+    if (node.result != kNowhere) {
+      nodes_[node.result] = fx_node;
+      example(fx_node, node.result);
+    }
+  }
+
+  // The parts of a result that somebody uses, right behind it.
+  void elements(Borrowed whole, const Node& node) {
+    static PyObject* getitem = torch_name("operator", "getitem").release();
+    std::vector<Ref> parts(node.element_count);
+    for (uint32_t i = 0; i < node.element_count; ++i) {
+      const uint32_t number = node.elements + i;
+      const Element& element = program_.elements[number];
+      if (!element.live) continue;
+      Borrowed container = element.container == kWhole ? whole : Borrowed(parts[element.container - node.elements]);
+      Ref arguments = checked(PyTuple_Pack(2, container.get(), element.key.get()));
+      parts[i] = fx_.add(FxOp::CallFunction, getitem, arguments, Borrowed(), "getitem");
+      describe(parts[i], node);
+      if (const uint32_t tensor = element.tensor; tensor != kNowhere) {
+        nodes_[tensor] = parts[i];
+        example(parts[i], tensor);
+      }
+    }
+  }
+
+  void output() {
+    Ref results = checked(PyTuple_New(program_.outputs.size()));
+    for (size_t i = 0; i < program_.outputs.size(); ++i)
+      PyTuple_SET_ITEM(results.get(), i, tensor(program_.outputs[i]).release());
+    Ref arguments = checked(PyTuple_Pack(1, results.get()));
+    Ref target = checked(PyUnicode_InternFromString("output"));
+    Ref node = fx_.add(FxOp::Output, target, arguments, Borrowed(), "output");
+  }
+
+  // ---- metadata
+
+  void describe(Borrowed fx_node, const Node& node) {
+    if (node.site != kNowhere) FxGraph::set_meta(fx_node, meta_keys().stack_trace, program_.sites.text(node.site));
+    if (node.scope != kNowhere)
+      FxGraph::set_meta(fx_node, meta_keys().nn_module_stack, program_.modules.stack(node.scope, options_.module_paths));
+  }
+
+  void describe_target(Borrowed fx_node, const Target& target) {
+    Ref name = checked(PyObject_GetAttrString(fx_node.get(), "name"));
+    Ref pair = checked(PyTuple_Pack(2, name.get(), target.target.get()));
+    Ref stack = checked(PyList_New(1));
+    PyList_SET_ITEM(stack.get(), 0, pair.release());
+    FxGraph::set_meta(fx_node, meta_keys().source_fn_stack, stack);
+  }
+
+  void example(Borrowed fx_node, uint32_t tensor) {
+    if (!examples_) return;
+    Ref value = examples_->of(program_.tensors[tensor].fake);
+    FxGraph::set_meta(fx_node, meta_keys().example_value, value);
+  }
+
+  Program& program_;
+  ExportOptions options_;
+  FxGraph fx_;
+  Targets targets_;
+  std::vector<Ref> nodes_;  // per tensor
+  Ref attributes_;
+  std::vector<Ref> attribute_nodes_;  // per object of the arena
+  std::vector<Ref> scopes_;
+  std::optional<FxExamples> examples_;
+};
+
+}  // namespace
+
+Ref export_fx(Program& program, const ExportOptions& options) { return Exporter(program, options).run(); }
+
+}  // namespace alternator::graph

@@ -1,0 +1,130 @@
+// The recorded program: one node per torch API call, in order, over tensors that are known by number.
+#pragma once
+
+#include "graph/site.h"
+#include "graph/state.h"
+#include "graph/value.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace alternator::graph {
+
+// Why a node stays although nobody uses its result.
+enum Effects : uint8_t {
+  kPure = 0,
+  kMutates = 1,  // writes to a tensor that exists outside of the call
+  kRandom = 2,   // draws from a generator
+  kActs = 4,     // anything else: hooks, asserts, setters, operators without results
+};
+
+struct Node {
+  Ref callable;
+  Ref keyword_names;  // a tuple of str, or null
+  uint32_t arguments = 0;  // the first of positional + keyword values, in the arena
+  uint16_t positional = 0;
+  uint16_t keyword = 0;
+  uint32_t elements = 0;  // the first of its elements
+  uint32_t element_count = 0;
+  uint32_t result = kNowhere;  // the tensor that it returns; kNowhere: a container, or nothing new
+  uint32_t site = kNowhere;
+  uint32_t scope = kNowhere;
+  uint16_t state = 0;
+  uint8_t effects = kPure;
+  bool live = true;
+
+  uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
+};
+
+// A part of a node's result: `result[key]`, or `element[key]` of another one.
+struct Element {
+  uint32_t node;
+  uint32_t container;  // an element, or kWhole
+  Ref key;
+  uint32_t tensor = kNowhere;  // kNowhere: a container
+  bool live = true;
+};
+inline constexpr uint32_t kWhole = UINT32_MAX;
+
+enum class Origin : uint8_t {
+  Input,     // index: position among declared inputs
+  Result,    // index: the node whose result it is
+  Element,   // index: the element
+  Constant,  // index: position among constants
+};
+
+struct TensorRecord {
+  at::Tensor fake;  // keeps the identity that the tensor is known by
+  Origin origin;
+  uint32_t index;
+};
+
+struct Input {
+  uint32_t tensor;
+  Ref label;  // how the user would write it ("L['x']"), or None
+  Ref source;  // whatever the caller wants back: where to find the real tensor
+};
+
+// A tensor whose value was known while recording.
+struct Constant {
+  uint32_t tensor;
+  at::Tensor value;
+  uint32_t version;    // of the fake, when it was first seen
+  bool fresh = false;  // written or given out: every replay needs a copy of its own
+};
+
+class Program {
+ public:
+  Program() = default;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  std::vector<Node> nodes;
+  std::vector<Element> elements;
+  std::vector<TensorRecord> tensors;
+  std::vector<Input> declared;       // everything that may be an input
+  std::vector<Constant> constants;
+  std::vector<Ambient> states;       // states[0] is the state on entry
+  uint16_t exit_state = 0;
+  Arena arena;
+  SiteTable sites;
+  ModuleTable modules;
+  Value result{};                    // what the program returns: a tree of values
+
+  // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
+  // `declared`; the tensors of the result, each once, in order.
+  std::vector<uint32_t> inputs;
+  std::vector<uint32_t> outputs;
+
+  // Marks the live nodes and orders the inputs. Called once, after `result` is set.
+  void finish();
+
+  Value argument(const Node& node, uint32_t i) const { return arena[node.arguments + i]; }
+  // Calls visit(tensor) for every tensor among the arguments, in order of evaluation, with repetitions.
+  template <class Visit>
+  void each_tensor_argument(const Node& node, Visit&& visit) const {
+    for (uint32_t i = 0; i < node.argument_count(); ++i)
+      each_leaf(arena, argument(node, i), [&](Value leaf) {
+        if (leaf.is_tensor()) visit(leaf.index);
+      });
+  }
+  // The node that makes a tensor, or kNowhere.
+  uint32_t maker(uint32_t tensor) const;
+  size_t live_count() const;
+
+  // Garbage collection: every Python object that the program holds.
+  int traverse(visitproc visit, void* argument);
+  void clear();
+
+ private:
+  void mark_live();
+  void order_inputs();
+  void settle_constants();
+};
+
+// What the program returns, over `tensors` in the order of Program::outputs.
+Ref unflatten(const Program& program, Borrowed tensors);
+
+}  // namespace alternator::graph

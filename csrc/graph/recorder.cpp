@@ -1,0 +1,354 @@
+#include "graph/recorder.h"
+
+#include "graph/effects.h"
+#include "graph/errors.h"
+#include "graph/torch_types.h"
+
+#include <c10/util/SmallVector.h>
+
+namespace alternator::graph {
+namespace {
+
+constexpr const char* kUnseen = "a torch call that was not recorded wrote to a tensor or drew random numbers";
+
+}  // namespace
+
+Recorder::Recorder(fake::Session& session, std::unique_ptr<StackSource> stack)
+    : session_(session), stack_(std::move(stack)), program_(std::make_unique<Program>()) {}
+
+Recorder::~Recorder() {
+  end();
+  if (mode_) detach_mode(mode_);
+}
+
+void Recorder::begin() {
+  ALT_CHECK(!recording(), "this recorder is at work already");
+  ALT_CHECK(program_ != nullptr, "this recorder has given its program away");
+  if (!mode_) mode_ = make_mode(*this);
+  if (program_->states.empty()) program_->states.push_back(Ambient::now());
+  last_state_ = state_number();
+  thread_ = PyThread_get_thread_ident();
+  active_.emplace(session_);
+  on_stack_.emplace(mode_);
+  seen_ = session_.counts();
+}
+
+void Recorder::end() {
+  if (!recording()) return;
+  program_->exit_state = state_number();
+  unseen_ = unseen_ || has_unseen_effects();
+  on_stack_.reset();
+  active_.reset();
+}
+
+std::unique_ptr<Program> Recorder::finish(Borrowed result) {
+  end();
+  ALT_CHECK(program_ != nullptr, "this recorder has given its program away");
+  if (foreign_thread_) record_error("a torch call was made on another thread while recording");
+  if (unseen_) record_error(kUnseen);
+  program_->result = capture(program_->arena, result, *this);
+  program_->finish();
+  known_.clear();
+  return std::move(program_);
+}
+
+void Recorder::enter_module(Borrowed module) { scope_ = program_->modules.intern(scope_, module); }
+
+void Recorder::leave_module() {
+  ALT_CHECK(scope_ != kNowhere, "no module was entered");
+  scope_ = program_->modules.outer(scope_);
+}
+
+// ---- what tensors are called
+
+uint32_t Recorder::add_tensor(const at::Tensor& fake, Origin origin, uint32_t index) {
+  const uint32_t id = static_cast<uint32_t>(program_->tensors.size());
+  program_->tensors.push_back({fake, origin, index});
+  known_.emplace(fake.unsafeGetTensorImpl(), id);
+  return id;
+}
+
+void Recorder::declare(const at::Tensor& fake, Borrowed label, Borrowed source) {
+  if (known_.count(fake.unsafeGetTensorImpl()) != 0) return;
+  const uint32_t position = static_cast<uint32_t>(program_->declared.size());
+  const uint32_t tensor = add_tensor(fake, Origin::Input, position);
+  program_->declared.push_back({tensor, Ref::share(label), Ref::share(source)});
+}
+
+uint32_t Recorder::tensor_id(Borrowed tensor) { return tensor_id(as_tensor(tensor)); }
+
+uint32_t Recorder::tensor_id(const at::Tensor& tensor) {
+  const auto found = known_.find(tensor.unsafeGetTensorImpl());
+  if (found != known_.end()) [[likely]] return found->second;
+  if (!fake::is_fake(tensor)) record_error("a real tensor reached a torch call of the recording");
+  if (fake::session_of(tensor) != session_.id()) record_error("a fake tensor of another recording reached a torch call");
+  if (std::optional<at::Tensor> value = session_.known_value(tensor)) {
+    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    const uint32_t version = impl->is_inference() ? 0 : impl->version_counter().current_version();
+    const uint32_t position = static_cast<uint32_t>(program_->constants.size());
+    const uint32_t id = add_tensor(tensor, Origin::Constant, position);
+    program_->constants.push_back({id, std::move(*value), version});
+    return id;
+  }
+  if (session_.real_of(tensor).defined()) {
+    declare(tensor, Py_None, Py_None);
+    return known_.at(tensor.unsafeGetTensorImpl());
+  }
+  record_error("a tensor reached a torch call that no recorded call has made");
+}
+
+// ---- calls
+
+// Code that switches torch functions off, or that torch does not show to modes, may still write to our tensors.
+bool Recorder::has_unseen_effects() const {
+  const fake::Session::Counts now = session_.counts();
+  return now.writes != seen_.writes || now.draws != seen_.draws || now.acts != seen_.acts;
+}
+
+uint16_t Recorder::state_number() {
+  std::vector<Ambient>& states = program_->states;
+  const Ambient now = Ambient::now();
+  if (last_state_ < states.size() && states[last_state_] == now) [[likely]] return last_state_;
+  for (size_t i = 0; i < states.size(); ++i)
+    if (states[i] == now) return last_state_ = static_cast<uint16_t>(i);
+  ALT_CHECK(states.size() < UINT16_MAX);
+  states.push_back(now);
+  return last_state_ = static_cast<uint16_t>(states.size() - 1);
+}
+
+uint32_t Recorder::site_number() {
+  if (stack_ == nullptr) return kNowhere;
+  frames_.clear();
+  stack_->collect(frames_);
+  return program_->sites.intern(frames_);
+}
+
+// The arguments of a call on their way into a node.
+class Recorder::Pending {
+ public:
+  Pending(Recorder& recorder, Borrowed callable)
+      : recorder_(recorder), arena_(recorder.program_->arena), mark_(arena_.mark()), watch_(recorder.session_) {
+    node.callable = Ref::share(callable);
+  }
+  ~Pending() {
+    if (!kept_) arena_.rewind(mark_);
+  }
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+
+  void reserve(size_t positional, size_t keyword) {
+    if (positional > UINT16_MAX || keyword > UINT16_MAX) record_error("a call with too many arguments to record");
+    node.positional = static_cast<uint16_t>(positional);
+    node.keyword = static_cast<uint16_t>(keyword);
+    node.arguments = arena_.reserve(positional + keyword);
+  }
+  void set(size_t i, Borrowed argument) {
+    arena_.set(node.arguments + static_cast<uint32_t>(i), capture(arena_, argument, recorder_));
+  }
+  // Before the call, with all arguments set.
+  void watch() {
+    for (size_t i = mark_.values; i < arena_.size(); ++i)
+      if (arena_[static_cast<uint32_t>(i)].is_tensor())
+        watch_.watch(recorder_.program_->tensors[arena_[static_cast<uint32_t>(i)].index].fake);
+  }
+  uint8_t effects() const { return watch_.effects(node.callable); }
+  bool wrote_argument() const { return watch_.wrote_argument(); }
+  void keep() { kept_ = true; }
+
+  Node node;
+
+ private:
+  Recorder& recorder_;
+  Arena& arena_;
+  Arena::Mark mark_;
+  EffectWatch watch_;
+  bool kept_ = false;
+};
+
+template <class Call>
+Ref Recorder::record(Pending& pending, Call&& call) {
+  Node& node = pending.node;
+  if (has_unseen_effects()) record_error(kUnseen);
+  pending.watch();
+  node.state = state_number();
+  node.site = site_number();
+  node.scope = scope_;
+
+  inside_ = true;
+  Ref result = Ref::steal(call());
+  inside_ = false;
+  if (!result) {
+    // A call that failed before it wrote anything has not happened.
+    if (!pending.wrote_argument()) seen_ = session_.counts();
+    throw PyError();
+  }
+  seen_ = session_.counts();
+
+  const bool makes_tensors = bind(result, node);
+  node.effects = pending.effects();
+  if (makes_tensors || node.effects != kPure) {
+    pending.keep();
+    program_->nodes.push_back(std::move(node));
+  }
+  return result;
+}
+
+namespace {
+
+// x.add and Tensor.add with x as the first argument are one call: found here as the second.
+struct Unbound {
+  Ref function;
+  Borrowed self;
+};
+
+Unbound unbind(Borrowed callable) {
+  PyObject* raw = callable.get();
+  if (PyCFunction_Check(raw)) {
+    PyObject* self = PyCFunction_GET_SELF(raw);
+    if (self == nullptr || !is_tensor(self)) return {};
+    return {checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(self)), reinterpret_cast<PyCFunctionObject*>(raw)->m_ml->ml_name)), self};
+  }
+  if (PyMethod_Check(raw) && is_tensor(PyMethod_GET_SELF(raw))) return {Ref::share(PyMethod_GET_FUNCTION(raw)), PyMethod_GET_SELF(raw)};
+  return {};
+}
+
+}  // namespace
+
+Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged_count, Borrowed keyword_names) {
+  const auto plainly = [&] {
+    return checked(PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get()));
+  };
+  if (inside_ || !recording() || !is_top_mode(mode_)) return plainly();
+  if (!on_own_thread()) return plainly();
+
+  const size_t positional = PyVectorcall_NARGS(flagged_count);
+  const size_t keyword = keyword_names ? PyTuple_GET_SIZE(keyword_names.get()) : 0;
+  if (callable == torch_types().tensor_iter && positional == 1 && keyword == 0) return iterate(arguments[0]);
+
+  const Unbound unbound = unbind(callable);
+  const size_t extra = unbound.function ? 1 : 0;
+  Pending pending(*this, extra ? Borrowed(unbound.function) : callable);
+  pending.reserve(positional + extra, keyword);
+  if (extra) pending.set(0, unbound.self);
+  for (size_t i = 0; i < positional + keyword; ++i) pending.set(i + extra, arguments[i]);
+  if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
+
+  const WithoutTopMode without;
+  return record(pending, [&] {
+    return PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get());
+  });
+}
+
+Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed keywords) {
+  const auto plainly = [&] { return checked(PyObject_Call(callable.get(), arguments.get(), keywords.get())); };
+  if (inside_ || !recording() || !on_own_thread()) return plainly();
+
+  const size_t positional = PyTuple_GET_SIZE(arguments.get());
+  const size_t keyword = keywords ? PyDict_GET_SIZE(keywords.get()) : 0;
+  if (callable == torch_types().tensor_iter && positional == 1 && keyword == 0)
+    return iterate(PyTuple_GET_ITEM(arguments.get(), 0));
+
+  Pending pending(*this, callable);
+  pending.reserve(positional, keyword);
+  for (size_t i = 0; i < positional; ++i) pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
+  if (keyword != 0) {
+    pending.node.keyword_names = checked(PyTuple_New(keyword));
+    PyObject *name, *argument;
+    Py_ssize_t position = 0;
+    for (size_t i = 0; PyDict_Next(keywords.get(), &position, &name, &argument); ++i) {
+      PyTuple_SET_ITEM(pending.node.keyword_names.get(), i, Ref::share(name).release());
+      pending.set(positional + i, argument);
+    }
+  }
+  return record(pending, [&] { return PyObject_Call(callable.get(), arguments.get(), keywords.get()); });
+}
+
+// Tensor.__iter__ gives an iterator, which no graph can hold: it is recorded as what it does.
+Ref Recorder::iterate(Borrowed tensor) {
+  const TorchTypes& torch = torch_types();
+  Ref parts;
+  if (as_tensor(tensor).dim() == 0) {
+    // The error that eager raises.
+    return checked(PyObject_CallOneArg(torch.tensor_iter.get(), tensor.get()));
+  }
+  Ref zero = checked(PyLong_FromLong(0));
+  Pending pending(*this, torch.tensor_unbind);
+  pending.reserve(2, 0);
+  pending.set(0, tensor);
+  pending.set(1, zero);
+  PyObject* arguments[] = {tensor.get(), zero.get()};
+  // Without our mode: through the mode stack it is off already, at a direct call it is still on.
+  std::optional<WithoutTopMode> without;
+  if (is_top_mode(mode_)) without.emplace();
+  parts = record(pending, [&] { return PyObject_Vectorcall(torch.tensor_unbind.get(), arguments, 2, nullptr); });
+  return checked(PyObject_GetIter(parts.get()));
+}
+
+bool Recorder::on_own_thread() {
+  if (PyThread_get_thread_ident() == thread_) [[likely]] return true;
+  foreign_thread_ = true;
+  return false;
+}
+
+// ---- results
+
+bool Recorder::bind(Borrowed result, Node& node) {
+  const uint32_t position = static_cast<uint32_t>(program_->nodes.size());
+  node.elements = static_cast<uint32_t>(program_->elements.size());
+  bool any = false;
+  if (is_tensor(result)) {
+    const at::Tensor& tensor = as_tensor(result);
+    if (known_.count(tensor.unsafeGetTensorImpl()) == 0) {
+      check_made_here(tensor);
+      node.result = add_tensor(tensor, Origin::Result, position);
+      any = true;
+    }
+  } else {
+    any = bind_items(result, position, kWhole);
+    if (!any) program_->elements.resize(node.elements);
+  }
+  node.element_count = static_cast<uint32_t>(program_->elements.size()) - node.elements;
+  return any;
+}
+
+// The tensors inside of a tuple, list or dict. Containers without new tensors leave no elements.
+bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent) {
+  bool any = false;
+  auto item = [&](Borrowed object, auto&& key) {
+    const uint32_t element = static_cast<uint32_t>(program_->elements.size());
+    if (is_tensor(object)) {
+      const at::Tensor& tensor = as_tensor(object);
+      if (known_.count(tensor.unsafeGetTensorImpl()) != 0) return;
+      check_made_here(tensor);
+      program_->elements.push_back({position, parent, key()});
+      program_->elements[element].tensor = add_tensor(tensor, Origin::Element, element);
+      any = true;
+    } else if (PyTuple_Check(object.get()) || PyList_Check(object.get()) || PyDict_Check(object.get())) {
+      program_->elements.push_back({position, parent, key()});
+      if (bind_items(object, position, element)) {
+        any = true;
+      } else {
+        program_->elements.resize(element);
+      }
+    }
+  };
+  PyObject* raw = container.get();
+  if (PyTuple_Check(raw)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(raw); ++i)
+      item(PyTuple_GET_ITEM(raw, i), [&] { return checked(PyLong_FromSsize_t(i)); });
+  } else if (PyList_Check(raw)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(raw); ++i)
+      item(PyList_GET_ITEM(raw, i), [&] { return checked(PyLong_FromSsize_t(i)); });
+  } else if (PyDict_Check(raw)) {
+    PyObject *name, *value;
+    for (Py_ssize_t i = 0; PyDict_Next(raw, &i, &name, &value);) item(value, [&] { return Ref::share(name); });
+  }
+  return any;
+}
+
+// A real tensor that comes out of a recorded call would be baked into nothing: say so at once.
+void Recorder::check_made_here(const at::Tensor& tensor) {
+  if (!fake::is_fake(tensor)) record_error("a torch call of the recording returned a real tensor");
+}
+
+}  // namespace alternator::graph

@@ -1,0 +1,93 @@
+// Records the torch calls that a program makes on fakes.
+//
+//   Recorder recorder(session);
+//   recorder.declare(fake_x, label, source);          // may become an input
+//   recorder.begin();                                 // this thread: the session is active, calls are seen
+//   ... recorder.call(callable, args, nargs, kwnames) // a call that the interpreter recognised
+//   ... plain Python or C code                        // its torch calls come through the mode
+//   std::unique_ptr<Program> program = recorder.finish(result);
+//
+// Only the outermost torch API call is a node: what it calls itself is part of it. A call that makes no new tensor and
+// has no effect (x.shape, x.contiguous() of a contiguous tensor) is none.
+#pragma once
+
+#include "fake/fake.h"
+#include "graph/mode.h"
+#include "graph/program.h"
+
+#include <c10/util/flat_hash_map.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace alternator::graph {
+
+class Recorder final : private TensorNames {
+ public:
+  // `stack` tells the user's line of each node; null: no lines.
+  explicit Recorder(fake::Session& session, std::unique_ptr<StackSource> stack = nullptr);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // A fake that stands in for a tensor of the outside world: an input once it is used. `label` is how a user would
+  // write it, `source` is handed back with the program.
+  void declare(const at::Tensor& fake, Borrowed label, Borrowed source);
+
+  void begin();
+  bool recording() const { return active_.has_value(); }
+  // Makes the call and records it, in the vectorcall convention. Throws PyError with the callee's exception, or with
+  // RecordError when the call cannot be a node. Under modes of the user's own the call takes its way through them.
+  Ref call(Borrowed callable, PyObject* const* arguments, size_t flagged_count, Borrowed keyword_names);
+  // The same for the mode, which has a tuple and a dict (or null).
+  Ref call_from_mode(Borrowed callable, Borrowed arguments, Borrowed keywords);
+
+  // The module whose forward runs until the matching leave.
+  void enter_module(Borrowed module);
+  void leave_module();
+
+  // Ends the recording without a program. begin() may be called again afterwards: it continues the same program.
+  void end();
+  // Ends the recording; `result` is what the program returns. The recorder is empty afterwards.
+  std::unique_ptr<Program> finish(Borrowed result);
+
+  Program& program() { return *program_; }
+  fake::Session& session() { return session_; }
+  Borrowed mode() const { return mode_; }
+
+ private:
+  class Pending;
+
+  uint32_t tensor_id(Borrowed tensor) override;
+  uint32_t tensor_id(const at::Tensor& tensor);
+  uint32_t add_tensor(const at::Tensor& fake, Origin origin, uint32_t index);
+  template <class Call>
+  Ref record(Pending& pending, Call&& call);
+  Ref iterate(Borrowed tensor);
+  bool bind(Borrowed result, Node& node);
+  bool bind_items(Borrowed container, uint32_t position, uint32_t parent);
+  void check_made_here(const at::Tensor& tensor);
+  uint16_t state_number();
+  uint32_t site_number();
+  bool on_own_thread();
+  bool has_unseen_effects() const;
+
+  fake::Session& session_;
+  std::unique_ptr<StackSource> stack_;
+  std::unique_ptr<Program> program_;
+  ska::flat_hash_map<const c10::TensorImpl*, uint32_t> known_;
+  std::vector<Frame> frames_;
+  uint32_t scope_ = kNowhere;
+  uint16_t last_state_ = 0;
+  bool inside_ = false;          // a recorded call is running
+  bool foreign_thread_ = false;  // another thread made a call
+  bool unseen_ = false;          // something was written after the last recorded call
+  unsigned long thread_ = 0;
+  fake::Session::Counts seen_;  // after the last recorded call
+  Ref mode_;
+  std::optional<fake::Active> active_;
+  std::optional<ModeOnStack> on_stack_;
+};
+
+}  // namespace alternator::graph

@@ -1,0 +1,136 @@
+#include "graph/replay.h"
+
+#include "graph/errors.h"
+#include "graph/state_calls.h"
+#include "graph/torch_types.h"
+
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
+
+// Exported by every CPython, declared only in its private headers from 3.13 on.
+extern "C" void _PyTraceback_Add(const char* function, const char* file, int line);
+
+namespace alternator::graph {
+
+Replay::Replay(const Program& program) : program_(program) {
+  constexpr uint32_t kNever = UINT32_MAX, kAtEnd = UINT32_MAX - 1;
+  std::vector<uint32_t> last_use(program.tensors.size(), kNever);
+  std::vector<uint32_t> stop_of(program.nodes.size(), kNever);
+  StateWalk walk(program.states.at(0));
+  for (uint32_t n = 0; n < program.nodes.size(); ++n) {
+    const Node& node = program.nodes[n];
+    if (!node.live) continue;
+    const uint32_t stop = static_cast<uint32_t>(stops_.size());
+    stop_of[n] = stop;
+    stops_.push_back({n, walk.to(program.states[node.state]), {}, {}});
+    program.each_tensor_argument(node, [&](uint32_t tensor) { last_use[tensor] = stop; });
+  }
+  after_ = walk.finish(program.states[0]);
+  for (uint32_t tensor : program.outputs) last_use[tensor] = kAtEnd;
+  for (uint32_t tensor = 0; tensor < last_use.size(); ++tensor) {
+    if (last_use[tensor] == kNever) continue;
+    if (const uint32_t maker = program.maker(tensor); maker != kNowhere) stops_[stop_of[maker]].made.push_back(tensor);
+    if (last_use[tensor] != kAtEnd) stops_[last_use[tensor]].expired.push_back(tensor);
+  }
+}
+
+// One run: what the nodes so far have left.
+class Run {
+ public:
+  Run(const Program& program, PyObject* const* inputs) : program_(program), tensors_(program.tensors.size()) {
+    for (size_t i = 0; i < program.inputs.size(); ++i)
+      tensors_[program.declared[program.inputs[i]].tensor] = Ref::share(inputs[i]);
+    for (const Constant& constant : program.constants)
+      tensors_[constant.tensor] = checked(THPVariable_Wrap(constant.fresh ? constant.value.clone() : constant.value));
+  }
+
+  void step(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      const StepCall call = step_call(step);
+      c10::SmallVector<PyObject*, 4> arguments;
+      if (call.takes_scope) arguments.push_back(open_.back().get());
+      for (const Ref& argument : call.arguments) arguments.push_back(argument.get());
+      Ref result = checked(PyObject_Vectorcall(call.function.get(), arguments.data(), arguments.size(), nullptr));
+      if (call.takes_scope) open_.pop_back();
+      // Scopes close in the order that the walk opened them, so a stack is enough.
+      if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference) open_.push_back(std::move(result));
+    }
+  }
+
+  void node(const Replay::Stop& stop) {
+    const Node& node = program_.nodes[stop.node];
+    c10::SmallVector<Ref, 8> arguments;
+    c10::SmallVector<PyObject*, 9> raw(1, nullptr);  // room for PY_VECTORCALL_ARGUMENTS_OFFSET
+    for (uint32_t i = 0; i < node.argument_count(); ++i) {
+      arguments.push_back(build(program_.argument(node, i)));
+      raw.push_back(arguments.back().get());
+    }
+    Ref result = checked(PyObject_Vectorcall(node.callable.get(), raw.data() + 1,
+                                             node.positional | PY_VECTORCALL_ARGUMENTS_OFFSET, node.keyword_names.get()));
+    c10::SmallVector<Ref, 4> parts(node.element_count);
+    for (uint32_t i = 0; i < node.element_count; ++i) {
+      const Element& element = program_.elements[node.elements + i];
+      if (!element.live) continue;
+      const Ref& container = element.container == kWhole ? result : parts[element.container - node.elements];
+      parts[i] = checked(PyObject_GetItem(container.get(), element.key.get()));
+    }
+    for (uint32_t tensor : stop.made) {
+      const TensorRecord& record = program_.tensors[tensor];
+      tensors_[tensor] = record.origin == Origin::Result ? result : parts[record.index - node.elements];
+    }
+    for (uint32_t tensor : stop.expired) tensors_[tensor].reset();
+  }
+
+  Ref build(Value value) const {
+    return rebuild(program_.arena, value, [&](Value leaf) -> Ref {
+      if (!leaf.is_tensor()) return Ref::share(program_.arena.object(leaf));
+      ALT_CHECK(tensors_[leaf.index], "a tensor is used before it is made");
+      return tensors_[leaf.index];
+    });
+  }
+
+  // A node failed. The error gets the user's lines, innermost first as if the frames were unwound, and the state of
+  // the thread becomes what it was.
+  void unwind(uint32_t failed) noexcept {
+    for (uint32_t site = program_.nodes[failed].site; site != kNowhere; site = program_.sites[site].caller) {
+      auto* code = program_.sites.code(program_.sites[site]).as<PyCodeObject>();
+      const char* file = PyUnicode_AsUTF8(code->co_filename);
+      const char* name = PyUnicode_AsUTF8(code->co_name);
+      if (file != nullptr && name != nullptr) _PyTraceback_Add(name, file, program_.sites.line(site));
+    }
+    SavedError error;
+    for (; !open_.empty(); open_.pop_back()) {
+      Ref done = Ref::steal(PyObject_CallMethod(open_.back().get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
+      if (!done) PyErr_WriteUnraisable(nullptr);
+    }
+    c10::GradMode::set_enabled(program_.states[0].grad);
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(program_.states[0].default_dtype));
+  }
+
+ private:
+  const Program& program_;
+  std::vector<Ref> tensors_;
+  std::vector<Ref> open_;
+};
+
+Ref Replay::run(PyObject* const* inputs, size_t count) const {
+  if (count != program_.inputs.size()) {
+    PyErr_Format(PyExc_TypeError, "the program takes %zu inputs, not %zu", program_.inputs.size(), count);
+    throw PyError();
+  }
+  Run run(program_, inputs);
+  for (const Stop& stop : stops_) {
+    try {
+      run.step(stop.before);
+      run.node(stop);
+    } catch (const PyError&) {
+      run.unwind(stop.node);
+      throw;
+    }
+  }
+  run.step(after_);
+  return run.build(program_.result);
+}
+
+}  // namespace alternator::graph

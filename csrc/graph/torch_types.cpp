@@ -1,0 +1,38 @@
+#include "graph/torch_types.h"
+
+namespace alternator::graph {
+
+Ref torch_name(const char* module, const char* attribute) {
+  Ref owner = checked(PyImport_ImportModule(module));
+  return checked(PyObject_GetAttrString(owner.get(), attribute));
+}
+
+const TorchTypes& torch_types() {
+  static const TorchTypes* types = [] {
+    auto type = [](const char* module, const char* attribute) {
+      Ref object = torch_name(module, attribute);
+      ALT_CHECK(PyType_Check(object.get()), attribute);
+      // Kept for the life of the process: types are compared by address.
+      return reinterpret_cast<PyTypeObject*>(object.release());
+    };
+    auto method = [](const char* name) {
+      Ref tensor = torch_name("torch", "Tensor");
+      return checked(PyObject_GetAttrString(tensor.get(), name));
+    };
+    return new TorchTypes{
+        .tensor = type("torch", "Tensor"),
+        .size = type("torch", "Size"),
+        .sym_int = type("torch", "SymInt"),
+        .sym_float = type("torch", "SymFloat"),
+        .sym_bool = type("torch", "SymBool"),
+        .op_overload = type("torch._ops", "OpOverload"),
+        .op_packet = type("torch._ops", "OpOverloadPacket"),
+        .enumeration = type("enum", "Enum"),
+        .tensor_iter = method("__iter__"),
+        .tensor_unbind = method("unbind"),
+    };
+  }();
+  return *types;
+}
+
+}  // namespace alternator::graph

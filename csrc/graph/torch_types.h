@@ -1,0 +1,35 @@
+// The Python types and functions of torch that the graph room compares with or calls, looked up once.
+#pragma once
+
+#include "py/error.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace alternator::graph {
+
+// A name of torch that lives as long as the process: `torch_name("torch.fx", "Graph")`.
+Ref torch_name(const char* module, const char* attribute);
+
+// Cheaper than THPVariable_Check, which asks the metaclass.
+inline bool is_tensor(Borrowed object) {
+  return PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(THPVariableClass));
+}
+inline const at::Tensor& as_tensor(Borrowed object) { return THPVariable_Unpack(object.get()); }
+
+struct TorchTypes {
+  PyTypeObject* tensor;      // torch.Tensor
+  PyTypeObject* size;        // torch.Size
+  PyTypeObject* sym_int;     // torch.SymInt
+  PyTypeObject* sym_float;   // torch.SymFloat
+  PyTypeObject* sym_bool;    // torch.SymBool
+  PyTypeObject* op_overload; // torch._ops.OpOverload
+  PyTypeObject* op_packet;   // torch._ops.OpOverloadPacket
+  PyTypeObject* enumeration; // enum.Enum
+  Ref tensor_iter;           // torch.Tensor.__iter__
+  Ref tensor_unbind;         // torch.Tensor.unbind
+};
+
+// Never freed. Imported on first use; throws PyError when torch is not what we know.
+const TorchTypes& torch_types();
+
+}  // namespace alternator::graph

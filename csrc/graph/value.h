@@ -1,0 +1,141 @@
+// Arguments of recorded calls as flat values: no Python containers are kept, and no tensors.
+#pragma once
+
+#include "py/error.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace alternator::graph {
+
+enum class ValueKind : uint8_t {
+  Object,  // a plain constant (None, a number, a str, a dtype, an enum, ...), kept by object
+  Opaque,  // any other object that holds no tensor; the same object is used on every replay
+  Symbol,  // torch.SymInt, SymFloat, SymBool
+  Tensor,  // index: a tensor of the program
+  Tuple,   // count children from index; torch.Size and torch.return_types become plain tuples
+  List,
+  Dict,   // count pairs: key, value, key, value, ...
+  Slice,  // three children
+  Named,  // a namedtuple: the first child is its type
+};
+
+struct Value {
+  uint32_t kind_and_count = 0;
+  uint32_t index = 0;
+
+  static Value of(ValueKind kind, uint32_t index, uint32_t count = 0) {
+    return Value{static_cast<uint32_t>(kind) | count << 8, index};
+  }
+  ValueKind kind() const { return static_cast<ValueKind>(kind_and_count & 0xff); }
+  uint32_t count() const { return kind_and_count >> 8; }
+  bool is_tensor() const { return kind() == ValueKind::Tensor; }
+  // The number of values that stand at `index` in the arena: 0 for a leaf.
+  uint32_t children() const {
+    switch (kind()) {
+      case ValueKind::Tuple:
+      case ValueKind::List:
+      case ValueKind::Slice:
+      case ValueKind::Named:
+        return count();
+      case ValueKind::Dict:
+        return 2 * count();
+      default:
+        return 0;
+    }
+  }
+};
+
+// How many elements a container may have: the width of Value's count.
+inline constexpr size_t kMostChildren = (1u << 24) - 1;
+
+// All values of a program, and the constants among them.
+class Arena {
+ public:
+  struct Mark {
+    size_t values, objects;
+  };
+  Mark mark() const { return {values_.size(), objects_.size()}; }
+  void rewind(Mark mark);
+
+  // Room for `count` children side by side; they are filled with set().
+  uint32_t reserve(size_t count);
+  void set(uint32_t at, Value value) { values_[at] = value; }
+  uint32_t keep(Borrowed object);
+
+  const Value& operator[](uint32_t at) const { return values_[at]; }
+  Borrowed object(Value value) const { return objects_[value.index]; }
+  size_t size() const { return values_.size(); }
+  const std::vector<Ref>& objects() const { return objects_; }
+  void drop_objects() { objects_.clear(); }
+
+ private:
+  std::vector<Value> values_;
+  std::vector<Ref> objects_;
+};
+
+// Says what a tensor among the arguments is called in the program. Throws when it is none of ours.
+class TensorNames {
+ public:
+  virtual uint32_t tensor_id(Borrowed tensor) = 0;
+
+ protected:
+  ~TensorNames() = default;
+};
+
+// Takes `object` down into the arena. Throws RecordError for a tensor inside of something we cannot look into.
+Value capture(Arena& arena, Borrowed object, TensorNames& names);
+
+// The Python object of a value again; `leaf` turns a leaf (a tensor, a constant) into an object.
+template <class Leaf>
+Ref rebuild(const Arena& arena, Value value, Leaf&& leaf) {
+  const uint32_t first = value.index;
+  auto child = [&](uint32_t i) { return rebuild(arena, arena[first + i], leaf); };
+  switch (value.kind()) {
+    case ValueKind::Tuple: {
+      Ref tuple = checked(PyTuple_New(value.count()));
+      for (uint32_t i = 0; i < value.count(); ++i) PyTuple_SET_ITEM(tuple.get(), i, child(i).release());
+      return tuple;
+    }
+    case ValueKind::List: {
+      Ref list = checked(PyList_New(value.count()));
+      for (uint32_t i = 0; i < value.count(); ++i) PyList_SET_ITEM(list.get(), i, child(i).release());
+      return list;
+    }
+    case ValueKind::Dict: {
+      Ref dict = checked(PyDict_New());
+      for (uint32_t i = 0; i < value.count(); ++i) {
+        Ref key = child(2 * i);
+        Ref item = child(2 * i + 1);
+        check_status(PyDict_SetItem(dict.get(), key.get(), item.get()));
+      }
+      return dict;
+    }
+    case ValueKind::Slice: {
+      Ref start = child(0), stop = child(1), step = child(2);
+      return checked(PySlice_New(start.get(), stop.get(), step.get()));
+    }
+    case ValueKind::Named: {
+      Ref type = child(0);
+      Ref fields = checked(PyTuple_New(value.count() - 1));
+      for (uint32_t i = 1; i < value.count(); ++i) PyTuple_SET_ITEM(fields.get(), i - 1, child(i).release());
+      return checked(PyObject_Call(type.get(), fields.get(), nullptr));
+    }
+    default:
+      return leaf(value);
+  }
+}
+
+// Calls visit(value) for every leaf below `value`, in the order of evaluation.
+template <class Visit>
+void each_leaf(const Arena& arena, Value value, Visit&& visit) {
+  const uint32_t children = value.children();
+  if (children == 0 && value.kind() != ValueKind::Tuple && value.kind() != ValueKind::List &&
+      value.kind() != ValueKind::Dict) {
+    visit(value);
+    return;
+  }
+  for (uint32_t i = 0; i < children; ++i) each_leaf(arena, arena[value.index + i], visit);
+}
+
+}  // namespace alternator::graph
