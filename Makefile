@@ -60,8 +60,8 @@ test-cpython: build-core ## CPython's own tests under the loop (long)
 test-cpython-ci: build-core ## A representative part of them (5 minutes)
 	@$(PYTHON) tests/cpython/run_suite.py --ci
 
-bench: build ## Benchmarks: ratios against CPython's own loop in the same process
-	@$(PYTHON) benchmarks/run.py
+bench: build ## Benchmarks: every file in benchmarks/, as ratios within one process
+	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PYTHON) $$file; done
 
 lint: build-torch .venv/.has-lint ## clang-format, clang-tidy on changed files, ruff, mypy --strict
 	@$(PYTHON) tools/lint.py

@@ -16,7 +16,7 @@ configure_and_build() {
   fi
   if [ ! -f "$folder/build.ninja" ]; then
     "$bin/cmake" -S . -B "$folder" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" -DPython_EXECUTABLE="$python" "$@" \
-      --log-level=WARNING
+      --log-level=ERROR
   fi
   "$bin/ninja" -C "$folder" -j "$jobs" --quiet
 }

@@ -35,5 +35,5 @@ for file in "$@"; do
   arguments+=(-r "requirements/$file.txt")
 done
 echo "alternator: installing $* for CPython $version into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${arguments[@]}" ||
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check "${arguments[@]}" ||
   fail "pip could not install requirements ($*): its own words are above; a package index must be reachable."
