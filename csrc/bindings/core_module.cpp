@@ -1,7 +1,8 @@
 // _alternator_core: the rooms that know only CPython, without torch.
 #include "bindings/interpreter.h"
 
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_alternator_core", "Alternator's interpreter, without torch.", -1};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_alternator_core", "Alternator's interpreter, without torch.",
+                                 -1};
 
 PyMODINIT_FUNC PyInit__alternator_core() {
   PyObject* module = PyModule_Create(&definition);

@@ -73,7 +73,8 @@ py::list nodes_of(const Program& program) {
 }
 
 // recorder.call(callable, *args, **kwargs): the direct entry, as the tracing loop uses it.
-PyObject* recorder_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* keyword_names) noexcept {
+PyObject* recorder_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
+                        PyObject* keyword_names) noexcept {
   return guarded([&]() -> Ref {
     if (count < 1) {
       PyErr_SetString(PyExc_TypeError, "call(callable, *args, **kwargs)");
@@ -90,12 +91,14 @@ PyMethodDef call_definition = {"call", reinterpret_cast<PyCFunction>(reinterpret
 
 void bind_graph(py::module_& module) {
   module.attr("RecordError") = lend(record_error_class());
-  module.def("use_slow_fx", [](bool slow) { FxGraph::use_slow_path = slow; }, "For tests: build nodes by Graph.create_node.");
+  module.def(
+      "use_slow_fx", [](bool slow) { FxGraph::use_slow_path = slow; }, "For tests: build nodes by Graph.create_node.");
 
   py::class_<PyProgram>(module, "Program", "A recorded program.")
       .def("replay",
            [](PyProgram& self, const py::args& inputs) {
-             return translated([&] { return take(self.replay->run(&PyTuple_GET_ITEM(inputs.ptr(), 0), inputs.size())); });
+             return translated(
+                 [&] { return take(self.replay->run(&PyTuple_GET_ITEM(inputs.ptr(), 0), inputs.size())); });
            })
       .def_property_readonly("inputs",
                              [](PyProgram& self) {
@@ -106,36 +109,41 @@ void bind_graph(py::module_& module) {
                                }
                                return inputs;
                              })
-      .def("to_fx",
-           [](PyProgram& self, const py::object& fake_mode, const py::object& example_inputs, const py::object& module_paths) {
-             return translated([&] {
-               return take(export_fx(*self.program, {.fake_mode = fake_mode.ptr(),
-                                                     .example_inputs = example_inputs.ptr(),
-                                                     .module_paths = module_paths.ptr()}));
-             });
-           },
-           py::kw_only(), py::arg("fake_mode") = py::none(), py::arg("example_inputs") = py::none(),
-           py::arg("module_paths") = py::none(), "The program as a torch.fx.GraphModule.")
-      .def("unflatten",
-           [](PyProgram& self, const py::sequence& outputs) {
-             return translated([&] { return take(unflatten(*self.program, outputs.ptr())); });
-           },
-           "What the program returns, given the tensors that its graph returned.")
+      .def(
+          "to_fx",
+          [](PyProgram& self, const py::object& fake_mode, const py::object& example_inputs,
+             const py::object& module_paths) {
+            return translated([&] {
+              return take(export_fx(*self.program, {.fake_mode = fake_mode.ptr(),
+                                                    .example_inputs = example_inputs.ptr(),
+                                                    .module_paths = module_paths.ptr()}));
+            });
+          },
+          py::kw_only(), py::arg("fake_mode") = py::none(), py::arg("example_inputs") = py::none(),
+          py::arg("module_paths") = py::none(), "The program as a torch.fx.GraphModule.")
+      .def(
+          "unflatten",
+          [](PyProgram& self, const py::sequence& outputs) {
+            return translated([&] { return take(unflatten(*self.program, outputs.ptr())); });
+          },
+          "What the program returns, given the tensors that its graph returned.")
       .def_property_readonly("output_count", [](PyProgram& self) { return self.program->outputs.size(); })
       .def_property_readonly("nodes", [](PyProgram& self) { return nodes_of(*self.program); });
 
-  py::class_<PyRecorder> recorder(module, "Recorder", "Records torch calls on fakes. `with recorder:` begins and ends.");
+  py::class_<PyRecorder> recorder(module, "Recorder",
+                                  "Records torch calls on fakes. `with recorder:` begins and ends.");
   recorder.def(py::init<bool>(), py::kw_only(), py::arg("lines") = true)
-      .def("fake_of",
-           [](PyRecorder& self, const py::object& real, const py::object& label) {
-             tensor_of(real);
-             return translated([&] {
-               Ref fake = self.session.fake_of(Borrowed(real.ptr()));
-               self.recorder.declare(as_tensor(fake), label.ptr(), real.ptr());
-               return take(std::move(fake));
-             });
-           },
-           py::arg("real"), py::arg("label") = py::none())
+      .def(
+          "fake_of",
+          [](PyRecorder& self, const py::object& real, const py::object& label) {
+            tensor_of(real);
+            return translated([&] {
+              Ref fake = self.session.fake_of(Borrowed(real.ptr()));
+              self.recorder.declare(as_tensor(fake), label.ptr(), real.ptr());
+              return take(std::move(fake));
+            });
+          },
+          py::arg("real"), py::arg("label") = py::none())
       .def("__enter__",
            [](py::object self) {
              self.cast<PyRecorder&>().recorder.begin();

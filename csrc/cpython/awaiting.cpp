@@ -6,7 +6,7 @@
 
 namespace alternator::cpython {
 
-static unaryfunc async_slot(PyTypeObject* type, unaryfunc PyAsyncMethods::*slot) {
+static unaryfunc async_slot(PyTypeObject* type, unaryfunc PyAsyncMethods::* slot) {
   return type->tp_as_async != nullptr ? type->tp_as_async->*slot : nullptr;
 }
 
@@ -40,8 +40,9 @@ Ref get_awaitable(Borrowed object, int oparg) {
   if (!iterator) {
     if (oparg != 0 && async_slot(object.type(), &PyAsyncMethods::am_await) == nullptr) {
       PyErr_Format(PyExc_TypeError,
-                   oparg == 1 ? "'async with' received an object from __aenter__ that does not implement __await__: %.100s"
-                              : "'async with' received an object from __aexit__ that does not implement __await__: %.100s",
+                   oparg == 1
+                       ? "'async with' received an object from __aenter__ that does not implement __await__: %.100s"
+                       : "'async with' received an object from __aexit__ that does not implement __await__: %.100s",
                    object.type()->tp_name);
     }
     return {};
@@ -62,7 +63,8 @@ Ref get_async_iterator(Borrowed object) {
   }
   Ref iterator = Ref::steal(aiter(object.get()));
   if (iterator && async_slot(iterator.type(), &PyAsyncMethods::am_anext) == nullptr) {
-    PyErr_Format(PyExc_TypeError, "'async for' received an object from __aiter__ that does not implement __anext__: %.100s",
+    PyErr_Format(PyExc_TypeError,
+                 "'async for' received an object from __aiter__ that does not implement __anext__: %.100s",
                  iterator.type()->tp_name);
     return {};
   }

@@ -19,7 +19,8 @@ char* find_c_stack_limit() {
     if (pthread_attr_getstack(&attributes, &lowest, &size) != 0) lowest = nullptr;
     pthread_attr_destroy(&attributes);
   }
-  c_stack_limit = lowest != nullptr ? static_cast<char*>(lowest) + std::min(kReserve, size / 4) : reinterpret_cast<char*>(1);
+  c_stack_limit =
+      lowest != nullptr ? static_cast<char*>(lowest) + std::min(kReserve, size / 4) : reinterpret_cast<char*>(1);
   return c_stack_limit;
 }
 

@@ -36,8 +36,8 @@ static void set_cannot_import(Borrowed module, Borrowed name, const Ref& package
   Ref message;
   if (!path || !PyUnicode_Check(path.get())) {
     PyErr_Clear();
-    message = Ref::steal(
-        PyUnicode_FromFormat("cannot import name %R from %R (unknown location)", name.get(), shown.get()));
+    message =
+        Ref::steal(PyUnicode_FromFormat("cannot import name %R from %R (unknown location)", name.get(), shown.get()));
     path.reset();
   } else {
     Ref spec = Ref::steal(PyObject_GetAttr(module.get(), names::__spec__));

@@ -42,8 +42,8 @@ Ref match_keys(Borrowed mapping, Borrowed keys) {
 static Ref match_attribute(Borrowed subject, Borrowed type, Borrowed name, Borrowed seen) {
   if (PySet_Contains(seen.get(), name.get()) != 0 || PySet_Add(seen.get(), name.get()) != 0) {
     if (!PyErr_Occurred()) {
-      PyErr_Format(PyExc_TypeError, "%s() got multiple sub-patterns for attribute %R",
-                   type.as<PyTypeObject>()->tp_name, name.get());
+      PyErr_Format(PyExc_TypeError, "%s() got multiple sub-patterns for attribute %R", type.as<PyTypeObject>()->tp_name,
+                   name.get());
     }
     return {};
   }

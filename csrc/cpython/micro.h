@@ -11,8 +11,8 @@ enum class Micro : uint8_t {
   kHandleBreaker,
   kAsyncGenWrap,
   kPrepReraiseStar,
-  kIntrinsic1,                        // one per CALL_INTRINSIC_1 argument (3.12+)
-  kIntrinsic2 = kIntrinsic1 + 16,     // one per CALL_INTRINSIC_2 argument (3.12+)
+  kIntrinsic1,                     // one per CALL_INTRINSIC_1 argument (3.12+)
+  kIntrinsic2 = kIntrinsic1 + 16,  // one per CALL_INTRINSIC_2 argument (3.12+)
 };
 inline constexpr size_t kMicroCount = static_cast<size_t>(Micro::kIntrinsic2) + 8;
 

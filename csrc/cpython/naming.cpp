@@ -27,8 +27,8 @@ void set_unbound(PyCodeObject* code, int index) {
   if (PyErr_Occurred()) return;
   Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, index);
   if (index < code->co_nlocalsplus - code->co_nfreevars) {
-    set_name_error(PyExc_UnboundLocalError,
-                   "cannot access local variable '%s' where it is not associated with a value", name);
+    set_name_error(PyExc_UnboundLocalError, "cannot access local variable '%s' where it is not associated with a value",
+                   name);
   } else {
     set_name_error(PyExc_NameError,
                    "cannot access free variable '%s' where it is not associated with a value in enclosing scope", name);

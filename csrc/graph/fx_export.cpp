@@ -28,8 +28,8 @@ bool is_literal(PyObject* object) {
   if (type == &PyLong_Type || type == &PyBool_Type || type == &PyFloat_Type || type == &PyUnicode_Type ||
       type == &PyComplex_Type || type == &PyBytes_Type || type == &PyRange_Type)
     return true;
-  return THPDtype_Check(object) || THPDevice_Check(object) || THPLayout_Check(object) || THPMemoryFormat_Check(object) ||
-         THPQScheme_Check(object) || type == torch_types().op_overload ||
+  return THPDtype_Check(object) || THPDevice_Check(object) || THPLayout_Check(object) ||
+         THPMemoryFormat_Check(object) || THPQScheme_Check(object) || type == torch_types().op_overload ||
          PyType_IsSubtype(type, torch_types().enumeration);
 }
 
@@ -48,7 +48,10 @@ const MetaKeys& meta_keys() {
 class Exporter {
  public:
   Exporter(Program& program, const ExportOptions& options)
-      : program_(program), options_(options), nodes_(program.tensors.size()), attributes_(checked(PyDict_New())),
+      : program_(program),
+        options_(options),
+        nodes_(program.tensors.size()),
+        attributes_(checked(PyDict_New())),
         attribute_nodes_(program.arena.objects().size()) {
     if (is_given(options.fake_mode)) examples_.emplace(options.fake_mode);
   }
@@ -109,7 +112,8 @@ class Exporter {
 
   Ref tensor(uint32_t id) {
     Ref& node = nodes_[id];
-    if (!node && program_.tensors[id].origin == Origin::Constant) node = constant(program_.constants[program_.tensors[id].index]);
+    if (!node && program_.tensors[id].origin == Origin::Constant)
+      node = constant(program_.constants[program_.tensors[id].index]);
     ALT_CHECK(node, "a tensor is used before its node is written");
     return node;
   }
@@ -225,7 +229,8 @@ class Exporter {
   void describe(Borrowed fx_node, const Node& node) {
     if (node.site != kNowhere) FxGraph::set_meta(fx_node, meta_keys().stack_trace, program_.sites.text(node.site));
     if (node.scope != kNowhere)
-      FxGraph::set_meta(fx_node, meta_keys().nn_module_stack, program_.modules.stack(node.scope, options_.module_paths));
+      FxGraph::set_meta(fx_node, meta_keys().nn_module_stack,
+                        program_.modules.stack(node.scope, options_.module_paths));
   }
 
   void describe_target(Borrowed fx_node, const Target& target) {

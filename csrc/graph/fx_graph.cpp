@@ -14,7 +14,8 @@ struct FxApi {
   Ref graph_module = torch_name("torch.fx._lazy_graph_module", "_LazyGraphModule");
   Ref no_keywords;
   Ref no_arguments = checked(PyTuple_New(0));
-  Ref ops[5] = {intern("placeholder"), intern("get_attr"), intern("call_function"), intern("call_method"), intern("output")};
+  Ref ops[5] = {intern("placeholder"), intern("get_attr"), intern("call_function"), intern("call_method"),
+                intern("output")};
   Ref meta = intern("meta");
   // The fast path; `base` is null where FX is built otherwise.
   PyTypeObject* base = nullptr;
@@ -48,7 +49,8 @@ Ref attribute(Borrowed object, const char* name) { return checked(PyObject_GetAt
 
 bool FxGraph::use_slow_path = false;
 
-FxGraph::FxGraph() : fast_(fx().base != nullptr && !use_slow_path), graph_(checked(PyObject_CallNoArgs(fx().graph.get()))) {
+FxGraph::FxGraph()
+    : fast_(fx().base != nullptr && !use_slow_path), graph_(checked(PyObject_CallNoArgs(fx().graph.get()))) {
   if (!fast_) return;
   try {
     root_ = attribute(graph_, "_root");
@@ -86,7 +88,8 @@ Ref FxGraph::add_fast(FxOp op, Borrowed target, Borrowed arguments, Borrowed key
   Ref py_name = checked(PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
   auto* type = api.node.as<PyTypeObject>();
   Ref node = checked(type->tp_new(type, api.no_arguments.get(), nullptr));
-  Ref init = checked(PyTuple_Pack(5, graph_.get(), py_name.get(), api.ops[static_cast<size_t>(op)].get(), target.get(), Py_None));
+  Ref init = checked(
+      PyTuple_Pack(5, graph_.get(), py_name.get(), api.ops[static_cast<size_t>(op)].get(), target.get(), Py_None));
   check_status(api.base->tp_init(node.get(), init.get(), nullptr));
 
   PyObject* update[] = {node.get(), arguments.get(), keywords ? keywords.get() : api.no_keywords.get()};
@@ -103,8 +106,9 @@ Ref FxGraph::add_fast(FxOp op, Borrowed target, Borrowed arguments, Borrowed key
 
 Ref FxGraph::add(FxOp op, Borrowed target, Borrowed arguments, Borrowed keywords, std::string candidate_name) {
   if (fast_) return add_fast(op, target, arguments, keywords, names_.create(std::move(candidate_name)));
-  return checked(PyObject_CallMethod(graph_.get(), "create_node", "OOOOs", fx().ops[static_cast<size_t>(op)].get(), target.get(),
-                                     arguments.get(), keywords ? keywords.get() : Py_None, candidate_name.c_str()));
+  return checked(PyObject_CallMethod(graph_.get(), "create_node", "OOOOs", fx().ops[static_cast<size_t>(op)].get(),
+                                     target.get(), arguments.get(), keywords ? keywords.get() : Py_None,
+                                     candidate_name.c_str()));
 }
 
 void FxGraph::set_meta(Borrowed node, Borrowed key, Borrowed value) {

@@ -21,7 +21,9 @@ std::pair<std::string, long> split_number(const std::string& name) {
 
 FxNames::FxNames() : illegal_(torch_name("torch.fx.graph", "_illegal_names")) {}
 
-bool FxNames::is_illegal(const std::string& name) const { return PyDict_GetItemString(illegal_.get(), name.c_str()) != nullptr; }
+bool FxNames::is_illegal(const std::string& name) const {
+  return PyDict_GetItemString(illegal_.get(), name.c_str()) != nullptr;
+}
 
 std::string FxNames::create(std::string candidate) {
   for (char& c : candidate)

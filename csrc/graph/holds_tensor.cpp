@@ -2,7 +2,6 @@
 
 #include "graph/torch_types.h"
 
-
 #include <unordered_set>
 #include <vector>
 

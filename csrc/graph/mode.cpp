@@ -8,8 +8,7 @@ namespace alternator::graph {
 namespace {
 
 struct ModeObject {
-  PyObject_HEAD
-  Recorder* recorder;  // null once the recording is over
+  PyObject_HEAD Recorder* recorder;  // null once the recording is over
 };
 
 // __torch_function__(func, types, args=(), kwargs=None). Torch has taken this mode off the stack for the call.

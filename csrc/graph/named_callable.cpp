@@ -9,8 +9,7 @@ namespace alternator::graph {
 namespace {
 
 struct NamedCallable {
-  PyObject_HEAD
-  PyObject* callable;
+  PyObject_HEAD PyObject* callable;
   PyObject* name;
   PyObject* module;
 };

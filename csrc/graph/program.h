@@ -22,7 +22,7 @@ enum Effects : uint8_t {
 
 struct Node {
   Ref callable;
-  Ref keyword_names;  // a tuple of str, or null
+  Ref keyword_names;       // a tuple of str, or null
   uint32_t arguments = 0;  // the first of positional + keyword values, in the arena
   uint16_t positional = 0;
   uint16_t keyword = 0;
@@ -63,7 +63,7 @@ struct TensorRecord {
 
 struct Input {
   uint32_t tensor;
-  Ref label;  // how the user would write it ("L['x']"), or None
+  Ref label;   // how the user would write it ("L['x']"), or None
   Ref source;  // whatever the caller wants back: where to find the real tensor
 };
 
@@ -84,14 +84,14 @@ class Program {
   std::vector<Node> nodes;
   std::vector<Element> elements;
   std::vector<TensorRecord> tensors;
-  std::vector<Input> declared;       // everything that may be an input
+  std::vector<Input> declared;  // everything that may be an input
   std::vector<Constant> constants;
-  std::vector<Ambient> states;       // states[0] is the state on entry
+  std::vector<Ambient> states;  // states[0] is the state on entry
   uint16_t exit_state = 0;
   Arena arena;
   SiteTable sites;
   ModuleTable modules;
-  Value result{};                    // what the program returns: a tree of values
+  Value result{};  // what the program returns: a tree of values
 
   // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
   // `declared`; the tensors of the result, each once, in order.

@@ -54,7 +54,8 @@ class Run {
       Ref result = checked(PyObject_Vectorcall(call.function.get(), arguments.data(), arguments.size(), nullptr));
       if (call.takes_scope) open_.pop_back();
       // Scopes close in the order that the walk opened them, so a stack is enough.
-      if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference) open_.push_back(std::move(result));
+      if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference)
+        open_.push_back(std::move(result));
     }
   }
 
@@ -66,8 +67,9 @@ class Run {
       arguments.push_back(build(program_.argument(node, i)));
       raw.push_back(arguments.back().get());
     }
-    Ref result = checked(PyObject_Vectorcall(node.callable.get(), raw.data() + 1,
-                                             node.positional | PY_VECTORCALL_ARGUMENTS_OFFSET, node.keyword_names.get()));
+    Ref result =
+        checked(PyObject_Vectorcall(node.callable.get(), raw.data() + 1,
+                                    node.positional | PY_VECTORCALL_ARGUMENTS_OFFSET, node.keyword_names.get()));
     c10::SmallVector<Ref, 4> parts(node.element_count);
     for (uint32_t i = 0; i < node.element_count; ++i) {
       const Element& element = program_.elements[node.elements + i];

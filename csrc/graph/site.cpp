@@ -34,7 +34,8 @@ uint32_t SiteTable::intern(const std::vector<Frame>& innermost_first) {
       codes_.push_back(Ref::share(frame->code));
       internal_.push_back(-1);
     }
-    auto [number, new_site] = site_numbers_.try_emplace(Key{site, code->second, frame->offset}, static_cast<uint32_t>(sites_.size()));
+    auto [number, new_site] =
+        site_numbers_.try_emplace(Key{site, code->second, frame->offset}, static_cast<uint32_t>(sites_.size()));
     if (new_site) sites_.push_back({site, code->second, frame->offset});
     site = number->second;
   }
@@ -93,7 +94,8 @@ Ref SiteTable::text(uint32_t site) {
   if (texts_[site]) return texts_[site];
   const Site here = sites_[site];
   bool anywhere_else = false;
-  for (uint32_t s = site; s != kNowhere && !anywhere_else; s = sites_[s].caller) anywhere_else = !is_internal(sites_[s].code);
+  for (uint32_t s = site; s != kNowhere && !anywhere_else; s = sites_[s].caller)
+    anywhere_else = !is_internal(sites_[s].code);
   Ref above = text(here.caller);
   Ref result;
   if (anywhere_else && is_internal(here.code)) {
@@ -103,7 +105,8 @@ Ref SiteTable::text(uint32_t site) {
   } else {
     // Torch frames above a user frame (a hook, a callback) were left out of `above` unless they were all it had.
     bool above_internal = true;
-    for (uint32_t s = here.caller; s != kNowhere && above_internal; s = sites_[s].caller) above_internal = is_internal(sites_[s].code);
+    for (uint32_t s = here.caller; s != kNowhere && above_internal; s = sites_[s].caller)
+      above_internal = is_internal(sites_[s].code);
     Ref own = frame_text(site);
     result = above_internal ? std::move(own) : checked(PyUnicode_Concat(above.get(), own.get()));
   }

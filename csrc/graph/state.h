@@ -37,8 +37,8 @@ enum class StepKind : uint8_t { SetGrad, EnterAutocast, ExitAutocast, EnterInfer
 
 struct Step {
   StepKind kind;
-  bool flag = false;   // SetGrad, EnterInference: the mode; EnterAutocast: enabled
-  bool cache = true;   // EnterAutocast
+  bool flag = false;  // SetGrad, EnterInference: the mode; EnterAutocast: enabled
+  bool cache = true;  // EnterAutocast
   c10::DeviceType device = c10::DeviceType::CPU;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   uint32_t scope = 0;  // Enter and Exit that belong together have the same number

@@ -3,8 +3,8 @@
 #include "graph/torch_types.h"
 
 #include <c10/core/Device.h>
-#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
 
 namespace alternator::graph {
 namespace {
@@ -53,7 +53,8 @@ StepCall step_call(const Step& step) {
       call.arguments.push_back(boolean(step.flag));
       break;
     case StepKind::EnterAutocast:
-      call.arguments.push_back(checked(PyUnicode_FromString(c10::DeviceTypeName(step.device, /*lower_case=*/true).c_str())));
+      call.arguments.push_back(
+          checked(PyUnicode_FromString(c10::DeviceTypeName(step.device, /*lower_case=*/true).c_str())));
       call.arguments.push_back(dtype_object(step.dtype));
       call.arguments.push_back(boolean(step.flag));
       call.arguments.push_back(boolean(step.cache));

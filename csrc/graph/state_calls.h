@@ -9,9 +9,9 @@
 namespace alternator::graph {
 
 struct StepCall {
-  Borrowed function;            // lives as long as the process
-  std::vector<Ref> arguments;   // for an exit: none, the result of the matching enter comes first
-  bool takes_scope = false;     // an exit
+  Borrowed function;           // lives as long as the process
+  std::vector<Ref> arguments;  // for an exit: none, the result of the matching enter comes first
+  bool takes_scope = false;    // an exit
 };
 
 StepCall step_call(const Step& step);

@@ -39,7 +39,8 @@ Ref accessed_attribute(Borrowed wrapper) {
   Ref name = Ref::steal(PyObject_GetAttrString(descriptor.get(), "__name__"));
   if (name) return name;
   PyErr_Clear();
-  Ref getter = checked(PyObject_GetAttrString(descriptor.get(), "fget"));  // a property has no name of its own before 3.13
+  Ref getter =
+      checked(PyObject_GetAttrString(descriptor.get(), "fget"));  // a property has no name of its own before 3.13
   return checked(PyObject_GetAttrString(getter.get(), "__name__"));
 }
 
@@ -67,7 +68,8 @@ Target attribute_target(Borrowed wrapper, const std::string& accessor) {
     return {Target::Form::Attribute, builtin("getattr"), std::move(attribute), "getattr"};
   }
   const bool sets = accessor == "__set__";
-  return {Target::Form::Attribute, builtin(sets ? "setattr" : "delattr"), std::move(attribute), sets ? "setattr" : "delattr"};
+  return {Target::Form::Attribute, builtin(sets ? "setattr" : "delattr"), std::move(attribute),
+          sets ? "setattr" : "delattr"};
 }
 
 Target function_target(Borrowed callable, std::string name) {
@@ -81,14 +83,17 @@ Target find(const Program& program, const Node& node) {
   if (is_method_wrapper(node.callable) && (name == "__get__" || name == "__set__" || name == "__delete__"))
     return attribute_target(node.callable, name);
   const bool on_tensor = node.positional > 0 && program.argument(node, 0).is_tensor();
-  if (!on_tensor || name.empty() || !is_tensor_method(node.callable, name)) return function_target(node.callable, std::move(name));
-  if (const Operator* op = find_operator(name); op != nullptr && op->arguments == node.positional && node.keyword == 0) {
+  if (!on_tensor || name.empty() || !is_tensor_method(node.callable, name))
+    return function_target(node.callable, std::move(name));
+  if (const Operator* op = find_operator(name);
+      op != nullptr && op->arguments == node.positional && node.keyword == 0) {
     if (!op->reflected) return {Target::Form::Function, operator_function(op->function), Ref(), op->function};
     if (is_number(program, program.argument(node, 1)))
       return {Target::Form::Swapped, operator_function(op->function), Ref(), op->function};
   }
   Ref method = text(name);
-  return {Target::Form::Method, std::move(method), Ref(), is_magic(name) ? name.substr(2, name.size() - 4) : std::move(name)};
+  return {Target::Form::Method, std::move(method), Ref(),
+          is_magic(name) ? name.substr(2, name.size() - 4) : std::move(name)};
 }
 
 }  // namespace
@@ -96,7 +101,8 @@ Target find(const Program& program, const Node& node) {
 const Target& Targets::of(const Program& program, const Node& node) {
   const bool first_tensor = node.positional > 0 && program.argument(node, 0).is_tensor();
   const bool second_number = node.positional > 1 && is_number(program, program.argument(node, 1));
-  const Key key{node.callable.get(), node.argument_count() << 3 | (node.keyword != 0) << 2 | first_tensor << 1 | second_number};
+  const Key key{node.callable.get(),
+                node.argument_count() << 3 | (node.keyword != 0) << 2 | first_tensor << 1 | second_number};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   // A method wrapper is made anew by every access, but nodes keep theirs alive: addresses are unique.

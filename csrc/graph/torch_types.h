@@ -17,16 +17,16 @@ inline bool is_tensor(Borrowed object) {
 inline const at::Tensor& as_tensor(Borrowed object) { return THPVariable_Unpack(object.get()); }
 
 struct TorchTypes {
-  PyTypeObject* tensor;      // torch.Tensor
-  PyTypeObject* size;        // torch.Size
-  PyTypeObject* sym_int;     // torch.SymInt
-  PyTypeObject* sym_float;   // torch.SymFloat
-  PyTypeObject* sym_bool;    // torch.SymBool
-  PyTypeObject* op_overload; // torch._ops.OpOverload
-  PyTypeObject* op_packet;   // torch._ops.OpOverloadPacket
-  PyTypeObject* enumeration; // enum.Enum
-  Ref tensor_iter;           // torch.Tensor.__iter__
-  Ref tensor_unbind;         // torch.Tensor.unbind
+  PyTypeObject* tensor;       // torch.Tensor
+  PyTypeObject* size;         // torch.Size
+  PyTypeObject* sym_int;      // torch.SymInt
+  PyTypeObject* sym_float;    // torch.SymFloat
+  PyTypeObject* sym_bool;     // torch.SymBool
+  PyTypeObject* op_overload;  // torch._ops.OpOverload
+  PyTypeObject* op_packet;    // torch._ops.OpOverloadPacket
+  PyTypeObject* enumeration;  // enum.Enum
+  Ref tensor_iter;            // torch.Tensor.__iter__
+  Ref tensor_unbind;          // torch.Tensor.unbind
 };
 
 // Never freed. Imported on first use; throws PyError when torch is not what we know.

@@ -20,7 +20,8 @@ void Arena::rewind(Mark mark) {
 }
 
 uint32_t Arena::reserve(size_t count) {
-  if (count > kMostChildren) record_error("a container of " + std::to_string(count) + " elements is too large to record");
+  if (count > kMostChildren)
+    record_error("a container of " + std::to_string(count) + " elements is too large to record");
   const size_t first = values_.size();
   ALT_CHECK(first + count <= UINT32_MAX);
   values_.resize(first + count);
@@ -84,8 +85,7 @@ class Capture {
     const uint32_t count = static_cast<uint32_t>(size + named);
     const uint32_t first = arena_.reserve(size + named);
     if (named) arena_.set(first, Value::of(ValueKind::Object, arena_.keep(Borrowed(Py_TYPE(object)))));
-    for (Py_ssize_t i = 0; i < size; ++i)
-      arena_.set(first + named + i, (*this)(PyTuple_GET_ITEM(object, i)));
+    for (Py_ssize_t i = 0; i < size; ++i) arena_.set(first + named + i, (*this)(PyTuple_GET_ITEM(object, i)));
     return Value::of(named ? ValueKind::Named : ValueKind::Tuple, first, count);
   }
 

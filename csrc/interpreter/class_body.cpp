@@ -20,7 +20,8 @@ static int check_class_cell(PyObject* cell, PyObject* cls, PyObject* name, PyObj
   if (in_cell == cls) return 0;
   if (in_cell == nullptr) {
     PyErr_Format(PyExc_RuntimeError,
-                 "__class__ not set defining %.200R as %.200R. Was __classcell__ propagated to type.__new__?", name, cls);
+                 "__class__ not set defining %.200R as %.200R. Was __classcell__ propagated to type.__new__?", name,
+                 cls);
   } else {
     PyErr_Format(PyExc_TypeError, "__class__ set to %.200R defining %.200R as %.200R", in_cell, name, cls);
   }

@@ -52,13 +52,15 @@ struct Machine {
   ALT_INLINE void jump(int units) { next += units; }
 
   ALT_INLINE Flow push_or_fail(Ref value) {
-    if (!value) [[unlikely]] return Flow::kError;
+    if (!value) [[unlikely]]
+      return Flow::kError;
     push(std::move(value));
     return Flow::kNext;
   }
   // Operands out, result in.
   ALT_INLINE Flow replace(int operands, Ref value) {
-    if (!value) [[unlikely]] return Flow::kError;
+    if (!value) [[unlikely]]
+      return Flow::kError;
     drop(operands);
     push(std::move(value));
     return Flow::kNext;
@@ -68,12 +70,14 @@ struct Machine {
   }
   // Operands out, nothing in.
   ALT_INLINE Flow consume(int operands, int status) {
-    if (status < 0) [[unlikely]] return Flow::kError;
+    if (status < 0) [[unlikely]]
+      return Flow::kError;
     drop(operands);
     return Flow::kNext;
   }
   ALT_INLINE Flow handle_breaker() {
-    if (!cpython::breaker_set(ts)) [[likely]] return Flow::kNext;
+    if (!cpython::breaker_set(ts)) [[likely]]
+      return Flow::kNext;
     return cpython::handle_breaker(ts) < 0 ? Flow::kError : Flow::kNext;
   }
   ALT_INLINE int escape(int n) {  // the n topmost values go where nobody sees them read

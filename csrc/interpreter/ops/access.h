@@ -8,7 +8,8 @@ namespace alternator {
 template <class S>
 ALT_INLINE Borrowed require_locals(Machine<S>& m, const char* message, Borrowed name) {
   Borrowed locals = m.frame->f_locals;
-  if (!locals) [[unlikely]] PyErr_Format(PyExc_SystemError, message, name.get());
+  if (!locals) [[unlikely]]
+    PyErr_Format(PyExc_SystemError, message, name.get());
   return locals;
 }
 
