@@ -1,0 +1,94 @@
+"""Imports, globals, module-level code, annotations, interactive statements."""
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from programs import program, where
+
+
+@program
+def imports() -> Any:
+    import os.path
+    import os.path as renamed
+    from os import path
+    from os.path import join as joined
+    from os.path import sep
+
+    out: list[Any] = [os.path is path, renamed is path, joined("a", "b"), sep]
+    try:
+        from os import nothing_like_this  # type: ignore[attr-defined]  # noqa: F401
+    except ImportError as error:
+        out.append(str(error).split(" (")[0])
+    try:
+        import nothing_like_this_at_all  # type: ignore[import-not-found]  # noqa: F401
+    except ModuleNotFoundError as error:
+        out.append(str(error))
+    return out
+
+
+@program
+def globals_written() -> Any:
+    global written_by_test
+    written_by_test = 3
+    out = [written_by_test]
+    del written_by_test
+    try:
+        written_by_test  # noqa: B018
+    except NameError as error:
+        out.append(str(error))
+    return out, __name__, len([1, 2])
+
+
+SOURCE = """\
+from os.path import *
+x: int = 1
+y: "str"
+def f(a=x, *, b=x):
+    return a + b
+class C:
+    z = x
+    def m(self): return f(self.z)
+del x
+try:
+    x
+except NameError as error:
+    message = str(error)
+result = f(), C().m(), join("a", "b"), sorted(__annotations__), message
+"""
+
+
+@program
+def executed() -> Any:
+    space: dict[str, Any] = {"__name__": "executed"}
+    exec(compile(SOURCE, __file__, "exec"), space)
+    return space["result"], eval("where()", {"where": where})
+
+
+@program
+def interactive() -> Any:
+    shown: list[Any] = []
+    hook, sys.displayhook = sys.displayhook, shown.append
+    try:
+        exec(compile("1 + 1; None; 'x'", __file__, "single"), {})
+    finally:
+        sys.displayhook = hook
+    return shown
+
+
+@program(cannot="CALL .* of sorted")
+def names_in_class_bodies() -> Any:
+    """LOAD_NAME and friends in bodies that see locals, cells, globals and builtins."""
+
+    def make(cell: int) -> Any:
+        class Body:
+            length = len
+            first = cell + 1
+            names = sorted(name for name in locals() if not name.startswith("__"))
+
+        return Body
+
+    space: dict[str, Any] = {}
+    exec(compile("v = 5\ndef g(u):\n class K:\n  v = v + u\n  w = v\n return K", __file__, "exec"), space)
+    body = make(3)
+    return body.first, body.names, space["g"](1).w

@@ -1,0 +1,162 @@
+"""Repeating what was done before leaves the number of allocated blocks and of tracked objects where it was."""
+
+from __future__ import annotations
+
+import array
+import gc
+import itertools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from programs import Program
+from support import PROGRAMS, attempt, blocks_and_objects, cases, core
+from switching import continue_everywhere, leave_everywhere
+
+ROUNDS = 3
+
+
+def growth(action: Callable[[], Any], warm_up: int = 2) -> tuple[int, int]:
+    """The smallest growth of a round in blocks and in objects: a leak shows in every round, a cache that fills does not."""
+    # Two flat arrays, made before: the measurement must not count itself.
+    blocks, objects = array.array("q", [0] * (ROUNDS + 1)), array.array("q", [0] * (ROUNDS + 1))
+    for _ in range(warm_up):
+        action()
+    gc.collect()
+    # What is there already is not looked at in every collection, and not counted.
+    gc.freeze()
+    try:
+        for turn in range(ROUNDS + 1):
+            if turn:
+                action()
+            blocks[turn], objects[turn] = blocks_and_objects()
+    finally:
+        gc.unfreeze()
+    return min(b - a for a, b in itertools.pairwise(blocks)), min(b - a for a, b in itertools.pairwise(objects))
+
+
+def stays(action: Callable[[], Any], warm_up: int = 2) -> None:
+    """CPython's own free lists and caches waver by a few blocks; a leak is still there when it is measured again."""
+    measured = []
+    for _ in range(10):
+        measured.append(growth(action, warm_up))
+        if max(measured[-1]) <= 0:
+            return
+        warm_up = 0
+    raise AssertionError(f"blocks and objects grow with every round by at least {measured}")
+
+
+def test_growth_notices_a_leak() -> None:
+    kept: list[Any] = []
+    assert growth(lambda: kept.append([len(kept)]))[0] > 0
+    assert growth(lambda: kept.append([len(kept)]))[1] > 0
+    stays(lambda: [len(kept)])
+    try:
+        stays(lambda: kept.append([len(kept)]))
+    except AssertionError:
+        pass
+    else:
+        raise AssertionError("a leak passed")
+
+
+@cases(*PROGRAMS)
+def test_loop_does_not_leak(case: Program) -> None:
+    def action() -> None:
+        for _ in range(10):
+            core.run(attempt, case.function)
+
+    stays(action)
+
+
+@cases(*PROGRAMS)
+def test_leaving_does_not_leak(case: Program) -> None:
+    stays(lambda: leave_everywhere(case))
+
+
+@cases(*PROGRAMS)
+def test_continuing_does_not_leak(case: Program) -> None:
+    def action() -> None:
+        continue_everywhere(case, loop=True)
+        continue_everywhere(case, loop=False)
+
+    stays(action)
+
+
+def dropped_captures(program: Program) -> None:
+    from support import codes_of
+
+    for code in codes_of(program):
+        number = 0
+        while True:
+            number += 1
+            try:
+                captured = core.capture(code, number, program.function)
+            except Exception:
+                break
+            if isinstance(captured, tuple):
+                break
+            del captured
+
+
+def test_dropping_captures_does_not_leak() -> None:
+    import warnings
+
+    def action() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for program in PROGRAMS:
+                dropped_captures(program)
+
+    stays(action, warm_up=1)
+
+
+def test_the_whole_set_does_not_leak() -> None:
+    """Everything together, so that what one program leaves for the next is seen too."""
+
+    def action() -> None:
+        for program in PROGRAMS:
+            continue_everywhere(program, loop=True)
+
+    stays(action, warm_up=1)
+
+
+def test_shared_objects_keep_their_counts() -> None:
+    """A reference too many to None or to a type shows in no block count."""
+    shared: list[Any] = [
+        None,
+        True,
+        False,
+        (),
+        0,
+        1,
+        2,
+        "",
+        int,
+        str,
+        list,
+        tuple,
+        dict,
+        KeyError,
+        ValueError,
+        StopIteration,
+        type,
+        object,
+    ]
+    shared += [program.function for program in PROGRAMS] + [program.function.__code__ for program in PROGRAMS]
+    # Immortal objects (from 3.12 on) have a fixed count; the others must come back to theirs. None stands in every unused
+    # entry of CPython's type cache (4096 of them), so its count wavers; one reference too many per point would show still.
+    for program in PROGRAMS:
+        continue_everywhere(program, loop=True)
+        leave_everywhere(program)
+    points = 0
+    gc.collect()
+    before = [sys.getrefcount(item) for item in shared]
+    for program in PROGRAMS:
+        points += continue_everywhere(program, loop=True).points + leave_everywhere(program).points
+    gc.collect()
+    after = [sys.getrefcount(item) for item in shared]
+    assert points > 20_000
+    for item, old, new in zip(shared, before, after, strict=True):
+        assert abs(new - old) <= (5000 if item is None else 20), (
+            f"the count of {item!r} went from {old} to {new} over {points} points"
+        )
