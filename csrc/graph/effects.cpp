@@ -44,6 +44,18 @@ std::string callable_name(Borrowed callable) {
   return {};
 }
 
+uint8_t NamedEffects::of(Borrowed callable) {
+  // Getters, setters and bound methods are new objects at every call: nothing to remember.
+  const bool lasting = PyCFunction_Check(callable.get()) || PyFunction_Check(callable.get()) ||
+                       Py_IS_TYPE(callable.get(), &PyMethodDescr_Type);
+  if (!lasting) return effects_of_name(callable_name(callable));
+  const auto found = known_.find(callable.get());
+  if (found != known_.end()) return found->second.effects;
+  const uint8_t effects = effects_of_name(callable_name(callable));
+  known_.emplace(callable.get(), Known{Ref::share(callable), effects});
+  return effects;
+}
+
 void EffectWatch::watch(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (impl->is_inference()) {
@@ -61,7 +73,7 @@ bool EffectWatch::wrote_argument() const {
 }
 
 uint8_t EffectWatch::effects(Borrowed callable) const {
-  uint8_t effects = effects_of_name(callable_name(callable));
+  uint8_t effects = kPure;
   const fake::Session::Counts after = session_.counts();
   if (after.draws != before_.draws) effects |= kRandom;
   if (after.acts != before_.acts) effects |= kActs;

@@ -26,14 +26,45 @@ at::Tensor FxExamples::meta_copy(const at::Tensor& fake) {
   return meta;
 }
 
+// FakeTensor's constructor is Python and takes longer than everything else in an export. The first one of a device is
+// made by it; the others are made as it makes its tensor, and get the same attributes.
+Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
+  struct Names {
+    Ref fake_tensor = torch_name("torch._subclasses.fake_tensor", "FakeTensor");
+    Ref make_subclass;
+    Ref forbid_data = torch_name("torch._C", "_set_throw_on_mutable_data_ptr");
+    Ref keywords = checked(Py_BuildValue("(ss)", "dispatch_device", "device_for_backend_keys"));
+    Ref fake_mode = checked(PyUnicode_InternFromString("fake_mode"));
+    Ref fake_device = checked(PyUnicode_InternFromString("fake_device"));
+    Names() {
+      Ref tensor = torch_name("torch", "Tensor");
+      make_subclass = checked(PyObject_GetAttrString(tensor.get(), "_make_subclass"));
+    }
+  };
+  static const Names* names = new Names;
+  Ref object = checked(THPVariable_Wrap(meta));
+  Ref py_device = checked(THPDevice_New(device));
+  const auto pattern = patterns_.find(device);
+  if (pattern == patterns_.end()) {
+    Ref first = checked(PyObject_CallFunctionObjArgs(names->fake_tensor.get(), mode_.get(), object.get(), py_device.get(), nullptr));
+    Ref attributes = checked(PyObject_GetAttrString(first.get(), "__dict__"));
+    const bool as_known = contains(attributes, names->fake_mode).value() && contains(attributes, names->fake_device).value();
+    if (as_known) patterns_.emplace(device, checked(PyDict_Copy(attributes.get())));
+    return first;
+  }
+  PyObject* arguments[] = {names->fake_tensor.get(), object.get(), Py_False, Py_True, py_device.get()};
+  Ref result = checked(PyObject_Vectorcall(names->make_subclass.get(), arguments, 3, names->keywords.get()));
+  Ref done = checked(PyObject_CallOneArg(names->forbid_data.get(), result.get()));
+  Ref attributes = checked(PyObject_GetAttrString(result.get(), "__dict__"));
+  check_status(PyDict_Update(attributes.get(), pattern->second.get()));
+  return result;
+}
+
 Ref FxExamples::of(const at::Tensor& fake) {
   Ref& example = examples_[fake.unsafeGetTensorImpl()];
   if (example) return example;
-  static PyObject* fake_tensor = torch_name("torch._subclasses.fake_tensor", "FakeTensor").release();
   static PyObject* parameter = torch_name("torch.nn", "Parameter").release();
-  Ref meta = checked(THPVariable_Wrap(meta_copy(fake)));
-  Ref device = checked(THPDevice_New(fake.device()));
-  Ref result = checked(PyObject_CallFunctionObjArgs(fake_tensor, mode_.get(), meta.get(), device.get(), nullptr));
+  Ref result = wrap(meta_copy(fake), fake.device());
   if (fake.requires_grad()) as_tensor(result).set_requires_grad(true);
   Ref object = checked(THPVariable_Wrap(fake));
   if (PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(parameter)))

@@ -21,10 +21,12 @@ class FxExamples {
 
  private:
   at::Tensor meta_copy(const at::Tensor& fake);
+  Ref wrap(const at::Tensor& meta, c10::Device device);
 
   Ref mode_;
   std::unordered_map<const c10::TensorImpl*, Ref> examples_;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
+  std::unordered_map<c10::Device, Ref> patterns_;  // the attributes of a FakeTensor on that device
 };
 
 }  // namespace alternator::graph

@@ -1,6 +1,5 @@
 #include "graph/recorder.h"
 
-#include "graph/effects.h"
 #include "graph/errors.h"
 #include "graph/torch_types.h"
 
@@ -151,7 +150,7 @@ class Recorder::Pending {
       if (arena_[static_cast<uint32_t>(i)].is_tensor())
         watch_.watch(recorder_.program_->tensors[arena_[static_cast<uint32_t>(i)].index].fake);
   }
-  uint8_t effects() const { return watch_.effects(node.callable); }
+  uint8_t effects() const { return recorder_.named_effects_.of(node.callable) | watch_.effects(node.callable); }
   bool wrote_argument() const { return watch_.wrote_argument(); }
   void keep() { kept_ = true; }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "fake/fake.h"
+#include "graph/effects.h"
 #include "graph/mode.h"
 #include "graph/program.h"
 
@@ -84,6 +85,7 @@ class Recorder final : private TensorNames {
   bool foreign_thread_ = false;  // another thread made a call
   bool unseen_ = false;          // something was written after the last recorded call
   unsigned long thread_ = 0;
+  NamedEffects named_effects_;
   fake::Session::Counts seen_;  // after the last recorded call
   Ref mode_;
   std::optional<fake::Active> active_;
