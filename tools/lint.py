@@ -11,6 +11,7 @@ The merge base is that with origin/main, or with what LINT_BASE names.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import os
@@ -87,43 +88,80 @@ def compile_commands() -> dict[str, dict[str, str]]:
     return commands
 
 
-def key_of(name: str, command: str, headers: bytes) -> str:
-    digest = hashlib.sha256(headers)
-    digest.update((ROOT / name).read_bytes())
-    digest.update(command.encode())
-    return digest.hexdigest()
+@dataclasses.dataclass
+class Tidy:
+    """clang-tidy over files that share most of their headers: one run over all of them together costs little more than
+    one run over the largest. Where they do not compile together, each has a run of its own."""
+
+    commands: dict[str, dict[str, str]]
+    # What every result depends on: a file that passed is not looked at again until it or one of these changes.
+    shared: bytes = b""
+
+    def prepare(self, groups: dict[str, list[str]]) -> None:
+        (OWN / "passed").mkdir(parents=True, exist_ok=True)
+        entries = list(self.commands.values())
+        for group, names in groups.items():
+            together = self.together(group)
+            together.write_text("".join(f'#include "{ROOT / name}"  // NOLINT\n' for name in names))
+            command = self.commands[names[0]]
+            entries.append({**command, "file": str(together), "command": self.command_for(command, together)})
+        (OWN / "compile_commands.json").write_text(json.dumps(entries))
+        names = [".clang-tidy", "requirements/lint.txt", *tree_files(".h", ".def")]
+        self.shared = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in names)).digest()
+
+    @staticmethod
+    def together(group: str) -> Path:
+        return OWN / f"{group}_together.cpp"
+
+    @staticmethod
+    def command_for(command: dict[str, str], path: Path) -> str:
+        return command["command"].replace(command["file"], str(path))
+
+    def stamp(self, name: str) -> Path:
+        digest = hashlib.sha256(self.shared)
+        digest.update((ROOT / name).read_bytes())
+        digest.update(self.commands[name]["command"].encode())
+        return OWN / "passed" / digest.hexdigest()
+
+    def run(self, path: str | Path) -> subprocess.CompletedProcess[str]:
+        return run(BIN / "clang-tidy", "--quiet", "-p", OWN, path)
+
+    def check(self, group: str, names: list[str]) -> list[subprocess.CompletedProcess[str]]:
+        """The runs that failed."""
+        together = self.run(self.together(group)) if len(names) > 1 else None
+        if together is not None and "clang-diagnostic-error" not in together.stdout:
+            results = dict.fromkeys(names, together)
+        else:
+            results = {name: self.run(name) for name in names}
+        for name, result in results.items():
+            if result.returncode == 0:
+                self.stamp(name).touch()
+        failed = [result for result in results.values() if result.returncode != 0]
+        return list({id(result): result for result in failed}.values())
 
 
 def clang_tidy(rooms: set[str]) -> bool:
-    commands = compile_commands()
-    if not commands:
+    tidy = Tidy(compile_commands())
+    if not tidy.commands:
         print("lint: clang-tidy: FAILED: nothing is configured, run `make build` first")
         return False
-    OWN.mkdir(parents=True, exist_ok=True)
-    (OWN / "compile_commands.json").write_text(json.dumps(list(commands.values())))
-    (OWN / "passed").mkdir(exist_ok=True)
-    # A file that passed is not looked at again until it, a header or the configuration changes.
-    shared = [".clang-tidy", "requirements/lint.txt", *tree_files(".h", ".def")]
-    headers = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in shared)).digest()
-
-    def check(name: str) -> tuple[str, subprocess.CompletedProcess[str] | None]:
-        stamp = OWN / "passed" / key_of(name, commands[name]["command"], headers)
-        if stamp.exists():
-            return name, None
-        result = run(BIN / "clang-tidy", "--quiet", "-p", OWN, name)
-        if result.returncode == 0:
-            stamp.touch()
-        return name, result
-
-    wanted = [name for name in sorted(commands) if not rooms or room_of(name) in rooms]
-    failed, fresh = [], 0
+    wanted = [name for name in sorted(tidy.commands) if not rooms or room_of(name) in rooms]
+    tidy.prepare({})
+    todo: dict[str, list[str]] = {}
+    for name in wanted:
+        if not tidy.stamp(name).exists():
+            # C and C++, rooms and tests each apart: their commands differ.
+            kind = "test" if name.startswith("tests/") else Path(name).suffix[1:]
+            todo.setdefault(f"{room_of(name) or 'framework'}_{kind}", []).append(name)
+    tidy.prepare({group: names for group, names in todo.items() if len(names) > 1})
+    failed = 0
     with ThreadPoolExecutor(JOBS) as pool:
-        for name, result in pool.map(check, wanted):
-            fresh += result is not None
-            if result is not None and result.returncode != 0:
-                failed.append(name)
-                print(result.stdout, *errors_of(result.stderr), sep="\n")
+        for results in pool.map(tidy.check, todo, todo.values()):
+            for result in results:
+                failed += 1
+                print(result.stdout, *errors_of(result.stderr), sep="\n", flush=True)
     where = f"rooms {', '.join(sorted(rooms))}" if rooms else "all rooms"
+    fresh = sum(map(len, todo.values()))
     print(f"lint: clang-tidy ({where}; {len(wanted)} files, {fresh} of them changed): {'FAILED' if failed else 'ok'}")
     return not failed
 
