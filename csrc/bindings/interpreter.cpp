@@ -46,10 +46,17 @@ PyObject* capture_resume(PyObject* self, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"loop", nullptr};
   int in_loop = 1;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p:resume", const_cast<char**>(keywords), &in_loop)) return nullptr;
-  const Chain& chain = *reinterpret_cast<CaptureObject*>(self)->chain;
+  Chain* held = reinterpret_cast<CaptureObject*>(self)->chain;
+  if (held->empty()) {
+    PyErr_SetString(PyExc_RuntimeError, "this capture has been continued: its values live in other frames now");
+    return nullptr;
+  }
+  Chain chain;
+  // A chain that cannot be continued stays, so that it can still be looked at.
+  if (cannot_continue(*held) == nullptr) chain.swap(*held);
   acquire_hook();
   control.running += in_loop;
-  Ref result = continue_chain(PyThreadState_Get(), chain, in_loop != 0);
+  Ref result = continue_chain(chain.empty() ? *held : chain, in_loop != 0);
   control.running -= in_loop;
   release_hook();
   return result.release();
@@ -68,10 +75,9 @@ PyObject* capture_frames(PyObject* self, void*) {
 }
 
 PyObject* capture_cannot(PyObject* self, void*) {
-  for (const FrameState& state : *reinterpret_cast<CaptureObject*>(self)->chain) {
-    if (state.joint == Joint::kCannot) return PyUnicode_FromString(state.cannot.c_str());
-  }
-  Py_RETURN_NONE;
+  const std::string* why = cannot_continue(*reinterpret_cast<CaptureObject*>(self)->chain);
+  if (why == nullptr) Py_RETURN_NONE;
+  return PyUnicode_FromString(why->c_str());
 }
 
 PyMethodDef capture_methods[] = {
@@ -186,7 +192,19 @@ PyObject* capture(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Ref result = call_in_loop(args[2], args + 3, nargs - 3, nullptr);
   control.watch = outer;
   if (capture_in_flight()) {
+    // A chain is whole if it reaches the function that was called. It does not when a finaliser or a callback was
+    // captured whose caller is native code.
+    PyObject* called = PyMethod_Check(args[2]) ? PyMethod_GET_FUNCTION(args[2]) : args[2];
+    FrameState& outermost = object->chain->back();
+    if (result || outermost.function.get() != called) {
+      outermost.joint = Joint::kCannot;
+      outermost.cannot = "native code lies between the call and the frame that it led to";
+    }
     finish_capture();
+    return owner.release();
+  }
+  if (!object->chain->empty()) {  // refused: the call went on to its end
+    PyErr_Clear();
     return owner.release();
   }
   if (!result) return nullptr;

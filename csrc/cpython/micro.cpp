@@ -43,6 +43,7 @@ bool is_micro(const PyCodeObject* code) { return code->co_name == micro_name; }
 
 Ref run_micro(Micro which, std::initializer_list<PyObject*> arguments) {
   PyObject* function = micro_functions[static_cast<size_t>(which)];
+  const Headroom headroom(PyThreadState_Get());
   Ref result = Ref::steal(PyObject_Vectorcall(function, arguments.begin(), arguments.size(), nullptr));
   if (result) return result;
   // The code object's own line must not show in the user's traceback.

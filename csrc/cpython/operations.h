@@ -80,5 +80,8 @@ Ref run_micro(Micro which, std::initializer_list<PyObject*> arguments);
 bool is_micro(const PyCodeObject* code);
 // Called once, when the extension is imported. -1: an exception is set.
 int init_micros();
+// CALL_INTRINSIC_1 and _2, where the loop does not do it itself (3.12+).
+Ref call_intrinsic1(PyThreadState* ts, int which, Borrowed value);
+Ref call_intrinsic2(PyThreadState* ts, int which, Borrowed left, Borrowed right);
 
 }  // namespace alternator::cpython

@@ -3,6 +3,7 @@
 // Follows the logic of CPython's ceval.c.
 // Copyright (c) 2001-2023 Python Software Foundation; All Rights Reserved. See LICENSES/PSF-2.0.txt.
 #include "cpython/operations.h"
+#include "py/names.h"
 
 namespace alternator::cpython {
 
@@ -47,6 +48,11 @@ static Raised reraise_handled(PyThreadState* ts) {
   return Raised::kReraised;
 }
 
+static void set_not_an_exception(Borrowed called, Borrowed returned) {
+  PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", called.get(),
+               returned.type());
+}
+
 // The instance that `raise X` means: X itself or X().
 static Ref exception_instance(Borrowed exception) {
   if (PyExceptionInstance_Check(exception.get())) return Ref::share(exception);
@@ -56,8 +62,7 @@ static Ref exception_instance(Borrowed exception) {
   }
   Ref value = Ref::steal(PyObject_CallNoArgs(exception.get()));
   if (value && !PyExceptionInstance_Check(value.get())) {
-    PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R",
-                 exception.get(), Py_TYPE(value.get()));
+    set_not_an_exception(exception, value);
     return {};
   }
   return value;
@@ -72,6 +77,10 @@ Raised raise_exception(PyThreadState* ts, Ref exception, Ref cause) {
     if (PyExceptionClass_Check(cause.get())) {
       fixed = Ref::steal(PyObject_CallNoArgs(cause.get()));
       if (!fixed) return Raised::kNew;
+      if (kChecksCause && !PyExceptionInstance_Check(fixed.get())) {
+        set_not_an_exception(cause, fixed);
+        return Raised::kNew;
+      }
     } else if (PyExceptionInstance_Check(cause.get())) {
       fixed = std::move(cause);
     } else if (cause.get() != Py_None) {
@@ -130,7 +139,7 @@ GroupMatch match_exception_group(Borrowed exception, Borrowed type) {
     return {std::move(group), Ref::share(Py_None)};
   }
   if (!is_group) return {Ref::share(Py_None), Ref::share(exception)};
-  Ref pair = Ref::steal(PyObject_CallMethod(exception.get(), "split", "(O)", type.get()));
+  Ref pair = Ref::steal(PyObject_CallMethodOneArg(exception.get(), names::split, type.get()));
   if (!pair) return {};
   if (!PyTuple_CheckExact(pair.get())) {
     PyErr_Format(PyExc_TypeError, "%.200s.split must return a tuple, not %.200s", Py_TYPE(exception.get())->tp_name,

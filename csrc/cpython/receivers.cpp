@@ -1,9 +1,11 @@
 // Objects that stand between `await` and a generator. Their layouts are private; the first field after the
 // object header is the generator in all versions from 3.11 to 3.13 (Objects/genobject.c).
 #include "cpython/operations.h"
+#include "py/names.h"
+
+#include <cstring>
 
 extern "C" {
-PyAPI_DATA(PyTypeObject) _PyCoroWrapper_Type;
 PyAPI_DATA(PyTypeObject) _PyAsyncGenASend_Type;
 }
 
@@ -14,9 +16,15 @@ struct ReceiverLayout {
   PyObject* generator;
 };
 
+// What a coroutine's __await__() returns: its type is not exported by every version.
+static bool is_coroutine_wrapper(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && strcmp(type->tp_name, "coroutine_wrapper") == 0;
+}
+
 PyObject* driven_generator(PyObject* receiver) {
   if (PyGen_CheckExact(receiver) || PyCoro_CheckExact(receiver)) return receiver;
-  if (Py_IS_TYPE(receiver, &_PyCoroWrapper_Type) || Py_IS_TYPE(receiver, &_PyAsyncGenASend_Type)) {
+  if (is_coroutine_wrapper(receiver) || Py_IS_TYPE(receiver, &_PyAsyncGenASend_Type)) {
     return reinterpret_cast<ReceiverLayout*>(receiver)->generator;
   }
   return nullptr;
@@ -25,7 +33,7 @@ PyObject* driven_generator(PyObject* receiver) {
 Ref renewed_receiver(PyObject* receiver) {
   if (!Py_IS_TYPE(receiver, &_PyAsyncGenASend_Type)) return Ref::share(receiver);
   // An asend() that saw an error is closed; the step it stood for is asked for anew.
-  return Ref::steal(PyObject_CallMethod(driven_generator(receiver), "asend", "O", Py_None));
+  return Ref::steal(PyObject_CallMethodOneArg(driven_generator(receiver), names::asend, Py_None));
 }
 
 }  // namespace alternator::cpython

@@ -26,9 +26,11 @@ Ref yield_from_target(PyGenObject* generator) {
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next) {
   if (generator->gi_frame_state != FRAME_CLEARED) return false;
   Frame* frame = frame_of_generator(generator);
-  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  PyCodeObject* code = generator->gi_code;
   Py_INCREF(function);
   _PyFrame_InitializeSpecials(frame, function, nullptr, code->co_nlocalsplus);
+  Py_INCREF(code);  // the function may have another one by now
+  Py_SETREF(frame->f_code, code);
   for (int i = 0; i < code->co_nlocalsplus; i++) frame->localsplus[i] = nullptr;
   frame->owner = FRAME_OWNED_BY_GENERATOR;
   frame->previous = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpython/c_stack.h"
+#include "cpython/truth_jump.h"
 #include "py/ref.h"
 
 // <stdatomic.h> is C: internal headers fall back to the compiler's own atomics.
@@ -22,14 +23,24 @@ PyAPI_FUNC(PyObject*) _PyObject_LookupSpecial(PyObject*, PyObject*);
 PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
 }
 
+namespace alternator {
+// Opcodes of other versions that the joints name.
+enum AbsentOpcode : int {
+  BINARY_SLICE = -1,
+  CALL_KW = -2,
+  LOAD_SUPER_ATTR = -3,
+  STORE_SLICE = -4,
+};
+}  // namespace alternator
+
 namespace alternator::cpython {
 
 using Frame = _PyInterpreterFrame;
 using CodeUnit = _Py_CODEUNIT;
 
 // --- what the opcodes of this version look like -------------------------------------------------
-// The hook's caller clears a frame that returned or unwound (from 3.12 on, the evaluator does).
-inline constexpr bool kEvaluatorClearsFrame = false;
+// Whether only the default loop can clear a frame, so that what ends one is left to it. Here the hook's caller does.
+inline constexpr bool kDefaultLoopEnds = false;
 // Calls lie on the stack as [NULL | method, callable | self, args...].
 inline constexpr bool kCallableFirst = false;
 // PRECALL, not CALL, unpacks a bound method.
@@ -44,6 +55,10 @@ inline constexpr int kResumeMask = ~0;
 inline constexpr int kLoopEndUnits = 0;
 // Not an opcode of this version; from 3.12 on what END_FOR takes off the stack.
 inline constexpr int kEndForPops = 0;
+// Whether JUMP_BACKWARD handles signals before it jumps: their line and handler are then those of the jump.
+inline constexpr bool kBreakerBeforeJump = false;
+// Whether `raise ... from Class` wants an exception from calling Class.
+inline constexpr bool kChecksCause = false;
 // How far below the dict of a `**` merge the callable lies.
 inline constexpr int kMergeCallableDepth = 2;
 // SEND leaves the receiver on the stack when it ends (END_SEND takes it) from 3.12 on.
@@ -79,13 +94,6 @@ constexpr int caches(int opcode) {
   }
 }
 
-// A jump that depends on a truth value: by how much, on which value, and whether a taken jump keeps it.
-struct TruthJump {
-  bool known;
-  bool wanted;
-  bool keeps_value;
-  int units;
-};
 constexpr TruthJump truth_jump(int opcode, int oparg) {
   switch (opcode) {
     case POP_JUMP_FORWARD_IF_FALSE:
@@ -107,7 +115,7 @@ constexpr TruthJump truth_jump(int opcode, int oparg) {
 // Opcodes that take the truth value of the top and nothing else.
 constexpr bool is_truth_jump(int opcode) { return truth_jump(opcode, 0).known; }
 constexpr bool is_load_method(int opcode) { return opcode == LOAD_METHOD; }
-constexpr bool is_unary_positive(int opcode) { return opcode == UNARY_POSITIVE; }
+constexpr bool is_unary_positive(int opcode, int) { return opcode == UNARY_POSITIVE; }
 
 inline int base_opcode(CodeUnit unit) { return alt_opcode_deopt[_Py_OPCODE(unit)]; }
 inline int argument(CodeUnit unit) { return _Py_OPARG(unit); }
@@ -127,9 +135,10 @@ inline void set_next_instruction(Frame* frame, CodeUnit* next) { frame->prev_ins
 // The instruction being executed (line numbers and `f_lasti` come from it).
 inline void set_current_instruction(Frame* frame, CodeUnit* current) { frame->prev_instr = current; }
 inline int current_index(Frame* frame) { return _PyInterpreterFrame_LASTI(frame); }
-// Where an exception thrown into a frame that is entered with throwflag=1 is looked up.
-inline CodeUnit* throw_position(Frame* frame) { return frame->prev_instr; }
+// Where an exception is raised in a frame that is entered with throwflag=1.
 inline void set_throw_position(Frame* frame, CodeUnit* at) { frame->prev_instr = at; }
+// Whether an exception thrown at an instruction finds that instruction's own handler.
+inline bool can_throw_at(PyCodeObject*, int) { return true; }
 inline bool is_incomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }
 inline bool owned_by_generator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 inline PyGenObject* generator_of(Frame* frame) { return _PyFrame_GetGenerator(frame); }
@@ -137,6 +146,10 @@ inline Frame* frame_of_generator(PyGenObject* generator) { return reinterpret_ca
 // Gives a finished generator its frame again, empty and suspended at `next`: the same object goes on.
 // False where it still has one.
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next);
+// A generator's frame stops at a YIELD_VALUE.
+inline void suspend(PyThreadState*, Frame* frame, int) { _PyFrame_GetGenerator(frame)->gi_frame_state = FRAME_SUSPENDED; }
+// A frame returned or unwound, and is not the current one any more: from 3.12 on its evaluator clears it.
+inline void release_frame(PyThreadState*, Frame*) {}
 inline Frame* current_frame(PyThreadState* ts) { return ts->cframe->current_frame; }
 
 // Makes a frame the current one for as long as this lives (tracebacks, sys._getframe, recursion count).
@@ -190,6 +203,21 @@ inline bool enter_recursion(PyThreadState* ts) {
 inline void leave_recursion(PyThreadState* ts) { ts->recursion_remaining++; }
 // True: this frame must be run by the default loop, which raises RecursionError.
 inline bool stack_exhausted(PyThreadState*) { return false; }
+inline PyObject* run_exhausted(PyThreadState* ts, Frame* frame, int throwflag) {
+  return _PyEval_EvalFrameDefault(ts, frame, throwflag);
+}
+// Room for a call of our own that the program knows nothing of.
+class Headroom {
+ public:
+  explicit Headroom(PyThreadState* ts) : ts_(ts) { ts->recursion_remaining += kCalls; }
+  ~Headroom() { ts_->recursion_remaining -= kCalls; }
+  Headroom(const Headroom&) = delete;
+  Headroom& operator=(const Headroom&) = delete;
+
+ private:
+  static constexpr int kCalls = 4;
+  PyThreadState* const ts_;
+};
 inline bool breaker_set(PyThreadState* ts) { return _Py_atomic_load_relaxed(&ts->interp->ceval.eval_breaker) != 0; }
 // Signals, pending calls, the GIL, asynchronous exceptions. -1: an exception is set.
 int handle_breaker(PyThreadState* ts);
@@ -244,6 +272,7 @@ Ref renewed_receiver(PyObject* receiver);
 inline int lookup_attribute(PyObject* object, PyObject* name, PyObject** result) {
   return _PyObject_LookupAttr(object, name, result);
 }
+inline Ref type_dict(PyTypeObject* type) { return Ref::share(type->tp_dict); }
 inline PyObject* default_import(PyThreadState* ts) { return ts->interp->import_func; }
 inline bool spec_is_initializing(PyObject* spec) { return _PyModuleSpec_IsInitializing(spec) != 0; }
 inline void set_key_error(PyObject* key) { _PyErr_SetKeyError(key); }

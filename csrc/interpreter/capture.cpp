@@ -1,6 +1,7 @@
 #include "interpreter/capture.h"
 
 #include "interpreter/joint.h"
+#include "py/names.h"
 
 namespace alternator {
 
@@ -42,6 +43,38 @@ static FrameState snapshot(const Position& position) {
   return state;
 }
 
+static bool is_exit(PyObject* value) {
+  return value != nullptr && PyErr_GivenExceptionMatches(value, PyExc_GeneratorExit) != 0;
+}
+
+// Is this frame one that CPython calls where an object dies: __del__, a weak reference's callback, a generator that is
+// being closed?
+static bool is_finaliser(cpython::Frame* frame) {
+  PyCodeObject* code = cpython::code_of(frame);
+  if (!PyCode_Check(reinterpret_cast<PyObject*>(code))) return false;  // the default loop's own entry frame
+  if (cpython::owned_by_generator(frame)) return is_exit(cpython::generator_of(frame)->gi_exc_state.exc_value);
+  PyObject* argument = code->co_argcount > 0 ? frame->localsplus[0] : nullptr;
+  if (argument != nullptr && PyCell_Check(argument)) argument = PyCell_GET(argument);
+  if (argument == nullptr) return false;
+  if (PyWeakref_Check(argument)) return PyWeakref_GET_OBJECT(argument) == Py_None;
+  PyObject* finaliser = _PyType_Lookup(Py_TYPE(argument), names::__del__);
+  return finaliser != nullptr && finaliser == reinterpret_cast<PyObject*>(cpython::function_of(frame));
+}
+
+bool may_capture(const Position& position) {
+  // A generator may be on its way into the handler: what it is to handle is on its stack still.
+  const bool closing = cpython::owned_by_generator(position.frame) && position.stack_size() > 0 && is_exit(position.sp[-1]);
+  for (cpython::Frame* frame = position.frame; frame != nullptr; frame = frame->previous) {
+    if (!closing && !is_finaliser(frame)) continue;
+    FrameState state = snapshot(position);
+    state.joint = Joint::kCannot;
+    state.cannot = "native code lies between a finaliser, or a generator being closed, and whoever caused it";
+    control.watch->chain->push_back(std::move(state));
+    return false;
+  }
+  return true;
+}
+
 void capture_innermost(const Position& position) {
   control.capturing = control.watch->chain;
   control.capturing->push_back(snapshot(position));
@@ -49,6 +82,7 @@ void capture_innermost(const Position& position) {
 }
 
 void capture_outer(const Position& position) {
+  if (control.abandoning) return;
   SavedError unwinding;
   FrameState state = snapshot(position);
   classify_joint(position, control.capturing->back(), &state);
@@ -56,6 +90,10 @@ void capture_outer(const Position& position) {
 }
 
 void capture_swallowed() {
+  if (control.abandoning) {
+    if (!PyErr_Occurred()) set_abandoned();
+    return;
+  }
   FrameState& inner = control.capturing->back();
   inner.joint = Joint::kCannot;
   inner.cannot = "native code between two frames swallowed an exception";
@@ -67,6 +105,16 @@ void restore_handled_exception(PyThreadState* ts, cpython::Frame* frame, int sav
   PyObject*& saved = cpython::stack_base(frame)[saved_exception_slot];
   PyObject* previous = cpython::as_handled(std::exchange(saved, nullptr));
   Py_XDECREF(std::exchange(cpython::handled_exception(ts), previous));
+}
+
+void abandon_everything() {
+  control.abandoning = true;
+  set_abandoned();
+}
+
+void finish_abandoning() {
+  control.abandoning = false;
+  PyErr_Clear();
 }
 
 void finish_capture() {

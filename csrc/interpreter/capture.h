@@ -8,8 +8,17 @@
 
 namespace alternator {
 
-inline bool capture_in_flight() { return control.capturing != nullptr; }
+// Frames are unwinding, and no handler may see it.
+inline bool capture_in_flight() { return control.capturing != nullptr || control.abandoning; }
 
+// Unwinds all frames of ours on this thread without recording them, from wherever it is called.
+void abandon_everything();
+inline bool abandoned() { return control.abandoning; }
+void finish_abandoning();
+
+// Errors of a finaliser are reported instead of raised: unwinding through one would show in sys.unraisablehook.
+// False: the watch's chain says so, and the frame just goes on.
+bool may_capture(const Position& position);
 // Called at a boundary where the watch of this thread wants it. Sets the unwinding exception.
 void capture_innermost(const Position& position);
 // Called where an instruction failed because of a capture further in.
@@ -25,9 +34,11 @@ void finish_capture();
 
 int init_capture();
 
-// Continues a captured chain on fresh frames, in our loop or in the default one.
-// Null with NotImplementedError where one of its joints cannot be continued.
-Ref continue_chain(PyThreadState* ts, const Chain& chain, bool in_loop);
+// Why the chain cannot be continued; null: it can.
+const std::string* cannot_continue(const Chain& chain);
+// Continues a captured chain on fresh frames, in our loop or in the default one. Its values move into them, so that
+// objects die when they would have died. Null with NotImplementedError where one of its joints cannot be continued.
+Ref continue_chain(Chain& chain, bool in_loop);
 
 // The hook's side of continuing: `frame` belongs to the function that control.pending waits for.
 bool is_pending(cpython::Frame* frame, int throwflag);

@@ -6,11 +6,13 @@
 #include "interpreter/capture.h"
 #include "interpreter/joint.h"
 #include "interpreter/loop.h"
+#include "py/names.h"
 
 namespace alternator {
 
 static PyObject* go_on(PyThreadState* ts, cpython::Frame* frame, int throwflag, bool in_loop, const Entry& entry) {
   if (!in_loop) return run_default(ts, frame, throwflag);
+  if (control.evaluator != nullptr) return control.evaluator(ts, frame, throwflag);
   Concrete concrete;
   if (control.watch == nullptr && global_control.exit_every == 0) return run(ts, frame, throwflag, concrete, entry);
   Probe probe;
@@ -41,7 +43,7 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
   return Ref::steal(PyObject_Vectorcall(carrier.get(), arguments.data(), static_cast<size_t>(positional), names_tuple.get()));
 }
 
-static void await_frame(const Chain& chain, size_t index, bool in_loop) {
+static void await_frame(Chain& chain, size_t index, bool in_loop) {
   control.pending = &chain;
   control.pending_index = index;
   control.pending_in_loop = in_loop;
@@ -53,7 +55,7 @@ static void revive(const FrameState& state) {
                             cpython::first_instruction(code) + state.next);
 }
 
-static Ref run_state(const Chain& chain, size_t index, bool in_loop) {
+static Ref run_state(Chain& chain, size_t index, bool in_loop) {
   const FrameState& state = chain[index];
   Ref result;
   if (state.generator) {
@@ -62,7 +64,7 @@ static Ref run_state(const Chain& chain, size_t index, bool in_loop) {
     if (PyAsyncGen_CheckExact(state.generator.get())) {
       PyErr_SetString(PyExc_NotImplementedError, "an async generator's frame is continued only by what awaits it");
     } else {
-      result = Ref::steal(PyObject_CallMethod(state.generator.get(), "send", "O", Py_None));
+      result = Ref::steal(PyObject_CallMethodOneArg(state.generator.get(), names::send, Py_None));
     }
   } else {
     await_frame(chain, index, in_loop);
@@ -72,12 +74,17 @@ static Ref run_state(const Chain& chain, size_t index, bool in_loop) {
   return result;
 }
 
-Ref continue_chain(PyThreadState*, const Chain& chain, bool in_loop) {
+const std::string* cannot_continue(const Chain& chain) {
   for (const FrameState& state : chain) {
-    if (state.joint == Joint::kCannot) {
-      PyErr_Format(PyExc_NotImplementedError, "cannot be continued: %s", state.cannot.c_str());
-      return {};
-    }
+    if (state.joint == Joint::kCannot) return &state.cannot;
+  }
+  return nullptr;
+}
+
+Ref continue_chain(Chain& chain, bool in_loop) {
+  if (const std::string* why = cannot_continue(chain)) {
+    PyErr_Format(PyExc_NotImplementedError, "cannot be continued: %s", why->c_str());
+    return {};
   }
   return run_state(chain, chain.size() - 1, in_loop);
 }
@@ -91,26 +98,26 @@ bool is_pending(cpython::Frame* frame, int throwflag) {
          reinterpret_cast<PyObject*>(cpython::generator_of(frame)) == state.generator.get();
 }
 
-static void fill_locals(const FrameState& state, cpython::Frame* frame) {
+static void fill_locals(FrameState& state, cpython::Frame* frame) {
   // What is there: placeholder arguments, or the value sent into a generator.
   for (PyObject** sp = cpython::stack_pointer(frame); sp > cpython::stack_base(frame);) Py_XDECREF(*--sp);
   for (size_t i = 0; i < state.locals.size(); i++) {
-    Py_XDECREF(std::exchange(frame->localsplus[i], Py_XNewRef(state.locals[i].get())));
+    Py_XDECREF(std::exchange(frame->localsplus[i], state.locals[i].release()));
   }
   if (state.locals_mapping) Py_XDECREF(std::exchange(frame->f_locals, Py_NewRef(state.locals_mapping.get())));
 }
 
-static PyObject** fill_stack(const FrameState& state, cpython::Frame* frame) {
+static PyObject** fill_stack(FrameState& state, cpython::Frame* frame) {
   PyObject** sp = cpython::stack_base(frame);
-  for (const Ref& value : state.stack) *sp++ = Py_XNewRef(value.get());
+  for (Ref& value : state.stack) *sp++ = value.release();
   return sp;
 }
 
 // The handled exception is thread state: the frame's own replaces the one it finds, which moves into the slot
 // where the frame keeps its callers' exception. A generator has a state of its own.
-static void fill_handled_exception(PyThreadState* ts, const FrameState& state, cpython::Frame* frame) {
+static void fill_handled_exception(PyThreadState* ts, FrameState& state, cpython::Frame* frame) {
   if (!state.generator && state.saved_exception_slot < 0) return;
-  PyObject* callers = std::exchange(cpython::handled_exception(ts), Py_XNewRef(state.handled.get()));
+  PyObject* callers = std::exchange(cpython::handled_exception(ts), state.handled.release());
   if (state.saved_exception_slot >= 0 && !state.generator) {
     PyObject*& slot = cpython::stack_base(frame)[state.saved_exception_slot];
     Py_XDECREF(std::exchange(slot, callers != nullptr ? callers : Py_NewRef(Py_None)));
@@ -125,7 +132,7 @@ static cpython::CodeUnit* with_prefixes(cpython::CodeUnit* first, cpython::CodeU
   return at;
 }
 
-static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** sp, const Chain& chain, size_t index,
+static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** sp, Chain& chain, size_t index,
                            bool in_loop, const Entry& entry) {
   const FrameState& state = chain[index];
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
@@ -148,17 +155,22 @@ static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** 
 }
 
 PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
-  const Chain& chain = *control.pending;
+  Chain& chain = *control.pending;
   const size_t index = control.pending_index;
   const bool in_loop = control.pending_in_loop;
   control.pending = nullptr;
-  const FrameState& state = chain[index];
+  FrameState& state = chain[index];
   const Entry entry{state.saved_exception_slot, state.first_argument.get()};
 
   fill_locals(state, frame);
   PyObject** sp = fill_stack(state, frame);
   cpython::set_stack_pointer(frame, sp);
   fill_handled_exception(ts, state, frame);
+  if (state.generator) {
+    // It lives as long as its users want: the chain must not keep it.
+    state.generator.reset();
+    state.function.reset();
+  }
 
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
   if (state.joint == Joint::kNone) {
@@ -177,6 +189,7 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
     Ref result = entered ? run_state(chain, index - 1, in_loop) : Ref();
     // Delivering may run the rest of the instruction, which belongs to this frame.
     delivery = deliver(state, chain[index - 1], frame, sp, std::move(result));
+    chain[index - 1] = FrameState();  // what the inner frame was called with may die now
     if (entered) cpython::leave_recursion(ts);
   }
   cpython::set_stack_pointer(frame, delivery.sp);

@@ -25,8 +25,11 @@ struct Control {
   uint64_t exit_countdown = 0;   // stress: instructions until the next exit to the default loop
   Watch* watch = nullptr;
   Chain* capturing = nullptr;    // set while a captured chain unwinds
+  bool abandoning = false;       // ... while frames unwind that nobody records
+  // Runs the frames of this thread instead of what is said above; null: none.
+  _PyFrameEvalFunction evaluator = nullptr;
   // The next frame of this function is to be filled from chain[index] instead of being run.
-  const Chain* pending = nullptr;
+  Chain* pending = nullptr;
   size_t pending_index = 0;
   bool pending_in_loop = false;
   Stats stats;

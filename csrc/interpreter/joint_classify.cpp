@@ -51,10 +51,12 @@ struct Classifier {
   bool construct(PyTypeObject* type, int operands);
   bool attribute(PyObject* owner, PyObject* name, int operands);
   bool store_attribute(PyObject* owner, PyObject* name, bool is_delete, int operands);
+  bool super_attribute(PyObject* cls, PyObject* self, PyObject* name, int operands);
   bool truth(int operands);
+  bool attempted(const std::vector<Attempt>& attempts, Joint joint);
   // A base with __mro_entries__ would be asked again: its answer may differ, and so may its effects.
   bool bases_are_types(PyObject** arguments, int total) const {
-    const Py_ssize_t named = position.keyword_names != nullptr ? PyTuple_GET_SIZE(position.keyword_names) : 0;
+    const Py_ssize_t named = outer->keyword_names ? PyTuple_GET_SIZE(outer->keyword_names.get()) : 0;
     for (Py_ssize_t i = 2; i < total - named; i++) {
       if (!PyType_Check(arguments[i])) return false;
     }
@@ -112,7 +114,7 @@ bool Classifier::generator_call(PyObject* callable, PyObject** arguments, int to
                    : total > 0                               ? arguments[0]
                                                              : nullptr;
   if (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) == inner.generator.get()) self = inner.generator.get();
-  if (self != inner.generator.get() || position.keyword_names != nullptr) return false;
+  if (self != inner.generator.get() || outer->keyword_names) return false;
   if (join_if(name == "next" || name == "send" || name == "__next__", Joint::kReexecute, operands)) return true;
   // What was thrown has arrived: stepping the revived generator gives what throw() would have returned.
   return join_if(name == "throw", Joint::kValue, operands);
@@ -160,6 +162,30 @@ bool Classifier::attribute(PyObject* owner, PyObject* name, int operands) {
   return false;
 }
 
+// super().name: the class after `cls` in the order of the object (or class) itself.
+bool Classifier::super_attribute(PyObject* cls, PyObject* self, PyObject* name, int operands) {
+  if (!PyType_Check(cls)) return false;
+  auto* start = reinterpret_cast<PyTypeObject*>(cls);
+  PyTypeObject* type = Py_TYPE(self);
+  if (PyType_Check(self) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self), start)) {
+    type = reinterpret_cast<PyTypeObject*>(self);
+  }
+  PyObject* order = type->tp_mro;
+  bool after = false;
+  for (Py_ssize_t i = 0; order != nullptr && i < PyTuple_GET_SIZE(order); i++) {
+    PyObject* base = PyTuple_GET_ITEM(order, i);
+    if (!after) {
+      after = base == cls;
+      continue;
+    }
+    Ref dict = cpython::type_dict(reinterpret_cast<PyTypeObject*>(base));
+    if (PyObject* found = dict ? PyDict_GetItemWithError(dict.get(), name) : nullptr) {
+      return join_if(descriptor_calls(*this, found, "fget", "__get__"), Joint::kAttribute, operands);
+    }
+  }
+  return false;
+}
+
 bool Classifier::store_attribute(PyObject* owner, PyObject* name, bool is_delete, int operands) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
   const bool direct = is_delete ? descriptor_calls(*this, descriptor, "fdel", "__delete__") || called_special(owner, "__delattr__")
@@ -173,6 +199,18 @@ bool Classifier::truth(int operands) {
   return join_if(called_special(object, has_bool ? "__bool__" : "__len__"), Joint::kTruth, operands);
 }
 
+// Both operands may have the same function. Which of them was asked shows in what it was called with, unless both are
+// the same object.
+bool Classifier::attempted(const std::vector<Attempt>& attempts, Joint joint) {
+  int found = 0;
+  for (size_t i = 0; i < attempts.size(); i++) {
+    if (!called(attempts[i].method) || attempts[i].self != inner.first_argument.get()) continue;
+    outer->attempt = static_cast<int>(i);
+    found++;
+  }
+  return join_if(found == 1, joint, 2);
+}
+
 std::string Classifier::instruction() const {
   switch (position.opcode) {
 #define ALT_OPCODE(NAME, EFFECT, MEANING) \
@@ -180,8 +218,8 @@ std::string Classifier::instruction() const {
     return #NAME " (" MEANING ")";
 #include "cpython/opcodes.def"
 #undef ALT_OPCODE
-    default:
-      return "an instruction";
+    default:  // not in one: entered with an exception to raise
+      return "throw() into a suspended frame";
   }
 }
 
@@ -203,6 +241,13 @@ void Classifier::classify() {
       joined = call(operands.callable, operands.arguments, operands.total, oparg + 2);
       break;
     }
+    case CALL_KW: {
+      outer->keyword_names = Ref::share(peek(1));
+      const CallOperands operands(position.sp - 1, oparg);
+      native = operands.callable;
+      joined = call(operands.callable, operands.arguments, operands.total, oparg + 3);
+      break;
+    }
     case CALL_FUNCTION_EX: {
       const int operands = 3 + (oparg & 1);
       native = peek(2 + (oparg & 1) + (cpython::kCallableFirst ? 1 : 0));
@@ -214,6 +259,11 @@ void Classifier::classify() {
     }
     case LOAD_ATTR:
       joined = from_function && attribute(peek(1), name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg), 1);
+      break;
+    case LOAD_SUPER_ATTR:
+      native = peek(3);
+      joined = from_function && native == reinterpret_cast<PyObject*>(&PySuper_Type) &&
+               super_attribute(peek(2), peek(1), name(oparg >> 2), 3);
       break;
     case STORE_ATTR:
       joined = from_function && store_attribute(peek(1), name(oparg), false, 2);
@@ -228,6 +278,12 @@ void Classifier::classify() {
     case STORE_SUBSCR:
       joined = join_if(from_function && called_special(peek(2), "__setitem__"), Joint::kDiscard, 3);
       break;
+    case BINARY_SLICE:
+      joined = join_if(from_function && called_special(peek(3), "__getitem__"), Joint::kValue, 3);
+      break;
+    case STORE_SLICE:
+      joined = join_if(from_function && called_special(peek(3), "__setitem__"), Joint::kDiscard, 4);
+      break;
     case DELETE_SUBSCR:
       joined = join_if(from_function && called_special(peek(2), "__delitem__"), Joint::kDiscard, 2);
       break;
@@ -238,14 +294,11 @@ void Classifier::classify() {
       joined = join_if(from_function && called_special(peek(1), "__invert__"), Joint::kValue, 1);
       break;
     case BINARY_OP:
-      for (const Attempt& attempt : operator_attempts(oparg, peek(2), peek(1))) {
-        joined = joined || join_if(from_function && called(attempt.method), Joint::kOperator, 2);
-      }
+      joined = from_function && attempted(operator_attempts(oparg, peek(2), peek(1)), Joint::kOperator);
       break;
     case COMPARE_OP:
-      for (const Attempt& attempt : comparison_attempts(cpython::compare_operator(oparg), peek(2), peek(1))) {
-        joined = joined || join_if(from_function && called(attempt.method), Joint::kComparison, 2);
-      }
+      joined = from_function &&
+               attempted(comparison_attempts(cpython::compare_operator(oparg), peek(2), peek(1)), Joint::kComparison);
       break;
     case CONTAINS_OP:
       joined = join_if(from_function && called_special(peek(1), "__contains__"), Joint::kContains, 2);
@@ -280,12 +333,12 @@ void Classifier::classify() {
         joined = from_function && truth(1);
       } else if (cpython::is_load_method(position.opcode)) {
         joined = from_function && attribute(peek(1), name(oparg), 1);
-      } else if (cpython::is_unary_positive(position.opcode)) {
+      } else if (cpython::is_unary_positive(position.opcode, oparg)) {
         joined = join_if(from_function && called_special(peek(1), "__pos__"), Joint::kValue, 1);
       }
       break;
   }
-  if (joined) return;
+  if (joined && cpython::can_throw_at(code, outer->current)) return;
   std::string why = "native code lies between " + instruction();
   if (native != nullptr) why += std::string(" of ") + (*native_name(native) ? native_name(native) : text_of(native).c_str());
   cannot(why + " and the frame that it led to");

@@ -25,6 +25,8 @@ struct Deliverer {
     return value;
   }
   PyObject* peek(int n) const { return sp[-n]; }
+  // One past a call's last argument.
+  PyObject** arguments_end() const { return opcode == CALL_KW ? sp - 1 : sp; }
   PyObject* name(int index) const { return PyTuple_GET_ITEM(cpython::code_of(frame)->co_names, index); }
   cpython::CodeUnit* after() const { return first + outer.current + 1 + cpython::caches(opcode); }
   void drop(int n) {
@@ -56,18 +58,18 @@ struct Deliverer {
 
 Delivery Deliverer::attribute(Ref result) {
   PyObject* owner = peek(1);
+  const bool of_super = opcode == LOAD_SUPER_ATTR;
   const bool as_method = cpython::is_load_method(opcode) || (cpython::kLoadAttrHasMethodBit && (oparg & 1));
-  PyObject* attribute_name = name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg);
-  if (!result && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+  if (!result && !of_super && PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyObject* fallback = type_attribute(Py_TYPE(owner), "__getattr__");
     if (fallback != nullptr && Borrowed(fallback) != Borrowed(inner.function)) {
       PyErr_Clear();
-      PyObject* arguments[] = {owner, attribute_name};
+      PyObject* arguments[] = {owner, name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg)};
       result = Ref::steal(PyObject_Vectorcall(fallback, arguments, 2, nullptr));
     }
   }
   if (!result) return fail();
-  drop(1);
+  drop(outer.operands);
   if (as_method && !cpython::kCallableFirst) *sp++ = nullptr;
   *sp++ = result.release();
   if (as_method && cpython::kCallableFirst) *sp++ = nullptr;
@@ -77,7 +79,7 @@ Delivery Deliverer::attribute(Ref result) {
 Delivery Deliverer::comparison(Ref result) {
   const int operation = cpython::compare_operator(oparg);
   if (result && result.get() == Py_NotImplemented) {
-    result = rest_of_comparison(operation, peek(2), peek(1), inner.function);
+    result = rest_of_comparison(operation, peek(2), peek(1), outer.attempt);
   }
   if (result && cpython::compare_to_bool(oparg)) return boolean(alternator::truth(result));
   return value(std::move(result));
@@ -152,10 +154,11 @@ Delivery Deliverer::constructed(Ref result) {
     arguments = Ref::share(peek(1 + has_keywords));
     if (has_keywords) keywords = Ref::share(peek(1));
   } else {
-    type = Ref::share(peek(oparg + (cpython::kCallableFirst ? 2 : 1)));
+    PyObject** end = arguments_end();
+    type = Ref::share(end[-oparg - (cpython::kCallableFirst ? 2 : 1)]);
     const Py_ssize_t named = outer.keyword_names ? PyTuple_GET_SIZE(outer.keyword_names.get()) : 0;
     const Py_ssize_t positional = oparg - named;
-    PyObject** begin = sp - oparg;
+    PyObject** begin = end - oparg;
     arguments = Ref::steal(PyTuple_New(positional));
     keywords = named > 0 ? Ref::steal(PyDict_New()) : Ref();
     if (!arguments || (named > 0 && !keywords)) return fail();
@@ -184,7 +187,7 @@ Delivery Deliverer::run(Ref result) {
       return attribute(std::move(result));
     case Joint::kOperator:
       if (result && result.get() == Py_NotImplemented) {
-        result = rest_of_operator(oparg, peek(2), peek(1), inner.function);
+        result = rest_of_operator(oparg, peek(2), peek(1), outer.attempt);
       }
       return value(std::move(result));
     case Joint::kComparison:
@@ -212,7 +215,7 @@ Delivery Deliverer::run(Ref result) {
       return constructed(std::move(result));
     case Joint::kClassBody: {
       if (!result) return fail();
-      PyObject** arguments = sp - oparg;
+      PyObject** arguments = arguments_end() - oparg;
       return value(finish_class_body(arguments, oparg, outer.keyword_names, inner.locals_mapping, result));
     }
     case Joint::kNone:

@@ -39,7 +39,7 @@ inline void add_traceback(PyThreadState* ts, cpython::Frame* frame) {
 // _PyEval_EvalFrameDefault: an owned result, or null with an exception.
 template <class S>
 PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semantics, Entry entry = {}) {
-  if (cpython::stack_exhausted(ts)) [[unlikely]] return run_default(ts, frame, throwflag);
+  if (cpython::stack_exhausted(ts)) [[unlikely]] return cpython::run_exhausted(ts, frame, throwflag);
   cpython::Link link(ts, frame);
   if (!cpython::enter_recursion(ts)) [[unlikely]] return nullptr;
 
@@ -79,7 +79,7 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
           control.stats.exits++;
           goto leave;
         }
-        if (verdict == Verdict::kCapture) goto capture;
+        if (verdict == Verdict::kCapture && may_capture(m.position(0, 0, entry.first_argument))) goto capture;
       }
     }
     executed++;
@@ -120,9 +120,9 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
           if (capture_in_flight()) goto capture_outer;
         }
         m.keyword_names = nullptr;
-        if constexpr (cpython::kEvaluatorClearsFrame) {
+        if constexpr (cpython::kDefaultLoopEnds) {
           cpython::Handler handler;
-          if (!cpython::find_handler(code, m.index() - 1, &handler)) goto leave_throwing;
+          if (link.tracing() || !cpython::find_handler(code, m.index() - 1, &handler)) goto leave_throwing;
         }
         add_traceback(ts, frame);
         [[fallthrough]];
@@ -171,7 +171,8 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     restore_handled_exception(ts, frame, m.saved_exception_slot);
     m.drop(m.slot());
     cpython::set_stack_pointer(frame, m.sp);
-    if constexpr (cpython::kEvaluatorClearsFrame) {
+    flow = Flow::kError;
+    if constexpr (cpython::kDefaultLoopEnds) {
       // No handler covers the first instruction: the default loop unwinds and clears the frame.
       cpython::set_throw_position(frame, m.first);
       goto leave_throwing;
@@ -182,6 +183,8 @@ done:
   cpython::leave_recursion(ts);
   control.stats.instructions += executed;
   control.stats.frames++;
+  link.unlink();
+  if (flow != Flow::kYield) cpython::release_frame(ts, frame);
   return m.result;
 
 leave:

@@ -54,21 +54,16 @@ std::vector<Attempt> comparison_attempts(int comparison, PyObject* left, PyObjec
 }
 
 // Null without an error: nobody answered.
-static Ref ask_after(const std::vector<Attempt>& attempts, Borrowed asked) {
-  bool found = false;
-  for (const Attempt& attempt : attempts) {
-    if (!found) {
-      found = Borrowed(attempt.method) == asked;
-      continue;
-    }
-    PyObject* arguments[] = {attempt.self, attempt.argument};
-    Ref result = Ref::steal(PyObject_Vectorcall(attempt.method, arguments, 2, nullptr));
+static Ref ask_after(const std::vector<Attempt>& attempts, int asked) {
+  for (size_t i = static_cast<size_t>(asked) + 1; i < attempts.size(); i++) {
+    PyObject* arguments[] = {attempts[i].self, attempts[i].argument};
+    Ref result = Ref::steal(PyObject_Vectorcall(attempts[i].method, arguments, 2, nullptr));
     if (!result || result.get() != Py_NotImplemented) return result;
   }
   return {};
 }
 
-Ref rest_of_operator(int oparg, PyObject* left, PyObject* right, Borrowed asked) {
+Ref rest_of_operator(int oparg, PyObject* left, PyObject* right, int asked) {
   Ref result = ask_after(operator_attempts(oparg, left, right), asked);
   if (!result && !PyErr_Occurred()) {
     const OperatorRow& row = kOperators[oparg % kOperatorCount];
@@ -81,7 +76,7 @@ Ref rest_of_operator(int oparg, PyObject* left, PyObject* right, Borrowed asked)
   return result;
 }
 
-Ref rest_of_comparison(int comparison, PyObject* left, PyObject* right, Borrowed asked) {
+Ref rest_of_comparison(int comparison, PyObject* left, PyObject* right, int asked) {
   Ref result = ask_after(comparison_attempts(comparison, left, right), asked);
   if (result || PyErr_Occurred()) return result;
   if (comparison == Py_EQ) return Ref::share(left == right ? Py_True : Py_False);

@@ -19,8 +19,8 @@ struct Attempt {
 std::vector<Attempt> operator_attempts(int oparg, PyObject* left, PyObject* right);
 std::vector<Attempt> comparison_attempts(int comparison, PyObject* left, PyObject* right);
 
-// Asks the attempts after the one that `asked` stands for. Null with an exception: an error, or nobody answered.
-Ref rest_of_operator(int oparg, PyObject* left, PyObject* right, Borrowed asked);
-Ref rest_of_comparison(int comparison, PyObject* left, PyObject* right, Borrowed asked);
+// Asks the attempts after number `asked`. Null with an exception: an error, or nobody answered.
+Ref rest_of_operator(int oparg, PyObject* left, PyObject* right, int asked);
+Ref rest_of_comparison(int comparison, PyObject* left, PyObject* right, int asked);
 
 }  // namespace alternator

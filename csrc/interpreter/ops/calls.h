@@ -49,7 +49,7 @@ ALT_OP(PRECALL) {
 ALT_OP(CALL) {
   if constexpr (!S::kObserves && !cpython::kHasPrecall) unpack_bound_method(m, oparg);
   const Flow flow = call_on_stack(m, oparg, m.keyword_names);
-  m.keyword_names = nullptr;
+  if (flow != Flow::kError) m.keyword_names = nullptr;  // a capture further in still needs them
   return flow;
 }
 

@@ -11,6 +11,12 @@ ALT_OP(JUMP_FORWARD) {
 }
 
 ALT_OP(JUMP_BACKWARD) {
+  if constexpr (cpython::kBreakerBeforeJump) {
+    const Flow flow = m.handle_breaker();
+    if (flow != Flow::kNext) return flow;
+    m.jump(-oparg);
+    return Flow::kNext;
+  }
   m.jump(-oparg);
   return m.handle_breaker();
 }
@@ -98,11 +104,15 @@ ALT_OP(RESUME) {
 
 ALT_OP(RETURN_VALUE) {
   if (m.escape(1) < 0) return Flow::kError;
-  if constexpr (cpython::kEvaluatorClearsFrame) return Flow::kLeave;
+  if constexpr (cpython::kDefaultLoopEnds) return Flow::kLeave;
   m.result = *--m.sp;
   return Flow::kReturn;
 }
 
-ALT_OP(RETURN_CONST) { return Flow::kLeave; }
+ALT_OP(RETURN_CONST) {
+  if constexpr (cpython::kDefaultLoopEnds) return Flow::kLeave;
+  m.result = Py_NewRef(PyTuple_GET_ITEM(m.constants, oparg));
+  return Flow::kReturn;
+}
 
 }  // namespace alternator

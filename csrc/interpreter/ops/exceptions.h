@@ -7,10 +7,10 @@
 
 namespace alternator {
 
-// From 3.12 on the default loop clears a frame that unwinds: it must raise the exception itself.
+// Where only the default loop can clear a frame that unwinds, it must raise the exception itself.
 template <class S>
 ALT_INLINE bool leaves_frame(Machine<S>& m) {
-  if constexpr (!cpython::kEvaluatorClearsFrame) return false;
+  if constexpr (!cpython::kDefaultLoopEnds) return false;
   cpython::Handler handler;
   return !cpython::find_handler(m.code, m.index() - 1, &handler);
 }

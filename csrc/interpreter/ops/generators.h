@@ -11,9 +11,8 @@ ALT_OP(RETURN_GENERATOR) { return Flow::kLeave; }
 
 ALT_OP(YIELD_VALUE) {
   if (m.escape(1) < 0) return Flow::kError;
-  if constexpr (cpython::kEvaluatorClearsFrame) return Flow::kLeave;
-  cpython::generator_of(m.frame)->gi_frame_state = FRAME_SUSPENDED;
   m.result = *--m.sp;
+  cpython::suspend(m.ts, m.frame, oparg);
   return Flow::kYield;
 }
 

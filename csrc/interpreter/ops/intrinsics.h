@@ -19,13 +19,11 @@ ALT_OP(CALL_INTRINSIC_1) {
     case cpython::Intrinsic1::kOther:
       break;
   }
-  const auto which = static_cast<cpython::Micro>(static_cast<int>(cpython::Micro::kIntrinsic1) + oparg);
-  return m.replace(1, cpython::run_micro(which, {m.peek(1)}));
+  return m.replace(1, cpython::call_intrinsic1(m.ts, oparg, m.peek(1)));
 }
 
 ALT_OP(CALL_INTRINSIC_2) {
-  const auto which = static_cast<cpython::Micro>(static_cast<int>(cpython::Micro::kIntrinsic2) + oparg);
-  return m.replace(2, cpython::run_micro(which, {m.peek(2), m.peek(1)}));
+  return m.replace(2, cpython::call_intrinsic2(m.ts, oparg, m.peek(2), m.peek(1)));
 }
 
 }  // namespace alternator

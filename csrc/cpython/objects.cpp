@@ -1,0 +1,212 @@
+#include "cpython/version.h"
+
+#include "cpython/objects.h"
+
+#include "py/error.h"
+
+#include <internal/pycore_dict.h>
+#include <internal/pycore_object.h>
+
+#include <cstddef>
+
+namespace alternator::cpython {
+
+// --- inline attributes --------------------------------------------------------------------------------
+
+namespace {
+
+bool is_managed(PyObject* object) { return (Py_TYPE(object)->tp_flags & Py_TPFLAGS_MANAGED_DICT) != 0; }
+
+// The values that stand for an instance dict; null where there are none.
+PyDictValues* inline_values(PyObject* object) {
+  if (!is_managed(object)) return nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+  if ((Py_TYPE(object)->tp_flags & Py_TPFLAGS_INLINE_VALUES) == 0) return nullptr;
+  if (_PyObject_GetManagedDict(object) != nullptr) return nullptr;
+  PyDictValues* values = _PyObject_InlineValues(object);
+  return values->valid ? values : nullptr;
+#elif PY_VERSION_HEX >= 0x030C0000
+  PyDictOrValues found = *_PyObject_DictOrValuesPointer(object);
+  return _PyDictOrValues_IsValues(found) ? _PyDictOrValues_GetValues(found) : nullptr;
+#else
+  return *_PyObject_ValuesPointer(object);
+#endif
+}
+
+// How many values are set, and which ones in order: indices into the values.
+Py_ssize_t value_count(PyDictValues* values) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return values->size;
+#else
+  return reinterpret_cast<uint8_t*>(values)[-2];
+#endif
+}
+
+Py_ssize_t value_index(PyDictValues* values, Py_ssize_t position) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return get_insertion_order_array(values)[position];
+#else
+  return reinterpret_cast<uint8_t*>(values)[-3 - position];
+#endif
+}
+
+PyDictKeysObject* shared_keys(PyObject* object) {
+  return reinterpret_cast<PyHeapTypeObject*>(Py_TYPE(object))->ht_cached_keys;
+}
+
+bool same_text(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!PyUnicode_CheckExact(a) || !PyUnicode_CheckExact(b)) return false;
+  if (PyUnicode_GET_LENGTH(a) != PyUnicode_GET_LENGTH(b)) return false;
+  return PyUnicode_Compare(a, b) == 0;
+}
+
+}  // namespace
+
+PyObject** instance_dict_slot(PyObject* object) {
+  if (is_managed(object)) return reinterpret_cast<PyObject**>(object) - 3;
+  // Only a managed dict is made by asking for it.
+  return Py_TYPE(object)->tp_dictoffset != 0 ? _PyObject_GetDictPtr(object) : nullptr;
+}
+
+PyObject* instance_dict(PyObject* object) {
+  PyObject** slot = instance_dict_slot(object);
+  if (slot == nullptr) return nullptr;
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
+  if (is_managed(object) && _PyDictOrValues_IsValues(*_PyObject_DictOrValuesPointer(object))) return nullptr;
+#endif
+  return *slot;
+}
+
+PyObject* inline_attribute(PyObject* object, PyObject* name) {
+  PyDictValues* values = inline_values(object);
+  if (values == nullptr) return nullptr;
+  PyDictKeysObject* keys = shared_keys(object);
+  PyDictUnicodeEntry* entries = DK_UNICODE_ENTRIES(keys);
+  for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
+    if (entries[i].me_key == name) return values->values[i];
+  }
+  for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
+    if (entries[i].me_key != nullptr && same_text(entries[i].me_key, name)) return values->values[i];
+  }
+  return nullptr;
+}
+
+Py_ssize_t inline_attribute_count(PyObject* object) {
+  PyDictValues* values = inline_values(object);
+  return values != nullptr ? value_count(values) : 0;
+}
+
+bool next_inline_attribute(PyObject* object, Py_ssize_t* position, PyObject** name, PyObject** value) {
+  PyDictValues* values = inline_values(object);
+  if (values == nullptr || *position >= value_count(values)) return false;
+  const Py_ssize_t index = value_index(values, (*position)++);
+  *name = DK_UNICODE_ENTRIES(shared_keys(object))[index].me_key;
+  *value = values->values[index];
+  return true;
+}
+
+bool has_str_keys_only(PyObject* dict) {
+  return reinterpret_cast<PyDictObject*>(dict)->ma_keys->dk_kind != DICT_KEYS_GENERAL;
+}
+
+bool next_hashed_entry(PyObject* dict, Py_ssize_t* position, PyObject** key, PyObject** value, Py_hash_t* hash) {
+  PyDictKeysObject* keys = reinterpret_cast<PyDictObject*>(dict)->ma_keys;
+  PyDictKeyEntry* entries = DK_ENTRIES(keys);
+  while (*position < keys->dk_nentries) {
+    const PyDictKeyEntry& entry = entries[(*position)++];
+    if (entry.me_value == nullptr) continue;
+    *key = entry.me_key;
+    *value = entry.me_value;
+    *hash = entry.me_hash;
+    return true;
+  }
+  return false;
+}
+
+PyObject* own_dict(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyObject* dict = PyType_GetDict(type);  // static builtin types keep theirs elsewhere
+  Ref(Ref::steal(dict)).reset();          // the type owns it
+  return dict;
+#else
+  return type->tp_dict;
+#endif
+}
+
+// --- versions -------------------------------------------------------------------------------------------
+
+uint64_t dict_version(PyObject* dict) {
+  const uint64_t tag = reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#if PY_VERSION_HEX >= 0x030D0000
+  return tag >> 12;  // below: watchers and the count of watched changes
+#elif PY_VERSION_HEX >= 0x030C0000
+  return tag >> 8;  // below: watchers
+#else
+  return tag;
+#endif
+}
+
+uint32_t type_version(PyTypeObject* type) {
+#if PY_VERSION_HEX < 0x030D0000
+  if ((type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) == 0) return 0;
+#endif
+  return type->tp_version_tag;
+}
+
+// --- OrderedDict ----------------------------------------------------------------------------------------
+
+namespace {
+
+// As in Objects/odictobject.c, which keeps it to itself; check_ordered_dict() compares.
+struct OrderedNode {
+  PyObject* key;
+  Py_hash_t hash;
+  OrderedNode *next, *previous;
+};
+
+struct OrderedDict {
+  PyDictObject dict;
+  OrderedNode *first, *last;
+  OrderedNode** fast_nodes;
+  Py_ssize_t fast_nodes_size;
+  void* resize_sentinel;
+  size_t state;
+  PyObject *instance_dict, *weak_references;
+};
+
+}  // namespace
+
+bool next_ordered_key(PyObject* ordered_dict, void** position, PyObject** key) {
+  auto* node = static_cast<OrderedNode*>(*position);
+  node = node == nullptr ? reinterpret_cast<OrderedDict*>(ordered_dict)->first : node->next;
+  if (node == nullptr) return false;
+  *position = node;
+  *key = node->key;
+  return true;
+}
+
+int check_ordered_dict() {
+  return guarded(-1, [] {
+    bool known = PyODict_Type.tp_basicsize == sizeof(OrderedDict) &&
+                 PyODict_Type.tp_dictoffset == static_cast<Py_ssize_t>(offsetof(OrderedDict, instance_dict)) &&
+                 PyODict_Type.tp_weaklistoffset == static_cast<Py_ssize_t>(offsetof(OrderedDict, weak_references));
+    if (known) {
+      Ref dict = checked(PyODict_New());
+      Ref names[3];
+      for (int i = 0; i < 3; i++) {
+        names[i] = checked(PyLong_FromLong(i));
+        check_status(PyODict_SetItem(dict.get(), names[i].get(), Py_None));
+      }
+      checked(PyObject_CallMethod(dict.get(), "move_to_end", "O", names[0].get())).reset();
+      void* position = nullptr;
+      PyObject* key = nullptr;
+      for (int i : {1, 2, 0}) known = known && next_ordered_key(dict.get(), &position, &key) && key == names[i].get();
+      known = known && !next_ordered_key(dict.get(), &position, &key);
+    }
+    ALT_CHECK(known, "this CPython keeps the order of an OrderedDict in another way");
+    return 0;
+  });
+}
+
+}  // namespace alternator::cpython
