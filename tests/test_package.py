@@ -46,4 +46,6 @@ def test_another_torch_is_refused(tmp_path: Path) -> None:
     copy_of_package(tmp_path, with_core=True)
     program = "import torch; torch.__version__ = '9.9.9+cpu'; import alternator"
     said = last_words(tmp_path, program)
-    assert said.startswith("ImportError: alternator's core was built for torch 2.13.0, but torch 9.9.9+cpu is installed")
+    assert said.startswith(
+        "ImportError: alternator's core was built for torch 2.13.0, but torch 9.9.9+cpu is installed"
+    )

@@ -69,9 +69,7 @@ def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
     """Strides of dimensions with more than one element; the others never matter."""
     if tensor.numel() <= 1:
         return ()
-    return tuple(
-        stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
-    )
+    return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
 
 
 def grad_fn_name(tensor: torch.Tensor) -> str:
@@ -112,9 +110,7 @@ def difference(eager: Any, traced: Any) -> tuple[str, str] | None:
             ("autograd", "is view", lambda t: t._is_view()),
         ]
         for outcome, what, fact in facts:
-            if fact(a) != fact(b) and (
-                worst is None or OUTCOMES.index(outcome) > OUTCOMES.index(worst[0])
-            ):
+            if fact(a) != fact(b) and (worst is None or OUTCOMES.index(outcome) > OUTCOMES.index(worst[0])):
                 worst = outcome, f"output {index}: {what} {fact(a)} became {fact(b)} {tuple(a.shape)}"
     return worst
 
@@ -163,9 +159,7 @@ def check_sample(call: Callable[..., Any], sample: Any, result: Result) -> None:
         return  # not a sample of what the operator does
     session = fake.Session()
     try:
-        fakes = tree_map(
-            lambda t: session.fake_of(t) if isinstance(t, torch.Tensor) else t, inputs
-        )
+        fakes = tree_map(lambda t: session.fake_of(t) if isinstance(t, torch.Tensor) else t, inputs)
         with session:
             traced = call(*fakes)
     except fake.DataDependentError as error:
