@@ -13,6 +13,8 @@ PYTHON := .venv/bin/python
 CORE_TESTS := tests/test_cpp.py tests/test_demo.py $(wildcard tests/interpreter)
 # More words for pytest, as in: make test PYTEST="-k generators -x"
 PYTEST ?=
+# The rooms for clang-tidy, as in: make lint ROOMS="py cpython". Without: those that changed.
+ROOMS ?=
 
 .PHONY: help demo test bench lint format clean distclean build build-torch build-core build-asan
 .PHONY: test-python test-asan test-cpython test-cpython-ci
@@ -63,8 +65,10 @@ test-cpython-ci: build-core ## A representative part of them (5 minutes)
 bench: build ## Benchmarks: every file in benchmarks/, as ratios within one process
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PYTHON) $$file; done
 
-lint: build-torch .venv/.has-lint ## clang-format, clang-tidy on changed files, ruff, mypy --strict
-	@$(PYTHON) tools/lint.py
+lint: .venv/.has-build .venv/.has-lint ## clang-format, clang-tidy on changed files, ruff, mypy --strict
+	@tools/build.sh --configure torch
+	@tools/build.sh --configure core 3.11
+	@$(PYTHON) tools/lint.py $(if $(ROOMS),--rooms $(ROOMS))
 
 format: .venv/.has-lint ## Rewrite the sources as clang-format and ruff want them
 	@$(PYTHON) tools/lint.py --fix

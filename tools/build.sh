@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# build.sh torch | core VERSION | asan: configures (once) and builds one build folder.
+# build.sh [--configure] torch | core VERSION | asan: configures (once) and builds one build folder.
 #   torch  build/torch: alternator._C and its tests       core  build/core-VERSION: _alternator_core and its tests
 #   asan   build/asan: the torch-free rooms under AddressSanitizer and UndefinedBehaviorSanitizer
 source "$(dirname "$0")/common.sh"
 jobs=${JOBS:-$(nproc)}
 bin=$PWD/.venv/bin
+configure_only=
+if [ "${1:-}" = --configure ]; then
+  configure_only=yes
+  shift
+fi
 
 configure_and_build() {
   local folder=$1 python=$2
@@ -18,7 +23,12 @@ configure_and_build() {
     "$bin/cmake" -S . -B "$folder" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" -DPython_EXECUTABLE="$python" "$@" \
       --log-level=ERROR
   fi
-  "$bin/ninja" -C "$folder" -j "$jobs" --quiet
+  if [ -n "$configure_only" ]; then
+    # What the linters need: an up-to-date compile_commands.json.
+    "$bin/ninja" -C "$folder" --quiet build.ninja
+  else
+    "$bin/ninja" -C "$folder" -j "$jobs" --quiet
+  fi
 }
 
 case ${1:-} in
