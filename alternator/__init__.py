@@ -8,4 +8,6 @@ __version__ = "0.1.0.dev0"
 
 _C = _load_core()
 
-__all__ = ["__version__"]
+from .compiler import compile, counters, reset  # noqa: E402, I001: the core comes first
+
+__all__ = ["__version__", "compile", "counters", "reset"]

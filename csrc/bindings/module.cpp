@@ -1,6 +1,10 @@
 // alternator._C: the C++ core, as a Python module with one submodule for each room.
 #include "bindings/bindings.h"
 
+#ifdef ALTERNATOR_HAS_DISPATCH
+#include "dispatch/init.h"
+#endif
+
 #include <torch/version.h>
 
 namespace alternator {
@@ -28,5 +32,12 @@ PYBIND11_MODULE(_C, module) {
 #ifdef ALTERNATOR_HAS_GRAPH
   pybind11::module_ graph = submodule(module, "graph", "The recorded program.");
   bind_graph(graph);
+#endif
+#ifdef ALTERNATOR_HAS_REPLAY
+  pybind11::module_ replay = submodule(module, "replay", "Residual programs.");
+  bind_replay(replay);
+#endif
+#ifdef ALTERNATOR_HAS_DISPATCH
+  if (dispatch::init_dispatch(module.ptr()) < 0) throw pybind11::error_already_set();
 #endif
 }

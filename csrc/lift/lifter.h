@@ -4,21 +4,31 @@
 #include "fake/fake.h"
 #include "lift/shadow.h"
 
+#include <functional>
+#include <unordered_set>
+
 namespace alternator::lift {
 
 // What is known of an object of the trace that came from outside.
 struct Known {
   Source* source = nullptr;
+  Ref original;                  // the outside object; often the lifted object itself
   Shadow* shadow = nullptr;      // it is the private copy of a container
   Shadow* attributes = nullptr;  // its private instance dict
-  bool instance = false;         // an object with attributes, seen as itself: reads and writes go to `attributes`
+  bool instance = false;         // an object with attributes: reads and writes go to `attributes`
   bool opaque = false;           // it may be passed on; any use of it breaks
 };
 
-// Thrown where a value cannot be lifted: a break at the instruction that read it.
+// A value cannot be lifted: a break at the instruction that read it.
 class CannotLift : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// An outside cell, a __slots__ field or a class attribute, as the program sees it.
+struct Place {
+  Ref value;             // lifted; null: empty or deleted
+  bool written = false;  // by the program
 };
 
 class Lifter {
@@ -28,41 +38,123 @@ class Lifter {
   Lifter(const Lifter&) = delete;
   Lifter& operator=(const Lifter&) = delete;
 
-  // The program's view of `value`, found at `source`; guards as the design's table says. The same object gives the same view.
+  // The program's view of `value`, found at `source`; guards as the design's table says. The same object gives the
+  // same view. Throws CannotLift, or PyError.
   Ref lift(Borrowed value, Source* source);
-  // Null: the object was made in the trace (or is a plain constant).
-  const Known* known(Borrowed lifted) const;
+  // Null: the object was made in the trace, or is a plain constant.
   Known* known(Borrowed lifted);
+  const Known* known(Borrowed lifted) const { return const_cast<Lifter*>(this)->known(lifted); }
   // A container that leaves the stack and the locals is lifted whole.
-  void escape(Borrowed lifted);
+  void escape(Borrowed lifted) {
+    if (Known* k = known(lifted); k != nullptr && k->shadow != nullptr) lift_whole(*k->shadow);
+  }
+  // Keeps an object alive until the trace ends; returns it.
+  PyObject* keep(Ref object);
 
-  // Container slots, lifted on first read. Dict: null when absent (guarded).
-  Ref dict_item(Shadow& shadow, Borrowed key);
+  // --- containers: slots are lifted when they are first read ---
+  Ref dict_item(Shadow& shadow, Borrowed key);  // null: absent, and guarded so
   bool dict_contains(Shadow& shadow, Borrowed key);
+  void dict_store(Shadow& shadow, Borrowed key, Borrowed value);  // null value: delete a key that is there
   Ref list_item(Shadow& shadow, Py_ssize_t index);
   void lift_whole(Shadow& shadow);
+  void guard_length(Shadow& shadow);
+  void guard_truth(Shadow& shadow);
+
+  // --- instances, modules, namespaces ---
   // The private instance dict of an outside object; null where its type has none.
   Shadow* attributes(Borrowed instance);
+  // The private view of a module's dict.
+  Shadow& name_space(Borrowed dict);
 
-  // Facts about classes: what `type` has under `name` (null: nothing), guarded.
+  // --- places ---
+  // A function's closure cells, before its frame takes them over.
+  void use_closure(Borrowed function);
+  bool is_outside_cell(Borrowed cell) const { return cells_.count(cell.get()) != 0; }
+  Ref load_cell(Borrowed cell);  // an outside one; null: empty
+  void store_cell(Borrowed cell, Ref value);
+  Ref load_field(Borrowed instance, Borrowed name, Borrowed descriptor);  // null: empty
+  void store_field(Borrowed instance, Borrowed name, Ref value);
+  // Default arguments that a call used are lifted in the callee's slots.
+  void use_defaults(PyFunctionObject* function, PyObject** slots);
+
+  // --- classes ---
+  // What `type` has under `name`, bases included (null: nothing), as it is; the fact is guarded. Plain data still has to
+  // be lifted from attribute_source().
   PyObject* type_attribute(PyTypeObject* type, Borrowed name);
+  Source* attribute_source(PyTypeObject* type, Borrowed name);
   void use_special_methods(PyTypeObject* type);
-  bool made_here(Borrowed object) const;  // a class or function made in this trace
+  bool made_here(Borrowed object) const { return made_.count(object.get()) != 0; }
   void note_made_here(Borrowed object);
-  Source* source_of_type(PyTypeObject* type);
+  // An object that lives as long as the process, or is reached through one that cannot change.
+  Source* constant(Borrowed object) { return tree_.constant(object); }
 
-  // For replay.
+  // --- for replay ---
   const std::deque<Shadow>& shadows() const { return shadows_; }
-  const std::vector<PlaceWrite>& writes() const { return writes_; }
-  // The tensors that were lifted: (fake, source).
+  std::vector<PlaceWrite> writes() const;
+  // (fake, source) of the tensors that were lifted, in order.
+  const std::vector<std::pair<Ref, Source*>>& tensors() const { return tensors_; }
   SourceTree& tree() { return tree_; }
   fake::Session& session() { return session_; }
+  // Called with each fake that is made for an outside tensor.
+  std::function<void(const at::Tensor& fake, Source* source)> on_tensor;
 
  private:
+  Ref remember(Borrowed original, Ref lifted, Source* source);
+  Known& know(Borrowed lifted, Borrowed original, Source* source);
+  void guard(Source* source, GuardKind kind, Borrowed object = {}, Py_ssize_t number = 0);
+  void guard_same(Source* source, Source* other);
+
+  Ref lift_tensor(Borrowed tensor, Source* source);
+  Ref lift_tuple(Borrowed tuple, Source* source);
+  Ref lift_container(Borrowed container, Source* source);
+  Ref lift_method(Borrowed method, Source* source);
+  Ref lift_builtin(Borrowed builtin, Source* source);
+  Ref lift_partial(Borrowed partial, Source* source);
+  Ref lift_function(Borrowed function, Source* source);
+  Ref lift_itself(Borrowed object, Source* source, bool instance, bool opaque = false);
+  Shadow& add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source);
+  void lift_dict_whole(Shadow& shadow);
+  void lift_default_factory(Borrowed original, Borrowed copy, Source* source);
+  void lift_container_attributes(Borrowed original, Borrowed copy, Source* source);
+  Ref intern_key(Borrowed key);
+
   SourceTree& tree_;
   fake::Session& session_;
+  std::unordered_map<PyObject*, Known> known_;       // by lifted object
+  std::unordered_map<PyObject*, PyObject*> lifted_;  // by original
+  std::vector<Ref> kept_;
+  std::unordered_set<PyObject*> made_;
+  std::unordered_set<PyTypeObject*> special_;
   std::deque<Shadow> shadows_;
-  std::vector<PlaceWrite> writes_;
+  std::unordered_map<PyObject*, Shadow*> name_spaces_;
+  struct Cell {
+    Source* source;
+    bool read = false;
+    Place place;
+  };
+  std::unordered_map<PyObject*, Cell> cells_;
+  struct FieldKey {
+    PyObject *instance, *name;
+    bool operator==(const FieldKey&) const = default;
+  };
+  struct FieldHash {
+    size_t operator()(const FieldKey& key) const {
+      return std::hash<void*>()(key.instance) ^ (std::hash<void*>()(key.name) * 31);
+    }
+  };
+  std::unordered_map<FieldKey, Place, FieldHash> fields_;
+  std::vector<PyObject*> cell_order_;
+  std::vector<FieldKey> field_order_;
+  std::vector<std::pair<Ref, Source*>> tensors_;
 };
+
+// Every dunder attribute that a class has, bases included: name -> attribute.
+Ref special_methods(PyTypeObject* type);
+
+// A class statement's class without C state of its own above `object` (or an exception): instances are __dict__ and
+// __slots__ only.
+bool has_plain_layout(PyTypeObject* type);
+// The nearest base that is not a class statement's: object, list, dict, BaseException, ...
+PyTypeObject* layout_base(PyTypeObject* type);
 
 }  // namespace alternator::lift

@@ -4,12 +4,13 @@
 // Sources form a tree that shares prefixes. Guards hang on the sources; a trace ends as a tree of both.
 #pragma once
 
-#include "py/error.h"
+#include "lift/plain.h"
 
 #include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace alternator::lift {
@@ -27,7 +28,7 @@ enum class GuardKind : uint8_t {
 };
 
 class Source;
-struct TensorSpec;  // guards/tensor_spec.h: opaque here
+struct TensorSpec;  // lift/tensor_spec.h
 
 // The user's instruction that made a guard.
 struct Site {
@@ -37,6 +38,8 @@ struct Site {
 
 struct Guard {
   GuardKind kind;
+  // What is wanted: see guards.def. kEquals on a list, dict, set or deque: filled by SourceTree::guard() with its contents
+  // as a tuple and its type.
   Ref object, second;
   Py_ssize_t number = 0;
   Source* other = nullptr;
@@ -56,6 +59,7 @@ class Source {
   // Objects whose identity the program could notice (tensors, containers, instances): two such sources stand for two
   // objects unless kSame says otherwise.
   bool bears_identity = false;
+  bool labelled = false;  // `key` is a text that stands for an object which is not kept: see SourceTree::close()
 
   // As a user would write it: "self.layers[3].weight".
   std::string text() const;
@@ -63,7 +67,7 @@ class Source {
 
 class SourceTree {
  public:
-  SourceTree() = default;
+  SourceTree() { known_types(); }
   SourceTree(const SourceTree&) = delete;
   SourceTree& operator=(const SourceTree&) = delete;
 
@@ -73,14 +77,23 @@ class SourceTree {
   // The child with this accessor; made on first use. Keys are compared by identity, strings by value.
   Source* child(Source* parent, Access access, Borrowed key = {}, Py_ssize_t index = 0);
 
-  // Adds a guard unless the same one is there.
+  // Adds a guard unless the same one is there. kEquals takes a copy of a container; what it holds must be plain values or
+  // tuples and frozensets of such, never a list, dict or set: those are objects with sources of their own.
   void guard(Source* source, Guard guard);
-  void set_site(Borrowed code, int index);  // of guards added from now on
+  // Of guards added from now on. `code` must live until then or until the next call.
+  void set_site(Borrowed code, int index) {
+    site_code_ = code.get();
+    site_index_ = index;
+  }
 
   const std::deque<Source>& sources() const { return sources_; }
   Source* at(uint32_t id) { return &sources_[id]; }
   const std::vector<Source*>& roots() const { return roots_; }
   const Site& site(uint32_t number) const { return sites_[number]; }
+
+  // After the last source and guard, by who has taken the guards over: no child() or guard() may follow. Keys that
+  // `may_keep` does not allow to be kept are let go; a text stands for them.
+  void close(bool (*may_keep)(PyObject* object));
 
  private:
   Source* root(Access access, Borrowed key, Py_ssize_t index);
@@ -96,21 +109,40 @@ class SourceTree {
   struct KeyHash {
     size_t operator()(const Key& key) const;
   };
+  struct GuardKey {
+    const Source* source;
+    GuardKind kind;
+    const void *object, *second;
+    Py_ssize_t number;
+    const Source* other;
+    bool operator==(const GuardKey&) const = default;
+  };
+  struct GuardKeyHash {
+    size_t operator()(const GuardKey& key) const;
+  };
+  bool note_new(const Source* source, const Guard& guard);
+  uint32_t current_site();
+
   std::deque<Source> sources_;  // addresses stay
   std::vector<Source*> roots_;
   std::unordered_map<Key, Source*, KeyHash> by_key_;
+  std::unordered_set<GuardKey, GuardKeyHash> guards_;
   std::vector<Site> sites_{1};
+  PyObject* site_code_ = nullptr;
+  int site_index_ = 0;
 };
 
-// What a root or an accessor finds now, by reading only: no user code, no allocation for borrowed results. `result` is
-// borrowed from the parent unless `owner` is filled. Null: not there.
+// What a root or an accessor finds now, by reading only: no user code, no allocation for borrowed results. The result is
+// borrowed from the parent unless `owner` is filled. Null: not there. The parent of kFunction and kSlot is the object itself.
+// kDict finds the object itself as long as that has no dict yet: see lift/step.h.
 PyObject* follow(const Source& source, PyObject* parent, Ref* owner);
 
-// Exact type and bits: True is not 1, -0.0 is not 0.0, NaN is itself. Deep for tuples, lists, dicts, sets and frozensets of
-// plain values; never calls a user's __eq__. Objects that are not plain are compared by identity.
-bool plain_equal(PyObject* a, PyObject* b);
-// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range, slice of such, dtype, device, layout, memory format,
-// torch.Size, enum members: immutable, compared by value.
-bool is_plain(PyObject* object);
+// The names that kSpecialMethods is about: __x__, except those that are data (__doc__, __module__, ...).
+bool is_special_method_name(PyObject* name);
+
+// "kLength", "its length is %w, not %g".
+const char* name_of(GuardKind kind);
+const char* sentence_of(GuardKind kind);
+const char* name_of(Access access);
 
 }  // namespace alternator::lift

@@ -1,0 +1,22 @@
+// The compiled callable.
+#pragma once
+
+#include "dispatch/entry.h"
+#include "dispatch/init.h"
+
+namespace alternator::dispatch {
+
+struct Counters {
+  uint64_t calls = 0, hits = 0, traces = 0, graphs = 0, eager = 0;
+};
+Counters& counters();
+// reason -> how often, since the last reset.
+Ref break_counts();
+void reset_counters();
+
+// make_compiled(function, self or None, backend or None, fullgraph, log): a callable with vectorcall.
+Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, Borrowed on_break);
+// Forgets the entries of every compiled callable.
+void reset_all();
+
+}  // namespace alternator::dispatch

@@ -1,0 +1,208 @@
+#include "guards/ambient.h"
+
+#include "cpython/objects.h"
+#include "guards/mutants.h"
+#include "lift/plain.h"
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+
+// ATen/functorch/DynamicLayer.h needs a header that torch does not ship. What a layer is does not matter here.
+namespace at::functorch {
+struct DynamicLayer;
+TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
+}  // namespace at::functorch
+
+namespace alternator::guards {
+
+namespace {
+
+// Grows with the number of functorch transforms around the call; 0 for none.
+size_t functorch_level_now() {
+  struct Range {
+    const char *begin, *end, *capacity;
+  };
+  const auto& layers = at::functorch::getDynamicLayerStack();
+  static_assert(sizeof(layers) == sizeof(Range));
+  const auto& range = reinterpret_cast<const Range&>(layers);
+  return static_cast<size_t>(range.end - range.begin);
+}
+
+constexpr auto& kAutocastDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
+
+// What autocast switches is told apart below, device by device.
+uint64_t without_autocast(c10::DispatchKeySet keys) { return (keys - c10::autocast_dispatch_keyset).raw_repr(); }
+uint64_t included_keys_now() { return without_autocast(c10::impl::tls_local_dispatch_key_set().included_); }
+uint64_t excluded_keys_now() { return without_autocast(c10::impl::tls_local_dispatch_key_set().excluded_); }
+
+size_t saved_tensor_hooks_now() { return at::SavedTensorDefaultHooks::get_tls_state().stack.size(); }
+
+PyObject* function_mode_at(int64_t index) {
+  return at::impl::PythonTorchFunctionTLS::get_stack_at(index)->ptr(getPyInterpreter());
+}
+PyObject* dispatch_mode_at(int64_t index) {
+  return c10::impl::TorchDispatchModeTLS::get_stack_at(index)->ptr(getPyInterpreter());
+}
+
+PyTypeObject* device_context_type() {
+  static PyTypeObject* type = [] {
+    Ref module = checked(PyImport_ImportModule("torch.utils._device"));
+    return reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(module.get(), "DeviceContext")).release());
+  }();
+  return type;
+}
+
+// The device of a torch.utils._device.DeviceContext, read where it is.
+std::optional<c10::Device> device_of(PyObject* mode) {
+  static PyObject* name = PyUnicode_InternFromString("device");
+  PyObject* device = nullptr;
+  lift::KeySafety safety = lift::KeySafety::kUnasked;
+  if (PyObject* dict = cpython::instance_dict(mode)) {
+    lift::find_item(dict, name, &device, &safety);
+  } else {
+    device = cpython::inline_attribute(mode, name);
+  }
+  if (device == nullptr || !THPDevice_Check(device)) return std::nullopt;
+  return reinterpret_cast<THPDevice*>(device)->device;
+}
+
+std::string shown(bool value) { return value ? "on" : "off"; }
+std::string shown(c10::ScalarType value) { return c10::toString(value); }
+std::string shown(uint64_t keys) { return c10::toString(c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys)); }
+std::string shown(int value) {
+  static constexpr const char* kStates[] = {"enabled", "disabled for subclasses", "disabled"};
+  return value >= 0 && value < 3 ? kStates[value] : std::to_string(value);
+}
+std::string shown(const AutocastState& state) {
+  std::string text;
+  for (size_t i = 0; i < AutocastState::kDevices; i++) {
+    if (state.off.has(at::autocast::get_autocast_dispatch_key_from_device_type(kAutocastDevices[i]))) continue;
+    text += (text.empty() ? "" : " and ") + c10::DeviceTypeName(kAutocastDevices[i], /*lower_case=*/true) + " (" +
+            c10::toString(state.dtypes[i]) + ")";
+  }
+  return text.empty() ? "off" : "on for " + text + (state.cache ? "" : " without its cache");
+}
+
+// Two different states that read the same (a dtype for a device that is off) are still told apart.
+std::string sentence(const char* words, const std::string& wanted, const std::string& got) {
+  if (wanted == got) return std::string(words) + " is not as it was";
+  return std::string(words) + " is " + wanted + ", not " + got;
+}
+
+// size_t and uint64_t are one type here: counts are shown as numbers.
+template <class T>
+std::string shown_field(const char* field, const T& value) {
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    if (std::string_view(field).ends_with("_keys")) return shown(value);
+    return std::to_string(value);
+  } else {
+    return shown(value);
+  }
+}
+
+}  // namespace
+
+AutocastState AutocastState::now() {
+  AutocastState state;
+  state.off = c10::impl::tls_local_dispatch_key_set().excluded_ & c10::autocast_dispatch_keyset;
+  for (size_t i = 0; i < kDevices; i++) state.dtypes[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
+  state.cache = at::autocast::is_autocast_cache_enabled();
+  return state;
+}
+
+AmbientGuard::Mode AmbientGuard::describe(PyObject* mode) {
+  Mode described{Pin(mode), Ref::share(reinterpret_cast<PyObject*>(Py_TYPE(mode))), std::nullopt};
+  if (Py_IS_TYPE(mode, device_context_type())) described.device = device_of(mode);
+  return described;
+}
+
+bool AmbientGuard::is(const Mode& mode, PyObject* object) {
+  if (mode.type != reinterpret_cast<PyObject*>(Py_TYPE(object))) return false;
+  return mode.device ? device_of(object) == mode.device : mode.pin.is(object);
+}
+
+std::string AmbientGuard::show(const Mode& mode) {
+  std::string name = mode.type.as<PyTypeObject>()->tp_name;
+  return mode.device ? name + "(" + mode.device->str() + ")" : name;
+}
+
+AmbientGuard AmbientGuard::capture() {
+  AmbientGuard guard;
+#define ALT_AMBIENT(field, type, expression, words) guard.field##_ = static_cast<type>(expression);
+#include "guards/ambient.def"
+#undef ALT_AMBIENT
+  for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); i++)
+    guard.function_modes_.push_back(describe(function_mode_at(i)));
+  for (int64_t i = 0; i < c10::impl::TorchDispatchModeTLS::stack_len(); i++)
+    guard.dispatch_modes_.push_back(describe(dispatch_mode_at(i)));
+  return guard;
+}
+
+bool AmbientGuard::function_modes_match() const {
+  if (is_disabled("ambient.function_modes")) return true;
+  const size_t count = function_modes_.size();
+  if (static_cast<size_t>(at::impl::PythonTorchFunctionTLS::stack_len()) != count) return false;
+  for (size_t i = 0; i < count; i++) {
+    if (!is(function_modes_[i], function_mode_at(static_cast<int64_t>(i)))) return false;
+  }
+  return true;
+}
+
+bool AmbientGuard::dispatch_modes_match() const {
+  if (is_disabled("ambient.dispatch_modes")) return true;
+  const size_t count = dispatch_modes_.size();
+  if (static_cast<size_t>(c10::impl::TorchDispatchModeTLS::stack_len()) != count) return false;
+  for (size_t i = 0; i < count; i++) {
+    if (!is(dispatch_modes_[i], dispatch_mode_at(static_cast<int64_t>(i)))) return false;
+  }
+  return true;
+}
+
+bool AmbientGuard::matches() const noexcept {
+#define ALT_AMBIENT(field, type, expression, words) \
+  if (!is_disabled("ambient." #field) && !(field##_ == static_cast<type>(expression))) return false;
+#include "guards/ambient.def"
+#undef ALT_AMBIENT
+  return function_modes_match() && dispatch_modes_match();
+}
+
+std::string AmbientGuard::mismatch() const {
+#define ALT_AMBIENT(field, type, expression, words)                                             \
+  if (const type now = static_cast<type>(expression); !is_disabled("ambient." #field) && !(field##_ == now)) \
+    return sentence(words, shown_field(#field, field##_), shown_field(#field, now));
+#include "guards/ambient.def"
+#undef ALT_AMBIENT
+  auto stack_text = [](const Modes& modes) {
+    std::string text;
+    for (const Mode& mode : modes) text += (text.empty() ? "" : ", ") + show(mode);
+    return "[" + text + "]";
+  };
+  const AmbientGuard now = capture();
+  if (!function_modes_match())
+    return sentence("the stack of torch-function modes", stack_text(function_modes_), stack_text(now.function_modes_));
+  if (!dispatch_modes_match())
+    return sentence("the stack of torch-dispatch modes", stack_text(dispatch_modes_), stack_text(now.dispatch_modes_));
+  return {};
+}
+
+std::vector<std::string> AmbientGuard::texts() const {
+  std::vector<std::string> texts;
+#define ALT_AMBIENT(field, type, expression, words) \
+  texts.push_back(std::string(words) + " is " + shown_field(#field, field##_));
+#include "guards/ambient.def"
+#undef ALT_AMBIENT
+  for (const Mode& mode : function_modes_) texts.push_back("the torch-function mode " + show(mode) + " is active");
+  for (const Mode& mode : dispatch_modes_) texts.push_back("the torch-dispatch mode " + show(mode) + " is active");
+  return texts;
+}
+
+}  // namespace alternator::guards

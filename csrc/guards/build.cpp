@@ -1,0 +1,203 @@
+// From a tree of sources to the arrays of a program.
+#include "guards/mutants.h"
+#include "guards/program.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace alternator::guards {
+
+using lift::Access;
+using lift::Guard;
+using lift::GuardKind;
+using lift::Source;
+
+namespace {
+
+bool is_relation(GuardKind kind) { return kind == GuardKind::kSame || kind == GuardKind::kDistinct; }
+bool looks_up_keys(GuardKind kind) { return kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey; }
+bool reads_part(Access access) {
+  return access == Access::kItem || access == Access::kKey || access == Access::kElement;
+}
+
+// Objects in one group are one object.
+class Groups {
+ public:
+  explicit Groups(size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
+  uint32_t of(uint32_t member) {
+    while (parent_[member] != member) member = parent_[member] = parent_[parent_[member]];
+    return member;
+  }
+  void join(uint32_t a, uint32_t b) { parent_[std::max(of(a), of(b))] = std::min(of(a), of(b)); }
+
+ private:
+  std::vector<uint32_t> parent_;
+};
+
+// The sources that something depends on, each after its parent.
+std::vector<bool> live_sources(const lift::SourceTree& tree, const std::vector<Source*>& needed) {
+  const auto& sources = tree.sources();
+  std::vector<bool> live(sources.size());
+  for (const Source& source : sources) {
+    if (!source.guards.empty() || source.bears_identity) live[source.id] = true;
+    for (const Guard& guard : source.guards) {
+      if (guard.other != nullptr) live[guard.other->id] = true;
+    }
+  }
+  for (const Source* source : needed) live[source->id] = true;
+  // A child is made after its parent.
+  for (size_t i = sources.size(); i-- > 0;) {
+    if (live[i] && sources[i].parent != nullptr) live[sources[i].parent->id] = true;
+  }
+  return live;
+}
+
+std::unique_ptr<SpecialMethods> special_methods(Borrowed dict) {
+  auto methods = std::make_unique<SpecialMethods>();
+  Py_ssize_t position = 0;
+  PyObject *name, *attribute;
+  while (PyDict_Next(dict.get(), &position, &name, &attribute)) {
+    methods->attributes.emplace_back(Ref::share(name), Pin(attribute));
+  }
+  return methods;
+}
+
+Check make_check(Guard guard, uint32_t node) {
+  Check check;
+  check.kind = guard.kind;
+  check.node = node;
+  check.number = guard.number;
+  check.site = guard.site;
+  check.tensor = std::move(guard.tensor);
+  switch (guard.kind) {
+    case GuardKind::kSpecialMethods:
+      ALT_CHECK(guard.object && PyDict_Check(guard.object.get()), "kSpecialMethods wants a dict");
+      check.methods = special_methods(guard.object);
+      return check;
+    case GuardKind::kKeys:
+      ALT_CHECK(guard.object && PyTuple_Check(guard.object.get()), "kKeys wants a tuple");
+      check.label = lift::show(guard.object.get(), 200);
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(guard.object.get()); i++) {
+        check.keys.emplace_back(PyTuple_GET_ITEM(guard.object.get(), i));
+      }
+      return check;
+    case GuardKind::kTensor:
+      ALT_CHECK(check.tensor != nullptr, "kTensor wants a TensorSpec");
+      return check;
+    case GuardKind::kType:
+    case GuardKind::kIs:
+    case GuardKind::kEquals:
+    case GuardKind::kHasKey:
+    case GuardKind::kLacksKey:
+    case GuardKind::kCode:
+      ALT_CHECK(guard.object, std::string(name_of(guard.kind)) + " wants an object");
+      break;
+    default:
+      break;
+  }
+  if (guard.object) {
+    check.object = guard.object.get();
+    check.first = Pin(guard.object);
+    if (check.first.is_weak()) check.label = lift::show(guard.object.get());
+  }
+  if (guard.second) check.second = Pin(guard.second);
+  return check;
+}
+
+}  // namespace
+
+GuardProgram::GuardProgram(std::unique_ptr<lift::SourceTree> tree, const std::vector<Source*>& needed,
+                           AmbientGuard ambient)
+    : tree_(std::move(tree)), ambient_(std::move(ambient)) {
+  SavedError saved;
+  build(needed);
+}
+
+GuardProgram::~GuardProgram() = default;
+
+void GuardProgram::build(const std::vector<Source*>& needed) {
+  if constexpr (kHasMutants) {
+    checks_identity_ = !is_disabled("identity");
+    for (const Source& source : tree_->sources()) {
+      std::erase_if(tree_->at(source.id)->guards, [](const Guard& guard) { return is_disabled(name_of(guard.kind)); });
+    }
+  }
+  const std::vector<bool> live = live_sources(*tree_, needed);
+  std::vector<uint32_t> node_of(live.size(), kNone);
+  uint32_t memos = 0;
+
+  // Depth first; the end of a subtree is known when the walk comes back.
+  struct Open {
+    Source* source;
+    size_t next_child;
+  };
+  std::vector<Open> open;
+  auto enter = [&](Source* source) {
+    const auto number = static_cast<uint32_t>(nodes_.size());
+    node_of[source->id] = number;
+    Node& node = nodes_.emplace_back();
+    node.step = lift::step_of(*source);
+    node.source = source;
+    if (source->parent != nullptr) node.parent = node_of[source->parent->id];
+    if (source->key) {
+      node.key = Pin(source->key);
+      node.has_pinned_key = node.key.is_weak();
+    }
+    bool needs_memo = false;
+    for (const Source* child : source->children) needs_memo |= live[child->id] && reads_part(child->access);
+    for (const Guard& guard : source->guards) needs_memo |= looks_up_keys(guard.kind);
+    if (needs_memo) node.memo = memos++;
+    open.push_back({source, 0});
+  };
+  for (Source* root : tree_->roots()) {
+    if (!live[root->id]) continue;
+    enter(root);
+    while (!open.empty()) {
+      Open& top = open.back();
+      if (top.next_child == top.source->children.size()) {
+        nodes_[node_of[top.source->id]].end = static_cast<uint32_t>(nodes_.size());
+        open.pop_back();
+        continue;
+      }
+      Source* child = top.source->children[top.next_child++];
+      if (live[child->id]) enter(child);
+    }
+  }
+
+  Groups groups(nodes_.size());
+  for (uint32_t number = 0; number < nodes_.size(); number++) {
+    Node& node = nodes_[number];
+    Source* source = tree_->at(node.source->id);
+    node.first_check = static_cast<uint32_t>(checks_.size());
+    for (Guard& guard : source->guards) {
+      if (is_relation(guard.kind)) {
+        ALT_CHECK(guard.other != nullptr, "a relation wants another source");
+        const bool same = guard.kind == GuardKind::kSame;
+        relations_.push_back({same, number, node_of[guard.other->id], guard.site});
+        if (same) groups.join(number, node_of[guard.other->id]);
+        continue;
+      }
+      if (guard.kind == GuardKind::kAbsent) node.absent = static_cast<uint32_t>(checks_.size());
+      checks_.push_back(make_check(std::move(guard), number));
+    }
+    node.last_check = static_cast<uint32_t>(checks_.size());
+    source->guards.clear();
+    source->guards.shrink_to_fit();
+  }
+
+  std::vector<bool> has_identity(nodes_.size());
+  for (uint32_t number = 0; number < nodes_.size(); number++) {
+    if (nodes_[number].source->bears_identity) has_identity[groups.of(number)] = true;
+  }
+  for (uint32_t number = 0; number < nodes_.size(); number++) {
+    if (has_identity[number] && checks_identity_) identities_.push_back(number);
+  }
+  for (const Source* source : needed) needed_.push_back(node_of[source->id]);
+
+  found_.resize(nodes_.size());
+  memos_.resize(memos);
+  addresses_.reserve(identities_.size());
+  tree_->close(&Pin::holds);
+}
+
+}  // namespace alternator::guards

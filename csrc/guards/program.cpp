@@ -1,0 +1,123 @@
+#include "guards/program.h"
+
+#include <algorithm>
+
+namespace alternator::guards {
+
+using lift::Found;
+
+bool GuardProgram::fail(Failure::Kind kind, uint32_t index, uint32_t other) {
+  failure_ = {kind, index, other};
+  return false;
+}
+
+// Takes the steps and asks the checks of the nodes [begin, end): one node or several whole subtrees.
+bool GuardProgram::walk(const Roots& roots, uint32_t begin, uint32_t end) {
+  lift::Memo no_memo;
+  for (uint32_t i = begin; i < end; i++) {
+    const Node& node = nodes_[i];
+    PyObject* parent;
+    lift::Memo* memo = &no_memo;
+    if (node.parent != kNone) {
+      parent = found_[node.parent];
+      if (nodes_[node.parent].memo != kNone) memo = &memos_[nodes_[node.parent].memo];
+    } else {
+      parent = node.step.access == lift::Access::kSlot ? roots.slots[node.step.index] : roots.function;
+    }
+    PyObject* value = nullptr;
+    Found found = Found::kUnknown;
+    if (node.has_pinned_key && node.key.get() == nullptr) {
+      // What it was looked up by is gone: nobody knows.
+    } else {
+      Ref owner;
+      found = lift::take(node.step, parent, &value, &owner, memo);
+      if (owner) owned_.push_back(std::move(owner));
+    }
+    found_[i] = value;
+    if (found != Found::kYes) {
+      if (found == Found::kUnknown || node.absent == kNone) return fail(Failure::Kind::kMissing, i);
+      std::fill(found_.begin() + i, found_.begin() + node.end, nullptr);
+      i = node.end - 1;
+      continue;
+    }
+    if (node.absent != kNone) return fail(Failure::Kind::kCheck, node.absent);
+    lift::Memo* own_memo = nullptr;
+    if (node.memo != kNone) {
+      own_memo = &memos_[node.memo];
+      *own_memo = {};
+    }
+    for (uint32_t c = node.first_check; c < node.last_check; c++) {
+      if (!checks_[c].holds(value, node.step.access, own_memo)) return fail(Failure::Kind::kCheck, c);
+    }
+  }
+  return true;
+}
+
+// The address of an object; another one for the instance dict that an object stands for.
+static uintptr_t address_of(PyObject* found, lift::Access access) {
+  const auto address = reinterpret_cast<uintptr_t>(found);
+  return lift::is_stand_in(access, found) ? address | 1 : address;
+}
+
+bool GuardProgram::relations_hold() {
+  for (uint32_t i = 0; i < relations_.size(); i++) {
+    const Relation& relation = relations_[i];
+    PyObject *left = found_[relation.left], *right = found_[relation.right];
+    const bool same = left != nullptr && right != nullptr &&
+                      address_of(left, nodes_[relation.left].step.access) ==
+                          address_of(right, nodes_[relation.right].step.access);
+    if (same != relation.same) return fail(Failure::Kind::kRelation, i);
+  }
+  return true;
+}
+
+bool GuardProgram::identities_hold() {
+  addresses_.clear();
+  for (uint32_t node : identities_) {
+    if (found_[node] != nullptr) addresses_.emplace_back(address_of(found_[node], nodes_[node].step.access), node);
+  }
+  std::sort(addresses_.begin(), addresses_.end());
+  for (size_t i = 1; i < addresses_.size(); i++) {
+    if (addresses_[i - 1].first == addresses_[i].first) {
+      return fail(Failure::Kind::kIdentity, addresses_[i - 1].second, addresses_[i].second);
+    }
+  }
+  return true;
+}
+
+void GuardProgram::collect(std::vector<Ref>* values) {
+  values->reserve(needed_.size());
+  for (uint32_t node : needed_) {
+    PyObject* value = found_[node];
+    if (value != nullptr && lift::is_stand_in(nodes_[node].step.access, value)) {
+      // Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
+      const bool collects = PyGC_Disable() != 0;
+      SavedError saved;
+      Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
+      if (collects) PyGC_Enable();
+      if (!dict) throw std::bad_alloc();
+      values->push_back(std::move(dict));
+    } else {
+      values->push_back(Ref::share(value));
+    }
+  }
+}
+
+void GuardProgram::release_owned() {
+  if (owned_.empty()) return;
+  std::vector<Ref> dying;
+  dying.swap(owned_);
+}
+
+bool GuardProgram::check(const Roots& roots, std::vector<Ref>* values) {
+  ALT_CHECK(values->empty(), "the values of an earlier check");
+  failure_ = {};
+  if (!ambient_.matches()) return fail(Failure::Kind::kAmbient, 0);
+  const bool holds =
+      walk(roots, 0, static_cast<uint32_t>(nodes_.size())) && relations_hold() && identities_hold();
+  if (holds) collect(values);
+  release_owned();
+  return holds;
+}
+
+}  // namespace alternator::guards

@@ -1,0 +1,95 @@
+// Guard programs: what must hold before a trace is replayed, checked on live objects.
+//
+// A program is built from a tree of sources and their guards. Sources that nothing depends on are dropped; the rest becomes
+// an array in which a parent stands before its children, so that one loop walks it. A check runs no code of the user's,
+// allocates nothing on the way to "yes", and leaves the error indicator as it was.
+#pragma once
+
+#include "guards/ambient.h"
+#include "guards/node.h"
+#include "guards/pin.h"
+#include "lift/step.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace alternator::guards {
+
+// Why a check said no.
+struct Explanation {
+  std::string source;    // "self.layers[3].weight"; empty for the state around the call
+  std::string sentence;  // "the tensor is of size [2, 3], not of size [4, 3]"
+  std::string kind;      // "kTensor", "identity", "ambient", "missing"
+  std::string file, function;  // of the user's line that made the guard; empty where there is none
+  int line = 0;
+  // All of it: "self.layers[3].weight: the tensor is ... (model.py:12, in forward)"
+  std::string text() const;
+};
+
+class GuardProgram {
+ public:
+  GuardProgram(std::unique_ptr<lift::SourceTree> tree, const std::vector<lift::Source*>& needed, AmbientGuard ambient);
+  ~GuardProgram();
+  GuardProgram(const GuardProgram&) = delete;
+  GuardProgram& operator=(const GuardProgram&) = delete;
+
+  // True: all guards hold, and `values` (empty before) has what each needed source finds now; null for a source that is
+  // guarded to be absent. Throws only on a bug of ours or when memory is out.
+  bool check(const Roots& roots, std::vector<Ref>* values);
+
+  // After a failed check: which guard, what it wanted, the user's line.
+  std::string failure() const { return explain_failure(nullptr).text(); }
+  // The same with what was found instead: walks the program again on these roots, where the check failed.
+  std::string failure(const Roots& roots) { return explain(roots).text(); }
+  Explanation explain(const Roots& roots);
+
+  // Every guard as text, for logs and tests.
+  std::vector<std::string> texts() const;
+  size_t node_count() const { return nodes_.size(); }
+  size_t check_count() const { return checks_.size(); }
+  const lift::SourceTree& tree() const { return *tree_; }
+
+  // For the garbage collector of who owns the program.
+  template <class Visit>
+  void each_object(Visit&& visit);
+
+ private:
+  struct Failure {
+    enum class Kind : uint8_t { kNone, kAmbient, kMissing, kCheck, kRelation, kIdentity } kind = Kind::kNone;
+    uint32_t index = 0;  // of the node, check or relation
+    uint32_t other = 0;  // with kIdentity: the second node
+  };
+
+  // Building (build.cpp).
+  void build(const std::vector<lift::Source*>& needed);
+
+  // Checking (program.cpp).
+  bool walk(const Roots& roots, uint32_t begin, uint32_t end);
+  bool relations_hold();
+  bool identities_hold();
+  bool fail(Failure::Kind kind, uint32_t index, uint32_t other = 0);
+  void collect(std::vector<Ref>* values);
+  void release_owned();
+
+  // Explaining (explain.cpp).
+  Explanation explain_failure(const Roots* roots) const;
+
+  std::unique_ptr<lift::SourceTree> tree_;
+  AmbientGuard ambient_;
+  std::vector<Node> nodes_;
+  std::vector<Check> checks_;
+  std::vector<Relation> relations_;
+  std::vector<uint32_t> identities_;  // nodes whose objects are pairwise distinct
+  std::vector<uint32_t> needed_;
+  bool checks_identity_ = true;
+
+  // Of the check that runs: nothing of the user's runs meanwhile, so there is one at a time.
+  std::vector<PyObject*> found_;  // by node, borrowed
+  std::vector<lift::Memo> memos_;
+  std::vector<std::pair<uintptr_t, uint32_t>> addresses_;
+  std::vector<Ref> owned_;  // results that no container holds
+  Failure failure_;
+};
+
+}  // namespace alternator::guards

@@ -1,0 +1,249 @@
+// Private copies of containers, lifted slot by slot.
+#include "lift/lifter.h"
+
+namespace alternator::lift {
+
+// A container of plain values only is one guard, not one for each element.
+static constexpr Py_ssize_t kOneGuardFrom = 16;
+
+Shadow& Lifter::add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source) {
+  Shadow& shadow = shadows_.emplace_back();
+  shadow.kind = kind;
+  shadow.original = Ref::share(original);
+  shadow.copy = Ref::share(copy);
+  shadow.source = source;
+  switch (kind) {
+    case ShadowKind::kList:
+      shadow.length = PyList_GET_SIZE(copy.get());
+      shadow.snapshot = checked(PyList_GetSlice(copy.get(), 0, shadow.length));
+      shadow.lifted_slots.assign(static_cast<size_t>(shadow.length), false);
+      break;
+    case ShadowKind::kDict:
+      shadow.length = PyDict_GET_SIZE(copy.get());
+      shadow.snapshot = checked(PyDict_New());
+      check_status(PyDict_Update(shadow.snapshot.get(), copy.get()));
+      break;
+    case ShadowKind::kSet:
+      shadow.length = PySet_GET_SIZE(copy.get());
+      shadow.snapshot = checked(PySequence_List(copy.get()));
+      break;
+    case ShadowKind::kDeque:
+      shadow.length = PyObject_Length(copy.get());
+      shadow.snapshot = checked(PySequence_List(copy.get()));
+      break;
+  }
+  return shadow;
+}
+
+// The same type without running its __init__ or __new__.
+static Ref empty_like(Borrowed container, PyTypeObject* base) {
+  Ref nothing = checked(PyTuple_New(0));
+  return checked(base->tp_new(container.type(), nothing.get(), nullptr));
+}
+
+static PyTypeObject* container_base(Borrowed container) {
+  PyTypeObject* type = container.type();
+  while ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && strcmp(type->tp_name, "collections.deque") != 0) {
+    if (type->tp_base == nullptr) break;
+    type = type->tp_base;
+  }
+  return type;
+}
+
+static Ref copy_container(Borrowed container, PyTypeObject* base) {
+  PyObject* original = container.get();
+  if (container.type() == &PyList_Type) return checked(PyList_GetSlice(original, 0, PyList_GET_SIZE(original)));
+  if (container.type() == &PyDict_Type) return checked(PyDict_Copy(original));
+  if (container.type() == &PySet_Type) return checked(PySet_New(original));
+  if (PyList_Check(original)) {
+    Ref copy = empty_like(container, base);
+    check_status(PyList_SetSlice(copy.get(), 0, 0, original));
+    return copy;
+  }
+  if (PyDict_Check(original)) {
+    Ref copy = empty_like(container, base);
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(original, &position, &key, &value);) {
+      // The base's own slot: an overridden __setitem__ is not asked.
+      check_status(base->tp_as_mapping->mp_ass_subscript(copy.get(), key, value));
+    }
+    return copy;
+  }
+  throw CannotLift(std::string("a container of type ") + container.type()->tp_name);
+}
+
+static bool all_plain(Borrowed container) {
+  auto plain = [](PyObject* value) { return is_plain(value); };
+  if (PyList_CheckExact(container.get())) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(container.get()); i++) {
+      if (!plain(PyList_GET_ITEM(container.get(), i))) return false;
+    }
+    return true;
+  }
+  if (PyDict_CheckExact(container.get())) {
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(container.get(), &position, &key, &value);) {
+      if (!plain(key) || !plain(value)) return false;
+    }
+    return true;
+  }
+  return false;
+}
+
+Ref Lifter::lift_container(Borrowed container, Source* source) {
+  PyTypeObject* type = container.type();
+  PyTypeObject* base = container_base(container);
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
+  source->bears_identity = true;
+  if (type != base) use_special_methods(type);
+
+  if (PyAnySet_Check(container.get())) {
+    if (type != &PySet_Type && type != &PyFrozenSet_Type) throw CannotLift(std::string("a set of type ") + type->tp_name);
+    Ref elements = checked(PySequence_List(container.get()));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(elements.get()); i++) {
+      if (!is_plain(PyList_GET_ITEM(elements.get(), i))) throw CannotLift("a set of objects");
+    }
+    // Equal sets may iterate in different orders: the guard compares in order.
+    Ref wanted = type == &PySet_Type ? checked(PySet_New(container.get())) : Ref::share(container);
+    guard(source, GuardKind::kEquals, wanted);
+    if (type == &PyFrozenSet_Type) return lift_itself(container, source, false);
+    Ref copy = copy_container(container, base);
+    Shadow& shadow = add_shadow(ShadowKind::kSet, container, copy, source);
+    shadow.whole = true;
+    Ref lifted = remember(container, std::move(copy), source);
+    known_[lifted.get()].shadow = &shadow;
+    return lifted;
+  }
+
+  Ref copy = copy_container(container, base);
+  Shadow& shadow = add_shadow(PyList_Check(container.get()) ? ShadowKind::kList : ShadowKind::kDict, container, copy, source);
+  Ref lifted = remember(container, std::move(copy), source);
+  known_[lifted.get()].shadow = &shadow;
+  if (shadow.length >= kOneGuardFrom && all_plain(container)) {
+    guard(source, GuardKind::kEquals, shadow.snapshot);
+    shadow.whole = true;
+    return lifted;
+  }
+  if (type != base) lift_container_attributes(container, lifted, source);
+  if (strcmp(base->tp_name, "collections.defaultdict") == 0) lift_default_factory(container, lifted, source);
+  // Only the exact types have their slots read one by one: others may be read by their own methods.
+  if (type != &PyList_Type && type != &PyDict_Type) lift_whole(shadow);
+  return lifted;
+}
+
+void Lifter::lift_default_factory(Borrowed original, Borrowed copy, Source* source) {
+  Ref factory = checked(PyObject_GetAttrString(original.get(), "default_factory"));
+  Ref lifted = lift(factory, tree_.child(source, Access::kDefaultFactory));
+  check_status(PyObject_SetAttrString(copy.get(), "default_factory", lifted.get()));
+}
+
+// A container subclass's own attributes: the private copy gets a private __dict__, lifted whole.
+void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source* source) {
+  PyObject** theirs = _PyObject_GetDictPtr(original.get());
+  PyObject** ours = _PyObject_GetDictPtr(copy.get());
+  if (theirs == nullptr || ours == nullptr) return;
+  Ref dict = *theirs != nullptr ? Ref::share(*theirs) : checked(PyDict_New());
+  Ref private_dict = checked(PyDict_Copy(dict.get()));
+  Source* dict_source = tree_.child(source, Access::kDict);
+  Shadow& shadow = add_shadow(ShadowKind::kDict, dict, private_dict, dict_source);
+  shadow.owner = Ref::share(original);
+  know(private_dict, dict, dict_source).shadow = &shadow;
+  known_[copy.get()].attributes = &shadow;
+  keep(Ref(private_dict));
+  lift_whole(shadow);
+  Py_XDECREF(std::exchange(*ours, private_dict.release()));
+}
+
+Ref Lifter::intern_key(Borrowed key) {
+  if (!PyUnicode_CheckExact(key.get())) return Ref::share(key);
+  PyObject* interned = Py_NewRef(key.get());
+  PyUnicode_InternInPlace(&interned);
+  return Ref::steal(interned);
+}
+
+Ref Lifter::dict_item(Shadow& shadow, Borrowed key) {
+  Borrowed value = PyDict_GetItemWithError(shadow.copy.get(), key.get());
+  if (!value && PyErr_Occurred()) throw PyError();
+  if (shadow.whole) return Ref::share(value);
+  Ref name = intern_key(key);
+  if (shadow.lifted_keys.count(name.get()) != 0) return Ref::share(value);
+  shadow.lifted_keys.insert(name.get());
+  keep(Ref(name));
+  if (!value) {
+    guard(shadow.source, GuardKind::kLacksKey, name);
+    return {};
+  }
+  Ref outside = Ref::share(value);
+  Ref lifted = lift(outside, tree_.child(shadow.source, Access::kItem, name));
+  check_status(PyDict_SetItem(shadow.snapshot.get(), name.get(), lifted.get()));
+  check_status(PyDict_SetItem(shadow.copy.get(), name.get(), lifted.get()));
+  return lifted;
+}
+
+bool Lifter::dict_contains(Shadow& shadow, Borrowed key) {
+  const bool found = contains(shadow.copy, key).value();
+  if (shadow.whole) return found;
+  Ref name = intern_key(key);
+  if (shadow.lifted_keys.count(name.get()) == 0) {
+    guard(shadow.source, found ? GuardKind::kHasKey : GuardKind::kLacksKey, name);
+    keep(std::move(name));
+  }
+  return found;
+}
+
+void Lifter::dict_store(Shadow& shadow, Borrowed key, Borrowed value) {
+  Ref name = intern_key(key);
+  if (!shadow.whole && shadow.lifted_keys.count(name.get()) == 0) {
+    // Whether the key was there decides where it stands afterwards.
+    const bool found = contains(shadow.copy, name).value();
+    guard(shadow.source, found ? GuardKind::kHasKey : GuardKind::kLacksKey, name);
+    shadow.lifted_keys.insert(name.get());
+    keep(Ref(name));
+  }
+  if (!value) shadow.deleted_keys.insert(name.get());
+  check_status(value ? PyDict_SetItem(shadow.copy.get(), name.get(), value.get())
+                     : PyDict_DelItem(shadow.copy.get(), name.get()));
+}
+
+void Lifter::guard_length(Shadow& shadow) { guard(shadow.source, GuardKind::kLength, {}, shadow.length); }
+void Lifter::guard_truth(Shadow& shadow) { guard(shadow.source, GuardKind::kTruth, {}, shadow.length > 0 ? 1 : 0); }
+
+Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
+  Borrowed value = PyList_GET_ITEM(shadow.copy.get(), index);
+  if (shadow.whole || index >= shadow.length || shadow.lifted_slots[static_cast<size_t>(index)]) return Ref::share(value);
+  Ref outside = Ref::share(value);
+  Ref lifted = lift(outside, tree_.child(shadow.source, Access::kIndex, {}, index));
+  shadow.lifted_slots[static_cast<size_t>(index)] = true;
+  check_status(PyList_SetItem(shadow.snapshot.get(), index, Py_NewRef(lifted.get())));
+  check_status(PyList_SetItem(shadow.copy.get(), index, Py_NewRef(lifted.get())));
+  return lifted;
+}
+
+void Lifter::lift_dict_whole(Shadow& shadow) {
+  Ref keys = checked(PySequence_Tuple(shadow.original.get()));
+  guard(shadow.source, GuardKind::kKeys, keys);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
+    Borrowed key = PyTuple_GET_ITEM(keys.get(), i);
+    if (!is_plain(key.get())) {
+      Ref lifted_key = lift(key, tree_.child(shadow.source, Access::kKey, {}, i));
+      if (Borrowed(lifted_key) != key) throw CannotLift("a dict key that needs a private copy");
+    }
+    if (!contains(shadow.copy, key).value()) continue;  // deleted by the program
+    escape(dict_item(shadow, key));
+  }
+}
+
+void Lifter::lift_whole(Shadow& shadow) {
+  if (shadow.whole || shadow.in_progress) return;  // a container may hold itself
+  shadow.in_progress = true;
+  if (shadow.kind == ShadowKind::kList) {
+    guard_length(shadow);
+    for (Py_ssize_t i = 0; i < shadow.length && i < PyList_GET_SIZE(shadow.copy.get()); i++) escape(list_item(shadow, i));
+  } else if (shadow.kind == ShadowKind::kDict) {
+    lift_dict_whole(shadow);
+  }
+  shadow.in_progress = false;
+  shadow.whole = true;
+}
+
+}  // namespace alternator::lift

@@ -1,0 +1,226 @@
+// The accessors: each finds a value by reading C structures, whatever the parent is.
+#include "lift/step.h"
+
+#include "cpython/objects.h"
+#include "lift/tensor_spec.h"
+#include "py/names.h"
+
+#include <structmember.h>
+
+namespace alternator::lift {
+
+// --- instance dicts ---------------------------------------------------------------------------------------
+
+Py_ssize_t attribute_count(PyObject* stand_in) { return cpython::inline_attribute_count(stand_in); }
+
+Found find_attribute(PyObject* stand_in, PyObject* name, PyObject** value) {
+  // Names that are kept inline are exact str: nothing else is equal to one, unless its own class says so.
+  *value = PyUnicode_CheckExact(name) ? cpython::inline_attribute(stand_in, name) : nullptr;
+  if (*value != nullptr) return Found::kYes;
+  if (PyUnicode_CheckExact(name) || attribute_count(stand_in) == 0) return Found::kNo;
+  return is_plain(name) ? Found::kNo : Found::kUnknown;
+}
+
+bool next_attribute(PyObject* stand_in, Py_ssize_t* position, PyObject** name, PyObject** value) {
+  return cpython::next_inline_attribute(stand_in, position, name, value);
+}
+
+Ref real_dict(Borrowed stand_in) { return checked(PyObject_GenericGetDict(stand_in.get(), nullptr)); }
+
+namespace {
+
+// The dict of an instance or of a class; the object itself as long as it has none. Null: it can have none.
+PyObject* dict_of(PyObject* object) {
+  if (PyType_Check(object)) return cpython::own_dict(reinterpret_cast<PyTypeObject*>(object));
+  PyObject** slot = cpython::instance_dict_slot(object);
+  if (slot == nullptr) return nullptr;
+  PyObject* dict = cpython::instance_dict(object);
+  if (dict == nullptr) return object;
+  return PyDict_CheckExact(dict) ? dict : nullptr;  // somebody's class of dict: not for us
+}
+
+// --- fields -------------------------------------------------------------------------------------------------
+
+// What a member or getset descriptor finds that a type has under a name. Null: nothing, or it is another kind of
+// descriptor.
+PyObject* field(PyObject* object, PyTypeObject* type, PyObject* name, Ref* owner) {
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (descriptor == nullptr) return nullptr;
+  const bool is_member = Py_IS_TYPE(descriptor, &PyMemberDescr_Type);
+  if (!is_member && !Py_IS_TYPE(descriptor, &PyGetSetDescr_Type)) return nullptr;
+  if (!PyObject_TypeCheck(object, PyDescr_TYPE(descriptor))) return nullptr;
+  if (is_member) {
+    PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+    if (member->type == T_OBJECT_EX || member->type == T_OBJECT) {
+      PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->offset);
+      return value == nullptr && member->type == T_OBJECT ? Py_None : value;
+    }
+    SavedError saved;
+    *owner = Ref::steal(PyMember_GetOne(reinterpret_cast<char*>(object), member));
+    return owner->get();
+  }
+  if (is_tensor(object)) return nullptr;  // the getters of a tensor may call __torch_function__
+  const PyGetSetDef* getset = reinterpret_cast<PyGetSetDescrObject*>(descriptor)->d_getset;
+  if (getset->get == nullptr) return nullptr;
+  SavedError saved;
+  *owner = Ref::steal(getset->get(object, getset->closure));
+  return owner->get();
+}
+
+// The default_factory of the C type, even where a subclass has something else under that name.
+PyObject* default_factory(PyObject* object, Ref* owner) {
+  PyTypeObject* type = known_types().default_dict;
+  return PyObject_TypeCheck(object, type) ? field(object, type, names::default_factory, owner) : nullptr;
+}
+
+PyObject* method_self(PyObject* object, Ref* owner) {
+  if (PyMethod_Check(object)) return PyMethod_GET_SELF(object);
+  if (!PyCFunction_Check(object)) return field(object, Py_TYPE(object), names::__self__, owner);
+  PyObject* self = PyCFunction_GET_SELF(object);
+  return self != nullptr ? self : Py_None;
+}
+
+PyObject* method_function(PyObject* object, Ref* owner) {
+  if (PyMethod_Check(object)) return PyMethod_GET_FUNCTION(object);
+  // Not in names.def: __func__ is an identifier of C++'s own.
+  static PyObject* const name = PyUnicode_InternFromString("__func__");
+  return field(object, Py_TYPE(object), name, owner);
+}
+
+PyObject* gradient(PyObject* object, Ref* owner) {
+  if (!is_tensor(object)) return nullptr;
+  // Not Tensor::grad(), which warns.
+  const at::Tensor& gradient = THPVariable_Unpack(object).unsafeGetTensorImpl()->grad();
+  if (!gradient.defined()) return Py_None;
+  // A gradient that Python has not seen yet gets its object now. No collection meanwhile: it would run finalisers.
+  const bool collects = PyGC_Disable() != 0;
+  {
+    SavedError saved;
+    *owner = Ref::steal(THPVariable_Wrap(gradient));
+  }
+  if (collects) PyGC_Enable();
+  return owner->get();
+}
+
+// --- containers -----------------------------------------------------------------------------------------------
+
+PyObject* element_at(PyObject* object, Py_ssize_t index, Ref* owner) {
+  if (PyTuple_Check(object)) return index < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, index) : nullptr;
+  if (PyList_Check(object)) return index < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, index) : nullptr;
+  PyTypeObject* deque = known_types().deque;
+  if (!PyObject_TypeCheck(object, deque) || index >= Py_SIZE(object)) return nullptr;
+  *owner = Ref::steal(deque->tp_as_sequence->sq_item(object, index));
+  return owner->get();
+}
+
+// The elements of a set, the keys of a dict or the names of inline attributes, one by one.
+bool next_part(const Step& step, PyObject* object, Memo* memo, PyObject** part) {
+  PyObject* value;
+  if (step.access == Access::kElement) {
+    auto* set = reinterpret_cast<PySetObject*>(object);
+    while (memo->position <= set->mask) {
+      const setentry& entry = set->table[memo->position++];
+      if (entry.key == nullptr || entry.hash == -1) continue;  // unused, or removed
+      *part = entry.key;
+      return true;
+    }
+    return false;
+  }
+  if (step.among_attributes && !PyDict_CheckExact(object)) return next_attribute(object, &memo->position, part, &value);
+  if (PyODict_Check(object)) return cpython::next_ordered_key(object, &memo->node, part);
+  return PyDict_Next(object, &memo->position, part, &value) != 0;
+}
+
+PyObject* part_at(const Step& step, PyObject* object, Memo* memo) {
+  const bool stands_in = step.among_attributes && !PyDict_CheckExact(object);
+  if (!stands_in && !(step.access == Access::kElement ? PyAnySet_Check(object) : PyDict_Check(object))) return nullptr;
+  if (memo->next_index > step.index) {
+    memo->next_index = memo->position = 0;
+    memo->node = nullptr;
+  }
+  PyObject* part = nullptr;
+  while (memo->next_index <= step.index) {
+    if (!next_part(step, object, memo, &part)) return nullptr;
+    memo->next_index++;
+  }
+  return part;
+}
+
+template <class Read>
+PyObject* of_function(PyObject* object, Read&& read) {
+  return PyFunction_Check(object) ? read(reinterpret_cast<PyFunctionObject*>(object)) : nullptr;
+}
+
+PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
+  switch (step.access) {
+    case Access::kFunction:
+    case Access::kSlot:
+      return parent;
+    case Access::kConstant:
+      return step.key;
+    case Access::kType:
+      return reinterpret_cast<PyObject*>(Py_TYPE(parent));
+    case Access::kMro:
+      return PyType_Check(parent) ? reinterpret_cast<PyTypeObject*>(parent)->tp_mro : nullptr;
+    case Access::kDict:
+      return dict_of(parent);
+    case Access::kItem:
+      break;  // answered by take()
+    case Access::kKey:
+    case Access::kElement:
+      return part_at(step, parent, memo);
+    case Access::kIndex:
+      return element_at(parent, step.index, owner);
+    case Access::kTypeAttribute:
+      return PyType_Check(parent) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(parent), step.key) : nullptr;
+    case Access::kField:
+      return field(parent, Py_TYPE(parent), step.key, owner);
+    case Access::kCell:
+      return of_function(parent, [&](PyFunctionObject* function) -> PyObject* {
+        PyObject* closure = function->func_closure;
+        const bool there = closure != nullptr && step.index < PyTuple_GET_SIZE(closure);
+        return there ? PyTuple_GET_ITEM(closure, step.index) : nullptr;
+      });
+    case Access::kContents:
+      return PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
+    case Access::kDefaults:
+      return of_function(parent, [](PyFunctionObject* function) { return function->func_defaults; });
+    case Access::kKeywordDefaults:
+      return of_function(parent, [](PyFunctionObject* function) { return function->func_kwdefaults; });
+    case Access::kCode:
+      return of_function(parent, [](PyFunctionObject* function) { return function->func_code; });
+    case Access::kGlobals:
+      return of_function(parent, [](PyFunctionObject* function) { return function->func_globals; });
+    case Access::kMethodSelf:
+      return method_self(parent, owner);
+    case Access::kMethodFunction:
+      return method_function(parent, owner);
+    case Access::kDefaultFactory:
+      return default_factory(parent, owner);
+    case Access::kGrad:
+      return gradient(parent, owner);
+    case Access::kReferent:
+      return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Found take(const Step& step, PyObject* parent, PyObject** value, Ref* owner, Memo* memo) {
+  if (step.access == Access::kItem) {
+    *value = nullptr;
+    if (step.among_attributes && !PyDict_CheckExact(parent)) return find_attribute(parent, step.key, value);
+    return PyDict_Check(parent) ? find_item(parent, step.key, value, &memo->keys) : Found::kNo;
+  }
+  *value = found_at(step, parent, owner, memo);
+  return *value != nullptr ? Found::kYes : Found::kNo;
+}
+
+PyObject* follow(const Source& source, PyObject* parent, Ref* owner) {
+  Memo memo;
+  PyObject* value;
+  return take(step_of(source), parent, &value, owner, &memo) == Found::kYes ? value : nullptr;
+}
+
+}  // namespace alternator::lift

@@ -1,0 +1,226 @@
+// The rows of the lifting table.
+#include "lift/lifter.h"
+
+#include "lift/tensor_spec.h"
+#include "py/names.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace alternator::lift {
+
+Lifter::Lifter(SourceTree& tree, fake::Session& session) : tree_(tree), session_(session) {}
+Lifter::~Lifter() = default;
+
+PyObject* Lifter::keep(Ref object) {
+  kept_.push_back(std::move(object));
+  return kept_.back().get();
+}
+
+Known* Lifter::known(Borrowed lifted) {
+  auto found = known_.find(lifted.get());
+  return found != known_.end() ? &found->second : nullptr;
+}
+
+Known& Lifter::know(Borrowed lifted, Borrowed original, Source* source) {
+  Known& known = known_[lifted.get()];
+  known.source = source;
+  known.original = Ref::share(original);
+  return known;
+}
+
+Ref Lifter::remember(Borrowed original, Ref lifted, Source* source) {
+  know(lifted, original, source);
+  lifted_[original.get()] = lifted.get();
+  keep(Ref::share(original));
+  keep(Ref(lifted));
+  return lifted;
+}
+
+void Lifter::guard(Source* source, GuardKind kind, Borrowed object, Py_ssize_t number) {
+  // What a constant is cannot change; what it holds can.
+  if (source->access == Access::kConstant && (kind == GuardKind::kIs || kind == GuardKind::kType)) return;
+  Guard guard{kind, Ref::share(object), {}, number};
+  tree_.guard(source, std::move(guard));
+}
+
+void Lifter::guard_same(Source* source, Source* other) {
+  if (source == other) return;
+  Guard guard{GuardKind::kSame};
+  guard.other = other;
+  tree_.guard(source, std::move(guard));
+}
+
+void Lifter::note_made_here(Borrowed object) {
+  if (made_.insert(object.get()).second) keep(Ref::share(object));
+}
+
+static bool is_singleton(Borrowed value) {
+  PyObject* v = value.get();
+  return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented;
+}
+
+static bool is_enum_member(Borrowed value) {
+  return strcmp(Py_TYPE(value.type())->tp_name, "EnumType") == 0;
+}
+
+static bool has_type_name(Borrowed value, const char* name) { return strcmp(value.type()->tp_name, name) == 0; }
+
+Ref Lifter::lift(Borrowed value, Source* source) {
+  if (is_plain(value.get()) && !is_enum_member(value)) {
+    guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
+    return Ref::share(value);
+  }
+  if (auto seen = lifted_.find(value.get()); seen != lifted_.end()) {
+    guard_same(source, known(seen->second)->source);
+    return Ref::share(seen->second);
+  }
+  if (made_here(value) || known(value) != nullptr) return Ref::share(value);  // of this trace: nothing to find again
+
+  PyTypeObject* type = value.type();
+  if (THPVariable_Check(value.get())) return lift_tensor(value, source);
+  if (PyType_Check(value.get())) {
+    guard(source, GuardKind::kIs, value);
+    return lift_itself(value, constant(value), false);
+  }
+  if (PyFunction_Check(value.get())) return lift_function(value, source);
+  if (type == &PyTuple_Type || (PyTuple_Check(value.get()) && has_plain_layout(type) && type->tp_dictoffset == 0)) {
+    return lift_tuple(value, source);
+  }
+  if (PyList_Check(value.get()) || PyDict_Check(value.get()) || PyAnySet_Check(value.get()) ||
+      has_type_name(value, "collections.deque")) {
+    return lift_container(value, source);
+  }
+  if (type == &PyMethod_Type) return lift_method(value, source);
+  if (PyCFunction_Check(value.get())) return lift_builtin(value, source);
+  if (has_type_name(value, "functools.partial")) return lift_partial(value, source);
+  if (PyModule_Check(value.get())) {
+    guard(source, GuardKind::kIs, value);
+    return lift_itself(value, constant(value), true);
+  }
+  if (PyCode_Check(value.get()) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+      type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type || type == &PyClassMethodDescr_Type ||
+      type == &PyProperty_Type || type == &PyStaticMethod_Type || type == &PyClassMethod_Type) {
+    guard(source, GuardKind::kIs, value);
+    return lift_itself(value, constant(value), false);
+  }
+  if (PyCell_Check(value.get())) {
+    guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
+    cells_.try_emplace(value.get(), Cell{source});
+    return lift_itself(value, source, false);
+  }
+  if (is_enum_member(value)) {
+    guard(source, GuardKind::kIs, value);
+    return lift_itself(value, constant(value), true);
+  }
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
+  if (has_plain_layout(type)) {
+    source->bears_identity = true;
+    use_special_methods(type);
+    return lift_itself(value, source, true);
+  }
+  source->bears_identity = true;
+  return lift_itself(value, source, false, true);
+}
+
+Ref Lifter::lift_itself(Borrowed object, Source* source, bool instance, bool opaque) {
+  Ref lifted = remember(object, Ref::share(object), source);
+  Known& known = known_[object.get()];
+  known.instance = instance;
+  known.opaque = opaque;
+  return lifted;
+}
+
+Ref Lifter::lift_tensor(Borrowed tensor, Source* source) {
+  const at::Tensor& real = THPVariable_Unpack(tensor.get());
+  Guard guard{GuardKind::kTensor};
+  guard.tensor = std::make_shared<const TensorSpec>(describe_tensor(tensor));
+  tree_.guard(source, std::move(guard));
+  source->bears_identity = true;
+  if (fake::is_fake(real)) throw CannotLift("a fake of another trace");
+  Ref lifted = session_.fake_of(tensor);
+  tensors_.emplace_back(lifted, source);
+  if (on_tensor) on_tensor(THPVariable_Unpack(lifted.get()), source);
+  Ref result = remember(tensor, std::move(lifted), source);
+  known_[result.get()].instance = true;
+  return result;
+}
+
+Ref Lifter::lift_tuple(Borrowed tuple, Source* source) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(tuple.get());
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(tuple.type()));
+  guard(source, GuardKind::kLength, {}, count);
+  if (tuple.type() != &PyTuple_Type) use_special_methods(tuple.type());
+  Ref copy = checked(tuple.type()->tp_alloc(tuple.type(), count));
+  bool same = true;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Borrowed element = PyTuple_GET_ITEM(tuple.get(), i);
+    Ref lifted = lift(element, tree_.child(source, Access::kIndex, {}, i));
+    escape(lifted);
+    same = same && Borrowed(lifted) == element;
+    PyTuple_SET_ITEM(copy.get(), i, lifted.release());
+  }
+  source->bears_identity = count > 0;
+  return remember(tuple, same ? Ref::share(tuple) : std::move(copy), source);
+}
+
+Ref Lifter::lift_function(Borrowed function, Source* source) {
+  auto* f = function.as<PyFunctionObject>();
+  // One that is found under a fixed name is the same object on every call; one that is handed over may be made anew.
+  const bool named = source->access == Access::kTypeAttribute ||
+                     (source->access == Access::kItem && source->parent->access == Access::kConstant);
+  if (named) guard(source, GuardKind::kIs, function);
+  Source* origin = named ? constant(function) : source;
+  Guard code{GuardKind::kCode, Ref::share(f->func_code), Ref::share(f->func_globals)};
+  tree_.guard(origin, std::move(code));
+  if (!named) source->bears_identity = true;
+  return lift_itself(function, origin, true);
+}
+
+Ref Lifter::lift_method(Borrowed method, Source* source) {
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(method.type()));
+  Ref self = lift(PyMethod_GET_SELF(method.get()), tree_.child(source, Access::kMethodSelf));
+  Ref function = lift(PyMethod_GET_FUNCTION(method.get()), tree_.child(source, Access::kMethodFunction));
+  return remember(method, checked(PyMethod_New(function.get(), self.get())), source);
+}
+
+// pybind11 and C modules keep a record or the module as the "self" of a builtin: nothing of the user's.
+static bool is_unbound_builtin(PyObject* self) {
+  return self == nullptr || PyModule_Check(self) || PyType_Check(self) || PyCapsule_CheckExact(self) ||
+         strstr(Py_TYPE(self)->tp_name, "function_record") != nullptr;
+}
+
+Ref Lifter::lift_builtin(Borrowed builtin, Source* source) {
+  auto* function = builtin.as<PyCFunctionObject>();
+  PyObject* self = PyCFunction_GET_SELF(builtin.get());
+  if (is_unbound_builtin(self)) {
+    guard(source, GuardKind::kIs, builtin);
+    return lift_itself(builtin, constant(builtin), false);
+  }
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(builtin.type()));
+  Ref name = checked(PyUnicode_InternFromString(function->m_ml->ml_name));
+  guard(tree_.child(source, Access::kField, names::__name__), GuardKind::kEquals, name);
+  Ref bound_to = lift(self, tree_.child(source, Access::kMethodSelf));
+  escape(bound_to);
+  return remember(builtin, checked(PyCFunction_NewEx(function->m_ml, bound_to.get(), function->m_module)), source);
+}
+
+Ref Lifter::lift_partial(Borrowed partial, Source* source) {
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(partial.type()));
+  auto field = [&](const char* text) {
+    Ref name = checked(PyUnicode_InternFromString(text));
+    Ref value = checked(PyObject_GetAttr(partial.get(), name.get()));
+    Ref lifted = lift(value, tree_.child(source, Access::kField, name));
+    escape(lifted);
+    return lifted;
+  };
+  Ref function = field("func"), arguments = field("args"), keywords = field("keywords");
+  Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(arguments.get()) + 1));
+  PyTuple_SET_ITEM(all.get(), 0, Py_NewRef(function.get()));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); i++) {
+    PyTuple_SET_ITEM(all.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(arguments.get(), i)));
+  }
+  Ref copy = checked(PyObject_Call(reinterpret_cast<PyObject*>(partial.type()), all.get(), keywords.get()));
+  return remember(partial, std::move(copy), source);
+}
+
+}  // namespace alternator::lift

@@ -1,0 +1,250 @@
+// Instance dicts, module namespaces, cells, fields, classes.
+#include "lift/lifter.h"
+
+namespace alternator::lift {
+
+// --- layouts ------------------------------------------------------------------------------------------
+
+// The tp_dealloc of every class that a class statement makes.
+static destructor class_statement_dealloc() {
+  static const destructor dealloc = [] {
+    Ref type = Ref::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "probe"));
+    return type ? type.as<PyTypeObject>()->tp_dealloc : nullptr;
+  }();
+  return dealloc;
+}
+
+static bool from_class_statement(PyTypeObject* type) {
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || type->tp_dealloc != class_statement_dealloc()) return false;
+  // C heap types look alike but for the state that they add.
+  PyTypeObject* base = type->tp_base;
+  Py_ssize_t size = base->tp_basicsize + Py_SIZE(type) * static_cast<Py_ssize_t>(sizeof(PyObject*));
+  if (type->tp_dictoffset != 0 && (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) == 0 && base->tp_dictoffset == 0) size += sizeof(PyObject*);
+  if (type->tp_weaklistoffset != 0 && base->tp_weaklistoffset == 0) size += sizeof(PyObject*);
+  return type->tp_basicsize <= size;
+}
+
+PyTypeObject* layout_base(PyTypeObject* type) {
+  while (type != nullptr && from_class_statement(type)) type = type->tp_base;
+  return type;
+}
+
+bool has_plain_layout(PyTypeObject* type) {
+  PyTypeObject* base = layout_base(type);
+  if (base == &PyBaseObject_Type) return true;
+  if (base == &PyTuple_Type) return type != base;
+  return PyType_IsSubtype(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) != 0;
+}
+
+// --- instance dicts and namespaces ----------------------------------------------------------------------
+
+Shadow* Lifter::attributes(Borrowed instance) {
+  Known* k = known(instance);
+  if (k == nullptr) return nullptr;
+  if (k->attributes != nullptr) return k->attributes;
+  if (PyModule_Check(instance.get())) {
+    k->attributes = &name_space(PyModule_GetDict(instance.get()));
+    return k->attributes;
+  }
+  PyObject** slot = _PyObject_GetDictPtr(k->original.get());
+  if (slot == nullptr) return nullptr;
+  // An instance that has no dict yet gets an empty one in our view only.
+  Ref dict = *slot != nullptr ? Ref::share(*slot) : checked(PyDict_New());
+  Ref copy = checked(PyDict_Copy(dict.get()));
+  Source* source = tree_.child(k->source, Access::kDict);
+  Shadow& shadow = add_shadow(ShadowKind::kDict, dict, copy, source);
+  shadow.owner = Ref(k->original);
+  keep(Ref(copy));
+  know(copy, dict, source).shadow = &shadow;
+  lifted_[dict.get()] = copy.get();
+  k = known(instance);  // the table may have moved
+  k->attributes = &shadow;
+  return &shadow;
+}
+
+Shadow& Lifter::name_space(Borrowed dict) {
+  Shadow*& found = name_spaces_[dict.get()];
+  if (found != nullptr) return *found;
+  if (!PyDict_CheckExact(dict.get())) throw CannotLift("globals that are not a plain dict");
+  Ref copy = checked(PyDict_Copy(dict.get()));
+  Source* source = constant(dict);
+  Shadow& shadow = add_shadow(ShadowKind::kDict, dict, copy, source);
+  shadow.is_namespace = true;
+  keep(Ref(copy));
+  know(copy, dict, source).shadow = &shadow;
+  lifted_[dict.get()] = copy.get();
+  found = &shadow;
+  return shadow;
+}
+
+// --- cells ------------------------------------------------------------------------------------------------
+
+void Lifter::use_closure(Borrowed function) {
+  PyObject* closure = function.as<PyFunctionObject>()->func_closure;
+  if (closure == nullptr || made_here(function)) return;
+  Known* k = known(function);
+  Source* source = k != nullptr ? k->source : constant(function);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); i++) {
+    PyObject* cell = PyTuple_GET_ITEM(closure, i);
+    Source* cell_source = tree_.child(source, Access::kCell, {}, i);
+    auto [entry, added] = cells_.try_emplace(cell, Cell{cell_source});
+    if (added) {
+      cell_source->bears_identity = true;
+      (void)remember(cell, Ref::share(cell), cell_source);
+    } else {
+      guard_same(cell_source, entry->second.source);
+    }
+  }
+}
+
+Ref Lifter::load_cell(Borrowed cell) {
+  Cell& entry = cells_.at(cell.get());
+  if (!entry.read && !entry.place.written) {
+    Source* source = tree_.child(entry.source, Access::kContents);
+    Borrowed contents = PyCell_GET(cell.get());
+    Ref lifted;
+    if (contents) {
+      lifted = lift(contents, source);
+    } else {
+      guard(source, GuardKind::kAbsent);
+    }
+    Cell& again = cells_.at(cell.get());
+    again.read = true;
+    again.place.value = std::move(lifted);
+    return again.place.value;
+  }
+  return entry.place.value;
+}
+
+void Lifter::store_cell(Borrowed cell, Ref value) {
+  Cell& entry = cells_.at(cell.get());
+  if (!entry.place.written) cell_order_.push_back(cell.get());
+  entry.place.written = true;
+  entry.place.value = std::move(value);
+}
+
+// --- __slots__ and other fields ---------------------------------------------------------------------------
+
+Ref Lifter::load_field(Borrowed instance, Borrowed name, Borrowed descriptor) {
+  Ref key = intern_key(name);
+  auto found = fields_.find({instance.get(), key.get()});
+  if (found != fields_.end()) return found->second.value;
+  Known* k = known(instance);
+  Source* source = tree_.child(k->source, Access::kField, key);
+  Ref value = Ref::steal(descriptor.type()->tp_descr_get(descriptor.get(), k->original.get(),
+                                                         reinterpret_cast<PyObject*>(instance.type())));
+  Ref lifted;
+  if (value) {
+    lifted = lift(value, source);
+  } else {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PyError();
+    PyErr_Clear();
+    guard(source, GuardKind::kAbsent);
+  }
+  fields_[{instance.get(), key.get()}].value = lifted;
+  keep(std::move(key));
+  return lifted;
+}
+
+void Lifter::store_field(Borrowed instance, Borrowed name, Ref value) {
+  Ref key = intern_key(name);
+  Place& place = fields_[{instance.get(), key.get()}];
+  if (!place.written) field_order_.push_back({instance.get(), key.get()});
+  place.written = true;
+  place.value = std::move(value);
+  keep(std::move(key));
+}
+
+std::vector<PlaceWrite> Lifter::writes() const {
+  std::vector<PlaceWrite> writes;
+  for (PyObject* cell : cell_order_) {
+    const Cell& entry = cells_.at(cell);
+    writes.push_back({PlaceKind::kCell, entry.source, {}, entry.place.value});
+  }
+  for (const FieldKey& key : field_order_) {
+    const Known* owner = known(key.instance);
+    writes.push_back({PlaceKind::kField, owner->source, Ref::share(key.name), fields_.at(key).value});
+  }
+  return writes;
+}
+
+// --- functions ----------------------------------------------------------------------------------------------
+
+void Lifter::use_defaults(PyFunctionObject* function, PyObject** slots) {
+  Borrowed f = function;
+  if (made_here(f) || (function->func_defaults == nullptr && function->func_kwdefaults == nullptr)) return;
+  const Known* k = known(f);
+  Source* source = k != nullptr ? k->source : constant(f);
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  auto replace = [&](int slot, PyObject* value, Source* value_source) {
+    // The caller may have passed the very object that is the default; lifting it twice is harmless.
+    if (slots[slot] != value || known(value) != nullptr) return;
+    Ref lifted = lift(value, value_source);
+    Py_DECREF(std::exchange(slots[slot], lifted.release()));
+  };
+  if (PyObject* defaults = function->func_defaults) {
+    Source* tuple = tree_.child(source, Access::kDefaults);
+    const Py_ssize_t count = PyTuple_GET_SIZE(defaults);
+    guard(tuple, GuardKind::kLength, {}, count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+      replace(code->co_argcount - static_cast<int>(count - i), PyTuple_GET_ITEM(defaults, i),
+              tree_.child(tuple, Access::kIndex, {}, i));
+    }
+  } else {
+    guard(tree_.child(source, Access::kDefaults), GuardKind::kAbsent);
+  }
+  if (PyObject* defaults = function->func_kwdefaults) {
+    Source* dict = tree_.child(source, Access::kKeywordDefaults);
+    for (int i = 0; i < code->co_kwonlyargcount; i++) {
+      PyObject* name = PyTuple_GET_ITEM(PyCode_GetVarnames(code), code->co_argcount + i);
+      PyObject* value = PyDict_GetItemWithError(defaults, name);
+      if (value != nullptr) replace(code->co_argcount + i, value, tree_.child(dict, Access::kItem, name));
+    }
+  }
+}
+
+// --- classes ------------------------------------------------------------------------------------------------
+
+static bool is_fixed(PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0; }
+
+Source* Lifter::attribute_source(PyTypeObject* type, Borrowed name) {
+  return tree_.child(constant(reinterpret_cast<PyObject*>(type)), Access::kTypeAttribute, name);
+}
+
+PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
+  PyObject* value = _PyType_Lookup(type, name.get());
+  if (is_fixed(type) || made_here(reinterpret_cast<PyObject*>(type))) return value;
+  Source* source = attribute_source(type, name);
+  if (value == nullptr) {
+    guard(source, GuardKind::kAbsent);
+  } else if (Py_TYPE(value)->tp_descr_get != nullptr || PyCallable_Check(value)) {
+    guard(source, GuardKind::kIs, value);
+  }
+  return value;
+}
+
+Ref special_methods(PyTypeObject* type) {
+  Ref methods = checked(PyDict_New());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(base->tp_dict, &position, &key, &value);) {
+      if (!PyUnicode_CheckExact(key) || PyUnicode_GET_LENGTH(key) < 5 || PyUnicode_READ_CHAR(key, 0) != '_' ||
+          PyUnicode_READ_CHAR(key, 1) != '_') {
+        continue;
+      }
+      if (!contains(methods, key).value()) check_status(PyDict_SetItem(methods.get(), key, value));
+    }
+  }
+  for (const char* data : {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}) {
+    if (PyDict_DelItemString(methods.get(), data) < 0) PyErr_Clear();
+  }
+  return methods;
+}
+
+void Lifter::use_special_methods(PyTypeObject* type) {
+  if (is_fixed(type) || made_here(reinterpret_cast<PyObject*>(type)) || !special_.insert(type).second) return;
+  guard(constant(reinterpret_cast<PyObject*>(type)), GuardKind::kSpecialMethods, special_methods(type));
+}
+
+}  // namespace alternator::lift

@@ -1,0 +1,56 @@
+// What a guard wants of a tensor: everything but its data that decides what torch does with it.
+//
+// Not part of it: .grad (kGrad is a source of its own), the version, grad_fn, hooks, attributes, the storage and where in it
+// the tensor begins (unless asked: see guard_offset). Who lets a program read one of those guards it there.
+#pragma once
+
+#include "py/error.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace alternator::lift {
+
+// Cheaper than THPVariable_Check, which asks the metaclass.
+inline bool is_tensor(Borrowed object) {
+  return PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
+}
+
+struct TensorSpec {
+  Ref type;                    // of the Python object
+  c10::DispatchKeySet keys;    // layout, conjugate and negative bits, inference, __torch_dispatch__ are in here
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::Device device = c10::kCPU;
+  c10::Layout layout = c10::kStrided;
+  bool has_geometry = true;  // false (nested, symbolic, ...): no other tensor matches, nor does this one
+  bool requires_grad = false;
+  bool is_leaf = true;
+  bool is_wrapped_number = false;
+  bool has_tangent = false;  // of forward-mode differentiation
+  // Where gradients are required, whether and how it is a view decides what may be done in place.
+  bool is_view = false;
+  bool base_is_leaf = false;
+  uint8_t view_origin = 0;  // torch::autograd::CreationMeta
+  std::vector<int64_t> sizes, strides;
+  std::optional<int64_t> offset;  // into the storage; only where it was read
+
+  bool operator==(const TensorSpec&) const = default;
+
+  // Nanoseconds; reads fields of the TensorImpl only.
+  bool matches(const at::Tensor& tensor, PyTypeObject* python_type) const noexcept;
+  bool matches(PyObject* object) const noexcept {
+    return is_tensor(object) && matches(THPVariable_Unpack(object), Py_TYPE(object));
+  }
+  // "a torch.nn.parameter.Parameter of dtype float32, of size [2, 3], on cpu, requiring grad"
+  std::string text() const;
+  // The part of text() in which this one differs from another.
+  std::string text_against(const TensorSpec& other) const;
+};
+
+TensorSpec describe_tensor(Borrowed tensor);
+
+}  // namespace alternator::lift

@@ -1,0 +1,79 @@
+// Walks a trace's result and effects and writes the residual program.
+#pragma once
+
+#include "replay/recipes.h"
+#include "replay/world.h"
+
+#include <deque>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace alternator::replay {
+
+class Builder {
+ public:
+  Builder(World& world, std::vector<Ref>* graph_outputs, std::vector<lift::Source*>* needed);
+
+  // Where a run finds `object`, or what stands for it. Null: nothing.
+  Operand value(Borrowed object);
+  Operand needed(lift::Source* source);
+  Operand constant(Borrowed object);
+  uint32_t native(PyMethodDef* method);
+
+  void emit(Op op, const std::vector<Operand>& operands, int64_t number = 0);
+  // Emits what is still open: after this every object made so far is complete.
+  void complete();
+  // `object` belongs to the outside world although no source leads to it: a function's globals.
+  void take_as_outside(Borrowed object);
+  // The instance dict of an object that is being made: whoever else refers to it means the new object's.
+  bool is_known(Borrowed object);
+  // A tensor, class or function of the trace.
+  bool is_traced(Borrowed object);
+  void own_dict(Borrowed dict, Borrowed owner);
+  // The program, once the result and the effects are in.
+  Program finish(Operand result);
+
+  World& world() { return world_; }
+
+ private:
+  struct Open {
+    Operand object;
+    Step step;
+  };
+  struct Ready {
+    Op op;
+    std::vector<Operand> operands;
+    int64_t number;
+  };
+
+  bool is_constant(Borrowed object, int depth = 0);
+  bool is_leaf(Borrowed object);
+  Operand tensor(Borrowed object);
+  Operand make(Borrowed object);
+  void fill(const Open& open);
+  void merge_filling(Recipe& recipe);
+
+  World& world_;
+  std::vector<Ref>* graph_outputs_;
+  std::vector<lift::Source*>* needed_;
+  Program program_;
+  std::unordered_map<PyObject*, Operand> known_;
+  std::unordered_map<PyObject*, uint32_t> constants_;
+  std::unordered_map<const lift::Source*, uint32_t> needed_positions_;
+  std::vector<Ref> held_;  // what known_ speaks of
+  std::unordered_set<PyObject*> making_;
+  std::deque<Open> open_;
+  std::vector<Ready> hashing_, last_;
+  std::unordered_map<PyObject*, PyObject*> dict_owners_;
+  int depth_ = 0;
+};
+
+// What a trace did to the outside world, its operands already made: emitted after everything is complete.
+struct Write {
+  Op op;
+  std::vector<Operand> operands;
+  int64_t number = 0;
+};
+std::vector<Write> collect_effects(Builder& builder);
+
+}  // namespace alternator::replay

@@ -1,0 +1,27 @@
+// The world of a real trace.
+#include "lift/lifter.h"
+#include "replay/residual.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace alternator::replay {
+
+lift::Source* LifterWorld::source_of(Borrowed object) {
+  const lift::Known* known = lifter_.known(object);
+  return known != nullptr ? known->source : nullptr;
+}
+bool LifterWorld::made_here(Borrowed object) { return lifter_.made_here(object); }
+bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(THPVariable_Unpack(tensor.get())); }
+const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(); }
+std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }
+void LifterWorld::guard_length(const lift::Shadow& shadow) {
+  lifter_.tree().guard(shadow.source, {lift::GuardKind::kLength, {}, {}, shadow.length});
+}
+
+Residual Residual::build(lift::Lifter& lifter, Borrowed result, std::vector<Ref>* graph_outputs,
+                         std::vector<lift::Source*>* needed) {
+  LifterWorld world(lifter);
+  return build(world, result, graph_outputs, needed);
+}
+
+}  // namespace alternator::replay

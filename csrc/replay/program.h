@@ -1,0 +1,69 @@
+// The residual program as data: instructions over registers.
+#pragma once
+
+#include "py/error.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace alternator::replay {
+
+enum class Op : uint8_t {
+#define ALT_INSTRUCTION(kind, text) kind,
+#include "replay/instructions.def"
+#undef ALT_INSTRUCTION
+};
+
+// The name of an instruction, without its k: what a mutant switch is called.
+const char* name_of(Op op);
+const char* text_of(Op op);
+
+// Where an instruction finds a value.
+enum class Space : uint8_t {
+  kNothing,   // no value at all: a deleted name, an empty field
+  kNeeded,    // an outside object, found by its source before the call
+  kConstant,  // the same object on every run
+  kOutput,    // a result of the graph
+  kMade,      // made by this run
+};
+
+struct Operand {
+  uint32_t bits = 0;
+
+  static Operand of(Space space, size_t index) {
+    return Operand{static_cast<uint32_t>(space) | static_cast<uint32_t>(index) << 3};
+  }
+  Space space() const { return static_cast<Space>(bits & 7); }
+  uint32_t index() const { return bits >> 3; }
+  bool operator==(const Operand&) const = default;
+};
+
+struct Instruction {
+  Op op;
+  uint32_t target = 0;  // the register that it fills; only where it makes something
+  uint32_t first = 0;   // its operands
+  uint32_t count = 0;
+  int64_t number = 0;
+};
+
+// The fields of a function that its code object does not settle.
+enum class FunctionField : uint8_t { kName, kDefaults, kKeywordDefaults, kAnnotations, kDoc, kModule };
+
+struct Program {
+  std::vector<Instruction> instructions;
+  std::vector<Operand> operands;
+  std::vector<Ref> constants;
+  std::vector<PyMethodDef*> natives;      // of bound builtins; they live as long as their type
+  std::vector<std::string> needed_texts;  // how a user would write each needed source
+  uint32_t registers = 0;
+  uint32_t outputs = 0;
+  Operand result;
+
+  const Operand* operands_of(const Instruction& instruction) const { return operands.data() + instruction.first; }
+};
+
+// Readable pseudo-Python.
+std::string text_of(const Program& program);
+
+}  // namespace alternator::replay

@@ -1,0 +1,103 @@
+// Classes that the call made: made anew each time, without running their metaclass, __init_subclass__ or __set_name__
+// a second time. What those did in the trace is in the class and in the recorded effects.
+#include "replay/builder.h"
+
+namespace alternator::replay::recipes {
+
+// What type.__new__ puts into the class by itself.
+static bool is_generated(PyTypeObject* type, Borrowed value) {
+  if (value.type() != &PyGetSetDescr_Type && value.type() != &PyMemberDescr_Type) return false;
+  return value.as<PyDescrObject>()->d_type == type;
+}
+
+// type.__new__ calls __init_subclass__ of the bases: nothing may come of it.
+static void check_init_subclass(PyTypeObject* type) {
+  for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    if (PyDict_GetItemString(base->tp_dict, "__init_subclass__") == nullptr) continue;
+    // Enum's only passes on.
+    if (base == &PyBaseObject_Type || full_name(base) == "enum.Enum") return;
+    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its base " + full_name(base) +
+                        " has an __init_subclass__");
+  }
+}
+
+static void check_metaclass(PyTypeObject* type) {
+  PyTypeObject* meta = Py_TYPE(type);
+  const char* why = nullptr;
+  Ref mro = checked(PyUnicode_InternFromString("mro"));
+  if (meta->tp_basicsize != PyType_Type.tp_basicsize || meta->tp_itemsize != PyType_Type.tp_itemsize) {
+    why = " keeps fields of its own";
+  } else if (_PyType_Lookup(meta, mro.get()) != PyDict_GetItem(PyType_Type.tp_dict, mro.get())) {
+    why = " orders its bases itself";
+  }
+  if (why != nullptr) {
+    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its metaclass " + full_name(meta) + why);
+  }
+}
+
+// Setting the attribute must not meet a setter of the metaclass.
+static void check_setter(PyTypeObject* type, Borrowed name) {
+  PyObject* found = _PyType_Lookup(Py_TYPE(type), name.get());
+  if (found == nullptr || Py_TYPE(found)->tp_descr_set == nullptr) return;
+  if (Py_TYPE(found) == &PyGetSetDescr_Type && reinterpret_cast<PyDescrObject*>(found)->d_type == &PyType_Type) return;
+  throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its metaclass has a setter for " +
+                      PyUnicode_AsUTF8(name.get()));
+}
+
+static bool is_plain_slots(Borrowed slots) {
+  return PyUnicode_Check(slots.get()) || PyTuple_CheckExact(slots.get()) || PyList_CheckExact(slots.get()) ||
+         PyDict_CheckExact(slots.get());
+}
+
+// abc keeps its registry and caches in an object of its own, which cannot be copied.
+static bool is_abc(PyTypeObject* type) { return PyDict_GetItemString(type->tp_dict, "_abc_impl") != nullptr; }
+
+static void check_abc(PyTypeObject* type) {
+  Ref abc = checked(PyImport_ImportModule("_abc"));
+  Ref dump = checked(PyObject_CallMethod(abc.get(), "_get_dump", "O", type));
+  if (PyObject_Size(PyTuple_GetItem(dump.get(), 0)) != 0) {
+    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: classes were registered with it");
+  }
+}
+
+Recipe made_class(Builder& builder, Borrowed object) {
+  auto* type = object.as<PyTypeObject>();
+  ALT_CHECK((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0, "a static type is never made in a trace");
+  auto* heap = object.as<PyHeapTypeObject>();
+  check_metaclass(type);
+  check_init_subclass(type);
+  if (is_abc(type)) check_abc(type);
+
+  Recipe recipe;
+  Ref names = checked(PyList_New(0));
+  Ref slots;
+  bool before_generated = true;
+  PyObject *name, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(type->tp_dict, &position, &name, &value) != 0;) {
+    if (!PyUnicode_CheckExact(name)) cannot_rebuild(object, "its namespace has a key that is no str");
+    if (is_generated(type, value)) {
+      before_generated = false;
+      continue;
+    }
+    // Names stand in the class in the order in which they came; those before the generated ones have been in its body.
+    if (before_generated) check_status(PyList_Append(names.get(), name));
+    if (PyUnicode_CompareWithASCIIString(name, "_abc_impl") == 0) continue;
+    check_setter(type, name);
+    if (before_generated && PyUnicode_CompareWithASCIIString(name, "__slots__") == 0) {
+      if (!is_plain_slots(value)) cannot_rebuild(object, "its __slots__ cannot be read again");
+      slots = Ref::share(value);
+      continue;
+    }
+    recipe.fill.push_back({Op::kFillClass, {Ref::share(name), Ref::share(value)}});
+  }
+  const bool open_slots = slots && !PyUnicode_Check(slots.get()) && !PyTuple_Check(slots.get());
+  if (is_abc(type)) recipe.fill.push_back({Op::kFillAbc, {}, 0, false, true});
+  recipe.make = {Op::kClass,
+                 {Ref::share(Py_TYPE(type)), Ref::share(heap->ht_name), Ref::share(type->tp_bases),
+                  Ref::share(heap->ht_qualname), checked(PyList_AsTuple(names.get())), std::move(slots)}};
+  recipe.make.hashes = open_slots;  // a list must be full before it is read
+  return recipe;
+}
+
+}  // namespace alternator::replay::recipes

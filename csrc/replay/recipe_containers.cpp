@@ -1,0 +1,190 @@
+// Containers, values, and views of them.
+#include "replay/builder.h"
+#include "replay/set_order.h"
+
+namespace alternator::replay::recipes {
+
+Recipe plain_object(Builder& builder, Borrowed object) {
+  Recipe recipe = new_instance(object);
+  finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+Recipe tuple(Builder& builder, Borrowed object) {
+  const bool exact = PyTuple_CheckExact(object.get());
+  Recipe recipe{{exact ? Op::kTuple : Op::kTupleLike}};
+  if (!exact) recipe.make.operands.push_back(Ref::share(object.type()));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object.get()); i++) {
+    recipe.make.operands.push_back(Ref::share(PyTuple_GET_ITEM(object.get(), i)));
+  }
+  if (!exact) finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+Recipe struct_sequence(Builder& builder, Borrowed object) {
+  require_exact(object);
+  Borrowed fields = PyDict_GetItemString(object.type()->tp_dict, "n_fields");
+  if (!fields || PyLong_AsSsize_t(fields.get()) != PyTuple_GET_SIZE(object.get())) {
+    PyErr_Clear();
+    cannot_rebuild(object, "it has fields that are not elements");
+  }
+  Recipe recipe{{Op::kStructSequence, {Ref::share(object.type())}}};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object.get()); i++) {
+    recipe.make.operands.push_back(Ref::share(PyTuple_GET_ITEM(object.get(), i)));
+  }
+  return recipe;
+}
+
+static void add_filling(Recipe& recipe, Step step) {
+  if (!step.operands.empty()) recipe.fill.push_back(std::move(step));
+}
+
+Recipe list(Builder& builder, Borrowed object) {
+  const bool exact = PyList_CheckExact(object.get());
+  Recipe recipe = exact ? Recipe{{Op::kList}} : new_instance(object);
+  Step items{Op::kExtend};
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object.get()); i++) {
+    items.operands.push_back(Ref::share(PyList_GET_ITEM(object.get(), i)));
+  }
+  add_filling(recipe, std::move(items));
+  if (!exact) finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+static Step dict_items(Builder& builder, Borrowed object) {
+  Step items{Op::kUpdate};
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(object.get(), &position, &key, &value) != 0;) {
+    items.hashes = items.hashes || hash_needs_fields(builder, key);
+    items.operands.push_back(Ref::share(key));
+    items.operands.push_back(Ref::share(value));
+  }
+  return items;
+}
+
+Recipe dict(Builder& builder, Borrowed object) {
+  const bool exact = PyDict_CheckExact(object.get());
+  Recipe recipe = exact ? Recipe{{Op::kDict}} : new_instance(object);
+  add_filling(recipe, dict_items(builder, object));
+  if (!exact) finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+Recipe default_dict(Builder& builder, Borrowed object) {
+  Recipe recipe = new_instance(object);
+  add_members(recipe, object, layout_of(object.type()));
+  add_filling(recipe, dict_items(builder, object));
+  finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+Recipe ordered_dict(Builder& builder, Borrowed object) {
+  Recipe recipe = new_instance(object);
+  Step items{Op::kUpdateOrdered};
+  for (auto& [key, value] : ordered_items(object)) {
+    items.hashes = items.hashes || hash_needs_fields(builder, key);
+    items.operands.push_back(std::move(key));
+    items.operands.push_back(std::move(value));
+  }
+  add_filling(recipe, std::move(items));
+  finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+static Step element_step(Builder& builder, Borrowed object, Op op) {
+  Step step{op};
+  for (Ref& element : set_elements(object)) {
+    step.hashes = step.hashes || hash_needs_fields(builder, element);
+    step.operands.push_back(std::move(element));
+  }
+  return step;
+}
+
+// The way of filling that gives the order which the program saw.
+static int64_t filling_of(Borrowed object) {
+  const std::optional<SetFilling> filling = find_filling(object);
+  if (!filling) cannot_rebuild(object, "its order of iteration cannot be reproduced");
+  return static_cast<int64_t>(*filling);
+}
+
+Recipe set(Builder& builder, Borrowed object) {
+  const bool exact = PySet_CheckExact(object.get());
+  const int64_t filling = filling_of(object);
+  Recipe recipe = exact ? Recipe{{Op::kSet}} : new_instance(object);
+  recipe.make.number = exact ? filling : 0;
+  Step elements = element_step(builder, object, Op::kAdd);
+  elements.number = filling;
+  add_filling(recipe, std::move(elements));
+  if (!exact) finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+Recipe frozenset(Builder& builder, Borrowed object) {
+  if (!PyFrozenSet_CheckExact(object.get())) {
+    Ref elements = checked(PyFrozenSet_New(object.get()));
+    Recipe recipe = new_instance(object, {std::move(elements)});
+    finish_instance(builder, recipe, object);
+    return recipe;
+  }
+  Recipe recipe{element_step(builder, object, Op::kFrozenset)};
+  recipe.make.number = filling_of(object);
+  return recipe;
+}
+
+Recipe deque(Builder& builder, Borrowed object) {
+  PyTypeObject* layout = layout_of(object.type());
+  Recipe recipe = new_instance(object);
+  Ref limit = deque_limit(object);
+  if (limit.get() != Py_None) {
+    recipe.fill.push_back({Op::kInit, {Ref::share(layout), checked(PyTuple_New(0)), std::move(limit)}});
+  }
+  Step items{Op::kExtendDeque};
+  for (Ref& item : deque_items(object)) items.operands.push_back(std::move(item));
+  add_filling(recipe, std::move(items));
+  finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+Recipe slice(Builder&, Borrowed object) {
+  auto* s = object.as<PySliceObject>();
+  return {{Op::kSlice, {Ref::share(s->start), Ref::share(s->stop), Ref::share(s->step)}}};
+}
+
+Recipe number(Builder& builder, Borrowed object) {
+  PyObject* o = object.get();
+  Ref value;
+  if (PyLong_Check(o)) {
+    value = checked(PyLong_Type.tp_as_number->nb_int(o));
+  } else if (PyFloat_Check(o)) {
+    value = checked(PyFloat_FromDouble(PyFloat_AS_DOUBLE(o)));
+  } else if (PyComplex_Check(o)) {
+    value = checked(PyComplex_FromCComplex(PyComplex_AsCComplex(o)));
+  } else if (PyUnicode_Check(o)) {
+    value = checked(PyUnicode_FromObject(o));
+  } else {
+    value = checked(PyBytes_FromStringAndSize(PyBytes_AS_STRING(o), PyBytes_GET_SIZE(o)));
+  }
+  Recipe recipe = new_instance(object, {std::move(value)});
+  finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+Recipe mapping_proxy(Builder& builder, Borrowed object) {
+  std::vector<Ref> held = referents(object);
+  ALT_CHECK(held.size() == 1, "a mappingproxy holds one mapping");
+  Borrowed mapping = held[0];
+  // The dict of a class must not be copied: the proxy of the class is meant, and only the class can give it.
+  if (PyDict_CheckExact(mapping.get()) && !builder.is_known(mapping) &&
+      PyDict_GetItemString(mapping.get(), "__module__") != nullptr &&
+      PyDict_GetItemString(mapping.get(), "__doc__") != nullptr) {
+    cannot_rebuild(object, "it may belong to a class");
+  }
+  return {{Op::kMappingProxy, std::move(held)}};
+}
+
+Recipe dict_view(Builder&, Borrowed object) {
+  Ref dict = Ref::share(reinterpret_cast<PyObject*>(object.as<_PyDictViewObject>()->dv_dict));
+  return {{Op::kDictView, {Ref::share(object.type()), std::move(dict)}}};
+}
+
+}  // namespace alternator::replay::recipes

@@ -1,0 +1,62 @@
+// Iterators, and the other types that say with __reduce_ex__ how they are made.
+#include "replay/builder.h"
+
+namespace alternator::replay::recipes {
+
+Recipe reduced(Builder&, Borrowed object) {
+  require_exact(object);
+  Ref parts = Ref::steal(PyObject_CallMethod(object.get(), "__reduce_ex__", "i", 4));
+  if (!parts) {
+    PyErr_Clear();
+    cannot_rebuild(object, "it does not say how it is made");
+  }
+  if (!PyTuple_Check(parts.get()) || PyTuple_GET_SIZE(parts.get()) < 2 || !PyTuple_Check(PyTuple_GET_ITEM(parts.get(), 1))) {
+    cannot_rebuild(object, "it does not say how it is made");
+  }
+  for (Py_ssize_t i = 3; i < PyTuple_GET_SIZE(parts.get()); i++) {
+    if (PyTuple_GET_ITEM(parts.get(), i) != Py_None) cannot_rebuild(object, "it is filled item by item");
+  }
+  Recipe recipe{{Op::kCall, {Ref::share(PyTuple_GET_ITEM(parts.get(), 0))}}};
+  PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
+    Borrowed argument = PyTuple_GET_ITEM(arguments, i);
+    // Making it asks its source for an iterator: for a user's own, that would run code a second time.
+    if (argument.type()->tp_iternext != nullptr && layout_of(argument.type()) != argument.type()) {
+      cannot_rebuild(object, "it goes through an iterator of class " + full_name(argument.type()));
+    }
+    recipe.make.operands.push_back(Ref::share(argument));
+  }
+  if (PyTuple_GET_SIZE(parts.get()) > 2 && PyTuple_GET_ITEM(parts.get(), 2) != Py_None) {
+    Ref restore = checked(PyObject_GetAttrString(Borrowed(object.type()).get(), "__setstate__"));
+    // A position is only accepted once the container is filled.
+    recipe.fill.push_back(
+        {Op::kSetState, {std::move(restore), Ref::share(PyTuple_GET_ITEM(parts.get(), 2))}, 0, false, true});
+  }
+  return recipe;
+}
+
+Recipe dict_iterator(Builder&, Borrowed object) {
+  Ref dict;
+  for (Ref& held : referents(object)) {
+    if (PyDict_Check(held.get())) dict = std::move(held);
+  }
+  Ref hint = checked(PyObject_CallMethod(object.get(), "__length_hint__", nullptr));
+  const Py_ssize_t left = PyLong_AsSsize_t(hint.get());
+  Py_ssize_t seen = 1;  // one that is exhausted: a step beyond the end of an empty dict
+  if (dict) {
+    // It also says 0 when the dict has changed its size.
+    if (left == 0 && PyDict_GET_SIZE(dict.get()) > 0) cannot_rebuild(object, "its dict may have changed");
+    seen = PyDict_GET_SIZE(dict.get()) - left;
+  } else {
+    dict = checked(PyDict_New());
+  }
+  if (!PyDict_CheckExact(dict.get())) cannot_rebuild(object, "it goes through a subclass of dict");
+  PyTypeObject* view = object.type() == &PyDictIterKey_Type     ? &PyDictKeys_Type
+                       : object.type() == &PyDictIterValue_Type ? &PyDictValues_Type
+                                                                : &PyDictItems_Type;
+  Recipe recipe{{Op::kDictIterator, {checked(_PyDictView_New(dict.get(), view))}}};
+  if (seen > 0) recipe.fill.push_back({Op::kAdvance, {}, seen, false, true});
+  return recipe;
+}
+
+}  // namespace alternator::replay::recipes

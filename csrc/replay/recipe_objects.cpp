@@ -1,0 +1,90 @@
+// Exceptions, weak references, tracebacks, and objects that stay as they are.
+#include "replay/builder.h"
+
+#include <frameobject.h>
+
+namespace alternator::replay::recipes {
+
+Recipe exception(Builder& builder, Borrowed object) {
+  PyTypeObject* layout = layout_of(object.type());
+  std::vector<Ref> arguments;
+  static PyObject* const group = PyExc_BaseExceptionGroup;
+  if (PyType_IsSubtype(layout, reinterpret_cast<PyTypeObject*>(group)) != 0) {
+    // The only exceptions with fields that cannot be set later.
+    arguments.push_back(read_member(object, "message"));
+    arguments.push_back(read_member(object, "exceptions"));
+  }
+  Recipe recipe = new_instance(object, std::move(arguments));
+  add_members(recipe, object, layout);
+  auto* e = object.as<PyBaseExceptionObject>();
+  recipe.fill.push_back({Op::kFillException,
+                         {Ref::share(e->args), Ref::share(e->cause), Ref::share(e->context), Ref::share(e->traceback)},
+                         e->suppress_context});
+  finish_instance(builder, recipe, object);
+  return recipe;
+}
+
+// A traceback shows code, globals and line of frames that are gone: its own entries are made over new frames that never
+// ran. Their locals are not kept.
+Recipe traceback(Builder& builder, Borrowed object) {
+  auto* entry = object.as<PyTracebackObject>();
+  Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
+  Ref globals = checked(PyFrame_GetGlobals(entry->tb_frame));
+  builder.take_as_outside(globals);
+  const int line = entry->tb_lineno >= 0 ? entry->tb_lineno : PyCode_Addr2Line(code.as<PyCodeObject>(), entry->tb_lasti);
+  return {{Op::kTraceback,
+           {Ref::share(reinterpret_cast<PyObject*>(entry->tb_next)), std::move(code), std::move(globals),
+            checked(PyLong_FromLong(entry->tb_lasti))},
+           line}};
+}
+
+Recipe weak_reference(Builder&, Borrowed object) {
+  auto* reference = object.as<PyWeakReference>();
+  PyObject* referent = PyWeakref_GET_OBJECT(object.get());
+  Recipe recipe;
+  if (referent == Py_None) {
+    recipe.make = {Op::kDeadWeakref, {Ref::share(object.type())}};
+  } else {
+    recipe.make = {Op::kWeakref, {Ref::share(object.type()), Ref::share(referent)}};
+    if (reference->wr_callback != nullptr) recipe.make.operands.push_back(Ref::share(reference->wr_callback));
+  }
+  add_slots(recipe, object);
+  return recipe;
+}
+
+static Recipe itself() {
+  Recipe recipe;
+  recipe.keep = true;
+  return recipe;
+}
+
+Recipe kept(Builder&, Borrowed object) {
+  require_exact(object);
+  return itself();
+}
+
+Recipe kept_union(Builder& builder, Borrowed object) {
+  Ref parts = checked(PyObject_GetAttrString(object.get(), "__args__"));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); i++) {
+    if (builder.world().made_here(PyTuple_GET_ITEM(parts.get(), i))) {
+      cannot_rebuild(object, "it names a class that was made in the call");
+    }
+  }
+  return itself();
+}
+
+Recipe kept_descriptor(Builder& builder, Borrowed object) {
+  if (builder.world().made_here(object.as<PyDescrObject>()->d_type)) {
+    cannot_rebuild(object, "it belongs to a class that was made in the call");
+  }
+  return itself();
+}
+
+Recipe kept_module(Builder&, Borrowed object) {
+  Ref name = Ref::steal(PyModule_GetNameObject(object.get()));
+  if (name && PyDict_GetItem(PyImport_GetModuleDict(), name.get()) == object.get()) return itself();
+  PyErr_Clear();
+  cannot_rebuild(object, "it is not in sys.modules");
+}
+
+}  // namespace alternator::replay::recipes

@@ -1,0 +1,94 @@
+// Recipes: how one object is made, and what is put into it once it exists.
+#pragma once
+
+#include "replay/errors.h"
+#include "replay/kinds.h"
+#include "replay/program.h"
+
+namespace alternator::replay {
+
+// One instruction, its operands still objects of the trace.
+struct Step {
+  Op op;
+  std::vector<Ref> operands;  // null: nothing
+  int64_t number = 0;
+  bool hashes = false;  // it looks into its operands (for their hash): they must be complete
+  bool last = false;    // ... after everything else is filled
+};
+
+struct Recipe {
+  Step make;
+  std::vector<Step> fill;  // the object itself is put before the operands
+  bool keep = false;       // no recipe: the object itself, on every run
+};
+
+// A row's function: see rebuild.def.
+namespace recipes {
+#define ALT_RECIPE(name) Recipe name(Builder& builder, Borrowed object);
+ALT_RECIPE(plain_object)
+ALT_RECIPE(tuple)
+ALT_RECIPE(list)
+ALT_RECIPE(dict)
+ALT_RECIPE(ordered_dict)
+ALT_RECIPE(default_dict)
+ALT_RECIPE(set)
+ALT_RECIPE(frozenset)
+ALT_RECIPE(deque)
+ALT_RECIPE(slice)
+ALT_RECIPE(mapping_proxy)
+ALT_RECIPE(dict_view)
+ALT_RECIPE(number)
+ALT_RECIPE(function)
+ALT_RECIPE(cell)
+ALT_RECIPE(method)
+ALT_RECIPE(builtin)
+ALT_RECIPE(method_wrapper)
+ALT_RECIPE(partial)
+ALT_RECIPE(super)
+ALT_RECIPE(property)
+ALT_RECIPE(static_method)
+ALT_RECIPE(class_method)
+ALT_RECIPE(weak_reference)
+ALT_RECIPE(traceback)
+ALT_RECIPE(reduced)
+ALT_RECIPE(dict_iterator)
+ALT_RECIPE(kept)
+ALT_RECIPE(kept_union)
+ALT_RECIPE(kept_descriptor)
+ALT_RECIPE(kept_module)
+// By family, not by exact type.
+ALT_RECIPE(exception)
+ALT_RECIPE(struct_sequence)
+ALT_RECIPE(made_class)
+#undef ALT_RECIPE
+}  // namespace recipes
+
+// The recipe of any object that is neither outside, nor a constant, nor a tensor. Throws CannotRebuild.
+Recipe describe(Builder& builder, Borrowed object, const char** kind_name);
+
+// What every instance may have besides its layout: an instance dict and __slots__ fields.
+void add_attributes(Builder& builder, Recipe& recipe, Borrowed object);
+void add_slots(Recipe& recipe, Borrowed object);
+// The writable members of the layout itself, such as defaultdict.default_factory or SystemExit.code.
+void add_members(Recipe& recipe, Borrowed object, PyTypeObject* layout);
+
+// make: the layout's own tp_new. Attributes and slots are added by finish_instance, after the rest.
+Recipe new_instance(Borrowed object, std::vector<Ref> arguments = {});
+void finish_instance(Builder& builder, Recipe& recipe, Borrowed object);
+
+// A field of a native object by its name, read through its layout: no user code. Null: empty.
+Ref read_member(Borrowed object, const char* name);
+
+// The objects that a native object refers to, as the garbage collector sees them.
+std::vector<Ref> referents(Borrowed object);
+
+// A key whose hash needs more than what its making gives it.
+bool hash_needs_fields(Builder& builder, Borrowed key);
+
+inline bool is_exact(Borrowed object) { return layout_of(object.type()) == object.type(); }
+// Throws unless the object is of the very type of its row.
+void require_exact(Borrowed object);
+
+[[noreturn]] void cannot_rebuild(Borrowed object, const std::string& why = {});
+
+}  // namespace alternator::replay

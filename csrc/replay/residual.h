@@ -1,0 +1,44 @@
+// The residual program: what a call leaves behind once its tensors are computed.
+//
+//   std::vector<Ref> outputs;                 // fakes that the graph has to return, in order
+//   std::vector<lift::Source*> needed;        // outside objects that it wants, in order
+//   Residual residual = Residual::build(lifter, result, &outputs, &needed);
+//   ...
+//   Ref value = residual.run(values_of_needed, real_tensors);   // many times
+//
+// A run makes all new objects first, then writes to the outside world in the order in which its containers were first
+// lifted; replaced values die after the last write. Nothing of a call is kept.
+#pragma once
+
+#include "replay/errors.h"
+#include "replay/program.h"
+#include "replay/world.h"
+
+namespace alternator::replay {
+
+class Residual {
+ public:
+  Residual() = default;
+
+  // Throws CannotRebuild, or PyError. `graph_outputs` and `needed` may hold entries already: new ones are added.
+  static Residual build(World& world, Borrowed result, std::vector<Ref>* graph_outputs,
+                        std::vector<lift::Source*>* needed);
+  static Residual build(lift::Lifter& lifter, Borrowed result, std::vector<Ref>* graph_outputs,
+                        std::vector<lift::Source*>* needed);
+
+  // `graph_outputs`: a list or tuple of tensors. May be called again while it runs. On an exception what was written
+  // so far stays written, as in eager.
+  Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
+
+  std::string text() const { return text_of(program_); }
+  const Program& program() const { return program_; }
+
+  // Garbage collection.
+  int traverse(visitproc visit, void* argument) const;
+  void clear();
+
+ private:
+  Program program_;
+};
+
+}  // namespace alternator::replay

@@ -1,0 +1,42 @@
+#include "replay/tensors.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace alternator::replay {
+
+bool is_tensor(Borrowed object) { return THPVariable_Check(object.get()); }
+
+TensorTraits tensor_traits(Borrowed fake) {
+  const at::Tensor& tensor = THPVariable_Unpack(fake.get());
+  return {THPVariable_CheckExact(fake.get()), tensor.requires_grad() && tensor.is_leaf()};
+}
+
+static Ref torch_attribute(const char* name) {
+  Ref torch = checked(PyImport_ImportModule("torch"));
+  Ref tensor = checked(PyObject_GetAttrString(torch.get(), "Tensor"));
+  return checked(PyObject_GetAttrString(tensor.get(), name));
+}
+
+static bool is_parameter_type(Borrowed type) {
+  Ref nn = checked(PyImport_ImportModule("torch.nn.parameter"));
+  Ref parameter = checked(PyObject_GetAttrString(nn.get(), "Parameter"));
+  return PyType_IsSubtype(type.as<PyTypeObject>(), parameter.as<PyTypeObject>()) != 0;
+}
+
+Ref adopt_output(Borrowed output, Borrowed type, bool wants_gradient) {
+  ALT_CHECK(is_tensor(output), "a graph output is no tensor");
+  Ref result = Ref::share(output);
+  if (Borrowed(output.type()) != type) {
+    if (is_parameter_type(type)) {
+      result = checked(PyObject_CallFunction(torch_attribute("_make_subclass").get(), "OOO", type.get(), output.get(),
+                                             wants_gradient ? Py_True : Py_False));
+    } else {
+      result = checked(PyObject_CallFunctionObjArgs(torch_attribute("as_subclass").get(), output.get(), type.get(), nullptr));
+    }
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(result.get());
+  if (wants_gradient && !tensor.requires_grad()) tensor.set_requires_grad(true);
+  return result;
+}
+
+}  // namespace alternator::replay

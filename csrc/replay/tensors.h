@@ -1,0 +1,19 @@
+// What replay does with tensors; the only part of it that knows torch's C++ API.
+#pragma once
+
+#include "py/error.h"
+
+namespace alternator::replay {
+
+bool is_tensor(Borrowed object);
+
+struct TensorTraits {
+  bool plain_type;       // exactly torch.Tensor
+  bool wants_gradient;   // a leaf that requires grad
+};
+TensorTraits tensor_traits(Borrowed fake);
+
+// A graph's output with the type and the requires_grad that its fake had: backends return plain tensors.
+Ref adopt_output(Borrowed output, Borrowed type, bool wants_gradient);
+
+}  // namespace alternator::replay

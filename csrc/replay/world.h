@@ -1,0 +1,59 @@
+// What replay wants to know of a finished trace.
+#pragma once
+
+#include "lift/shadow.h"
+
+#include <deque>
+#include <vector>
+
+namespace alternator::lift {
+class Lifter;
+}
+
+namespace alternator::replay {
+
+// A call that the program made for its effect only, such as print: repeated with real values.
+struct EffectCall {
+  Ref callable;
+  Ref arguments;  // a tuple
+  Ref keywords;   // a dict, or null
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+
+  // Where the object of the outside world is found that `object` stands for; null: it was made in the trace, or is a
+  // constant.
+  virtual lift::Source* source_of(Borrowed object) = 0;
+  // A class or a function that the trace made.
+  virtual bool made_here(Borrowed object) = 0;
+  // A tensor that the graph can return.
+  virtual bool is_graph_tensor(Borrowed tensor) = 0;
+
+  // In the order in which they were first lifted.
+  virtual const std::deque<lift::Shadow>& shadows() = 0;
+  virtual std::vector<lift::PlaceWrite> writes() = 0;
+  virtual std::vector<EffectCall> calls() { return {}; }
+
+  // The write-back relies on the container's length as it was.
+  virtual void guard_length(const lift::Shadow& shadow) = 0;
+};
+
+// The world of a real trace.
+class LifterWorld final : public World {
+ public:
+  explicit LifterWorld(lift::Lifter& lifter) : lifter_(lifter) {}
+
+  lift::Source* source_of(Borrowed object) override;
+  bool made_here(Borrowed object) override;
+  bool is_graph_tensor(Borrowed tensor) override;
+  const std::deque<lift::Shadow>& shadows() override;
+  std::vector<lift::PlaceWrite> writes() override;
+  void guard_length(const lift::Shadow& shadow) override;
+
+ private:
+  lift::Lifter& lifter_;
+};
+
+}  // namespace alternator::replay

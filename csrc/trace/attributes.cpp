@@ -1,0 +1,397 @@
+// Attribute access: the language's rules, over private copies and guarded classes.
+#include "trace/tracer.h"
+
+#include "py/names.h"
+#include "trace/natives.h"
+
+namespace alternator::trace {
+
+namespace {
+
+bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
+bool is_data_descriptor(Borrowed descriptor) {
+  return descriptor.type()->tp_descr_get != nullptr && descriptor.type()->tp_descr_set != nullptr;
+}
+bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
+std::string text_of(Borrowed name) {
+  const char* utf8 = PyUnicode_AsUTF8(name.get());
+  if (utf8 == nullptr) PyErr_Clear();
+  return utf8 != nullptr ? utf8 : "?";
+}
+
+[[noreturn]] void no_attribute(Borrowed owner, Borrowed name) {
+  PyErr_Format(PyExc_AttributeError,
+               PyType_Check(owner.get()) ? "type object '%.50s' has no attribute '%U'" : "'%.50s' object has no attribute '%U'",
+               PyType_Check(owner.get()) ? owner.as<PyTypeObject>()->tp_name : owner.type()->tp_name, name.get());
+  Ref error = cpython::take_raised();
+  // What "did you mean" looks at.
+  if (PyObject_SetAttrString(error.get(), "name", name.get()) < 0) PyErr_Clear();
+  if (PyObject_SetAttrString(error.get(), "obj", owner.get()) < 0) PyErr_Clear();
+  cpython::set_raised(std::move(error));
+  throw PyError();
+}
+
+// What the tensor match does not cover.
+bool is_unguarded_tensor_attribute(Borrowed name) {
+  for (const char* text : {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
+                           "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage", "data_ptr",
+                           "is_shared", "register_hook", "retain_grad", "_use_count", "__dict__"}) {
+    if (equals(name, text)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// --- reading ----------------------------------------------------------------------------------------------
+
+Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
+  PyTypeObject* type = owner.type();
+  if (PyModule_Check(owner.get())) return get_from_module(owner, name);
+  if (PyType_Check(owner.get())) return get_from_type(owner.as<PyTypeObject>(), name);
+  if (type == &PySuper_Type) return get_from_super(owner, name);
+  if (is_tensor(owner)) return get_from_tensor(owner, name);
+  if (PyFunction_Check(owner.get())) return get_from_function(owner, name);
+  lift::Known* known = lifter.known(owner);
+  if (known != nullptr && known->opaque) {
+    stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
+  }
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)) return get_with_hooks(owner, name);
+
+  // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
+  Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
+  if (known == nullptr || known->shadow != nullptr || lift::is_plain(value.get()) || PyCFunction_Check(value.get()) ||
+      Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyMethod_Check(value.get()) || lifter.known(value) != nullptr) {
+    return value;
+  }
+  return lifter.lift(value, tree->child(known->source, lift::Access::kField, name));
+}
+
+// Python's own __getattribute__ and __getattr__, where a class has them.
+Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
+  PyTypeObject* type = owner.type();
+  Ref getattribute_name = checked(PyUnicode_InternFromString("__getattribute__"));
+  Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
+  Borrowed getattribute = lifter.type_attribute(type, getattribute_name);
+  bool absent = false;
+  Ref value;
+  if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr) {
+    value = get_generic(owner, name, &absent);
+  } else if (PyFunction_Check(getattribute.get())) {
+    PyObject* arguments[] = {nullptr, owner.get(), name.get()};
+    try {
+      value = call_function(lifter.lift(getattribute, lifter.constant(getattribute)), arguments + 1, 2, {});
+    } catch (const PyError&) {
+      if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      absent = true;
+    }
+  } else {
+    stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattribute__");
+  }
+  if (!absent) return value;
+  Borrowed fallback = lifter.type_attribute(type, getattr_name);
+  if (!fallback) {
+    if (PyErr_Occurred()) throw PyError();
+    no_attribute(owner, name);
+  }
+  PyErr_Clear();
+  if (!PyFunction_Check(fallback.get())) stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
+  PyObject* arguments[] = {nullptr, owner.get(), name.get()};
+  return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
+}
+
+// object.__getattribute__: data descriptor, instance dict, other descriptor, class attribute.
+Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
+  PyTypeObject* type = owner.type();
+  lift::Known* known = lifter.known(owner);
+  const bool outside = known != nullptr && known->instance;
+  Borrowed attribute = lifter.type_attribute(type, name);
+  if (attribute && is_data_descriptor(attribute)) {
+    if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
+      if (lift::Shadow* attributes = lifter.attributes(owner)) return Ref(attributes->copy);
+    }
+    if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
+      return Ref::share(reinterpret_cast<PyObject*>(type));
+    }
+    if (outside && (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type) || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) {
+      Ref value = lifter.load_field(owner, name, attribute);
+      *absent = !value;
+      return value;
+    }
+    try {
+      return bind_descriptor(attribute, owner, type, lifter.attribute_source(type, name));
+    } catch (const PyError&) {
+      if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      *absent = true;
+      return {};
+    }
+  }
+  if (outside) {
+    if (lift::Shadow* attributes = lifter.attributes(owner)) {
+      if (Ref value = lifter.dict_item(*attributes, name)) return value;
+    }
+  } else if (PyObject** dict = _PyObject_GetDictPtr(owner.get()); dict != nullptr && *dict != nullptr) {
+    if (PyObject* value = PyDict_GetItemWithError(*dict, name.get())) return Ref::share(value);
+    if (PyErr_Occurred()) throw PyError();
+  }
+  if (attribute) {
+    try {
+      return bind_descriptor(attribute, owner, type, lifter.attribute_source(type, name));
+    } catch (const PyError&) {
+      if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    }
+  }
+  *absent = true;
+  return {};
+}
+
+// What an attribute found on a class means for `owner` (null: for the class itself).
+Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source) {
+  PyTypeObject* kind = attribute.type();
+  const bool fixed = lifter.made_here(reinterpret_cast<PyObject*>(type)) || lifter.made_here(attribute);
+  auto function_of = [&](Borrowed function) {
+    return fixed || !function ? Ref::share(function) : lifter.lift(function, lifter.constant(function));
+  };
+  if (PyFunction_Check(attribute.get())) {
+    Ref function = function_of(attribute);
+    return owner ? checked(PyMethod_New(function.get(), owner.get())) : std::move(function);
+  }
+  if (kind == &PyProperty_Type && owner) {
+    Ref getter = checked(PyObject_GetAttrString(attribute.get(), "fget"));
+    if (PyFunction_Check(getter.get())) {
+      PyObject* arguments[] = {nullptr, owner.get()};
+      return call_function(function_of(getter), arguments + 1, 1, {});
+    }
+  }
+  descrgetfunc get = kind->tp_descr_get;
+  if (get == nullptr) return fixed ? Ref::share(attribute) : lifter.lift(attribute, source);
+  // A descriptor of a Python class runs its __get__ as a traced frame, on itself as it is lifted.
+  const bool python_descriptor = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
+  if (python_descriptor && !fixed) {
+    lifter.use_special_methods(kind);
+    if (Borrowed(lifter.lift(attribute, source)) != attribute) stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
+  }
+  Ref value = checked(get(attribute.get(), owner.get(), reinterpret_cast<PyObject*>(type)));
+  if (fixed || python_descriptor) return value;
+  if (PyMethod_Check(value.get())) {
+    (void)function_of(PyMethod_GET_FUNCTION(value.get()));  // a class method's code is guarded like any other
+    return value;
+  }
+  if (PyFunction_Check(value.get())) return function_of(value);
+  if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || lift::is_plain(value.get())) return value;
+  return lifter.lift(value, lifter.constant(value));
+}
+
+Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
+  lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(module.get()));
+  if (equals(name, "__dict__")) return Ref(name_space.copy);
+  if (Ref value = lifter.dict_item(name_space, name)) return value;
+  Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
+  Ref fallback = lifter.dict_item(name_space, getattr_name);
+  if (fallback && PyFunction_Check(fallback.get())) {
+    PyObject* arguments[] = {nullptr, name.get()};
+    return call_function(fallback, arguments + 1, 1, {});
+  }
+  if (PyObject* attribute = _PyType_Lookup(module.type(), name.get()); attribute != nullptr && module.type() == &PyModule_Type) {
+    return checked(PyObject_GetAttr(module.get(), name.get()));
+  }
+  if (module.type() != &PyModule_Type) {  // torch.ops and other modules with a class of their own
+    Ref value = checked(PyObject_GetAttr(module.get(), name.get()));
+    return lifter.lift(value, lifter.constant(value));
+  }
+  PyErr_Format(PyExc_AttributeError, "module '%s' has no attribute '%U'", PyModule_GetName(module.get()), name.get());
+  throw PyError();
+}
+
+// type.__getattribute__: the metaclass's data descriptors, the class and its bases, the metaclass.
+Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
+  Borrowed cls = reinterpret_cast<PyObject*>(type);
+  PyTypeObject* metaclass = cls.type();
+  if (metaclass->tp_getattro != PyType_Type.tp_getattro) {
+    // A metaclass with __getattr__ of its own: ask it after the regular rules.
+    Ref getattribute_name = checked(PyUnicode_InternFromString("__getattribute__"));
+    Borrowed getattribute = lifter.type_attribute(metaclass, getattribute_name);
+    if (PyFunction_Check(getattribute.get())) stop(report::Reason::native_call, "a metaclass with __getattribute__");
+  }
+  Borrowed meta_attribute = lifter.type_attribute(metaclass, name);
+  if (meta_attribute && is_data_descriptor(meta_attribute)) {
+    if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type)) {
+      Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, __dict__, ...
+      if (equals(name, "__dict__") && !lifter.made_here(cls)) stop(report::Reason::native_call, "the __dict__ of an outside class");
+      if (lift::is_plain(value.get()) || PyType_Check(value.get()) || lifter.made_here(cls)) return value;
+      return lifter.lift(value, tree->child(lifter.constant(cls), lift::Access::kField, name));
+    }
+    return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
+  }
+  if (Borrowed attribute = lifter.type_attribute(type, name)) {
+    return bind_descriptor(attribute, {}, type, lifter.attribute_source(type, name));
+  }
+  if (meta_attribute) return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
+  Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
+  if (Borrowed fallback = lifter.type_attribute(metaclass, getattr_name); fallback && PyFunction_Check(fallback.get())) {
+    PyObject* arguments[] = {nullptr, cls.get(), name.get()};
+    return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
+  }
+  no_attribute(cls, name);
+}
+
+Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
+  lift::Known* known = lifter.known(tensor);
+  const bool outside = known != nullptr && known->source != nullptr;
+  if (outside && is_unguarded_tensor_attribute(name)) stop(report::Reason::tensor_attribute, text_of(name));
+  if (outside && equals(name, "grad")) {
+    Ref grad = checked(PyObject_GetAttr(known->original.get(), name.get()));
+    return lifter.lift(grad, tree->child(known->source, lift::Access::kGrad));
+  }
+  if (outside && lifter.type_attribute(tensor.type(), name) == nullptr) {
+    if (lift::Shadow* attributes = lifter.attributes(tensor)) {
+      if (Ref value = lifter.dict_item(*attributes, name)) return value;
+    }
+    no_attribute(tensor, name);
+  }
+  Borrowed attribute = lifter.type_attribute(tensor.type(), name);
+  if (attribute && PyFunction_Check(attribute.get())) {  // a method that torch writes in Python
+    return checked(PyMethod_New(lifter.lift(attribute, lifter.constant(attribute)).get(), tensor.get()));
+  }
+  Paused paused(*this);
+  return checked(PyObject_GetAttr(tensor.get(), name.get()));
+}
+
+Ref Tracer::get_from_function(Borrowed function, Borrowed name) {
+  if (lifter.made_here(function)) return checked(PyObject_GetAttr(function.get(), name.get()));
+  lift::Known* known = lifter.known(function);
+  if (known == nullptr) {
+    (void)lifter.lift(function, lifter.constant(function));
+    known = lifter.known(function);
+  }
+  if (equals(name, "__dict__")) {
+    if (lift::Shadow* attributes = lifter.attributes(function)) return Ref(attributes->copy);
+  }
+  if (_PyType_Lookup(function.type(), name.get()) == nullptr) {
+    if (lift::Shadow* attributes = lifter.attributes(function)) {
+      if (Ref value = lifter.dict_item(*attributes, name)) return value;
+    }
+    no_attribute(function, name);
+  }
+  Ref value = checked(PyObject_GetAttr(function.get(), name.get()));
+  if (Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyType_Check(value.get())) return value;
+  if (equals(name, "__globals__")) return Ref(lifter.name_space(value).copy);
+  return lifter.lift(value, tree->child(lifter.known(function)->source, lift::Access::kField, name));
+}
+
+// The classes after __thisclass__ in the instance's order; each that lacks the name is a fact of its own.
+Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
+  auto field = [&](const char* text) { return checked(PyObject_GetAttrString(super.get(), text)); };
+  if (equals(name, "__class__")) return Ref::share(reinterpret_cast<PyObject*>(super.type()));
+  Ref after = field("__thisclass__"), start = field("__self_class__"), self = field("__self__");
+  if (!PyType_Check(start.get())) return checked(PyObject_GetAttr(super.get(), name.get()));
+  PyObject* order = start.as<PyTypeObject>()->tp_mro;
+  if (!lifter.made_here(start)) {
+    lift::Source* mro = tree->child(lifter.constant(start), lift::Access::kMro);
+    tree->guard(mro, {lift::GuardKind::kIs, Ref::share(order)});
+  }
+  bool found_class = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); i++) {
+    Borrowed cls = PyTuple_GET_ITEM(order, i);
+    if (!found_class) {
+      found_class = cls == Borrowed(after);
+      continue;
+    }
+    auto* type = cls.as<PyTypeObject>();
+    Borrowed attribute = PyDict_GetItemWithError(type->tp_dict, name.get());
+    const bool guarded = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0 && !lifter.made_here(cls);
+    if (guarded) {
+      lift::Source* own = tree->child(lifter.constant(cls), lift::Access::kDict);
+      if (attribute) {
+        tree->guard(tree->child(own, lift::Access::kItem, name), {lift::GuardKind::kIs, Ref::share(attribute)});
+      } else {
+        tree->guard(own, {lift::GuardKind::kLacksKey, Ref::share(name)});
+      }
+    }
+    if (!attribute) continue;
+    const bool unbound = Borrowed(self) == Borrowed(start);
+    return bind_descriptor(attribute, unbound ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(), lifter.constant(attribute));
+  }
+  return checked(PyObject_GetAttr(super.get(), name.get()));
+}
+
+// --- writing ----------------------------------------------------------------------------------------------
+
+void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
+  PyTypeObject* type = owner.type();
+  if (value) lifter.escape(value);
+  auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
+  if (PyType_Check(owner.get())) {
+    if (!lifter.made_here(owner)) stop(report::Reason::class_write, owner.as<PyTypeObject>()->tp_name + ("." + text_of(name)));
+    return natively();
+  }
+  lift::Known* known = lifter.known(owner);
+  if (is_tensor(owner)) {
+    if (known != nullptr) stop(report::Reason::tensor_attribute, text_of(name) + " is set");
+    Paused paused(*this);
+    return natively();
+  }
+  if (PyModule_Check(owner.get())) {
+    lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
+    if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name);
+    return lifter.dict_store(name_space, name, value);
+  }
+  if (known != nullptr && known->opaque) stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
+  Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
+  Borrowed hook = lifter.type_attribute(type, hook_name);
+  if (known == nullptr || !known->instance) {
+    // A private object: its own dict is private too; the class's say in it is a fact.
+    lifter.type_attribute(type, name);
+    return natively();
+  }
+  if (PyFunction_Check(owner.get())) {
+    if (lifter.made_here(owner)) return natively();
+    if (_PyType_Lookup(type, name.get()) != nullptr) stop(report::Reason::native_call, "a field of a function is set");
+    return set_generic(owner, name, value);
+  }
+  if (hook && PyFunction_Check(hook.get())) {
+    PyObject* arguments[] = {nullptr, owner.get(), name.get(), value.get()};
+    (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    return;
+  }
+  set_generic(owner, name, value);
+}
+
+void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
+  PyTypeObject* type = owner.type();
+  Borrowed attribute = lifter.type_attribute(type, name);
+  if (attribute && attribute.type()->tp_descr_set != nullptr) {
+    if (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type)) {
+      if (!value && !lifter.load_field(owner, name, attribute)) no_attribute(owner, name);
+      return lifter.store_field(owner, name, Ref::share(value));
+    }
+    if (Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type)) stop(report::Reason::native_call, text_of(name) + " is set");
+    if (Py_IS_TYPE(attribute.get(), &PyProperty_Type)) {
+      Ref setter = checked(PyObject_GetAttrString(attribute.get(), value ? "fset" : "fdel"));
+      if (PyFunction_Check(setter.get())) {
+        PyObject* arguments[] = {nullptr, owner.get(), value.get()};
+        (void)call_function(lifter.lift(setter, lifter.constant(setter)), arguments + 1, value ? 2 : 1, {});
+        return;
+      }
+    } else if (!lifter.made_here(attribute)) {
+      lifter.use_special_methods(attribute.type());
+      (void)lifter.lift(attribute, lifter.attribute_source(type, name));
+    }
+    check_status(attribute.type()->tp_descr_set(attribute.get(), owner.get(), value.get()));
+    return;
+  }
+  lift::Shadow* attributes = lifter.attributes(owner);
+  if (attributes == nullptr) no_attribute(owner, name);
+  if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name);
+  lifter.dict_store(*attributes, name, value);
+}
+
+Ref Tracer::special_method(Borrowed owner, Borrowed name) {
+  lift::Known* known = lifter.known(owner);
+  if (known != nullptr && known->opaque) stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));
+  Borrowed attribute = lifter.type_attribute(owner.type(), name);
+  if (!attribute) return {};
+  return bind_descriptor(attribute, owner, owner.type(), lifter.attribute_source(owner.type(), name));
+}
+
+}  // namespace alternator::trace

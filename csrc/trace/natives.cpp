@@ -1,0 +1,154 @@
+#include "trace/natives.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <sstream>
+#include <string>
+#include <unordered_set>
+
+namespace alternator::trace {
+
+struct Natives::Sets {
+  std::unordered_set<PyObject*> functions, torch;
+  std::unordered_set<PyTypeObject*> types;
+  PyTypeObject* op_overload = nullptr;
+  PyTypeObject* op_packet = nullptr;
+};
+
+const Natives& Natives::table() {
+  static const Natives* table = new Natives;
+  return *table;
+}
+
+template <class Visit>
+static void each_name(const char* module_name, const char* list, Visit&& visit) {
+  Ref module = checked(PyImport_ImportModule(module_name));
+  std::istringstream words(list);
+  for (std::string word; words >> word;) {
+    Ref object = Ref::steal(PyObject_GetAttrString(module.get(), word.c_str()));
+    if (object) {
+      visit(object.release());  // lives as long as the process
+    } else {
+      PyErr_Clear();  // a name of another version
+    }
+  }
+}
+
+static PyObject* builtin(const char* name) {
+  PyObject* found = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+  if (found == nullptr) throw InternalError(std::string("no builtin named ") + name);
+  return Py_NewRef(found);
+}
+
+Natives::Natives() : sets_(new Sets) {
+#define ALT_FUNCTIONS(module, names) each_name(module, names, [&](PyObject* object) { sets_->functions.insert(object); });
+#define ALT_TYPES(module, names)                                                                 \
+  each_name(module, names, [&](PyObject* object) {                                               \
+    if (PyType_Check(object)) sets_->types.insert(reinterpret_cast<PyTypeObject*>(object));      \
+  });
+#include "trace/natives.def"
+#undef ALT_FUNCTIONS
+#undef ALT_TYPES
+  // Iterators of builtin containers.
+  for (PyTypeObject* type : {&PyListIter_Type, &PyListRevIter_Type, &PyTupleIter_Type, &PyDictIterKey_Type, &PyDictIterValue_Type,
+                             &PyDictIterItem_Type, &PyDictRevIterKey_Type, &PyDictKeys_Type, &PyDictValues_Type, &PyDictItems_Type,
+                             &PySetIter_Type, &PyRangeIter_Type, &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyBytesIter_Type,
+                             &PySeqIter_Type, &PyCallIter_Type}) {
+    sets_->types.insert(type);
+  }
+  Ref overrides = checked(PyImport_ImportModule("torch.overrides"));
+  Ref table = checked(PyObject_CallMethod(overrides.get(), "get_testing_overrides", nullptr));
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(table.get(), &position, &key, &value);) sets_->torch.insert(Py_NewRef(key));
+  Ref ignored = checked(PyObject_CallMethod(overrides.get(), "get_ignored_functions", nullptr));
+  Ref iterator = checked(PyObject_GetIter(ignored.get()));
+  while (Ref item = Ref::steal(PyIter_Next(iterator.get()))) {
+    // Factories and queries on torch's own functions; Python ones are traced like any other.
+    if (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type)) sets_->torch.insert(item.release());
+  }
+  if (PyErr_Occurred()) throw PyError();
+  Ref ops = checked(PyImport_ImportModule("torch._ops"));
+  sets_->op_overload = reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverload")).release());
+  sets_->op_packet = reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverloadPacket")).release());
+
+  getattr = builtin("getattr");
+  setattr = builtin("setattr");
+  hasattr = builtin("hasattr");
+  delattr = builtin("delattr");
+  vars = builtin("vars");
+  id = builtin("id");
+  len = builtin("len");
+  isinstance = builtin("isinstance");
+  super_type = builtin("super");
+  build_class = builtin("__build_class__");
+  type_type = builtin("type");
+  auto of_type = [](PyTypeObject* type, const char* name) {
+    return checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name)).release();
+  };
+  object_getattribute = of_type(&PyBaseObject_Type, "__getattribute__");
+  object_setattr = of_type(&PyBaseObject_Type, "__setattr__");
+  object_delattr = of_type(&PyBaseObject_Type, "__delattr__");
+  dict_get = of_type(&PyDict_Type, "get");
+  list_append = of_type(&PyList_Type, "append");
+}
+
+bool Natives::type(PyTypeObject* type) const { return sets_->types.count(type) != 0; }
+
+bool Natives::torch(Borrowed callable) const {
+  if (sets_->torch.count(callable.get()) != 0) return true;
+  PyTypeObject* type = callable.type();
+  if (type == sets_->op_overload || type == sets_->op_packet) return true;
+  if (PyCFunction_Check(callable.get())) {
+    PyObject* self = PyCFunction_GET_SELF(callable.get());
+    if (self != nullptr && THPVariable_Check(self)) return true;
+    // torch.relu and its like are methods of a class object; bound afresh on each look-up.
+    return self != nullptr && PyType_Check(self) &&
+           strncmp(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch._C._VariableFunctions", 27) == 0;
+  }
+  if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type) {
+    PyTypeObject* owner = reinterpret_cast<PyDescrObject*>(callable.get())->d_type;
+    return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(THPVariableClass), owner) && owner != &PyBaseObject_Type;
+  }
+  if (type == &_PyMethodWrapper_Type) {
+    Ref self = Ref::steal(PyObject_GetAttrString(callable.get(), "__self__"));
+    PyErr_Clear();
+    return self && THPVariable_Check(self.get());
+  }
+  return false;
+}
+
+static PyTypeObject* static_base(PyTypeObject* type) {
+  while (type != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) type = type->tp_base;
+  return type;
+}
+
+bool Natives::function(Borrowed callable) const {
+  if (sets_->functions.count(callable.get()) != 0) return true;
+  if (PyCFunction_Check(callable.get())) {
+    PyObject* self = PyCFunction_GET_SELF(callable.get());
+    if (self == nullptr || PyModule_Check(self)) return false;
+    PyTypeObject* owner = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
+    // A method of a lifted or private object of a known type; what a class inherits from `object` is harmless.
+    PyTypeObject* base = type(owner) ? owner : static_base(owner);
+    return base != nullptr && type(base);
+  }
+  PyTypeObject* kind = callable.type();
+  if (kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyClassMethodDescr_Type) {
+    return type(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
+  }
+  if (kind == &_PyMethodWrapper_Type) return true;  // bound: its self is lifted, its type is checked at look-up
+  return type(kind);                                // itemgetter, partial, ...
+}
+
+std::string native_name(Borrowed callable) {
+  std::string result;
+  for (const char* attribute : {"__module__", "__qualname__"}) {
+    Ref text = Ref::steal(PyObject_GetAttrString(callable.get(), attribute));
+    const char* utf8 = text && PyUnicode_Check(text.get()) ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    if (utf8 != nullptr) result += (result.empty() ? "" : ".") + std::string(utf8);
+    PyErr_Clear();
+  }
+  return result.empty() ? callable.type()->tp_name : result;
+}
+
+}  // namespace alternator::trace

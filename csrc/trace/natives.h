@@ -1,0 +1,30 @@
+// The natives table: what C code may run in a trace, and which calls belong to torch.
+#pragma once
+
+#include "py/error.h"
+
+namespace alternator::trace {
+
+class Natives {
+ public:
+  // Resolved on first use; never freed.
+  static const Natives& table();
+
+  bool function(Borrowed callable) const;  // a function that may run
+  bool type(PyTypeObject* type) const;     // instances of exactly this type hold nothing of their own
+  // A torch API call: what __torch_function__ sees, an operator, a factory.
+  bool torch(Borrowed callable) const;
+  // Builtins with a meaning of their own for the tracer.
+  PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *super_type, *isinstance, *build_class, *type_type;
+  PyObject *object_getattribute, *object_setattr, *object_delattr, *dict_get, *list_append;
+
+ private:
+  Natives();
+  struct Sets;
+  Sets* sets_;
+};
+
+// "math.sqrt", for messages.
+std::string native_name(Borrowed callable);
+
+}  // namespace alternator::trace

@@ -1,0 +1,36 @@
+// The thread's torch state, put back at the end of a trace: grad mode, autocast, modes, default dtype.
+#pragma once
+
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <array>
+
+namespace alternator::trace {
+
+class ThreadState {
+ public:
+  ThreadState() : default_dtype_(c10::get_default_dtype()), cache_(at::autocast::is_autocast_cache_enabled()) {
+    for (size_t i = 0; i < dtypes_.size(); i++) dtypes_[i] = at::autocast::get_autocast_dtype(kDevices[i]);
+  }
+  ~ThreadState() {
+    at::ThreadLocalState::setThreadLocalState(state_);
+    if (c10::get_default_dtype() != default_dtype_) c10::set_default_dtype(default_dtype_);
+    at::autocast::set_autocast_cache_enabled(cache_);
+    for (size_t i = 0; i < dtypes_.size(); i++) {
+      if (at::autocast::get_autocast_dtype(kDevices[i]) != dtypes_[i]) at::autocast::set_autocast_dtype(kDevices[i], dtypes_[i]);
+    }
+  }
+  ThreadState(const ThreadState&) = delete;
+  ThreadState& operator=(const ThreadState&) = delete;
+
+ private:
+  static constexpr const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
+  at::ThreadLocalState state_;
+  caffe2::TypeMeta default_dtype_;
+  bool cache_;
+  std::array<at::ScalarType, std::tuple_size_v<std::remove_cvref_t<decltype(kDevices)>>> dtypes_;
+};
+
+}  // namespace alternator::trace

@@ -1,0 +1,179 @@
+#include "trace/tracer.h"
+
+#include "interpreter/capture.h"
+#include "interpreter/hook.h"
+#include "interpreter/loop.h"
+#include "trace/natives.h"
+#include "trace/thread_state.h"
+#include "trace/tracing.h"
+
+namespace alternator::trace {
+
+static thread_local Tracer* current_tracer = nullptr;
+
+Tracer* Tracer::current() { return current_tracer; }
+
+void stop(report::Reason reason, std::string context) { throw Stop{reason, std::move(context)}; }
+
+// --- lazy slots -------------------------------------------------------------------------------------------
+
+static void lazy_dealloc(PyObject* self) {
+  Py_XDECREF(reinterpret_cast<LazyObject*>(self)->value);
+  PyObject_Free(self);
+}
+
+PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+int init_trace() {
+  lazy_type.tp_name = "alternator.Unread";
+  lazy_type.tp_basicsize = sizeof(LazyObject);
+  lazy_type.tp_dealloc = lazy_dealloc;
+  lazy_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  return PyType_Ready(&lazy_type);
+}
+
+static Ref make_lazy(Borrowed value, lift::Source* source) {
+  auto* lazy = PyObject_New(LazyObject, &lazy_type);
+  if (lazy == nullptr) throw PyError();
+  lazy->value = Py_NewRef(value.get());
+  lazy->source = source;
+  return Ref::steal(reinterpret_cast<PyObject*>(lazy));
+}
+
+// --- the user's lines -------------------------------------------------------------------------------------
+
+namespace {
+
+// The frames of the traced program, from the innermost to the one that was compiled.
+class TracedStack final : public graph::StackSource {
+ public:
+  explicit TracedStack(Tracer* tracer) : outermost_(cpython::current_frame(PyThreadState_Get())), tracer_(tracer) {}
+  void collect(std::vector<graph::Frame>& frames) override {
+    cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+    for (; frame != nullptr && frame != outermost_; frame = frame->previous) {
+      if (cpython::is_incomplete(frame)) continue;
+      frames.push_back({reinterpret_cast<PyObject*>(cpython::code_of(frame)),
+                        cpython::current_index(frame) * static_cast<int>(sizeof(cpython::CodeUnit))});
+    }
+  }
+
+ private:
+  cpython::Frame* outermost_;
+  [[maybe_unused]] Tracer* tracer_;
+};
+
+}  // namespace
+
+// --- one trace --------------------------------------------------------------------------------------------
+
+Tracer::Tracer()
+    : tree(std::make_unique<lift::SourceTree>()),
+      session(fake::Options{fake::RealTensors::Refuse, /*copy_attributes=*/false}),
+      lifter(*tree, session),
+      recorder(session, std::make_unique<TracedStack>(this)) {
+  Natives::table();
+  lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
+    Ref label = checked(PyUnicode_FromString(source->text().c_str()));
+    recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
+  };
+}
+
+Tracer::~Tracer() = default;
+
+Paused::Paused(Tracer& tracer) : tracer_(&tracer) {
+  control.evaluator = nullptr;
+  current_tracer = nullptr;
+}
+Paused::~Paused() {
+  control.evaluator = evaluate_traced;
+  current_tracer = tracer_;
+}
+
+PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  Tracer* tracer = current_tracer;
+  if (tracer == nullptr) return run_default(ts, frame, throwflag);
+  // Torch functions that slots reach are recorded like those that a CALL reaches.
+  Tracing tracing(*tracer);
+  return ::alternator::run(ts, frame, throwflag, tracing);
+}
+
+void Tracer::stop_here(report::Reason reason, std::string context) {
+  if (!stopped) {
+    report::Break event{reason, std::move(context), {}, 0};
+    if (frame_ != nullptr) {
+      PyCodeObject* code = cpython::code_of(frame_);
+      event.code = Ref::share(code);
+      event.line = PyCode_Addr2Line(code, index_ * static_cast<int>(sizeof(cpython::CodeUnit)));
+    }
+    stopped = std::move(event);
+  }
+  abandon_everything();
+}
+
+namespace {
+
+// Everything that a trace changes in the thread, and puts back.
+class TraceScope {
+ public:
+  explicit TraceScope(Tracer& tracer) : gc_(PyGC_Disable()) {
+    current_tracer = &tracer;
+    control.evaluator = evaluate_traced;
+    acquire_hook();
+  }
+  ~TraceScope() {
+    release_hook();
+    control.evaluator = nullptr;
+    current_tracer = nullptr;
+    if (gc_) PyGC_Enable();
+  }
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  ThreadState thread_;
+  int gc_;
+};
+
+}  // namespace
+
+Ref Tracer::run(cpython::Frame* frame) {
+  Borrowed function = cpython::function_of(frame);
+  PyCodeObject* code = cpython::code_of(frame);
+  Chain chain(1);
+  FrameState& state = chain[0];
+  state.function = Ref::share(function);
+  state.code = Ref::share(code);
+  state.locals.resize(static_cast<size_t>(code->co_nlocalsplus));
+  for (int i = 0; i < code->co_nlocalsplus; i++) {
+    if (frame->localsplus[i] == nullptr) continue;
+    Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+    state.locals[static_cast<size_t>(i)] = make_lazy(frame->localsplus[i], tree->slot(i, name));
+  }
+  Ref result;
+  {
+    TraceScope scope(*this);
+    lift::Source* root = tree->function();
+    (void)lifter.lift(function, root);
+    recorder.begin();
+    result = continue_chain(chain, true);
+    if (abandoned()) {
+      finish_abandoning();
+      result.reset();
+    } else if (!result) {
+      SavedError raised;
+      // The call is run again without us: it raises by itself.
+      stopped = report::Break{report::Reason::raises, {}, {}, 0};
+    } else {
+      Tracing tracing(*this);
+      if (tracing.escape(result) < 0) {
+        finish_abandoning();
+        result.reset();
+      }
+    }
+    recorder.end();
+  }
+  if (!result) PyErr_Clear();
+  return result;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,116 @@
+// One trace: a program run on lifted values, its torch calls recorded.
+#pragma once
+
+#include "interpreter/control.h"
+
+#include "graph/recorder.h"
+#include "graph/torch_types.h"
+#include "lift/lifter.h"
+#include "report/event.h"
+
+#include <memory>
+#include <optional>
+
+namespace alternator::trace {
+
+// Thrown inside the tracer where the program cannot be followed; becomes `Tracer::stopped`.
+struct Stop {
+  report::Reason reason;
+  std::string context;
+};
+[[noreturn]] void stop(report::Reason reason, std::string context = {});
+
+// A frame slot that was not read yet: only when it is, it is lifted and guarded.
+struct LazyObject {
+  PyObject_HEAD
+  PyObject* value;
+  lift::Source* source;
+};
+extern PyTypeObject lazy_type;
+
+class Tracer {
+ public:
+  Tracer();
+  ~Tracer();
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  static Tracer* current();  // of this thread; null while native torch code runs
+
+  // Runs the code of `frame`'s function on a second frame. Null: see `stopped`, or an exception left the function
+  // (then `stopped` is `raises`).
+  Ref run(cpython::Frame* frame);
+
+  std::optional<report::Break> stopped;
+  uint64_t instructions = 0;
+
+  std::unique_ptr<lift::SourceTree> tree;
+  fake::Session session;
+  lift::Lifter lifter;
+  graph::Recorder recorder;
+
+  // --- the meaning of opcodes (tracing.h) ---
+  Ref get_attribute(Borrowed owner, Borrowed name);
+  void set_attribute(Borrowed owner, Borrowed name, Borrowed value);  // null: delete
+  Ref get_item(Borrowed container, Borrowed key);
+  void set_item(Borrowed container, Borrowed key, Borrowed value);  // null: delete
+  bool contains(Borrowed container, Borrowed value);
+  Tri truth(Borrowed value);
+  Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name);
+  void store_global(Borrowed globals, Borrowed name, Borrowed value);  // null: delete
+  void note_identity_test(Borrowed left, Borrowed right);
+  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref special_method(Borrowed owner, Borrowed name);
+  // Before native code looks at a value by itself: an opaque object, or one whose text shows its address.
+  void check_use(Borrowed value, const char* what);
+  void check_text(Borrowed value, int depth = 0);
+
+  // The user's position, for guards and breaks.
+  void at(cpython::Frame* frame, int index) {
+    frame_ = frame;
+    index_ = index;
+  }
+  // Records why the trace ends here and sets the exception that unwinds it.
+  void stop_here(report::Reason reason, std::string context);
+
+ private:
+  friend class Paused;
+  Ref get_from_module(Borrowed module, Borrowed name);
+  Ref get_from_type(PyTypeObject* type, Borrowed name);
+  Ref get_from_tensor(Borrowed tensor, Borrowed name);
+  Ref get_from_function(Borrowed function, Borrowed name);
+  Ref get_from_super(Borrowed super, Borrowed name);
+  Ref get_generic(Borrowed owner, Borrowed name, bool* absent);
+  Ref get_with_hooks(Borrowed owner, Borrowed name);
+  Ref bind_descriptor(Borrowed descriptor, Borrowed owner, PyTypeObject* type, lift::Source* source);
+  void set_generic(Borrowed owner, Borrowed name, Borrowed value);
+  Ref call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  // Builtins that read objects by name or shape: null without an error where `callable` is none of them.
+  Ref call_reflective(Borrowed callable, PyObject* const* arguments, size_t positional, bool* handled);
+  void escape_all(PyObject* const* arguments, size_t count);
+
+  cpython::Frame* frame_ = nullptr;
+  int index_ = 0;
+};
+
+// Torch's own code runs as it is: its frames are not traced.
+class Paused {
+ public:
+  explicit Paused(Tracer& tracer);
+  ~Paused();
+  Paused(const Paused&) = delete;
+  Paused& operator=(const Paused&) = delete;
+
+ private:
+  Tracer* tracer_;
+};
+
+// The frame evaluator of a thread that traces.
+PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);
+
+int init_trace();
+
+}  // namespace alternator::trace

@@ -1,0 +1,68 @@
+#include "trace/tracing.h"
+
+#include "trace/natives.h"
+
+namespace alternator::trace {
+
+static constexpr uint64_t kMostInstructions = 50'000'000;
+
+Verdict Tracing::at_boundary(const Position& position) {
+  t.at(position.frame, position.next_index());
+  if (++t.instructions > kMostInstructions) [[unlikely]] t.stop_here(report::Reason::too_long, {});
+  return Verdict::kGo;
+}
+
+bool Tracing::torch_failed() {
+  const fake::Failure* failure = t.session.failure();
+  if (failure == nullptr || !PyErr_Occurred() || t.stopped) return false;
+  t.stop_here(failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
+              failure->op + ": " + failure->reason);
+  return true;
+}
+
+Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords) {
+  return value([&]() -> Ref {
+    if (keywords && !PyDict_CheckExact(keywords.get())) stop(report::Reason::native_call, "a call with ** of another mapping");
+    if (keywords) t.lifter.escape(keywords);
+    t.lifter.escape(arguments);
+    const Py_ssize_t positional = PyTuple_GET_SIZE(arguments.get());
+    const Py_ssize_t named = keywords ? PyDict_GET_SIZE(keywords.get()) : 0;
+    std::vector<PyObject*> flat(static_cast<size_t>(positional + named) + 1);
+    for (Py_ssize_t i = 0; i < positional; i++) flat[static_cast<size_t>(i) + 1] = PyTuple_GET_ITEM(arguments.get(), i);
+    Ref keyword_names;
+    if (named > 0) {
+      keyword_names = checked(PyTuple_New(named));
+      PyObject *key, *item;
+      Py_ssize_t at = 0;
+      for (Py_ssize_t position = 0; PyDict_Next(keywords.get(), &position, &key, &item); at++) {
+        if (!PyUnicode_Check(key)) {
+          PyErr_SetString(PyExc_TypeError, "keywords must be strings");
+          throw PyError();
+        }
+        PyTuple_SET_ITEM(keyword_names.get(), at, Py_NewRef(key));
+        flat[static_cast<size_t>(positional + at) + 1] = item;
+      }
+    }
+    return t.call(callable, flat.data() + 1, static_cast<size_t>(positional), keyword_names);
+  });
+}
+
+Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level) {
+  return value([&]() -> Ref {
+    if (PyLong_AsLong(level.get()) > 0) stop(report::Reason::import_new, "a relative import");
+    Ref loaded = Ref::steal(PyImport_GetModule(name.get()));
+    if (!loaded) {
+      PyErr_Clear();
+      stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+    }
+    Ref module;
+    {
+      Paused paused(t);
+      module = Concrete::import_name(ts, frame, name, fromlist, level);
+    }
+    if (!module) stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+    return t.lifter.lift(module, t.lifter.constant(module));
+  });
+}
+
+}  // namespace alternator::trace

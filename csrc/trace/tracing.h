@@ -1,0 +1,221 @@
+// Tracing: the Semantics that lifts what the program reads, and gates what it calls.
+#pragma once
+
+#include "trace/tracer.h"
+
+namespace alternator::trace {
+
+struct Tracing : Concrete {
+  static constexpr bool kObserves = true;
+  Tracer& t;
+  explicit Tracing(Tracer& tracer) : t(tracer) {}
+
+  // Runs a body of ours; what it throws becomes the error that its caller expects.
+  template <class Result, class Body>
+  Result guard(Result failure, Body&& body) {
+    try {
+      return body();
+    } catch (const PyError&) {
+      if (!PyErr_Occurred()) t.stop_here(report::Reason::internal, "an error without an exception");
+    } catch (const Stop& stop) {
+      t.stop_here(stop.reason, stop.context);
+    } catch (const lift::CannotLift& error) {
+      t.stop_here(report::Reason::cannot_lift, error.what());
+    } catch (const std::exception& error) {
+      t.stop_here(report::Reason::internal, error.what());
+    }
+    return failure;
+  }
+  template <class Body>
+  Ref value(Body&& body) {
+    return guard(Ref(), std::forward<Body>(body));
+  }
+  template <class Body>
+  int status(Body&& body) {
+    return guard(-1, [&] {
+      body();
+      return 0;
+    });
+  }
+
+  Verdict at_boundary(const Position& position);
+  int enter(cpython::Frame* frame) {
+    return status([&] { t.lifter.use_defaults(cpython::function_of(frame), frame->localsplus); });
+  }
+  int escape(Borrowed object) {
+    return status([&] { t.lifter.escape(object); });
+  }
+
+  PyObject* local(PyObject** slot) {
+    PyObject* found = *slot;
+    if (found == nullptr || !Py_IS_TYPE(found, &lazy_type)) return found;
+    auto* lazy = reinterpret_cast<LazyObject*>(found);
+    Ref lifted = value([&] { return t.lifter.lift(lazy->value, lazy->source); });
+    if (!lifted) return nullptr;
+    *slot = lifted.release();
+    Py_DECREF(found);
+    return *slot;
+  }
+  Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
+    return value([&] { return t.load_global(globals, builtins, name); });
+  }
+  int store_global(Borrowed globals, Borrowed name, Borrowed stored) {
+    return status([&] { t.store_global(globals, name, stored); });
+  }
+  int delete_global(Borrowed globals, Borrowed name) {
+    return status([&] { t.store_global(globals, name, {}); });
+  }
+  Ref load_cell(Borrowed cell) {
+    if (!t.lifter.is_outside_cell(cell)) return Concrete::load_cell(cell);
+    return value([&] { return t.lifter.load_cell(cell); });
+  }
+  int store_cell(Borrowed cell, Ref stored) {
+    if (!t.lifter.is_outside_cell(cell)) return Concrete::store_cell(cell, std::move(stored));
+    return status([&] { t.lifter.store_cell(cell, std::move(stored)); });
+  }
+  int copy_free_variables(cpython::Frame* frame) {
+    return status([&] { t.lifter.use_closure(cpython::function_of(frame)); });
+  }
+
+  Ref get_attribute(Borrowed owner, Borrowed name) {
+    return value([&] { return t.get_attribute(owner, name); });
+  }
+  bool get_method(Borrowed owner, Borrowed name, Ref* method) {
+    *method = get_attribute(owner, name);
+    return false;
+  }
+  int set_attribute(Borrowed owner, Borrowed name, Borrowed stored) {
+    return status([&] { t.set_attribute(owner, name, stored); });
+  }
+  Ref get_item(Borrowed container, Borrowed key) {
+    return value([&] { return t.get_item(container, key); });
+  }
+  int set_item(Borrowed container, Borrowed key, Borrowed stored) {
+    return status([&] { t.set_item(container, key, stored); });
+  }
+  int delete_item(Borrowed container, Borrowed key) {
+    return status([&] { t.set_item(container, key, {}); });
+  }
+  Ref special_method(Borrowed owner, Borrowed name) {
+    return value([&] { return t.special_method(owner, name); });
+  }
+  Py_ssize_t length(Borrowed object) {
+    return guard(Py_ssize_t(-1), [&] {
+      t.lifter.escape(object);
+      t.check_use(object, "len");
+      return PyObject_Length(object.get());
+    });
+  }
+
+  Ref unary(unaryfunc operation, Borrowed operand) {
+    return native(operand, {}, "an operator", [&] { return operation(operand.get()); });
+  }
+  Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
+    return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
+  }
+  Ref compare(Borrowed left, Borrowed right, int operation) {
+    return native(left, right, "a comparison", [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
+  }
+  Tri contains(Borrowed container, Borrowed element) {
+    return guard(Tri(-1), [&] { return Tri(t.contains(container, element) ? 1 : 0); });
+  }
+  bool is(Borrowed left, Borrowed right) {
+    status([&] { t.note_identity_test(left, right); });
+    return left == right;
+  }
+  Tri truth(Borrowed object) {
+    return guard(Tri(-1), [&] { return t.truth(object); });
+  }
+  Ref format(Borrowed object, PyObject* (*conversion)(PyObject*), Borrowed spec) {
+    if (status([&] { t.check_text(object); }) < 0) return {};
+    return Concrete::format(object, conversion, spec);
+  }
+  Ref convert(PyObject* (*conversion)(PyObject*), Borrowed object) {
+    if (status([&] { t.check_text(object); }) < 0) return {};
+    return Concrete::convert(conversion, object);
+  }
+
+  Ref get_iterator(Borrowed iterable) {
+    return native(iterable, {}, "iteration", [&] { return PyObject_GetIter(iterable.get()); });
+  }
+  Ref next(Borrowed iterator) {
+    if (status([&] { t.check_use(iterator, "iteration"); }) < 0) return {};
+    Ref result = Concrete::next(iterator);
+    if (!result && torch_failed()) return {};
+    return result;
+  }
+  PySendResult send(Borrowed receiver, Borrowed sent, Ref* result) {
+    if (status([&] { t.check_use(receiver, "a generator step"); }) < 0) return PYGEN_ERROR;
+    return Concrete::send(receiver, sent, result);
+  }
+  bool unpack(Borrowed iterable, int before, int after, PyObject** top) {
+    if (status([&] {
+          t.lifter.escape(iterable);
+          t.check_use(iterable, "unpacking");
+        }) < 0) {
+      return false;
+    }
+    return Concrete::unpack(iterable, before, after, top) || (torch_failed(), false);
+  }
+  int list_extend(Borrowed list, Borrowed iterable) {
+    return use(iterable, "unpacking") < 0 ? -1 : Concrete::list_extend(list, iterable);
+  }
+  int set_update(Borrowed set, Borrowed iterable) {
+    return use(iterable, "unpacking") < 0 ? -1 : Concrete::set_update(set, iterable);
+  }
+  int dict_update(Borrowed dict, Borrowed mapping) {
+    return use(mapping, "unpacking") < 0 ? -1 : Concrete::dict_update(dict, mapping);
+  }
+  int dict_merge(Borrowed dict, Borrowed mapping) {
+    return use(mapping, "unpacking") < 0 ? -1 : Concrete::dict_merge(dict, mapping);
+  }
+
+  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+    return value([&] { return t.call(callable, arguments, positional, keyword_names); });
+  }
+  Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
+  Ref make_tuple(Borrowed iterable) {
+    return use(iterable, "unpacking") < 0 ? Ref() : Concrete::make_tuple(iterable);
+  }
+  Ref make_function(Borrowed code, Borrowed globals) {
+    Ref function = Concrete::make_function(code, globals);
+    if (function) t.lifter.note_made_here(function);
+    return function;
+  }
+
+  Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
+  Ref import_from(Borrowed module, Borrowed name) { return get_attribute(module, name); }
+  int import_star(Borrowed, Borrowed) {
+    return status([&] { stop(report::Reason::native_call, "import *"); });
+  }
+  Ref match_keys(Borrowed mapping, Borrowed keys) {
+    return use(mapping, "a pattern") < 0 ? Ref() : Concrete::match_keys(mapping, keys);
+  }
+  Ref match_class(Borrowed subject, Borrowed type, int positional, Borrowed keyword_names) {
+    return value([&] {
+      // The pattern reads attributes natively.
+      if (t.lifter.known(subject) != nullptr) stop(report::Reason::native_call, "a class pattern on an outside object");
+      return Concrete::match_class(subject, type, positional, keyword_names);
+    });
+  }
+
+ private:
+  int use(Borrowed object, const char* what) {
+    return status([&] {
+      t.lifter.escape(object);
+      t.check_use(object, what);
+    });
+  }
+  // An operation that native code carries out on one or two lifted values.
+  template <class Operation>
+  Ref native(Borrowed left, Borrowed right, const char* what, Operation&& operation) {
+    if (use(left, what) < 0 || (right && use(right, what) < 0)) return {};
+    Ref result = Ref::steal(operation());
+    if (!result) torch_failed();
+    return result;
+  }
+  // An exception that torch raised on fakes is a break, never one that the program may catch.
+  bool torch_failed();
+};
+
+}  // namespace alternator::trace
