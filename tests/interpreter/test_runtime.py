@@ -221,6 +221,7 @@ def test_signal_in_a_generator_and_a_coroutine() -> None:
         def spinning():
             try:
                 yield "started"
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 while True: pass
             except Alarm:
                 yield "alarm"
@@ -228,16 +229,15 @@ def test_signal_in_a_generator_and_a_coroutine() -> None:
             yield from spinning()
         steps = outer()
         print(next(steps))
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
         print(next(steps))
         async def body():
             try:
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 while True: pass
             except Alarm:
                 return "alarm"
         async def main():
             return await body()
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
         try: main().send(None)
         except StopIteration as stop: print(stop.value)
         """

@@ -144,7 +144,7 @@ def descriptors() -> Any:
     return out
 
 
-@program(cannot="CALL .* of __build_class__")
+@program(cannot="CALL.* of __build_class__")
 def python_descriptors() -> Any:
     class Field:
         def __set_name__(self, owner: type, name: str) -> None:

@@ -76,7 +76,31 @@ def interactive() -> Any:
     return shown
 
 
-@program(cannot="CALL .* of sorted")
+GENERIC_SOURCE = """\
+x = 5
+def make(y):
+    class Generic[T: (int, x), U]:
+        bound = T.__constraints__
+        def method[V](self, value: V) -> V: return value, x, y
+    type Alias[W] = dict[W, x, y]
+    class Own:
+        x = 6
+        type Inside = (x, y)
+    return Generic.bound, Generic().method(1), Alias.__value__.__args__[1:], Own.Inside.__value__
+result = make(7)
+"""
+
+
+if sys.version_info >= (3, 12):
+
+    @program(cannot="CALL.* of|LOAD_ATTR|CALL_INTRINSIC")
+    def generics() -> Any:
+        space: dict[str, Any] = {"__name__": "generics"}
+        exec(compile(GENERIC_SOURCE, __file__, "exec"), space)
+        return space["result"]
+
+
+@program(cannot="CALL.* of sorted")
 def names_in_class_bodies() -> Any:
     """LOAD_NAME and friends in bodies that see locals, cells, globals and builtins."""
 
