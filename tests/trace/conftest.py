@@ -1,0 +1,18 @@
+"""The taint sanitizer is on for every test here; it must be asked for before the core is loaded."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("ALTERNATOR_SANITIZE_TAINT", "1")
+# The tests here import each other by plain names.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+
+# Programs run in forked children: no pool of threads may exist before.
+torch.set_num_threads(1)
+faulthandler.enable()

@@ -1,0 +1,388 @@
+"""What a program can observe of objects, as nested tuples by which two runs are compared.
+
+Identity is part of it: an object gets a label when it is first met, over all snapshots of one observer, so `a is b` in one
+run and not in the other shows. The observer keeps what it has labelled alive: an address never means two objects.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import hashlib
+import importlib.util
+import inspect
+import random
+import re
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range)
+TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+ITERATORS = (
+    *(
+        type(iter(c))
+        for c in ([], (), {}, set(), "", b"", range(0), {}.keys(), {}.values(), {}.items(), collections.deque())
+    ),
+    *(type(reversed(c)) for c in ([], (), {})),
+    *(enumerate, zip, map, filter),
+)
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+CLASS_NAMES_LEFT_OUT = {
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__annotations__",
+    "_abc_impl",
+    "__slotnames__",
+}
+# Marks that front ends leave on modules and functions.
+MARKS = ("_dynamo", "_torchdynamo", "_compiled_call_impl", "_alternator")
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+
+
+def foreign_frames() -> tuple[str, ...]:
+    """Beginnings of the files of frames that are not the program's: the harness, the front end, the graph it calls."""
+    torch_home = Path(torch.__file__).parent
+    own = importlib.util.find_spec("alternator")
+    places = [
+        torch_home / "_dynamo",
+        torch_home / "fx",
+        Path(__file__).parent / "harness.py",
+        Path(__file__).parent / "frontends.py",
+    ]
+    return (
+        *(str(place) for place in places),
+        *(own.submodule_search_locations or () if own else ()),
+        "<eval_with_key>",
+    )
+
+
+FOREIGN_FRAMES = foreign_frames()
+
+Snapshot = Any  # str | tuple[Snapshot, ...]
+
+
+def name_of(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2s(data, digest_size=8).hexdigest()
+
+
+def traceback_lines(traceback: types.TracebackType | None) -> tuple[str, ...]:
+    lines = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        path = code.co_filename
+        if not path.startswith(FOREIGN_FRAMES):
+            lines.append(f"{Path(path).name}:{traceback.tb_lineno} in {code.co_name}")
+        traceback = traceback.tb_next
+    return tuple(lines)
+
+
+class Observer:
+    """Takes snapshots. `home` says whose classes and functions are looked into: those of this file's programs."""
+
+    def __init__(self, home: Callable[[str], bool]) -> None:
+        self.home = home
+        self.labels: dict[int, int] = {}
+        self.kept: list[Any] = []
+        self.storages: dict[int, int] = {}
+        self.seen: set[int] = set()
+        self.blind: set[int] = set()  # ids of objects that are the harness's own
+
+    def __call__(self, value: Any) -> Snapshot:
+        """One snapshot: within it an object is written out once."""
+        self.seen = set()
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.see(value)
+
+    def label(self, value: Any) -> int:
+        found = self.labels.get(id(value))
+        if found is None:
+            found = self.labels[id(value)] = len(self.labels)
+            self.kept.append(value)
+        return found
+
+    def all(self, values: Iterable[Any]) -> tuple[Snapshot, ...]:
+        return tuple([self.see(value) for value in values])
+
+    def see(self, value: Any) -> Snapshot:
+        cls = type(value)
+        if cls in ATOMS:
+            return f"{cls.__name__} {value!r}"
+        if id(value) in self.blind:
+            return "harness"
+        if isinstance(value, TORCH_ATOMS):
+            return repr(value)
+        if isinstance(value, enum.Enum):
+            return f"{name_of(cls)} {value!r}"
+        if cls is slice:
+            return ("slice", self.see(value.start), self.see(value.stop), self.see(value.step))
+        if cls is tuple and not value:
+            return "()"
+        if cls in (types.MethodType, types.MethodWrapperType):
+            return ("method", value.__name__, self.see(value.__self__))
+        if cls is types.BuiltinFunctionType:
+            owner = value.__self__
+            return ("builtin", value.__qualname__, None if isinstance(owner, types.ModuleType) else self.see(owner))
+        if isinstance(value, types.ModuleType):
+            return f"module {value.__name__}"
+        if isinstance(value, np.generic):
+            return ("numpy scalar", str(value.dtype), value.tobytes())
+        label = self.label(value)
+        if id(value) in self.seen:
+            return ("again", label)
+        self.seen.add(id(value))
+        for base in cls.__mro__:
+            kind = KINDS.get(base)
+            if kind is not None:
+                return (name_of(cls), label, *kind(self, value), *self.attributes(value, cls, base))
+        return (name_of(cls), label, *self.attributes(value, cls, object))
+
+    def attributes(self, value: Any, cls: type, base: type) -> tuple[Snapshot, ...]:
+        """Instance dict and slots, and the class itself if it is the program's."""
+        if cls is base:
+            return ()
+        parts: list[Snapshot] = []
+        if getattr(cls, "__dictoffset__", 0):
+            try:
+                own = object.__getattribute__(value, "__dict__")
+            except AttributeError:
+                own = {}
+            if isinstance(own, dict):
+                # Which dict it is can be observed, but only once somebody asked for it: its label is not taken.
+                parts.append(("vars", *((self.see(k), self.see(v)) for k, v in list(own.items()) if not is_mark(k))))
+        for owner in cls.__mro__:
+            for name, member in list(vars(owner).items()):
+                if isinstance(member, types.MemberDescriptorType) and self.home(owner.__module__):
+                    try:
+                        parts.append((name, self.see(member.__get__(value))))
+                    except AttributeError:
+                        parts.append((name, "unset"))
+        if self.home(cls.__module__):
+            parts.append(self.see(cls))
+        return tuple(parts)
+
+    # ------------------------------------------------------------------------------------------------------ by kind
+
+    def see_sequence(self, value: Any) -> tuple[Snapshot, ...]:
+        iterate = next(base for base in type(value).__mro__ if base in (list, tuple, collections.deque)).__iter__
+        extra = (value.maxlen,) if isinstance(value, collections.deque) else ()
+        return (*self.all(iterate(value)), *extra)
+
+    def see_dict(self, value: Any) -> tuple[Snapshot, ...]:
+        keys = list(
+            collections.OrderedDict.keys(value) if isinstance(value, collections.OrderedDict) else dict.keys(value)
+        )
+        parts = [(self.see(key), self.see(dict.__getitem__(value, key))) for key in keys]
+        if isinstance(value, collections.defaultdict):
+            parts.append(("default_factory", self.see(value.default_factory)))
+        return tuple(parts)
+
+    def see_set(self, value: Any) -> tuple[Snapshot, ...]:
+        elements = list(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
+        if all(type(element) in ATOMS for element in elements):
+            return self.all(elements)  # iteration order counts
+        # Other elements lie in the order of their addresses, which no two runs share.
+        return self.all(sorted(elements, key=lambda element: repr(Observer(self.home)(element))))
+
+    def see_atom_subclass(self, value: Any) -> tuple[Snapshot, ...]:
+        base = next(base for base in type(value).__mro__ if base in ATOMS)
+        return (base.__repr__(value),)
+
+    def see_exception(self, value: BaseException) -> tuple[Snapshot, ...]:
+        try:
+            text = str(value)
+        except Exception as error:
+            text = f"its str() raises {type(error).__name__}"
+        notes = getattr(value, "__notes__", ())
+        return (
+            self.without_addresses(text),
+            ("args", *([self.see(argument) for argument in value.args] if not has_address(text) else [])),
+            ("cause", self.see(value.__cause__)),
+            ("context", self.see(value.__context__), value.__suppress_context__),
+            ("traceback", *traceback_lines(value.__traceback__)),
+            ("notes", *self.all(notes)),
+            *((("group", *self.all(value.exceptions)),) if isinstance(value, BaseExceptionGroup) else ()),
+        )
+
+    @staticmethod
+    def without_addresses(text: str) -> str:
+        return ADDRESS.sub("0x...", text)
+
+    def see_function(self, value: types.FunctionType) -> tuple[Snapshot, ...]:
+        parts: tuple[Snapshot, ...] = (value.__qualname__,)
+        if not self.home(value.__module__ or ""):
+            return parts
+        return (
+            *parts,
+            ("cells", *self.all(value.__closure__ or ())),
+            ("defaults", self.see(value.__defaults__), self.see(value.__kwdefaults__)),
+            ("vars", *((name, self.see(item)) for name, item in vars(value).items() if not is_mark(name))),
+        )
+
+    def see_class(self, value: type) -> tuple[Snapshot, ...]:
+        if not self.home(value.__module__) or issubclass(value, enum.Enum):
+            return (name_of(value),)
+        return (
+            name_of(value),
+            ("bases", *self.all(value.__bases__)),
+            *(
+                (k, self.see(v))
+                for k, v in list(vars(value).items())
+                if k not in CLASS_NAMES_LEFT_OUT and not is_mark(k)
+            ),
+        )
+
+    def see_cell(self, value: types.CellType) -> tuple[Snapshot, ...]:
+        try:
+            return (self.see(value.cell_contents),)
+        except ValueError:
+            return ("empty",)
+
+    def see_partial(self, value: functools.partial[Any]) -> tuple[Snapshot, ...]:
+        return (self.see(value.func), self.see(value.args), self.see(value.keywords))
+
+    def see_property(self, value: property) -> tuple[Snapshot, ...]:
+        return self.all((value.fget, value.fset, value.fdel))
+
+    def see_wrapped(self, value: Any) -> tuple[Snapshot, ...]:
+        return (self.see(value.__func__),)
+
+    def see_generator(self, value: types.GeneratorType[Any, Any, Any]) -> tuple[Snapshot, ...]:
+        frame = value.gi_frame
+        if frame is None:
+            return (value.__qualname__, "ended")
+        return (value.__qualname__, inspect.getgeneratorstate(value), frame.f_lineno, self.see_locals(frame))
+
+    def see_coroutine(self, value: types.CoroutineType[Any, Any, Any]) -> tuple[Snapshot, ...]:
+        frame = value.cr_frame
+        if frame is None:
+            return (value.__qualname__, "ended")
+        return (value.__qualname__, inspect.getcoroutinestate(value), frame.f_lineno, self.see_locals(frame))
+
+    def see_locals(self, frame: types.FrameType) -> Snapshot:
+        return tuple((name, self.see(item)) for name, item in sorted(frame.f_locals.items()))
+
+    def see_iterator(self, value: Any) -> tuple[Snapshot, ...]:
+        try:
+            return self.all(value.__reduce__()[1:])
+        except TypeError:  # a dict that changed under its iterator
+            return ("cannot go on",)
+
+    def see_view(self, value: Any) -> tuple[Snapshot, ...]:
+        return self.all(value)
+
+    def see_weakref(self, value: weakref.ref[Any]) -> tuple[Snapshot, ...]:
+        return (self.see(value()),)
+
+    def see_proxy(self, value: types.MappingProxyType[Any, Any]) -> tuple[Snapshot, ...]:
+        return tuple((self.see(k), self.see(v)) for k, v in value.items())
+
+    def see_array(self, value: np.ndarray[Any, Any]) -> tuple[Snapshot, ...]:
+        contents = self.all(value.ravel().tolist()) if value.dtype == object else value.tobytes()
+        return (str(value.dtype), value.shape, contents)
+
+    def see_random(self, value: random.Random) -> tuple[Snapshot, ...]:
+        return (digest(repr(random.Random.getstate(value)).encode()),)
+
+    def see_torch_generator(self, value: torch.Generator) -> tuple[Snapshot, ...]:
+        return (digest(value.get_state().numpy().tobytes()),)
+
+    def see_tensor(self, value: torch.Tensor) -> tuple[Snapshot, ...]:
+        parts: list[Snapshot] = [
+            str(value.dtype), str(value.device), ("shape", *value.shape),
+            "requires_grad" if value.requires_grad else "no grad", "leaf" if value.is_leaf else "not leaf",
+            "inference" if value.is_inference() else f"version {value._version}",
+            "view" if value._is_view() else "no view",
+        ]  # fmt: skip
+        if value.layout is not torch.strided:
+            return (*parts, str(value.layout), self.see(value.detach().to_dense()))
+        parts.append(
+            (
+                "strides",
+                *(stride if size > 1 else None for size, stride in zip(value.shape, value.stride(), strict=True)),
+            )
+        )
+        parts.append(f"offset {value.storage_offset()}")
+        storage = value.untyped_storage()
+        known = self.storages.get(storage._cdata)
+        if known is None:
+            known = self.storages[storage._cdata] = len(self.storages)
+            self.kept.append(storage)
+        parts.append(f"storage {known}")
+        parts.append(("values", values_of(value)))
+        parts.append(("grad_fn", type(value.grad_fn).__name__))
+        if value.is_leaf or value.retains_grad:
+            parts.append(("grad", self.see(value.grad)))
+        parts.append(("hooks", len(value._backward_hooks or ())))
+        if type(value) is torch.Tensor and value.__dict__:
+            parts.append(("vars", *((k, self.see(v)) for k, v in value.__dict__.items() if not is_mark(k))))
+        return tuple(parts)
+
+
+def is_mark(name: Any) -> bool:
+    return isinstance(name, str) and name.startswith(MARKS)
+
+
+def has_address(text: str) -> bool:
+    return ADDRESS.search(text) is not None
+
+
+def values_of(tensor: torch.Tensor) -> Any:
+    """The bits of its elements; short ones as readable numbers too."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    raw = (flat if flat.dtype == torch.bool else flat.view(torch.uint8)).numpy().tobytes() if flat.numel() else b""
+    if flat.numel() <= 16:
+        return (str(flat.tolist()), digest(raw))
+    return digest(raw)
+
+
+KINDS: dict[type, Callable[[Observer, Any], tuple[Snapshot, ...]]] = {
+    list: Observer.see_sequence, tuple: Observer.see_sequence, collections.deque: Observer.see_sequence,
+    dict: Observer.see_dict, set: Observer.see_set, frozenset: Observer.see_set,
+    BaseException: Observer.see_exception, types.FunctionType: Observer.see_function, type: Observer.see_class,
+    types.CellType: Observer.see_cell, functools.partial: Observer.see_partial, property: Observer.see_property,
+    staticmethod: Observer.see_wrapped, classmethod: Observer.see_wrapped,
+    types.GeneratorType: Observer.see_generator, types.CoroutineType: Observer.see_coroutine,
+    weakref.ref: Observer.see_weakref, types.MappingProxyType: Observer.see_proxy, np.ndarray: Observer.see_array,
+    random.Random: Observer.see_random, torch.Generator: Observer.see_torch_generator, torch.Tensor: Observer.see_tensor,
+    **dict.fromkeys(ITERATORS, Observer.see_iterator), **dict.fromkeys(VIEWS, Observer.see_view),
+    **dict.fromkeys((int, float, complex, str, bytes), Observer.see_atom_subclass),
+}  # fmt: skip
+
+
+def difference(wanted: Snapshot, got: Snapshot, path: str = "") -> str | None:
+    """Where two snapshots part, in words; None if nowhere."""
+    if wanted == got:
+        return None
+    if isinstance(wanted, tuple) and isinstance(got, tuple) and wanted[:1] == got[:1]:
+        head = wanted[0] if wanted and isinstance(wanted[0], str) else ""
+        here = f"{path}/{head}" if head else path
+        for position, (a, b) in enumerate(zip(wanted, got, strict=False)):
+            found = difference(a, b, here if isinstance(a, tuple) and isinstance(b, tuple) else f"{here}[{position}]")
+            if found:
+                return found
+        return f"{here}: {len(wanted)} parts wanted, {len(got)} got: {short(wanted)} / {short(got)}"
+    if isinstance(wanted, tuple) and isinstance(got, tuple) and wanted and isinstance(wanted[0], tuple):
+        for a, b in zip(wanted, got, strict=False):
+            found = difference(a, b, path)
+            if found:
+                return found
+    return f"{path}: wanted {short(wanted)}, got {short(got)}"
+
+
+def short(value: Snapshot, limit: int = 300) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "..."

@@ -1,0 +1,82 @@
+"""For the tests that drive a front end by hand: which one, its counters, and what a process holds."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from frontends import FrontEnd, chosen, missing
+from harness import forked, the_frontend
+
+
+def frontend() -> FrontEnd:
+    """The chosen front end, or a skip that says why there is none."""
+    reason = missing(chosen())
+    if reason:
+        pytest.skip(reason)
+    return the_frontend(chosen())
+
+
+def in_child(test: Callable[[FrontEnd], Any]) -> Callable[[], None]:
+    """A test whose body runs in a forked child: a crash there is one failure."""
+
+    def run() -> None:
+        front = frontend()
+        forked(lambda: test(front) and None)
+
+    run.__name__, run.__module__, run.__doc__ = test.__name__, test.__module__, test.__doc__
+    return run
+
+
+def eager_backend(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+    return module.forward
+
+
+class Held:
+    """What a process holds, after a collection: for comparing before and after."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        gc.collect()
+        objects = gc.get_objects()
+        self.objects = len(objects)
+        self.tensors = sum(1 for one in objects if isinstance(one, torch.Tensor))
+        self.storages = sum(1 for one in objects if isinstance(one, torch.UntypedStorage))
+        del objects
+        self.blocks = sys.getallocatedblocks()
+        self.bytes = heap_bytes()
+
+    def grown(self, before: Held, objects: int = 20, blocks: int = 100, size: int = 200_000) -> list[str]:
+        """Where this holds more than before. Small amounts are caches of the interpreter."""
+        limits = {"objects": objects, "tensors": 0, "storages": 0, "blocks": blocks, "bytes": size}
+        return [
+            f"{name}: {getattr(before, name)} -> {getattr(self, name)}"
+            for name, limit in limits.items()
+            if getattr(self, name) > getattr(before, name) + limit
+        ]
+
+
+class MallocInfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+@functools.cache
+def libc() -> Any:
+    library = ctypes.CDLL(None)
+    library.mallinfo2.restype = MallocInfo
+    return library
+
+
+def heap_bytes() -> int:
+    """Bytes in use by malloc: tensors' storages and C++ objects are among them."""
+    info = libc().mallinfo2()
+    return info.uordblks + info.hblkhd

@@ -1,0 +1,443 @@
+"""Which objects are one and which tensors share memory: as arguments, in results, through state; hit and failed."""
+
+from __future__ import annotations
+
+import torch
+from harness import T, program
+from torch import nn
+
+
+class Box:
+    def __init__(self, value=None):
+        self.value = value
+
+
+# ------------------------------------------------------------------------------------------------------ containers
+
+
+@program()
+def test_two_lists_that_may_be_one(t):
+    def fn(a, b, x):
+        a.append(x)
+        return len(b), a == b
+
+    f = t.compile(fn)
+    one = []
+    f([], [], T(2))
+    f(one, one, T(2))
+    f([], [], T(2))
+
+
+@program()
+def test_list_inside_a_dict(t):
+    def fn(d):
+        d["a"].append(1)
+        return len(d["b"])
+
+    def make(same):
+        items = []
+        return {"a": items, "b": items if same else []}
+
+    f = t.compile(fn)
+    f(make(False))
+    f(make(True))
+    f.hit(make(False))
+    f.hit(make(True))
+
+
+@program()
+def test_argument_is_also_a_global(t):
+    global SHARED
+    SHARED = [1]
+
+    def fn(items, x):
+        items.append(2)
+        return x + len(SHARED)
+
+    f = t.compile(fn)
+    f([1], T(2))
+    f(SHARED, T(2))
+    f([1], T(2))
+
+
+@program()
+def test_argument_is_also_in_a_cell(t):
+    kept = Box(1)
+
+    def fn(o, x):
+        o.value = 5
+        return x + kept.value
+
+    f = t.compile(fn)
+    f(Box(1), T(2))
+    f(kept, T(2))
+    kept.value = 1
+    f(Box(1), T(2))
+
+
+@program()
+def test_argument_is_an_attribute_of_self(t):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.items = []
+
+        def forward(self, items, x):
+            items.append(1)
+            return x + len(self.items)
+
+    net = Net()
+    f = t.compile(net)
+    f([], T(2))
+    f(net.items, T(2))
+    f([], T(2))
+
+
+@program()
+def test_object_and_its_dict(t):
+    def fn(o, d, x):
+        d["value"] = 5
+        return x + o.value
+
+    f = t.compile(fn)
+    one = Box(1)
+    f(one, {"value": 1}, T(2))
+    f(one, one.__dict__, T(2))
+    f(Box(1), {"value": 1}, T(2))
+
+
+@program()
+def test_object_in_a_tuple_and_a_list(t):
+    def fn(p, items, x):
+        p[0].value += 1
+        return x + items[0].value
+
+    f = t.compile(fn)
+    one = Box(1)
+    f((Box(1),), [Box(1)], T(2))
+    f((one,), [one], T(2))
+    f((Box(1),), [Box(1)], T(2))
+
+
+@program()
+def test_default_argument_is_passed(t):
+    def helper(x, items=[]):  # noqa: B006
+        items.append(1)
+        return x + len(items)
+
+    def fn(items, x):
+        items.append(2)
+        return helper(x)
+
+    f = t.compile(fn)
+    f([], T(2))
+    f(helper.__defaults__[0], T(2))
+    f([], T(2))
+
+
+@program()
+def test_class_attribute_is_passed(t):
+    class A:
+        items = []
+
+    def fn(items, x):
+        items.append(1)
+        return x + len(A.items)
+
+    f = t.compile(fn)
+    f([], T(2))
+    f(A.items, T(2))
+    f([], T(2))
+
+
+@program()
+def test_three_that_may_be_two(t):
+    def fn(a, b, c):
+        a.append(1)
+        b.append(2)
+        return list(c)
+
+    f = t.compile(fn)
+    one = []
+    f([], [], [])
+    f([], one, one)
+    one = []
+    f(one, [], one)
+    one = []
+    f(one, one, [])
+    one = []
+    f(one, one, one)
+    f([], [], [])
+
+
+@program()
+def test_aliasing_only_through_the_result(t):
+    """Nothing is written: but the result says who is who."""
+    f = t.compile(lambda a, b: [a, b])
+    one = []
+    f([], [])
+    f(one, one)
+    x = T(2)
+    f(T(2), T(2))
+    f(x, x)
+    f([], [])
+
+
+@program()
+def test_stored_argument_aliases_later(t):
+    class Keeper:
+        def __init__(self):
+            self.kept = None
+
+    keeper = Keeper()
+
+    def fn(items, x):
+        if keeper.kept is not None:
+            keeper.kept.append(1)
+        keeper.kept = items
+        return x + len(items)
+
+    f = t.compile(fn)
+    one = []
+    f(one, T(2))
+    f(one, T(2))
+    f([], T(2))
+    f([], T(2))
+
+
+@program()
+def test_equal_strings_and_tuples_as_keys(t):
+    def fn(d, k, x):
+        return x + d[k]
+
+    f = t.compile(fn)
+    f({("a", 1): 2}, ("a", 1), T(2))
+    key = ("a", 1)
+    f({key: 2}, key, T(2))
+    f({("a", 1): 3}, ("a", 1), T(2))
+
+
+# ----------------------------------------------------------------------------------------------------------- tensors
+
+
+@program()
+def test_same_tensor_twice(t):
+    def fn(a, b):
+        c = a * 2
+        a.add_(1)
+        return c, a + b, a is b
+
+    f = t.compile(fn)
+    one = T(2)
+    f(T(2), T(2))
+    f(one, one)
+    f(T(2), T(2))
+
+
+@program()
+def test_gradient_of_the_same_tensor_twice(t):
+    f = t.compile(lambda a, b: (a * b).sum())
+    one = T(2, rg=True)
+    f(T(2, rg=True), T(2, rg=True)).backward()
+    f(one, one).backward()
+    f(T(2, rg=True), T(2, rg=True)).backward()
+
+
+@program()
+def test_view_and_base(t):
+    def fn(a, b):
+        a.mul_(2)
+        return a + b
+
+    f = t.compile(fn)
+    base = T(4)
+    f(T(2), T(2))
+    f(base[:2], base[:2])
+    f(base[:2], base[2:])
+    f(base[:2], base[1:3])
+    f(base, base)
+    f(base.view(2, 2), base.view(2, 2).t())
+    f(T(2), T(2))
+
+
+@program()
+def test_view_and_base_in_the_other_order(t):
+    def fn(base, view):
+        base.add_(1)
+        view.mul_(2)
+        return base * 1, view * 1
+
+    f = t.compile(fn)
+    f(T(4), T(2))
+    base = T(4)
+    f(base, base[:2])
+    f(T(4), T(2))
+
+
+@program()
+def test_view_of_a_parameter(t):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(T(4))
+
+        def forward(self, v, x):
+            with torch.no_grad():
+                v.add_(1)
+            return x * self.w
+
+    net = Net()
+    f = t.compile(net)
+    f(T(4), T(4))
+    f(net.w.detach(), T(4))
+    f(net.w.data, T(4))
+    f(T(4), T(4))
+
+
+@program()
+def test_expanded_and_overlapping(t):
+    def fn(a, b):
+        return a + b
+
+    f = t.compile(fn)
+    one = T(3)
+    f(one.expand(3, 3), T(3, 3))
+    f(one.as_strided((2, 2), (1, 1)), T(2, 2))
+
+
+@program()
+def test_detached_alias_written(t):
+    def fn(x):
+        d = x.detach()
+        d.add_(1)
+        return x * 2, d
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_outputs_alias_inputs(t):
+    f = t.compile(lambda x: (x.view(-1), x[0], x.t(), x, x.reshape(4), x.detach(), x.contiguous()))
+    x = T(2, 2)
+    r = f(x)
+    r[0].add_(1)
+    f.hit(x)
+    f.hit(T(2, 2))
+
+
+@program()
+def test_outputs_alias_each_other(t):
+    def fn(x):
+        y = x + 1
+        return y, y[0], y.view(-1), y.split(1)
+
+    f = t.compile(fn)
+    r = f(T(2, 2))
+    r[0].add_(1)
+    f.hit(T(2, 2))
+
+
+@program()
+def test_output_aliases_a_parameter(t):
+    net = nn.Linear(2, 2)
+    f = t.compile(lambda x: (net.weight, net.weight.t(), net.weight.data, x + 1))
+    f(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_views_made_and_written(t):
+    def fn(x):
+        v = x.view(-1)
+        v.mul_(2)
+        v[1:3] += 1
+        return v, x.t(), x[0]
+
+    f = t.compile(fn)
+    f(T(2, 2))
+    f.hit(T(2, 2))
+
+
+@program()
+def test_two_parameters_share_storage(t):
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    flat = T(12)
+    f = t.compile(net)
+    f(T(1, 2)).sum().backward()
+    net[0].weight.data = flat[:4].view(2, 2)
+    net[1].weight.data = flat[:4].view(2, 2)
+    f(T(1, 2)).sum().backward()
+    net[1].weight.data = flat[4:8].view(2, 2)
+    f(T(1, 2)).sum().backward()
+
+
+@program()
+def test_tensor_in_a_list_and_alone(t):
+    def fn(items, x):
+        items[0].add_(1)
+        return x * 2, items[0] is x
+
+    f = t.compile(fn)
+    x = T(2)
+    f([T(2)], x)
+    f([x], x)
+    f([T(2)], x)
+
+
+@program()
+def test_module_passed_twice(t):
+    def fn(a, b, x):
+        a.n = 5
+        return b(x) * b.n
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n = 1
+
+        def forward(self, x):
+            return x * self.n
+
+    f = t.compile(fn)
+    one = Net()
+    f(Net(), Net(), T(2))
+    f(one, one, T(2))
+    f(Net(), Net(), T(2))
+
+
+@program()
+def test_same_list_object_in_two_calls(t):
+    def fn(items, x):
+        items.append(x.sum())
+        return len(items)
+
+    f = t.compile(fn)
+    items = []
+    f(items, T(2))
+    f(items, T(2))
+    f(items, T(2))
+
+
+@program()
+def test_result_is_fed_back(t):
+    def fn(state, x):
+        state["h"] = state.get("h", 0) + x
+        return state, [state["h"]]
+
+    f = t.compile(fn)
+    state, items = f({}, T(2))
+    state, items = f(state, items[0])
+    state, items = f(state, items[0])
+
+
+@program()
+def test_an_address_that_is_used_again(t):
+    """The guarded list dies; another may get its address."""
+    holder = Box([1, 2])
+    f = t.compile(lambda x: x + sum(holder.value))
+    for i in range(6):
+        f(T(2))
+        holder.value = None
+        holder.value = [i, i]

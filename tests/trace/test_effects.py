@@ -1,0 +1,508 @@
+"""What a call shows: print, logging and warnings are effects in order with real values; random generators move as in eager."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import time
+import warnings
+
+import numpy as np
+import torch
+from harness import T, program
+from torch import nn
+
+log = logging.getLogger("trace_tests")
+
+
+# ----------------------------------------------------------------------------------------------------------- print
+
+
+@program()
+def test_print_plain_values(t):
+    def fn(n, x):
+        print("start", n, [n, {"k": n}], sep="-", end="!\n")
+        y = x + n
+        print(f"{tuple(y.shape)} {y.dtype}")
+        return y
+
+    f = t.compile(fn)
+    f(1, T(2))
+    f.hit(1, T(2))
+    f(2, T(2))
+
+
+@program()
+def test_print_tensors(t):
+    def fn(x):
+        y = x * 2
+        print("input", x)
+        print("output", y, [y])
+        return y + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2, s=3))
+
+
+@program()
+def test_print_shows_the_value_that_it_was(t):
+    """What is printed is written to afterwards."""
+
+    def fn(items, x):
+        print(items, x)
+        items.append(1)
+        x.add_(1)
+        print(items, x)
+        return x
+
+    f = t.compile(fn)
+    f([], T(2))
+    f([], T(2))
+
+
+@program()
+def test_print_objects(t):
+    class Shown:
+        def __init__(self, n):
+            self.n = n
+
+        def __repr__(self):
+            return f"Shown({self.n})"
+
+    def fn(o, x):
+        print(o, [o])
+        o.n += 1
+        print(o)
+        return x * o.n
+
+    f = t.compile(fn)
+    one = Shown(1)
+    f(one, T(2))
+    f(one, T(2))
+
+
+@program()
+def test_print_in_order_with_other_effects(t):
+    def fn(items, x):
+        print("a", len(items))
+        items.append(1)
+        log.warning("b %d", len(items))
+        print("c", len(items))
+        return x + 1
+
+    f = t.compile(fn)
+    f([], T(2))
+    f([], T(2))
+
+
+@program()
+def test_print_before_an_exception(t):
+    def fn(x, n):
+        print("before")
+        if n:
+            raise ValueError("stop")
+        print("after")
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2), 0)
+    f(T(2), 1)
+    f(T(2), 1)
+
+
+@program()
+def test_print_in_a_loop(t):
+    def fn(x):
+        for i in range(4):
+            x = x * 2
+            print(i, end=" ")
+        return x
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_print_to_stderr_and_flush(t):
+    def fn(x):
+        print("to stderr", file=sys.stderr)
+        print("flushed", flush=True)
+        sys.stdout.write("written\n")
+        return x + 1
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+
+
+@program()
+def test_print_to_a_stdout_that_was_replaced(t):
+    import io
+
+    other = io.StringIO()
+    t.watch(other.getvalue)
+
+    def fn(x):
+        print("hello")
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    old, sys.stdout = sys.stdout, other
+    try:
+        f(T(2))
+    finally:
+        sys.stdout = old
+    f(T(2))
+
+
+@program()
+def test_print_replaced(t):
+    import builtins
+
+    lines = []
+    t.watch(lambda: lines)
+
+    def fn(x):
+        print("hello", x.shape[0])
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    t.patch(builtins, "print", lambda *args: lines.append(args))
+    f(T(2))
+
+
+@program()
+def test_print_with_a_users_str(t):
+    seen = []
+    t.watch(lambda: seen)
+
+    class Noisy:
+        def __str__(self):
+            seen.append("asked")
+            return "noisy"
+
+    def fn(o, x):
+        print(o)
+        return x + len(seen)
+
+    f = t.compile(fn)
+    f(Noisy(), T(2))
+    f(Noisy(), T(2))
+
+
+# -------------------------------------------------------------------------------------------------- logging, warnings
+
+
+@program()
+def test_logging(t):
+    def fn(x):
+        log.warning("shape %s of %s", tuple(x.shape), x.dtype)
+        log.debug("not shown %s", x)
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    old = log.level
+    t.undo(lambda: log.setLevel(old))
+    log.setLevel(logging.DEBUG)
+    f(T(2))
+
+
+@program()
+def test_logging_level_changes(t):
+    def fn(x):
+        if log.isEnabledFor(logging.INFO):
+            return x * 2
+        log.error("only an error")
+        return x + 1
+
+    old = log.level
+    t.undo(lambda: log.setLevel(old))
+    f = t.compile(fn)
+    f(T(2))
+    log.setLevel(logging.INFO)
+    f(T(2))
+
+
+@program()
+def test_logging_handler_of_the_users(t):
+    records = []
+
+    class Keeping(logging.Handler):
+        def emit(self, record):
+            records.append((record.levelname, record.getMessage(), record.funcName))
+
+    handler = Keeping()
+    t.watch(lambda: records)
+    t.undo(lambda: log.removeHandler(handler))
+
+    def fn(x):
+        log.warning("n %d", x.shape[0])
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    log.addHandler(handler)
+    f(T(2))
+    log.removeHandler(handler)
+    f(T(2))
+
+
+@program()
+def test_logging_disabled(t):
+    def fn(x):
+        log.warning("maybe")
+        return x + 1
+
+    t.undo(lambda: logging.disable(logging.NOTSET))
+    f = t.compile(fn)
+    f(T(2))
+    logging.disable(logging.CRITICAL)
+    f(T(2))
+    logging.disable(logging.NOTSET)
+    f(T(2))
+
+
+@program()
+def test_logging_an_exception(t):
+    def fn(x):
+        try:
+            raise ValueError("caught")
+        except ValueError:
+            log.exception("oh")
+        return x + 1
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+
+
+@program()
+def test_warning_shown_once(t):
+    def fn(x):
+        warnings.warn("hey", UserWarning, stacklevel=1)
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    f(T(2))
+
+
+@program()
+def test_warning_always_and_as_error(t):
+    def fn(x, n):
+        warnings.warn(f"n {n}", DeprecationWarning, stacklevel=1)
+        return x + 1
+
+    f = t.compile(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        f(T(2), 1)
+        f(T(2), 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(T(2), 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f(T(2), 1)
+
+
+@program()
+def test_warnings_caught_inside(t):
+    def fn(x):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warnings.warn("inside", stacklevel=1)
+        return x + 1, [str(w.message) for w in caught], len(warnings.filters) >= 0
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+
+
+# ------------------------------------------------------------------------------------------------------ random numbers
+
+
+@program()
+def test_torch_random(t):
+    def fn(x):
+        return (
+            x + torch.rand(2),
+            torch.randn_like(x),
+            torch.randint(0, 10, (2,)),
+            torch.bernoulli(torch.full((2,), 0.5)),
+        )
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    torch.manual_seed(5)
+    f.hit(T(2))
+
+
+@program()
+def test_dropout(t):
+    f = t.compile(nn.Dropout(0.5))
+    f(T(8))
+    f.hit(T(8))
+
+
+@program()
+def test_unused_random_numbers_still_move_the_generator(t):
+    def fn(x):
+        torch.rand(3)
+        nn.functional.dropout(x, 0.5)
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_python_random(t):
+    def fn(x):
+        return x * random.random(), random.randint(0, 5), random.choice([1, 2, 3])
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+    random.seed(5)
+    f.free(T(2))
+
+
+@program()
+def test_own_random_instance(t):
+    own = random.Random(3)
+
+    def fn(x):
+        return x * own.random()
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+
+
+@program()
+def test_numpy_random(t):
+    def fn(x):
+        return x * float(np.random.rand()), np.random.randint(5)
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+
+
+@program()
+def test_seed_set_inside(t):
+    def fn(x):
+        torch.manual_seed(3)
+        return x + torch.rand(2)
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+
+
+@program()
+def test_shuffle(t):
+    def fn(items, x):
+        random.shuffle(items)
+        return x + items[0]
+
+    f = t.compile(fn)
+    f.free([1, 2, 3], T(2))
+    f.free([1, 2, 3], T(2))
+
+
+@program()
+def test_rng_state_read_and_restored(t):
+    def fn(x):
+        state = torch.get_rng_state()
+        a = torch.rand(2)
+        torch.set_rng_state(state)
+        return x + a, torch.rand(2)
+
+    f = t.compile(fn)
+    f.free(T(2))
+    f.free(T(2))
+
+
+# ------------------------------------------------------------------------------------------------------------ time
+
+
+@program(one_graph=False)
+def test_time_goes_on(t):
+    stamps = []
+
+    def fn(x):
+        stamps.append(time.perf_counter())
+        return x + 1
+
+    f = t.compile(fn)
+    t.observer.blind.add(id(stamps))  # two runs have two times: only what is noted below is compared
+    f(T(2))
+    f(T(2))
+    f(T(2))
+    t.note((len(stamps), stamps == sorted(set(stamps))))
+
+
+@program(one_graph=False)
+def test_counter_from_itertools(t):
+    import itertools
+
+    numbers = itertools.count(1)
+
+    def fn(x):
+        return x + next(numbers)
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_context_variable(t):
+    import contextvars
+
+    variable = contextvars.ContextVar("variable", default=1)
+
+    def fn(x):
+        token = variable.set(variable.get() + 1)
+        y = x * variable.get()
+        if x.shape[0] > 2:
+            variable.reset(token)
+        return y
+
+    t.watch(variable.get)
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    f(T(3))
+
+
+@program(one_graph=False)
+def test_thread_local(t):
+    import threading
+
+    local = threading.local()
+    local.n = 1
+
+    def fn(x):
+        local.n += 1
+        return x * local.n
+
+    t.watch(lambda: local.n)
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    local.n = 10
+    f(T(2))

@@ -1,0 +1,406 @@
+"""A trace that fails half-way leaves process and objects as they were: no memory, an interrupt, a backend that raises."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+import pytest
+import torch
+from harness import T, modes
+from support import eager_backend, in_child
+from torch import nn
+
+
+class Box:
+    def __init__(self):
+        self.items, self.n = [1, 2], 3
+
+
+def pure_python(o, n):
+    """One effect, so that the world is either before or after."""
+    total = sum(i * n for i in o.items) + len({"a": o.n})
+    text = f"{total}:{[str(i) for i in o.items]}"
+    o.result = (total, text)
+    return total
+
+
+def with_tensors(o, x):
+    y = (x + o.n).relu() * len(o.items)
+    o.result = y
+    return y + 1
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layers(x)
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and torch.equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+def disturbed(front: Any, fn: Any, argument: Any, disturb: Any) -> str:
+    """A first call under a disturbance, then clean ones. Says how the first ended."""
+    front.reset()
+    box, twin = Box(), Box()
+    wanted = fn(twin, argument)
+    f = front.compile(fn, eager_backend)
+    before = modes()
+    ended = "done"
+    try:
+        with disturb:
+            result = f(box, argument)
+    except (Exception, KeyboardInterrupt) as error:  # torch makes other errors of a MemoryError
+        ended = type(error).__name__
+    assert modes() == before, (modes(), before)
+    assert (box.items, box.n) == ([1, 2], 3)
+    if ended == "done":
+        assert same(result, wanted) and same(box.result, twin.result)
+    elif hasattr(box, "result"):
+        assert same(box.result, twin.result)
+    again = Box()
+    for _ in range(2):
+        assert same(f(again, argument), wanted) and same(again.result, twin.result)
+    return ended
+
+
+# ------------------------------------------------------------------------------------------------------- no memory
+
+
+class NoMemory:
+    """The allocation with this number fails, and no other."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def __enter__(self):
+        import _testcapi
+
+        _testcapi.set_nomemory(self.number, self.number + 1)
+
+    def __exit__(self, *exc):
+        import _testcapi
+
+        _testcapi.remove_mem_hooks()
+
+
+def sweep(front: Any, fn: Any, argument: Any, stride: int) -> None:
+    """Fails each allocation in turn until none of the call's is left."""
+    front.reset()
+    quiet = number = failed = 0
+    while quiet < 40 and number < 60000:
+        ended = disturbed(front, fn, argument, NoMemory(number))
+        failed += ended != "done"
+        quiet = 0 if ended != "done" else quiet + 1
+        number += stride if number > 200 else 1
+    assert failed, "no allocation was hit: the test tests nothing"
+
+
+@pytest.fixture
+def testcapi():
+    return pytest.importorskip("_testcapi", reason="this CPython was built without _testcapi")
+
+
+@in_child
+def test_memory_error_at_every_allocation_in_python(front):
+    sweep(front, pure_python, 3, 1)
+
+
+@in_child
+def test_memory_error_at_every_allocation_with_tensors(front):
+    sweep(front, with_tensors, T(2), 1)
+
+
+# --------------------------------------------------------------------------------------------------------- interrupts
+
+
+class Interrupt:
+    """KeyboardInterrupt after so many seconds of the call: the signal is seen at the next instruction that looks."""
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+
+    def __enter__(self):
+        signal.signal(signal.SIGALRM, self.hit)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+
+    def __exit__(self, *exc):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @staticmethod
+    def hit(*_):
+        raise KeyboardInterrupt
+
+
+def interrupted(front: Any, fn: Any, argument: Any) -> dict[str, int]:
+    import time
+
+    started = time.perf_counter()
+    for _ in range(5):
+        disturbed(front, fn, argument, Interrupt(0))
+    span = (time.perf_counter() - started) / 5
+    counts: dict[str, int] = {}
+    shots = 400
+    for i in range(shots):
+        try:
+            ended = disturbed(front, fn, argument, Interrupt(1e-6 + span * i / shots))
+        except KeyboardInterrupt:  # it came when the call was over
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            ended = "late"
+        counts[ended] = counts.get(ended, 0) + 1
+    return counts
+
+
+@in_child
+def test_keyboard_interrupt_at_any_time_in_python(front):
+    counts = interrupted(front, pure_python, 3)
+    assert counts.get("KeyboardInterrupt", 0) + counts.get("late", 0) > 0, counts
+
+
+@in_child
+def test_keyboard_interrupt_at_any_time_with_tensors(front):
+    counts = interrupted(front, with_tensors, T(2))
+    assert counts.get("KeyboardInterrupt", 0) + counts.get("late", 0) > 0, counts
+
+
+@in_child
+def test_keyboard_interrupt_at_every_instruction(front):
+    """With a hook in the core that interrupts a trace before its n-th instruction."""
+    core = getattr(getattr(front, "module", None), "_C", None)
+    interrupt_at = getattr(core, "interrupt_at", None)
+    if interrupt_at is None:
+        return  # the sweep over time above is what there is
+
+    class At:
+        def __init__(self, number):
+            self.number = number
+
+        def __enter__(self):
+            interrupt_at(self.number)
+
+        def __exit__(self, *exc):
+            interrupt_at(-1)
+
+    for fn, argument in ((pure_python, 3), (with_tensors, T(2))):
+        number = 0
+        while disturbed(front, fn, argument, At(number)) != "done":
+            number += 1
+        assert number > 20, number
+
+
+@in_child
+def test_interrupts_in_a_module(front):
+    net, twin = Net(), Net()
+    twin.load_state_dict(net.state_dict())
+    x = T(2, 2)
+    wanted = twin(x)
+    for i in range(200):
+        front.reset()
+        f = front.compile(net, eager_backend)
+        calls = net.calls
+        try:
+            with Interrupt(1e-6 + i * 2e-5):
+                f(x)
+        except KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        assert net.calls in (calls, calls + 1)
+        assert torch.is_grad_enabled() and torch._C._len_torch_function_stack() == 0
+        assert torch.equal(f(x), wanted)
+
+
+# ------------------------------------------------------------------------------------------------------------ backends
+
+
+@in_child
+def test_a_backend_that_raises(front):
+    """The call either raises, with nothing written, or runs eagerly: never both, never half."""
+    asked = []
+
+    def backend(module, example_inputs):
+        asked.append(1)
+        raise ZeroDivisionError("from the backend")
+
+    box, twin = Box(), Box()
+    wanted = with_tensors(twin, T(2))
+    f = front.compile(with_tensors, backend)
+    for _ in range(3):
+        before = modes()
+        try:
+            result = f(box, T(2))
+        except Exception as error:
+            assert "from the backend" in repr(error) + repr(error.__cause__)
+            assert not hasattr(box, "result")
+        else:
+            assert same(result, wanted) and same(box.result, twin.result)
+            del box.result
+        assert modes() == before
+    good = front.compile(with_tensors, eager_backend)
+    assert same(good(box, T(2)), wanted)
+
+
+@in_child
+def test_a_backend_that_is_interrupted(front):
+    def backend(module, example_inputs):
+        raise KeyboardInterrupt
+
+    box = Box()
+    f = front.compile(with_tensors, backend)
+    if not front.counts:
+        return
+    with pytest.raises(KeyboardInterrupt):
+        f(box, T(2))
+    assert not hasattr(box, "result") and torch._C._len_torch_function_stack() == 0
+
+
+@in_child
+def test_a_backend_that_changes_modes(front):
+    def backend(module, example_inputs):
+        torch.set_grad_enabled(False)
+        return module.forward
+
+    f = front.compile(lambda x: x * 2, backend)
+    x = T(2, rg=True)
+    f(x)
+    torch.set_grad_enabled(True)
+    assert f(x).requires_grad
+
+
+@in_child
+def test_a_backend_that_calls_the_compiled_function(front):
+    depth = []
+
+    def backend(module, example_inputs):
+        depth.append(1)
+        if len(depth) < 3:
+            assert same(f(T(2)), T(2) + 1)
+        return module.forward
+
+    f = front.compile(lambda x: x + 1, backend)
+    assert same(f(T(2)), T(2) + 1)
+    assert same(f(T(2)), T(2) + 1)
+
+
+@in_child
+def test_a_backend_that_resets(front):
+    def backend(module, example_inputs):
+        front.reset()
+        return module.forward
+
+    f = front.compile(with_tensors, backend)
+    wanted = with_tensors(Box(), T(2))
+    for _ in range(3):
+        assert same(f(Box(), T(2)), wanted)
+
+
+@in_child
+def test_a_backend_that_edits_the_world(front):
+    """The entry was made for a world that is gone: its guards are asked once more before it is believed."""
+    box = Box()
+
+    def backend(module, example_inputs):
+        box.n = 50
+        return module.forward
+
+    f = front.compile(lambda o, x: x * o.n, backend)
+    if not front.counts:
+        return
+    first = f(box, T(2))
+    assert same(first, T(2) * 3) or same(first, T(2) * 50)
+    assert same(f(box, T(2)), T(2) * 50)
+
+
+@in_child
+def test_a_graph_that_raises(front):
+    def backend(module, example_inputs):
+        def broken(*args):
+            raise ZeroDivisionError("in the graph")
+
+        return broken
+
+    if not front.counts:
+        return
+    box = Box()
+    f = front.compile(with_tensors, backend)
+    for _ in range(2):
+        before = modes()
+        with pytest.raises(ZeroDivisionError, match="in the graph"):
+            f(box, T(2))
+        assert modes() == before and not hasattr(box, "result")
+
+
+@in_child
+def test_a_graph_that_returns_the_wrong_number(front):
+    if not front.counts:
+        return
+    for wrong in ((), (T(2), T(2), T(2), T(2)), None, 5):
+        front.reset()
+        box = Box()
+        f = front.compile(with_tensors, lambda module, example_inputs, wrong=wrong: lambda *args: wrong)
+        with pytest.raises(Exception):  # noqa: B017, PT011 - any exception, but no crash
+            f(box, T(2))
+        assert not hasattr(box, "result")
+
+
+@in_child
+def test_not_a_backend_and_not_a_function(front):
+    if not front.counts:
+        return
+    for fn, backend in (
+        (len, "eager"),
+        (3, "eager"),
+        (None, "eager"),
+        (with_tensors, "no such backend"),
+        (with_tensors, 5),
+    ):
+        try:
+            f = front.compile(fn, backend)
+            f(Box(), T(2))
+        except Exception as error:
+            assert str(error)
+    assert same(front.compile(with_tensors, "eager")(Box(), T(2)), with_tensors(Box(), T(2)))
+
+
+# --------------------------------------------------------------------------------------------------------- the stack
+
+
+@in_child
+def test_deep_recursion(front):
+    def deep(n, x):
+        return x if n == 0 else deep(n - 1, x)
+
+    f = front.compile(deep, eager_backend)
+    with pytest.raises(RecursionError):
+        f(sys.getrecursionlimit() * 2, T(2))
+    assert same(f(100, T(2)), T(2))
+    assert same(f(100, T(2)), T(2))
+
+
+@in_child
+def test_called_near_the_recursion_limit(front):
+    def fn(x):
+        return x + 1
+
+    def at(depth):
+        return f(T(2)) if depth == 0 else at(depth - 1)
+
+    limit = sys.getrecursionlimit()
+    for room in range(2, 60):
+        front.reset()
+        f = front.compile(fn, eager_backend)
+        here = len(__import__("inspect").stack(0))
+        try:
+            assert same(at(limit - here - room), T(2) + 1)
+        except RecursionError:
+            pass
+        assert torch._C._len_torch_function_stack() == 0
+        assert same(f(T(2)), T(2) + 1)

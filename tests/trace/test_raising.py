@@ -1,0 +1,339 @@
+"""Exceptions of all kinds: caught, chained, grouped, leaving the function with the effects so far."""
+
+from __future__ import annotations
+
+from harness import T, program
+from torch import nn
+
+# ----------------------------------------------------------------------------------------------------- exceptions
+
+
+@program()
+def test_try_except_else_finally(t):
+    def fn(d, x):
+        log = []
+        try:
+            v = d["k"]
+        except KeyError as e:
+            v = len(e.args)
+            log.append("except")
+        else:
+            log.append("else")
+        finally:
+            log.append("finally")
+            x = x + 1
+        return x * v, log
+
+    f = t.compile(fn)
+    f({}, T(2))
+    f.hit({}, T(2))
+    f({"k": 4}, T(2))
+
+
+@program()
+def test_exception_leaves_the_function(t):
+    def fn(x, n):
+        y = x + 1
+        if n > 2:
+            raise ValueError("big %d" % n)
+        return y + n
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f(T(2), 5)
+    f(T(2), 5)
+    f.hit(T(2), 1)
+
+
+@program()
+def test_exception_with_cause_and_context(t):
+    def deep(x):
+        raise KeyError("deep")
+
+    def fn(x, how):
+        try:
+            deep(x)
+        except KeyError as e:
+            if how == "from":
+                raise ValueError("outer") from e
+            if how == "none":
+                raise ValueError("outer") from None
+            if how == "bare":
+                raise
+            raise ValueError("outer")  # noqa: B904
+        return x
+
+    f = t.compile(fn)
+    for how in ("from", "none", "bare", "plain", "from"):
+        f(T(2), how)
+
+
+@program()
+def test_exception_of_the_users_class(t):
+    class Mine(RuntimeError):
+        def __init__(self, code, x):
+            super().__init__(f"code {code}")
+            self.code, self.x = code, x
+
+    def fn(x, n):
+        y = x + 1
+        if n:
+            raise Mine(n, y)
+        return y
+
+    f = t.compile(fn)
+    f(T(2), 0)
+    f(T(2), 3)
+    f(T(2), 3)
+
+
+@program()
+def test_exception_through_several_frames(t):
+    def a(x, n):
+        return b(x + 1, n)
+
+    def b(x, n):
+        try:
+            return c(x, n)
+        finally:
+            n.append("b")
+
+    def c(x, n):
+        n.append("c")
+        raise IndexError("at the bottom")
+
+    class Net(nn.Module):
+        def forward(self, x, n):
+            return a(x, n)
+
+    f = t.compile(Net())
+    f(T(2), [])
+    f(T(2), [])
+
+
+@program()
+def test_exception_from_builtins(t):
+    def fn(x, what):
+        if what == "index":
+            return [1][5]
+        if what == "key":
+            return {}["k"]
+        if what == "attribute":
+            return x.no_such_attribute
+        if what == "type":
+            return 1 + "a"
+        if what == "zero":
+            return 1 // 0
+        if what == "unpack":
+            a, b = [1]
+        if what == "name":
+            return no_such_name  # noqa: F821
+        if what == "call":
+            return len(1, 2)
+        if what == "int":
+            return int("x")
+        return x + 1
+
+    f = t.compile(fn)
+    for what in ("", "index", "key", "attribute", "type", "zero", "unpack", "name", "call", "int", "index"):
+        f(T(2), what)
+
+
+@program(one_graph=False)
+def test_exception_from_torch(t):
+    def fn(x, y):
+        return x @ y
+
+    f = t.compile(fn)
+    f(T(2, 3), T(3, 2))
+    f(T(2, 3), T(2, 2))
+    f(T(2, 3), T(4))
+    f(T(2, 3), "a")
+
+
+@program(one_graph=False)
+def test_torch_errors_that_the_program_catches(t):
+    def fn(x, y):
+        try:
+            return x @ y
+        except RuntimeError as error:
+            return x, "shapes" in str(error)
+
+    f = t.compile(fn)
+    f(T(2, 3), T(3, 2))
+    f(T(2, 3), T(2, 2))
+    f(T(2, 3), T(3, 2))
+
+
+@program(one_graph=False)
+def test_errors_of_fakes_are_not_the_programs(t):
+    """What only fails because a tensor has no data must not be caught by the program."""
+
+    def fn(x):
+        try:
+            n = x.numpy().sum() * 0 + 1
+        except Exception:
+            return "fell", x
+        try:
+            p = x.data_ptr() != 0
+        except Exception:
+            return "fell", x
+        try:
+            i = int(x[0] > 100)
+        except Exception:
+            return "fell", x
+        return float(n), p, i, x + 1
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@program()
+def test_exception_group(t):
+    def fn(x, n):
+        log = []
+        try:
+            if n:
+                raise ExceptionGroup("g", [ValueError(1), TypeError(2), ExceptionGroup("h", [ValueError(3)])])
+        except* ValueError as g:
+            log.append(len(g.exceptions))
+        except* TypeError:
+            log.append("type")
+        return x + n, log
+
+    f = t.compile(fn)
+    f(T(2), 0)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+
+
+@program()
+def test_return_in_finally_and_break(t):
+    def fn(x, n):
+        for i in range(5):
+            try:
+                if i == n:
+                    continue
+                if i == 3:
+                    break
+                x = x + i
+            finally:
+                x = x * 2
+        else:
+            return "else", x
+
+        def inner():
+            try:
+                raise ValueError
+            finally:
+                return 7  # noqa: B012
+
+        return inner(), x
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 3)
+
+
+@program()
+def test_assertion(t):
+    def fn(x, n):
+        assert n > 1, f"n is {n}"
+        assert x.shape[0] == 2
+        return x + n
+
+    f = t.compile(fn)
+    f(T(2), 2)
+    f(T(2), 1)
+    f(T(3), 2)
+    f.hit(T(2), 2)
+
+
+@program()
+def test_exceptions_of_every_base(t):
+    def fn(x, cls):
+        raise cls("stop")
+
+    f = t.compile(fn)
+    for cls in (
+        KeyboardInterrupt,
+        SystemExit,
+        GeneratorExit,
+        StopIteration,
+        BaseException,
+        MemoryError,
+        RecursionError,
+    ):
+        f.free(T(2), cls)
+
+
+@program()
+def test_add_note_and_args(t):
+    def fn(x):
+        e = ValueError("a", 1)
+        e.add_note("note")
+        e.extra = [1]
+        raise e
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@program()
+def test_exception_raised_is_an_input(t):
+    def fn(e, x):
+        raise e
+
+    f = t.compile(fn)
+    one = ValueError("mine")
+    f.free(one, T(2))
+    f.free(ValueError("other"), T(2))
+
+
+@program()
+def test_sys_exc_info(t):
+    import sys
+
+    def fn(x):
+        before = sys.exc_info()[0]
+        try:
+            raise KeyError("k")
+        except KeyError:
+            inside = sys.exc_info()[0], str(sys.exc_info()[1])
+        return before, inside, sys.exc_info()[0], x + 1
+
+    f = t.compile(fn)
+    f.free(T(2))
+    try:
+        raise TypeError("outside")
+    except TypeError:
+        f.free(T(2))
+
+
+@program()
+def test_called_while_an_exception_is_handled(t):
+    def fn(x, n):
+        if n:
+            raise ValueError("new")
+        return x + 1
+
+    f = t.compile(fn)
+    try:
+        raise KeyError("old")
+    except KeyError:
+        f(T(2), 0)
+        f(T(2), 1)
+        f(T(2), 1)
+
+
+@program()
+def test_recursion_error(t):
+    def deep(n, x):
+        return x if n == 0 else deep(n - 1, x)
+
+    f = t.compile(lambda n, x: deep(n, x) + 1)
+    f(100, T(2))
+    f.hit(100, T(2))

@@ -1,0 +1,177 @@
+"""The interface: fullgraph=True says where and why; otherwise one log line says why a call runs eagerly; counters count."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from frontends import chosen
+from harness import T
+from support import eager_backend, in_child
+
+pytestmark = pytest.mark.skipif(chosen() != "alternator", reason="it is Alternator's own words that are tested here")
+HERE = Path(__file__).name
+
+
+def untraceable(x):
+    y = x + 1
+    z = y.numpy()  # the line that must be named
+    return torch.from_numpy(z) * 2
+
+
+def line_of(fn, words):
+    import inspect
+
+    lines, first = inspect.getsourcelines(fn)
+    return first + next(i for i, line in enumerate(lines) if words in line)
+
+
+@in_child
+def test_fullgraph_raises_with_file_line_code_cause_and_hint(front):
+    f = front.compile(untraceable, eager_backend, fullgraph=True)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - its type is the package's own
+        f(T(2))
+    text = str(caught.value)
+    assert HERE in text
+    assert str(line_of(untraceable, "must be named")) in text
+    assert "y.numpy()" in text
+    assert len(text.splitlines()) >= 3, "a cause and a hint"
+
+
+@in_child
+def test_fullgraph_raises_in_a_callee(front):
+    def outer(x):
+        return untraceable(x * 2)
+
+    f = front.compile(outer, eager_backend, fullgraph=True)
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        f(T(2))
+    assert "y.numpy()" in str(caught.value)
+
+
+@in_child
+def test_fullgraph_leaves_the_world_alone(front):
+    items = []
+
+    def fn(x):
+        items.append(1)
+        return x.tolist()
+
+    f = front.compile(fn, eager_backend, fullgraph=True)
+    for _ in range(2):
+        with pytest.raises(Exception):  # noqa: B017, PT011
+            f(T(2))
+    assert items == []
+
+
+@in_child
+def test_one_log_line_says_why(front):
+    records = []
+
+    class Keeping(logging.Handler):
+        def emit(self, record):
+            records.append(record.getMessage())
+
+    handler = Keeping()
+    logging.getLogger("alternator").addHandler(handler)
+    f = front.compile(untraceable, eager_backend)
+    wanted = untraceable(T(2))
+    for _ in range(3):
+        assert torch.equal(f(T(2)), wanted)
+    logging.getLogger("alternator").removeHandler(handler)
+    assert len(records) == 1, records
+    assert HERE in records[0] and str(line_of(untraceable, "must be named")) in records[0]
+
+
+@in_child
+def test_the_users_exception_is_the_users_with_fullgraph(front):
+    def fn(x, n):
+        if n:
+            raise LookupError("mine")
+        return x + 1
+
+    f = front.compile(fn, eager_backend, fullgraph=True)
+    f(T(2), 0)
+    with pytest.raises(LookupError, match="mine"):
+        f(T(2), 1)
+
+
+@in_child
+def test_counters(front):
+    front.reset()
+    f = front.compile(lambda x, n: x + n, eager_backend)
+
+    def change(*args):
+        before = front.counters()
+        f(*args)
+        after = front.counters()
+        return {name: after[name] - before[name] for name in ("traces", "hits", "graphs", "eager")}
+
+    assert change(T(2), 1) == {"traces": 1, "hits": 0, "graphs": 1, "eager": 0}
+    assert change(T(2), 1) == {"traces": 0, "hits": 1, "graphs": 0, "eager": 0}
+    assert change(T(2), 2) == {"traces": 1, "hits": 0, "graphs": 1, "eager": 0}
+    assert change(T(2), 1) == {"traces": 0, "hits": 1, "graphs": 0, "eager": 0}
+
+
+@in_child
+def test_counters_of_eager_calls(front):
+    front.reset()
+    f = front.compile(untraceable, eager_backend)
+    f(T(2))
+    f(T(2))
+    counters = front.counters()
+    assert counters["eager"] == 2 and counters["hits"] == 0 and counters["graphs"] == 0
+    assert sum(counters["breaks"].values()) >= 1
+
+
+@in_child
+def test_reset_forgets(front):
+    f = front.compile(lambda x: x + 1, eager_backend)
+    f(T(2))
+    front.reset()
+    before = front.counters()["traces"]
+    f(T(2))
+    assert front.counters()["traces"] == before + 1
+
+
+@in_child
+def test_the_backend_gets_a_graph_of_torch_fx(front):
+    got = []
+
+    def backend(module, example_inputs):
+        got.append((module, example_inputs))
+        return module.forward
+
+    w = T(3, 3)
+    f = front.compile(lambda x, y: torch.relu(x @ w) + y.sum(), backend)
+    f(T(2, 3), T(4))
+    ((module, inputs),) = got
+    assert isinstance(module, torch.fx.GraphModule)
+    module.graph.lint()
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    assert len(placeholders) == len(inputs) == 3
+    assert sorted(tuple(one.shape) for one in inputs) == [(2, 3), (3, 3), (4,)]
+    result = module(T(2, 3), *[one for one in (w, T(4))]) if tuple(inputs[1].shape) == (3, 3) else None
+    if result is not None:
+        assert torch.equal(result[0], torch.relu(T(2, 3) @ w) + T(4).sum())
+
+
+@in_child
+def test_the_same_function_compiled_twice(front):
+    def fn(x):
+        return x + 1
+
+    f, g = front.compile(fn, eager_backend), front.compile(fn, eager_backend)
+    assert torch.equal(f(T(2)), g(T(2)))
+
+
+@in_child
+def test_a_compiled_function_looks_like_its_own(front):
+    def fn(x, n=3):
+        """Its text."""
+        return x + n
+
+    f = front.compile(fn, eager_backend)
+    assert callable(f) and f.__name__ == "fn" and f.__doc__ == "Its text." and f.__wrapped__ is fn
