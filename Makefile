@@ -39,7 +39,7 @@ build-torch: .venv/.has-build
 build-core: .venv/.has-build
 	@tools/build.sh core 3.11
 	@$(for_found_versions); do \
-	  $(MAKE) --no-print-directory .venv-$$version/.has-test; tools/build.sh core $$version; done
+	  $(MAKE) -s --no-print-directory .venv-$$version/.has-test; tools/build.sh core $$version; done
 
 build-asan: .venv/.has-build
 	@tools/build.sh asan
