@@ -1,8 +1,9 @@
 // alternator._C.fake
+#include "fake/fake.h"
 #include "bindings/bindings.h"
 #include "fake/errors.h"
-#include "fake/fake.h"
 #include "fake/op_table.h"
+#include "fake/python_calls.h"
 #include "fake/tensor_impl.h"
 #include "py/error.h"
 
@@ -73,7 +74,8 @@ void bind_fake(py::module_& module) {
     module.attr(name) = py::reinterpret_borrow<py::object>(error_class(kind));
   }
   py::class_<PySession>(module, "Session", "The tensors of one trace. `with session:` makes it this thread's.")
-      .def(py::init<bool, bool>(), py::kw_only(), py::arg("lift_real_tensors") = false, py::arg("copy_attributes") = true)
+      .def(py::init<bool, bool>(), py::kw_only(), py::arg("lift_real_tensors") = false,
+           py::arg("copy_attributes") = true)
       .def("__enter__",
            [](py::object self) {
              self.cast<PySession&>().enter();
@@ -83,14 +85,17 @@ void bind_fake(py::module_& module) {
       .def("fake_of",
            [](PySession& self, const py::object& real) {
              unpack(real);
-             return translated([&] { return py::reinterpret_steal<py::object>(self.session().fake_of(Borrowed(real.ptr())).release()); })();
+             return translated([&] {
+               return py::reinterpret_steal<py::object>(self.session().fake_of(Borrowed(real.ptr())).release());
+             })();
            })
       .def("real_of",
            [](PySession& self, const py::object& fake) -> py::object {
              const at::Tensor real = self.session().real_of(unpack(fake));
              return real.defined() ? wrap(real) : py::none();
            })
-      .def("constant", [](PySession& self, const py::object& value) { return wrap(self.session().constant(unpack(value))); })
+      .def("constant",
+           [](PySession& self, const py::object& value) { return wrap(self.session().constant(unpack(value))); })
       .def("known_value",
            [](PySession& self, const py::object& fake) -> py::object {
              const std::optional<at::Tensor> value = self.session().known_value(unpack(fake));
@@ -100,7 +105,8 @@ void bind_fake(py::module_& module) {
                              [](PySession& self) -> py::object {
                                const Failure* failure = self.session().failure();
                                if (failure == nullptr) return py::none();
-                               return py::make_tuple(py::reinterpret_borrow<py::object>(error_class(failure->kind)), failure->op, failure->reason);
+                               return py::make_tuple(py::reinterpret_borrow<py::object>(error_class(failure->kind)),
+                                                     failure->op, failure->reason);
                              })
       .def("clear_failure", [](PySession& self) { self.session().clear_failure(); })
       .def_property_readonly("counts",
@@ -112,12 +118,23 @@ void bind_fake(py::module_& module) {
                                result["fake_tensor_mode"] = counts.fake_tensor_mode;
                                return result;
                              })
+      .def("answer_method",
+           [](PySession& self, const py::object& function, const py::tuple& arguments, const py::dict& keywords) {
+             return translated([&]() -> py::object {
+               Ref answer = answer_method(self.session(), function.ptr(), arguments.ptr(), keywords.ptr());
+               return answer ? py::reinterpret_steal<py::object>(answer.release())
+                             : py::reinterpret_borrow<py::object>(Py_NotImplemented);
+             })();
+           })
       .def_property_readonly("id", [](PySession& self) { return self.session().id(); });
 
   module.def("is_fake", [](const py::object& tensor) { return is_fake(unpack(tensor)); });
   module.def("session_of", [](const py::object& tensor) { return session_of(unpack(tensor)); });
-  module.def("keys", [](const py::object& tensor) { return c10::toString(unpack(tensor).key_set()); }, "Dispatch keys, for debugging.");
-  module.def("kernel_kind", &kind_of, py::arg("name"), py::arg("overload") = "", "How an operator's metadata is found.");
+  module.def(
+      "keys", [](const py::object& tensor) { return c10::toString(unpack(tensor).key_set()); },
+      "Dispatch keys, for debugging.");
+  module.def("kernel_kind", &kind_of, py::arg("name"), py::arg("overload") = "",
+             "How an operator's metadata is found.");
 }
 
 }  // namespace alternator

@@ -9,6 +9,19 @@ void ArgumentScan::refuse_escaped() const {
   fail(FailureKind::Escaped, op_.name, "an argument is a fake tensor of another trace");
 }
 
+namespace {
+
+// Torch's C++ code makes small tensors for itself, without asking the dispatcher: numbers, and lists used as indices.
+// Nobody else knows them: they have no Python object, no history, and nobody has written them.
+bool is_temporary(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return impl->pyobj_slot()->load_pyobj() == nullptr && impl->device().is_cpu() && impl->layout() == at::kStrided &&
+         impl->has_storage() && !impl->requires_grad() &&
+         (!impl->version_counter().enabled() || impl->version_counter().current_version() == 0);
+}
+
+}  // namespace
+
 std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool written) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // A Python number among tensors: torch wraps it, kernels read its type.
@@ -16,10 +29,9 @@ std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool 
     add_device(tensor.device(), 0);
     return std::nullopt;
   }
-  const bool seen_by_python = impl->pyobj_slot()->load_pyobj() != nullptr;
-  if (!seen_by_python && !written && impl->dim() == 0 && tensor.device().is_cpu() && tensor.layout() == at::kStrided) {
-    // A scalar that a C++ composite made for itself.
-    add_device(tensor.device(), 0);
+  if (!written && is_temporary(tensor)) {
+    add_device(tensor.device(), impl->dim());
+    known_++;
     return make_constant(session_, tensor);
   }
   if (written || session_.options().real_tensors == RealTensors::Refuse) {
@@ -27,6 +39,7 @@ std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool 
          written ? "a real tensor would be written while tracing" : "a real tensor is used while tracing");
   }
   at::Tensor fake = session_.fake_of(tensor);
+  unknown_++;
   add_device(tensor.device(), tensor.dim());
   return fake;
 }

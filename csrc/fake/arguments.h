@@ -4,6 +4,7 @@
 #include "fake/devices.h"
 #include "fake/op_table.h"
 #include "fake/session.h"
+#include "fake/storage.h"
 
 #include <ATen/core/ivalue.h>
 
@@ -17,13 +18,18 @@ class ArgumentScan {
   // The tensor to use in place of `tensor`; null if `tensor` itself is fine.
   std::optional<at::Tensor> add(const at::Tensor& tensor, bool written) {
     if (const FakeTensorImpl* fake = as_fake(tensor.unsafeGetTensorImpl())) [[likely]] {
-      if (fake->session() != session_.id()) [[unlikely]] refuse_escaped();
+      if (fake->session() != session_.id()) [[unlikely]]
+        refuse_escaped();
       add_device(fake->fake_device(), fake->dim());
+      (constant_of(*fake->unsafe_storage().unsafeGetStorageImpl()) != nullptr ? known_ : unknown_)++;
       return std::nullopt;
     }
     return add_real(tensor, written);
   }
   const CommonDevice& common() const { return common_; }
+  // Some tensor's value is known; all tensors' values are.
+  bool any_known() const { return known_ != 0; }
+  bool all_known() const { return known_ != 0 && unknown_ == 0; }
 
  private:
   void add_device(c10::Device device, int64_t dim) {
@@ -36,6 +42,7 @@ class ArgumentScan {
   SessionState& session_;
   const Op& op_;
   CommonDevice common_;
+  uint32_t known_ = 0, unknown_ = 0;
 };
 
 // Calls visit(tensor, argument index) for each defined tensor in values[0..count); a returned tensor takes its place.

@@ -1,7 +1,12 @@
 #include "fake/devices.h"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/utils/device_lazy_init.h>
+#include <torch/csrc/utils/tensor_new.h>
+
+#include <mutex>
 
 namespace alternator::fake {
 namespace {
@@ -13,7 +18,24 @@ namespace {
   return true;
 }();
 
+std::mutex g_mutex;
+int g_active_sessions = 0;
+
 }  // namespace
+
+void session_begins() {
+  const std::lock_guard lock(g_mutex);
+  if (g_active_sessions++ != 0) return;
+  if (!at::hasCUDA()) torch::utils::set_requires_device_init(c10::kCUDA, false);
+  torch::utils::set_only_lift_cpu_tensors(true);
+}
+
+void session_ends() {
+  const std::lock_guard lock(g_mutex);
+  if (--g_active_sessions != 0) return;
+  if (!at::hasCUDA()) torch::utils::set_requires_device_init(c10::kCUDA, true);
+  torch::utils::set_only_lift_cpu_tensors(false);
+}
 
 c10::Device with_index(c10::Device device) {
   if (device.has_index() || device.is_cpu() || device.is_meta()) return device;

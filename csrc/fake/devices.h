@@ -10,6 +10,11 @@ namespace alternator::fake {
 // "cuda" is the current CUDA device: 0 where there is none.
 c10::Device with_index(c10::Device device);
 
+// While at least one session is active: a build without CUDA may make "cuda" fakes (torch would start CUDA first), and
+// torch.tensor(..., device=...) hands its data to us before it moves them.
+void session_begins();
+void session_ends();
+
 class CommonDevice {
  public:
   // `scalar`: a 0-d CPU tensor, which any device accepts and which decides nothing.

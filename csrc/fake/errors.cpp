@@ -12,6 +12,12 @@ std::string message_of(const Failure& failure) {
   return failure.op.empty() ? failure.reason : failure.op + ": " + failure.reason;
 }
 
+thread_local int t_depth = 0;
+
+void record(const Failure& failure) {
+  if (SessionState* session = SessionState::current()) session->record(failure);
+}
+
 struct Classes {
   PyObject* base;
   std::array<PyObject*, 4> kinds;
@@ -24,7 +30,8 @@ const Classes& classes() {
     const auto make = [](const char* name, const char* text, PyObject* base) {
       return checked(PyErr_NewExceptionWithDoc(name, text, base, nullptr)).release();
     };
-    result.base = make("alternator._C.fake.FakeError", "An operator on fake tensors has no answer.", PyExc_RuntimeError);
+    result.base =
+        make("alternator._C.fake.FakeError", "An operator on fake tensors has no answer.", PyExc_RuntimeError);
     result.kinds = {
         make("alternator._C.fake.DataDependentError", "The answer depends on the data of a tensor.", result.base),
         make("alternator._C.fake.UnsupportedError", "Fakes cannot stand in here.", result.base),
@@ -45,9 +52,15 @@ PyObject* error_class(std::optional<FailureKind> kind) {
   return kind ? classes().kinds[static_cast<size_t>(*kind)] : classes().base;
 }
 
+OutermostCall::OutermostCall() { t_depth++; }
+OutermostCall::~OutermostCall() { t_depth--; }
+void OutermostCall::failed(const Error& error) const {
+  if (t_depth == 1) record(error.failure());
+}
+
 void fail(FailureKind kind, std::string op, std::string reason) {
   Failure failure{kind, std::move(op), std::move(reason)};
-  if (SessionState* session = SessionState::current()) session->record(failure);
+  if (t_depth == 0) record(failure);
   throw Error(std::move(failure));
 }
 

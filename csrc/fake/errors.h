@@ -21,7 +21,18 @@ class Error : public torch::PyTorchError {
 // Creates the Python classes on first use (the GIL is held): one for each FailureKind, and their base for nullopt.
 PyObject* error_class(std::optional<FailureKind> kind);
 
-// Records the failure on this thread's session, if there is one, and throws it.
+// One call of the program, around which kernels may try and fail without the program's noticing.
+class OutermostCall {
+ public:
+  OutermostCall();
+  ~OutermostCall();
+  OutermostCall(const OutermostCall&) = delete;
+  OutermostCall& operator=(const OutermostCall&) = delete;
+  // An error passes through this call.
+  void failed(const Error& error) const;
+};
+
+// Throws; the failure is recorded on this thread's session once it leaves the program's own call.
 [[noreturn]] void fail(FailureKind kind, std::string op, std::string reason);
 
 }  // namespace alternator::fake

@@ -20,6 +20,10 @@
 #include <optional>
 #include <string>
 
+namespace c10 {
+class DebugInfoGuard;
+}
+
 namespace alternator::fake {
 
 // Why an operator on fakes has no answer.
@@ -78,7 +82,7 @@ class Session {
   // The value of a fake, if it is known here and now: a real CPU tensor of the caller's own.
   std::optional<at::Tensor> known_value(const at::Tensor& fake) const;
 
-  // The last failure on this session; null if none. clear_failure() forgets it.
+  // The last failure of the program on this session; null if none. clear_failure() forgets it.
   const Failure* failure() const;
   void clear_failure();
 
@@ -108,6 +112,7 @@ class Active {
  private:
   Session* outer_;
   bool was_included_;
+  std::unique_ptr<c10::DebugInfoGuard> info_;
 };
 
 // Takes this thread out of its session: operators are real again (and fakes are refused).

@@ -90,7 +90,8 @@ at::Tensor SessionState::fake_of(const at::Tensor& real) {
   }
   const auto known = twins_.find(real.unsafeGetTensorImpl());
   if (known != twins_.end()) return known->second.fake;
-  if (const char* reason = cannot_mirror(real)) fail(FailureKind::Unsupported, "", std::string("fakes cannot stand in for ") + reason);
+  if (const char* reason = cannot_mirror(real))
+    fail(FailureKind::Unsupported, "", std::string("fakes cannot stand in for ") + reason);
   at::Tensor fake = mirror(real);
   twins_.emplace(real.unsafeGetTensorImpl(), Twin{real, fake});
   reals_.emplace(fake.unsafeGetTensorImpl(), real.unsafeGetTensorImpl());
@@ -107,7 +108,8 @@ at::Tensor SessionState::mirror(const at::Tensor& real) {
   namespace ag = torch::autograd;
   c10::TensorImpl* source = real.unsafeGetTensorImpl();
   const bool inference = source->is_inference();
-  at::Tensor fake = make(c10::Storage(storage_of(real)), keys_for(real.device(), inference), source->dtype(), real.device());
+  at::Tensor fake =
+      make(c10::Storage(storage_of(real)), keys_for(real.device(), inference), source->dtype(), real.device());
   auto* impl = static_cast<FakeTensorImpl*>(fake.unsafeGetTensorImpl());
   impl->copy_geometry(*source);
   if (source->is_wrapped_number()) impl->set_wrapped_number(true);
@@ -116,7 +118,8 @@ at::Tensor SessionState::mirror(const at::Tensor& real) {
   if (inference) return fake;
   impl->set_version_counter(version_of(real));
 
-  if (const ag::DifferentiableViewMeta* view = ag::impl::get_view_autograd_meta(real); view != nullptr && view->has_bw_view()) {
+  if (const ag::DifferentiableViewMeta* view = ag::impl::get_view_autograd_meta(real);
+      view != nullptr && view->has_bw_view()) {
     const at::Tensor base = fake_of(view->get_backward_view().base_);
     // No view function: torch then replays a view as as_strided, which needs none.
     fake = ag::as_view(base, fake, /*is_bw_differentiable=*/true, /*is_fw_differentiable=*/view->has_fw_view(), nullptr,
@@ -131,8 +134,6 @@ at::Tensor SessionState::mirror(const at::Tensor& real) {
   return fake;
 }
 
-Ref Session::fake_of(Borrowed real) {
-  return checked(THPVariable_Wrap(fake_of(THPVariable_Unpack(real.get()))));
-}
+Ref Session::fake_of(Borrowed real) { return checked(THPVariable_Wrap(fake_of(THPVariable_Unpack(real.get())))); }
 
 }  // namespace alternator::fake

@@ -66,6 +66,29 @@ bool mixes_devices(std::string_view name) {
   return names.contains(name);
 }
 
+bool mentions_tensors(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) return true;
+  for (const c10::TypePtr& inner : type->containedTypes()) {
+    if (mentions_tensors(inner)) return true;
+  }
+  return false;
+}
+
+// Changes when a kernel is added to an operator or taken away, or when another operator takes its place in memory.
+uint64_t fingerprint_of(const c10::impl::OperatorEntry& entry) {
+  const c10::OperatorName& name = entry.operator_name();
+  uint64_t result = std::hash<std::string>()(name.name) ^ std::hash<std::string>()(name.overload_name) * 31;
+  const auto& kernels = entry.*member_of(access::Kernels{});
+  for (const DispatchKey key : {DispatchKey::Meta, DispatchKey::CompositeExplicitAutogradNonFunctional,
+                                DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeImplicitAutograd}) {
+    const auto found = kernels.find(key);
+    if (found == kernels.end()) continue;
+    for (const auto& annotated : found->second)
+      result = result * 0x100000001B3ull ^ reinterpret_cast<uintptr_t>(&annotated);
+  }
+  return result;
+}
+
 std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl::OperatorEntry& entry) {
   auto op = std::make_unique<Op>();
   const c10::FunctionSchema& schema = handle.schema();
@@ -78,6 +101,7 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
     const c10::Argument& argument = schema.arguments()[i];
     c10::TypePtr type = argument.type();
     if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
+    op->has_tensor_arguments |= mentions_tensors(type);
     if (type->kind() == c10::TypeKind::DeviceObjType) op->device_argument = static_cast<int16_t>(i);
     if (const c10::AliasInfo* alias = argument.alias_info(); alias != nullptr && alias->isWrite()) {
       op->mutates = true;
@@ -87,12 +111,17 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   for (const c10::Argument& output : schema.returns()) {
     const c10::AliasInfo* alias = output.alias_info();
     if (alias != nullptr && !alias->isWrite()) op->returns_view = true;
+    op->has_tensors |= mentions_tensors(output.type());
   }
+  op->has_tensors |= op->has_tensor_arguments;
+  op->is_core = base_name.starts_with("aten::") || base_name.starts_with("prims::");
+  op->fingerprint = fingerprint_of(entry);
   op->data_dependent = handle.hasTag(at::Tag::data_dependent_output);
   op->dynamic_shape = handle.hasTag(at::Tag::dynamic_output_shape);
   op->random = handle.hasTag(at::Tag::nondeterministic_seeded);
   op->is_index = base_name == "aten::index";
   op->is_foreach = base_name.starts_with("aten::_foreach_");
+  op->is_lift = base_name == "aten::lift_fresh" || base_name == "aten::lift" || base_name == "aten::lift_fresh_copy";
   op->mixes_devices = op->is_foreach || mixes_devices(base_name);
   choose_kernel(entry, *op);
   return op;
@@ -101,13 +130,29 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
 // Read without a lock: an open-addressed table of operators, which live as long as the process.
 struct Table {
   static constexpr size_t kSlots = 1 << 14;
+  static constexpr size_t kProbes = 16;
   struct Slot {
     std::atomic<const void*> key{nullptr};
     std::atomic<Op*> op{nullptr};
   };
   std::array<Slot, kSlots> slots;
   std::mutex mutex;
-  std::unordered_map<const void*, std::unique_ptr<Op>> owned;
+  // What did not find a slot; and all that was ever made, because another thread may still look at it.
+  std::unordered_map<const void*, Op*> more;
+  std::vector<std::unique_ptr<Op>> owned;
+
+  static size_t first_slot(const void* key) {
+    return (reinterpret_cast<uintptr_t>(key) >> 4) * 0x9E3779B97F4A7C15ull >> 50;
+  }
+  Slot* find(const void* key, bool or_free) {
+    size_t slot = first_slot(key);
+    for (size_t probe = 0; probe < kProbes; probe++, slot = (slot + 1) % kSlots) {
+      const void* there = slots[slot].key.load(std::memory_order_acquire);
+      if (there == key || (or_free && there == nullptr)) return &slots[slot];
+      if (there == nullptr) return nullptr;
+    }
+    return nullptr;
+  }
 };
 
 Table& table() {
@@ -115,7 +160,9 @@ Table& table() {
   return *instance;
 }
 
-size_t slot_of(const void* key) { return (reinterpret_cast<uintptr_t>(key) >> 4) * 0x9E3779B97F4A7C15ull >> 50; }
+bool is_current(const Op& op, const c10::impl::OperatorEntry& entry) {
+  return op.is_core || op.fingerprint == fingerprint_of(entry);
+}
 
 }  // namespace
 
@@ -127,26 +174,23 @@ const char* name_of(KernelKind kind) {
 Op& op_of(const c10::OperatorHandle& handle) {
   const auto* definition = handle.*member_of(access::OperatorDef{});
   Table& all = table();
-  size_t slot = slot_of(definition);
-  for (int probe = 0; probe < 8; probe++, slot = (slot + 1) % Table::kSlots) {
-    const void* key = all.slots[slot].key.load(std::memory_order_acquire);
-    if (key == definition) [[likely]] return *all.slots[slot].op.load(std::memory_order_relaxed);
-    if (key == nullptr) break;
+  if (const Table::Slot* slot = all.find(definition, /*or_free=*/false)) [[likely]] {
+    Op* op = slot->op.load(std::memory_order_acquire);
+    if (is_current(*op, definition->op)) [[likely]]
+      return *op;
   }
   const std::lock_guard lock(all.mutex);
-  auto& owned = all.owned[definition];
-  if (owned == nullptr) owned = describe(handle, definition->op);
-  slot = slot_of(definition);
-  for (int probe = 0; probe < 8; probe++, slot = (slot + 1) % Table::kSlots) {
-    const void* key = all.slots[slot].key.load(std::memory_order_relaxed);
-    if (key == definition) break;
-    if (key == nullptr) {
-      all.slots[slot].op.store(owned.get(), std::memory_order_relaxed);
-      all.slots[slot].key.store(definition, std::memory_order_release);
-      break;
-    }
+  Table::Slot* slot = all.find(definition, /*or_free=*/true);
+  Op* known = slot != nullptr ? slot->op.load(std::memory_order_relaxed) : all.more[definition];
+  if (known != nullptr && is_current(*known, definition->op)) return *known;
+  Op* made = all.owned.emplace_back(describe(handle, definition->op)).get();
+  if (slot == nullptr) {
+    all.more[definition] = made;
+  } else {
+    slot->op.store(made, std::memory_order_release);
+    slot->key.store(definition, std::memory_order_release);
   }
-  return *owned;
+  return *made;
 }
 
 }  // namespace alternator::fake

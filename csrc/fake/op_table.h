@@ -22,6 +22,9 @@ const char* name_of(KernelKind kind);
 
 struct Op {
   std::string name;  // "aten::add.Tensor"
+  // What the choice of kernel was made from: operators outside of torch may be defined, and defined anew, at any time.
+  uint64_t fingerprint = 0;
+  bool is_core = false;
   c10::KernelFunction kernel;
   c10::KernelFunction python_meta;  // the second try where a composite wants data
   // A composite that wanted data once is not tried again: PythonMeta (or None) from then on.
@@ -38,6 +41,9 @@ struct Op {
   bool mixes_devices = false;      // takes tensors of several devices, as in eager
   bool random = false;             // draws random numbers
   bool is_foreach = false;
+  bool is_lift = false;               // lift_fresh: takes over a tensor made of Python data
+  bool has_tensor_arguments = false;  // by its schema
+  bool has_tensors = false;           // the same, or it returns some
 };
 
 // Made on first use, kept for the process. Safe from any thread.

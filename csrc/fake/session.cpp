@@ -1,10 +1,14 @@
 #include "fake/session.h"
 
 #include "fake/constants.h"
+#include "fake/devices.h"
 #include "fake/errors.h"
 #include "fake/storage.h"
+#include "fake/version.h"
 
 #include <c10/core/InferenceMode.h>
+
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <atomic>
 
@@ -15,13 +19,32 @@ thread_local Session* t_current = nullptr;
 
 std::atomic<uint64_t> g_next_id{1};
 
+// torch carries this from the thread that calls backward to the threads that run it.
+struct SessionInfo final : c10::DebugInfoBase {
+  explicit SessionInfo(Session* of) : session(of) {}
+  Session* session;
+};
+
 }  // namespace
+
+thread_local c10::Device t_device = c10::Device(c10::kCPU);
 
 SessionState::SessionState(Options options) : id_(g_next_id.fetch_add(1)), options_(options) {}
 
 SessionState::~SessionState() = default;
 
-SessionState* SessionState::current() { return t_current != nullptr ? &t_current->state() : nullptr; }
+SessionState* SessionState::current() {
+  if (t_current != nullptr) [[likely]]
+    return &t_current->state();
+  if (!c10::impl::tls_is_dispatch_key_included(kFakeKey)) return nullptr;
+  const auto* info = static_cast<const SessionInfo*>(c10::ThreadLocalDebugInfo::get(kSessionInfo));
+  return info != nullptr ? &info->session->state() : nullptr;
+}
+
+void SessionState::record(Failure failure) {
+  const std::lock_guard lock(mutex_);  // a backward pass may fail on several threads
+  failure_ = std::move(failure);
+}
 
 at::Tensor SessionState::adopt(const at::Tensor& meta, c10::Device device) const {
   c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
@@ -47,19 +70,28 @@ Session* Session::current() { return t_current; }
 uint64_t Session::id() const { return state_->id(); }
 at::Tensor Session::fake_of(const at::Tensor& real) { return state_->fake_of(real); }
 at::Tensor Session::real_of(const at::Tensor& fake) const { return state_->real_of(fake); }
-const Failure* Session::failure() const { return state_->failure_ ? &*state_->failure_ : nullptr; }
-void Session::clear_failure() { state_->failure_.reset(); }
-Session::Counts Session::counts() const { return state_->counts_; }
+const Failure* Session::failure() const { return state_->failure(); }
+void Session::clear_failure() { state_->clear_failure(); }
+Session::Counts Session::counts() const {
+  const auto& counts = state_->counts_;
+  return {counts.operators.value(), counts.python_metas.value(), counts.fake_tensor_mode.value(),
+          counts.writes.value(),    counts.draws.value(),        counts.acts.value()};
+}
 
 at::Tensor Session::constant(const at::Tensor& value) { return make_constant(*state_, value); }
 std::optional<at::Tensor> Session::known_value(const at::Tensor& fake) const {
   std::optional<at::Tensor> value = peek_constant(fake);
-  if (value) value = value->clone();
-  return value;
+  if (!value) return value;
+  const Inactive inactive;
+  const c10::InferenceMode plain(false);
+  return value->detach().clone();
 }
 
 Active::Active(Session& session)
-    : outer_(t_current), was_included_(c10::impl::tls_is_dispatch_key_included(kFakeKey)) {
+    : outer_(t_current),
+      was_included_(c10::impl::tls_is_dispatch_key_included(kFakeKey)),
+      info_(std::make_unique<c10::DebugInfoGuard>(kSessionInfo, std::make_shared<SessionInfo>(&session))) {
+  session_begins();
   t_current = &session;
   c10::impl::tls_set_dispatch_key_included(kFakeKey, true);
 }
@@ -67,6 +99,7 @@ Active::Active(Session& session)
 Active::~Active() {
   t_current = outer_;
   c10::impl::tls_set_dispatch_key_included(kFakeKey, was_included_);
+  session_ends();
 }
 
 Inactive::Inactive() : outer_(t_current), was_included_(c10::impl::tls_is_dispatch_key_included(kFakeKey)) {

@@ -2,12 +2,19 @@
 #pragma once
 
 #include "fake/fake.h"
+#include "fake/op_table.h"
 #include "fake/tensor_impl.h"
 
 #include <c10/core/Storage.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <atomic>
+#include <mutex>
+
 namespace alternator::fake {
+
+// The device that a rule's outputs get: set for the time of its call.
+extern thread_local c10::Device t_device;
 
 class SessionState {
  public:
@@ -25,7 +32,9 @@ class SessionState {
   at::Tensor fake_of(const at::Tensor& real);
   at::Tensor real_of(const at::Tensor& fake) const;
 
-  void record(Failure failure) { failure_ = std::move(failure); }
+  void record(Failure failure);
+  const Failure* failure() const { return failure_ ? &*failure_ : nullptr; }
+  void clear_failure() { failure_.reset(); }
 
   // A fake over `storage` with the geometry still to be set.
   at::Tensor make(c10::Storage storage, c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device) const {
@@ -34,8 +43,24 @@ class SessionState {
   // The fake of what a meta kernel returned; a fake is returned as it is.
   at::Tensor adopt(const at::Tensor& meta, c10::Device device) const;
 
-  std::optional<Failure> failure_;
-  Session::Counts counts_;
+  // Counters that a backward pass may touch from another thread: no count is worth a locked instruction.
+  class Counter {
+   public:
+    void operator++(int) { value_.store(value() + 1, std::memory_order_relaxed); }
+    uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+   private:
+    std::atomic<uint64_t> value_{0};
+  };
+  struct {
+    Counter operators, python_metas, fake_tensor_mode, writes, draws, acts;
+  } counts_;
+  void count(const Op& op) {
+    counts_.operators++;
+    if (op.mutates) counts_.writes++;
+    if (op.random) counts_.draws++;
+    if (op.return_count == 0 && !op.mutates) counts_.acts++;
+  }
 
  private:
   friend class Active;
@@ -50,6 +75,8 @@ class SessionState {
 
   uint64_t id_;
   Options options_;
+  std::mutex mutex_;
+  std::optional<Failure> failure_;
   ska::flat_hash_map<c10::TensorImpl*, Twin> twins_;
   ska::flat_hash_map<c10::TensorImpl*, c10::TensorImpl*> reals_;
   // Keyed by the addresses of parts of real tensors, which `twins_` keeps alive.

@@ -11,21 +11,22 @@ struct Constant {
   c10::Storage value;  // empty once the program has written over it
 };
 
-void free_constant(void* context) { delete static_cast<Constant*>(context); }
-
 Constant* extra_of(const c10::StorageImpl& storage) {
-  const c10::DataPtr& data = storage.*member_of(access::DataPointer{});
-  return data.get_deleter() == &free_constant ? static_cast<Constant*>(data.get_context()) : nullptr;
+  if (!may_be_constant(storage)) return nullptr;
+  return static_cast<Constant*>((storage.*member_of(access::DataPointer{})).get_context());
 }
 
 c10::Storage with_data(c10::DataPtr data, size_t nbytes) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(nbytes)),
-                                                       std::move(data), c10::GetAllocator(c10::kMeta), /*resizable=*/true);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                       c10::SymInt(static_cast<int64_t>(nbytes)), std::move(data),
+                                                       c10::GetAllocator(c10::kMeta), /*resizable=*/true);
   forbid_data(*storage);
   return c10::Storage(std::move(storage));
 }
 
 }  // namespace
+
+void free_constant(void* context) { delete static_cast<Constant*>(context); }
 
 c10::Storage make_storage(size_t nbytes) { return with_data(c10::DataPtr(nullptr, c10::Device(c10::kMeta)), nbytes); }
 
@@ -40,10 +41,17 @@ const c10::Storage* constant_of(const c10::StorageImpl& storage) {
   return constant != nullptr && constant->value ? &constant->value : nullptr;
 }
 
-void replace_constant(c10::StorageImpl& storage, c10::Storage value) {
-  if (Constant* constant = extra_of(storage)) constant->value = std::move(value);
+void attach_constant(c10::StorageImpl& storage, c10::Storage value) {
+  if (Constant* constant = extra_of(storage)) {
+    constant->value = std::move(value);
+    return;
+  }
+  auto* constant = new Constant{std::move(value)};
+  storage.*member_of(access::DataPointer{}) = c10::DataPtr(nullptr, constant, &free_constant, c10::Device(c10::kMeta));
 }
 
-void forget_constant(c10::StorageImpl& storage) { replace_constant(storage, c10::Storage()); }
+void forget_constant(c10::StorageImpl& storage) {
+  if (Constant* constant = extra_of(storage)) constant->value = c10::Storage();
+}
 
 }  // namespace alternator::fake

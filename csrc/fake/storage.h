@@ -4,6 +4,7 @@
 #include "fake/version.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <optional>
 
@@ -20,19 +21,21 @@ inline bool data_forbidden(const c10::StorageImpl& storage) { return storage.*me
 // torch's kernels compare (null) data pointers to find overlapping writes: let them, for the time of one kernel.
 class AllowAddresses {
  public:
-  explicit AllowAddresses(c10::StorageImpl* storage) : storage_(storage) {
-    if (storage_ != nullptr) storage_->*member_of(access::ThrowOnConstData{}) = false;
-  }
+  AllowAddresses() = default;
   ~AllowAddresses() {
-    if (storage_ != nullptr) forbid_data(*storage_);
+    for (c10::StorageImpl* storage : storages_) forbid_data(*storage);
   }
-  AllowAddresses(AllowAddresses&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
-  AllowAddresses& operator=(AllowAddresses&&) = delete;
   AllowAddresses(const AllowAddresses&) = delete;
   AllowAddresses& operator=(const AllowAddresses&) = delete;
 
+  void add(c10::StorageImpl& storage) {
+    if (!data_forbidden(storage)) return;
+    storage.*member_of(access::ThrowOnConstData{}) = false;
+    storages_.push_back(&storage);
+  }
+
  private:
-  c10::StorageImpl* storage_;
+  c10::SmallVector<c10::StorageImpl*, 4> storages_;  // kept alive by the arguments of the call
 };
 
 // A storage of `nbytes` for fakes.
@@ -41,10 +44,17 @@ c10::Storage make_storage(size_t nbytes);
 // A storage whose value is known: `value` is a real CPU storage that nobody else writes.
 c10::Storage make_constant_storage(c10::Storage value);
 
+// Marks the storages that have, or had, a known value.
+void free_constant(void* context);
+inline bool may_be_constant(const c10::StorageImpl& storage) {
+  return (storage.*member_of(access::DataPointer{})).get_deleter() == &free_constant;
+}
+
 // The known value of a storage, or null. It is shared: never write it.
 const c10::Storage* constant_of(const c10::StorageImpl& storage);
-// The program wrote a known value (`value` replaces the old one) or something that is not known.
-void replace_constant(c10::StorageImpl& storage, c10::Storage value);
+// The storage's value is known from now on: `value`, which nobody else writes.
+void attach_constant(c10::StorageImpl& storage, c10::Storage value);
+// The program wrote something that is not known.
 void forget_constant(c10::StorageImpl& storage);
 
 }  // namespace alternator::fake

@@ -42,7 +42,8 @@ void FakeTensorImpl::copy_geometry(const c10::TensorImpl& from) {
 
 template <class Version>
 c10::intrusive_ptr<c10::TensorImpl> FakeTensorImpl::detached(Version&& version, bool allow_metadata_change) const {
-  auto copy = c10::make_intrusive<FakeTensorImpl>(c10::Storage(storage_), key_set(), data_type_, fake_device_, session_);
+  auto copy =
+      c10::make_intrusive<FakeTensorImpl>(c10::Storage(storage_), key_set(), data_type_, fake_device_, session_);
   copy_tensor_metadata(this, copy.get(), std::forward<Version>(version), allow_metadata_change);
   copy->refresh_numel();
   copy->refresh_contiguous();

@@ -5,19 +5,24 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/headeronly/version.h>
 
 #include <utility>
 
 #if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR < 11 || TORCH_VERSION_MINOR > 13
-#error "alternator's fakes know torch 2.11 to 2.13: check DispatchKey::Fake's place, OperatorEntry::kernels_, StorageImpl's data checks and the autograd Node's pointer type before adding a version"
+#error \
+    "alternator's fakes know torch 2.11 to 2.13: check DispatchKey::Fake's place, OperatorEntry::kernels_, StorageImpl's data checks and the autograd Node's pointer type before adding a version"
 #endif
 
 namespace alternator::fake {
 
 // std::shared_ptr<Node> up to 2.12, c10::intrusive_ptr<Node> from 2.13.
 using NodePtr = decltype(torch::autograd::Edge::function);
+
+// The slot of the thread's debug information that says which session a backward pass belongs to. Nobody else uses it.
+inline const auto kSessionInfo = c10::DebugInfoKind::TEST_INFO_2;
 
 template <class Node, class... Arguments>
 NodePtr make_node(Arguments&&... arguments) {
@@ -37,10 +42,10 @@ struct Expose {
   friend constexpr auto member_of(Tag) { return Member; }
 };
 
-#define ALT_EXPOSE(NAME, ...)                    \
-  struct NAME {                                  \
-    friend constexpr auto member_of(NAME);       \
-  };                                             \
+#define ALT_EXPOSE(NAME, ...)              \
+  struct NAME {                            \
+    friend constexpr auto member_of(NAME); \
+  };                                       \
   template struct Expose<NAME, __VA_ARGS__>
 
 ALT_EXPOSE(OperatorDef, &c10::OperatorHandle::operatorDef_);

@@ -1,0 +1,126 @@
+// The last resort: one operator in Python's own FakeTensorMode, on FakeTensors made from our fakes.
+#include "fake/arguments.h"
+#include "fake/errors.h"
+#include "fake/kernels.h"
+
+#include "py/error.h"
+
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+namespace alternator::fake {
+namespace {
+
+namespace py = pybind11;
+
+struct Imports {
+  py::object fake_tensor, fake_tensor_mode, empty_strided, device, data_dependent, dynamic_shape;
+};
+
+// Never freed: they may be used until the interpreter ends.
+const Imports& imports() {
+  static const Imports* const made = [] {
+    const py::module_ torch = py::module_::import("torch");
+    const py::module_ subclasses = py::module_::import("torch._subclasses.fake_tensor");
+    return new Imports{subclasses.attr("FakeTensor"),
+                       subclasses.attr("FakeTensorMode"),
+                       torch.attr("empty_strided"),
+                       torch.attr("device"),
+                       subclasses.attr("DataDependentOutputException"),
+                       subclasses.attr("DynamicOutputShapeException")};
+  }();
+  return *made;
+}
+
+// Outside any session: FakeTensorMode does everything itself.
+class Outside {
+ public:
+  Outside() : exclude_(kFakeKey) {}
+
+ private:
+  Inactive inactive_;
+  c10::impl::ExcludeDispatchKeyGuard exclude_;
+};
+
+py::object python_device(c10::Device device) { return imports().device(py::str(device.str())); }
+
+at::Tensor to_fake_tensor(const py::object& mode, const at::Tensor& tensor, c10::Device device) {
+  at::Tensor meta =
+      at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta).requires_grad(false));
+  const py::object made =
+      imports().fake_tensor(mode, py::reinterpret_steal<py::object>(THPVariable_Wrap(meta)), python_device(device));
+  return THPVariable_Unpack(made.ptr());
+}
+
+// What FakeTensorMode found, as one of ours.
+at::Tensor from_fake_tensor(const SessionState& session, const at::Tensor& found) {
+  const auto device =
+      py::reinterpret_steal<py::object>(THPVariable_Wrap(found)).attr("fake_device").cast<c10::Device>();
+  at::Tensor meta =
+      at::empty_strided(found.sizes(), found.strides(), found.options().device(c10::kMeta).requires_grad(false));
+  return session.adopt(meta, with_index(device));
+}
+
+bool is_kind(const py::error_already_set& error, const py::object& type) { return error.matches(type); }
+
+}  // namespace
+
+bool compute_in_fake_tensor_mode(const Call& call) {
+  // A view would have to share its storage, a written argument to change its metadata: neither comes back.
+  if (call.op.returns_view || call.op.mutates) return false;
+  const py::gil_scoped_acquire gil;
+  try {
+    const Outside outside;
+    const py::object mode = imports().fake_tensor_mode();
+    torch::jit::Stack arguments(call.arguments(), call.arguments() + call.op.argument_count);
+    replace_tensors(arguments.data(), arguments.size(),
+                    [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
+                      const FakeTensorImpl* fake = as_fake(tensor);
+                      if (fake == nullptr) return std::nullopt;
+                      return to_fake_tensor(mode, tensor, fake->fake_device());
+                    });
+    py::list positional;
+    py::dict keywords;
+    const auto& schema = call.handle.schema().arguments();
+    for (size_t i = 0; i < arguments.size(); i++) {
+      py::object value = torch::jit::toPyObject(arguments[i]);
+      if (schema[i].kwarg_only())
+        keywords[schema[i].name().c_str()] = value;
+      else
+        positional.append(value);
+    }
+    const py::object function = py::reinterpret_borrow<py::object>(torch::detail::getTorchApiFunction(call.handle));
+    mode.attr("__enter__")();
+    py::object result;
+    try {
+      result = function(*py::tuple(positional), **keywords);
+    } catch (...) {
+      mode.attr("__exit__")(py::none(), py::none(), py::none());
+      throw;
+    }
+    mode.attr("__exit__")(py::none(), py::none(), py::none());
+
+    torch::jit::Stack outputs;
+    const auto& returns = call.handle.schema().returns();
+    if (returns.size() == 1) {
+      outputs.push_back(torch::jit::toIValue(result, returns[0].type()));
+    } else {
+      const py::tuple items(result);
+      for (size_t i = 0; i < returns.size(); i++) outputs.push_back(torch::jit::toIValue(items[i], returns[i].type()));
+    }
+    replace_tensors(outputs.data(), outputs.size(), [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
+      return from_fake_tensor(call.session, tensor);
+    });
+    call.stack.resize(call.stack.size() - call.op.argument_count);
+    call.stack.insert(call.stack.end(), outputs.begin(), outputs.end());
+    return true;
+  } catch (const py::error_already_set& error) {
+    if (is_kind(error, imports().data_dependent) || is_kind(error, imports().dynamic_shape))
+      fail(FailureKind::DataDependent, call.op.name, "the result depends on the data of a tensor");
+    if (is_kind(error, py::reinterpret_borrow<py::object>(PyExc_NotImplementedError))) return false;
+    throw;
+  }
+}
+
+}  // namespace alternator::fake

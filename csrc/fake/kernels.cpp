@@ -1,0 +1,159 @@
+#include "fake/kernels.h"
+
+#include "fake/arguments.h"
+#include "fake/errors.h"
+#include "fake/storage.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstring>
+
+namespace alternator::fake {
+namespace {
+
+using torch::jit::Stack;
+
+// What StorageImpl says when a kernel reaches for the data of a fake.
+constexpr const char* kDataAccess = "Cannot access data pointer of Storage that is invalid";
+// What the dispatcher says when a kernel calls an operator that has no Meta kernel.
+constexpr const char* kNoMetaKernel = "there was no fake impl or Meta kernel registered";
+
+bool contains(const char* text, const char* part) { return std::strstr(text, part) != nullptr; }
+
+// A C++ kernel that wanted data, or that ends in an operator without a Meta kernel, is not the last word.
+bool is_no_answer(const c10::Error& error) {
+  const char* text = error.what_without_backtrace();
+  return contains(text, kDataAccess) || contains(text, kNoMetaKernel);
+}
+
+void allow_addresses(const Call& call, AllowAddresses& allowed) {
+  replace_tensors(call.arguments(), call.op.argument_count,
+                  [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
+                    if (as_fake(tensor) != nullptr)
+                      allowed.add(*tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+                    return std::nullopt;
+                  });
+}
+
+void call_as_meta(const Call& call, const c10::KernelFunction& kernel) {
+  if (call.op.device_argument >= 0) {
+    c10::IValue& argument = call.arguments()[call.op.device_argument];
+    if (!argument.isNone() || !call.op.has_tensor_arguments) argument = c10::Device(c10::kMeta);
+  }
+  // The call's arguments leave the stack while the kernel runs: `saved` in compute() keeps their storages alive.
+  AllowAddresses addresses;
+  if (call.op.mutates) allow_addresses(call, addresses);
+  const AsMeta as_meta;
+  kernel.callBoxed(call.handle, call.keys, &call.stack);
+}
+
+void call_as_fake(const Call& call) {
+  const c10::impl::IncludeDispatchKeyGuard still_fake(kFakeKey);
+  call.op.kernel.callBoxed(call.handle, call.keys, &call.stack);
+}
+
+// Python kernels call torch functions of their own: they are not the program's, and no mode must see them.
+class NoTorchFunction {
+ public:
+  NoTorchFunction() : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+  ~NoTorchFunction() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
+  NoTorchFunction(const NoTorchFunction&) = delete;
+  NoTorchFunction& operator=(const NoTorchFunction&) = delete;
+
+ private:
+  at::impl::TorchFunctionDisabledState before_;
+};
+
+bool call_fake_tensor_mode(const Call& call) {
+  const NoTorchFunction hidden;
+  return compute_in_fake_tensor_mode(call);
+}
+
+bool call_python_meta(const Call& call) {
+  const NoTorchFunction hidden;
+  try {
+    call_as_meta(call, call.op.python_meta);
+  } catch (python_error& error) {
+    error.persist();
+    // A kernel given by torch.library.register_fake asked for a size that only data gives.
+    if (contains(error.what(), "data-dependent shape"))
+      fail(FailureKind::DataDependent, call.op.name, "the shape of the result depends on the data of a tensor");
+    throw;
+  }
+  return true;
+}
+
+// Runs one kind of kernel; false if it has no answer (the stack is then undefined above the arguments' begin).
+bool attempt(const Call& call, KernelKind kind, std::optional<Failure>& wanted_data) {
+  try {
+    switch (kind) {
+      case KernelKind::Rule:
+        t_device = call.device;
+        call.op.kernel.callBoxed(call.handle, call.keys, &call.stack);
+        return true;
+      case KernelKind::Meta:
+        call_as_meta(call, call.op.kernel);
+        return true;
+      case KernelKind::Composite:
+        // A view is made of its tensor alone; what writes must find the tensors it writes under their own names.
+        if (call.op.returns_view || call.op.mutates)
+          call_as_meta(call, call.op.kernel);
+        else
+          call_as_fake(call);
+        return true;
+      case KernelKind::Implicit:
+        call_as_fake(call);
+        return true;
+      case KernelKind::PythonMeta:
+        if (!call.op.python_meta.isValid()) return false;
+        call.session.counts_.python_metas++;
+        return call_python_meta(call);
+      case KernelKind::None:
+        call.session.counts_.fake_tensor_mode++;
+        return call_fake_tensor_mode(call);
+    }
+  } catch (const c10::Error& error) {
+    if (!is_no_answer(error)) throw;
+  } catch (const Error& error) {
+    // A composite asked for a value in between (`.item()`): a Python kernel may do without.
+    if (error.failure().kind != FailureKind::DataDependent || kind > KernelKind::Implicit) throw;
+    wanted_data = error.failure();
+  }
+  return false;
+}
+
+// Where the search goes on after a kernel without an answer.
+KernelKind next(KernelKind kind) { return kind < KernelKind::PythonMeta ? KernelKind::PythonMeta : KernelKind::None; }
+
+}  // namespace
+
+void compute(const Call& call) {
+  KernelKind kind = call.op.kind.load(std::memory_order_relaxed);
+  const bool may_retry = kind != KernelKind::Rule;
+  const c10::SmallVector<c10::IValue, 8> saved =
+      may_retry ? c10::SmallVector<c10::IValue, 8>(call.arguments(), call.arguments() + call.op.argument_count)
+                : c10::SmallVector<c10::IValue, 8>();
+  const size_t begin = call.stack.size() - call.op.argument_count;
+  std::optional<Failure> wanted_data;
+  while (!attempt(call, kind, wanted_data)) {
+    if (kind == KernelKind::None) {
+      if (wanted_data) throw Error(*wanted_data);
+      fail(FailureKind::Unsupported, call.op.name, "no meta kernel");
+    }
+    kind = next(kind);
+    call.stack.resize(begin);
+    call.stack.insert(call.stack.end(), saved.begin(), saved.end());
+  }
+  // The next call starts where this one ended.
+  if (kind == KernelKind::PythonMeta) call.op.kind.store(kind, std::memory_order_relaxed);
+  replace_tensors(call.outputs(), call.op.return_count,
+                  [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
+                    if (as_fake(tensor) != nullptr) return std::nullopt;
+                    return call.session.adopt(tensor, call.device);
+                  });
+}
+
+}  // namespace alternator::fake

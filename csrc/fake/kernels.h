@@ -1,0 +1,41 @@
+// Finding the metadata of an operator's outputs: its kernel, or the next one that can.
+#pragma once
+
+#include "fake/op_table.h"
+#include "fake/session.h"
+
+#include <ATen/core/stack.h>
+
+namespace alternator::fake {
+
+// While this lives, fakes say that they are on "meta" and operators go to Meta kernels.
+class AsMeta {
+ public:
+  AsMeta() : exclude_(kFakeKey), include_(c10::DispatchKey::Meta) {}
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard exclude_;
+  c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+// One call: its arguments are the last ones on the stack, and outputs without a device of their own get `device`.
+struct Call {
+  SessionState& session;
+  Op& op;
+  const c10::OperatorHandle& handle;
+  c10::DispatchKeySet keys;
+  torch::jit::Stack& stack;
+  c10::Device device;
+
+  c10::IValue* arguments() const { return stack.data() + (stack.size() - op.argument_count); }
+  c10::IValue* outputs() const { return stack.data() + (stack.size() - op.return_count); }
+};
+
+// Replaces the arguments by the outputs: fakes.
+void compute(const Call& call);
+
+// The same by Python's FakeTensorMode, for this one operator. False if it has no answer either.
+// A data-dependent answer is thrown as such.
+bool compute_in_fake_tensor_mode(const Call& call);
+
+}  // namespace alternator::fake

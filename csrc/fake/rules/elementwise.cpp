@@ -1,0 +1,144 @@
+// Elementwise operators without a C++ Meta kernel, and dropout.
+#include "fake/rules/rules.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/abs_ops.h>
+#include <ATen/ops/angle_ops.h>
+#include <ATen/ops/bernoulli_ops.h>
+#include <ATen/ops/floor_divide_ops.h>
+#include <ATen/ops/hardswish_ops.h>
+#include <ATen/ops/hardtanh_ops.h>
+#include <ATen/ops/isnan_ops.h>
+#include <ATen/ops/logical_not_ops.h>
+#include <ATen/ops/logit_ops.h>
+#include <ATen/ops/masked_fill_ops.h>
+#include <ATen/ops/native_dropout_ops.h>
+#include <ATen/ops/relu_ops.h>
+#include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/where_ops.h>
+
+namespace alternator::fake {
+namespace {
+
+using at::Tensor;
+
+at::ScalarType or_floating(at::ScalarType type) {
+  return c10::isIntegralType(type, /*includeBool=*/true) ? c10::get_default_dtype_as_scalartype() : type;
+}
+
+Tensor relu(const Tensor& self) {
+  TORCH_CHECK(self.scalar_type() != at::kBool, "Boolean inputs not supported for relu");
+  return Maker().like(self);
+}
+Tensor& relu_(Tensor& self) {
+  TORCH_CHECK(self.scalar_type() != at::kBool, "Boolean inputs not supported for relu");
+  return self;
+}
+Tensor hardswish(const Tensor& self) { return Maker().like(self); }
+Tensor hardtanh(const Tensor& self, const at::Scalar&, const at::Scalar&) { return Maker().like(self); }
+Tensor isnan(const Tensor& self) { return Maker().like(self, at::kBool); }
+Tensor logit(const Tensor& self, std::optional<double>) { return Maker().like(self, or_floating(self.scalar_type())); }
+Tensor angle(const Tensor& self) {
+  const at::ScalarType type = self.scalar_type();
+  return Maker().like(self, c10::isComplexType(type) ? c10::toRealValueType(type) : or_floating(type));
+}
+Tensor abs(const Tensor& self) {
+  const at::ScalarType type = self.scalar_type();
+  return Maker().like(self, c10::isComplexType(type) ? c10::toRealValueType(type) : type);
+}
+Tensor logical_not(const Tensor& self) { return Maker().like(self, at::kBool); }
+Tensor& bernoulli_(Tensor& self, double p, std::optional<at::Generator>) {
+  TORCH_CHECK(0 <= p && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
+  return self;
+}
+
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double, std::optional<bool>) {
+  const Maker make;
+  return {make.like(input), make.like(input, at::kBool)};
+}
+
+// torch's own iterator over the fakes, which call themselves meta: broadcasting, strides and type as in eager.
+Tensor binary(const Tensor& self, const Tensor& other) {
+  const Maker make;
+  Tensor output;
+  {
+    const AsMeta as_meta;
+    at::TensorIterator iterator = at::TensorIterator::binary_op(output, self, other);
+    output = iterator.output();
+  }
+  return make.adopt(output);
+}
+Tensor rsub(const Tensor& self, const Tensor& other, const at::Scalar&) { return binary(self, other); }
+
+Tensor where(const Tensor& condition, const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
+              "where expected condition to be a boolean tensor, but got a tensor with dtype ", condition.scalar_type());
+  const Maker make;
+  const at::ScalarType type = at::native::result_type(self, other);
+  const AsMeta as_meta;
+  Tensor output;
+  at::TensorIterator iterator = at::TensorIteratorConfig()
+                                    .check_all_same_dtype(false)
+                                    .declare_static_dtype_and_device(type, c10::Device(c10::kMeta))
+                                    .add_owned_output(output)
+                                    .add_const_input(condition)
+                                    .add_const_input(self)
+                                    .add_const_input(other)
+                                    .build();
+  return make.adopt(iterator.output());
+}
+
+void check_mask(const Tensor& mask) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ",
+              mask.scalar_type());
+}
+
+Tensor masked_fill(const Maker& make, const Tensor& self, const Tensor& mask) {
+  check_mask(mask);
+  if (self.sizes() == mask.sizes()) return make.like(self);
+  const auto sizes = at::infer_size(self.sizes(), mask.sizes());
+  if (self.sizes() == at::IntArrayRef(sizes)) return make.like(self);
+  return make.contiguous(sizes, self.scalar_type());
+}
+Tensor masked_fill_scalar(const Tensor& self, const Tensor& mask, const at::Scalar&) {
+  return masked_fill(Maker(), self, mask);
+}
+Tensor masked_fill_tensor(const Tensor& self, const Tensor& mask, const Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
+  return masked_fill(Maker(), self, mask);
+}
+Tensor& masked_fill_scalar_(Tensor& self, const Tensor& mask, const at::Scalar&) {
+  check_mask(mask);
+  const auto sizes = at::infer_size(self.sizes(), mask.sizes());
+  TORCH_CHECK(self.sizes() == at::IntArrayRef(sizes), "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ", at::IntArrayRef(sizes));
+  return self;
+}
+
+}  // namespace
+
+void add_elementwise_rules(RuleRegistry& rules) {
+  rules.add<at::_ops::relu>(relu);
+  rules.add<at::_ops::relu_>(relu_);
+  rules.add<at::_ops::hardswish>(hardswish);
+  rules.add<at::_ops::hardtanh>(hardtanh);
+  rules.add<at::_ops::isnan>(isnan);
+  rules.add<at::_ops::logit>(logit);
+  rules.add<at::_ops::angle>(angle);
+  rules.add<at::_ops::abs>(abs);
+  rules.add<at::_ops::logical_not>(logical_not);
+  rules.add<at::_ops::bernoulli__float>(bernoulli_);
+  rules.add<at::_ops::native_dropout>(native_dropout);
+  rules.add<at::_ops::floor_divide>(binary);
+  rules.add<at::_ops::rsub_Tensor>(rsub);
+  rules.add<at::_ops::where_self>(where);
+  rules.add<at::_ops::masked_fill_Scalar>(masked_fill_scalar);
+  rules.add<at::_ops::masked_fill_Tensor>(masked_fill_tensor);
+  rules.add<at::_ops::masked_fill__Scalar>(masked_fill_scalar_);
+}
+
+}  // namespace alternator::fake

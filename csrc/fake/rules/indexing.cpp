@@ -1,0 +1,49 @@
+// Embeddings and selections by index.
+#include "fake/rules/rules.h"
+
+#include <ATen/ops/embedding_dense_backward_ops.h>
+#include <ATen/ops/embedding_ops.h>
+#include <ATen/ops/index_select_ops.h>
+
+namespace alternator::fake {
+namespace {
+
+using at::Tensor;
+
+void check_index_type(const Tensor& indices, const char* op) {
+  TORCH_CHECK(indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt, op,
+              ": expected indices of type Long or Int, but got ", indices.scalar_type());
+}
+
+Tensor embedding(const Tensor& weight, const Tensor& indices, c10::SymInt, bool, bool) {
+  TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
+  check_index_type(indices, "embedding");
+  Sizes sizes = sizes_of(indices);
+  sizes.push_back(weight.size(1));
+  return Maker().contiguous(sizes, weight.scalar_type());
+}
+
+Tensor embedding_dense_backward(const Tensor& grad, const Tensor& indices, c10::SymInt rows, c10::SymInt, bool) {
+  check_index_type(indices, "embedding_dense_backward");
+  const int64_t sizes[] = {rows.expect_int(), grad.size(-1)};
+  return Maker().contiguous(sizes, grad.scalar_type());
+}
+
+Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+  TORCH_CHECK(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
+  check_index_type(index, "index_select()");
+  Sizes sizes = sizes_of(self);
+  dim = wrap(dim, self.dim());
+  if (!sizes.empty()) sizes[dim] = index.numel();
+  return Maker().contiguous(sizes, self.scalar_type());
+}
+
+}  // namespace
+
+void add_indexing_rules(RuleRegistry& rules) {
+  rules.add<at::_ops::embedding>(embedding);
+  rules.add<at::_ops::embedding_dense_backward>(embedding_dense_backward);
+  rules.add<at::_ops::index_select>(index_select);
+}
+
+}  // namespace alternator::fake

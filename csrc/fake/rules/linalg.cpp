@@ -1,0 +1,35 @@
+// Products of vectors, and what the linear algebra of torch asks about errors.
+#include "fake/rules/rules.h"
+
+#include <ATen/ops/_linalg_check_errors_ops.h>
+#include <ATen/ops/dot_ops.h>
+#include <ATen/ops/vdot_ops.h>
+
+namespace alternator::fake {
+namespace {
+
+using at::Tensor;
+
+Tensor dot(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
+              "D tensors");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
+              self.scalar_type(), " and ", other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(), "] and src [",
+              other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
+              " elements respectively");
+  return Maker().contiguous({}, self.scalar_type());
+}
+
+// A singular matrix is an error of the data: it is raised when the program runs.
+void check_errors(const Tensor&, std::string_view, bool) {}
+
+}  // namespace
+
+void add_linalg_rules(RuleRegistry& rules) {
+  rules.add<at::_ops::dot>(dot);
+  rules.add<at::_ops::vdot>(dot);
+  rules.add<at::_ops::_linalg_check_errors>(check_errors);
+}
+
+}  // namespace alternator::fake
