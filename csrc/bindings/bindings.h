@@ -7,5 +7,7 @@ namespace alternator {
 
 void bind_fake(pybind11::module_& module);
 void bind_graph(pybind11::module_& module);
+void bind_guards(pybind11::module_& module);
+void bind_replay(pybind11::module_& module);
 
 }  // namespace alternator

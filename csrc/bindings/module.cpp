@@ -33,6 +33,10 @@ PYBIND11_MODULE(_C, module) {
   pybind11::module_ graph = submodule(module, "graph", "The recorded program.");
   bind_graph(graph);
 #endif
+#ifdef ALTERNATOR_HAS_GUARDS
+  pybind11::module_ guards = submodule(module, "guards", "Sources, guards and the programs that check them.");
+  bind_guards(guards);
+#endif
 #ifdef ALTERNATOR_HAS_REPLAY
   pybind11::module_ replay = submodule(module, "replay", "Residual programs.");
   bind_replay(replay);

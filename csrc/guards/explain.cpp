@@ -111,6 +111,7 @@ void name_site(const lift::Site& site, Explanation* result) {
   result->file = utf8(code->co_filename);
   result->function = utf8(code->co_qualname);
   result->line = PyCode_Addr2Line(code, site.index * static_cast<int>(sizeof(uint16_t)));
+  if (result->line < 0) result->line = code->co_firstlineno;  // an instruction of the compiler's own
 }
 
 }  // namespace
