@@ -93,6 +93,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (type == &PyMethod_Type) return lift_method(value, source);
   if (PyCFunction_Check(value.get())) return lift_builtin(value, source);
   if (has_type_name(value, "functools.partial")) return lift_partial(value, source);
+  if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), true);
@@ -202,6 +203,16 @@ Ref Lifter::lift_builtin(Borrowed builtin, Source* source) {
   Ref bound_to = lift(self, tree_.child(source, Access::kMethodSelf));
   escape(bound_to);
   return remember(builtin, checked(PyCFunction_NewEx(function->m_ml, bound_to.get(), function->m_module)), source);
+}
+
+// A reference to the lifted referent. Its callback, if it has one, belongs to the outside reference.
+Ref Lifter::lift_weak_reference(Borrowed reference, Source* source) {
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(reference.type()));
+  source->bears_identity = true;
+  Ref referent = Ref::share(PyWeakref_GetObject(reference.get()));
+  Ref lifted = lift(referent, tree_.child(source, Access::kReferent));
+  if (lifted.get() == Py_None) throw CannotLift("a dead weak reference");
+  return remember(reference, checked(PyWeakref_NewRef(lifted.get(), nullptr)), source);
 }
 
 Ref Lifter::lift_partial(Borrowed partial, Source* source) {

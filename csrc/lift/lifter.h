@@ -85,6 +85,9 @@ class Lifter {
   void use_special_methods(PyTypeObject* type);
   bool made_here(Borrowed object) const { return made_.count(object.get()) != 0; }
   void note_made_here(Borrowed object);
+  // A code object whose instructions run: its constants are the same objects in every call.
+  void note_code(Borrowed code);
+  bool is_code_constant(Borrowed object);
   // An object that lives as long as the process, or is reached through one that cannot change.
   Source* constant(Borrowed object) { return tree_.constant(object); }
 
@@ -110,6 +113,7 @@ class Lifter {
   Ref lift_method(Borrowed method, Source* source);
   Ref lift_builtin(Borrowed builtin, Source* source);
   Ref lift_partial(Borrowed partial, Source* source);
+  Ref lift_weak_reference(Borrowed reference, Source* source);
   Ref lift_function(Borrowed function, Source* source);
   Ref lift_itself(Borrowed object, Source* source, bool instance, bool opaque = false);
   Shadow& add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source);
@@ -124,6 +128,7 @@ class Lifter {
   std::unordered_map<PyObject*, PyObject*> lifted_;  // by original
   std::vector<Ref> kept_;
   std::unordered_set<PyObject*> made_;
+  std::unordered_set<PyObject*> codes_, code_constants_;
   std::unordered_set<PyTypeObject*> special_;
   std::deque<Shadow> shadows_;
   std::unordered_map<PyObject*, Shadow*> name_spaces_;

@@ -203,6 +203,21 @@ void Lifter::use_defaults(PyFunctionObject* function, PyObject** slots) {
   }
 }
 
+static void add_constants(PyObject* tuple, std::unordered_set<PyObject*>& constants) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+    PyObject* constant = PyTuple_GET_ITEM(tuple, i);
+    if (constants.insert(constant).second && PyTuple_Check(constant)) add_constants(constant, constants);
+  }
+}
+
+void Lifter::note_code(Borrowed code) {
+  if (!codes_.insert(code.get()).second) return;
+  keep(Ref::share(code));
+  add_constants(code.as<PyCodeObject>()->co_consts, code_constants_);
+}
+
+bool Lifter::is_code_constant(Borrowed object) { return code_constants_.count(object.get()) != 0; }
+
 // --- classes ------------------------------------------------------------------------------------------------
 
 static bool is_fixed(PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0; }

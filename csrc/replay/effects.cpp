@@ -21,10 +21,18 @@ class Effects {
     for (const Shadow& shadow : builder_.world().shadows()) {
       const size_t before = writes_.size();
       switch (shadow.kind) {
-        case ShadowKind::kList: list(shadow); break;
-        case ShadowKind::kDict: dict(shadow); break;
-        case ShadowKind::kSet: set(shadow); break;
-        case ShadowKind::kDeque: deque(shadow); break;
+        case ShadowKind::kList:
+          list(shadow);
+          break;
+        case ShadowKind::kDict:
+          dict(shadow);
+          break;
+        case ShadowKind::kSet:
+          set(shadow);
+          break;
+        case ShadowKind::kDeque:
+          deque(shadow);
+          break;
       }
       if (writes_.size() > before) written_[static_cast<size_t>(shadow.kind)] = true;
     }
@@ -60,7 +68,8 @@ class Effects {
 
   static std::vector<Ref> items_of_list(Borrowed list) {
     std::vector<Ref> items;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); i++) items.push_back(Ref::share(PyList_GET_ITEM(list.get(), i)));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); i++)
+      items.push_back(Ref::share(PyList_GET_ITEM(list.get(), i)));
     return items;
   }
 
@@ -204,30 +213,13 @@ class Effects {
       if (old_elements.count(element.get()) == 0) added.push_back(element);
     }
     if (removed.empty() && added.empty()) return;
-    check_set_order(shadow, removed, added, after);
+    // On the real set the elements are added in an order that gives the copy's; how the program added them is not
+    // known.
+    std::optional<std::vector<Ref>> order = plan_adding(shadow.original, removed, added, after);
+    if (!order) throw CannotRebuild("the order of the set " + shadow.source->text() + " cannot be reproduced");
     const Operand target = builder_.needed(shadow.source);
     for (const Ref& element : removed) add(Op::kSetDiscard, {target, builder_.value(element)});
-    for (const Ref& element : added) add(Op::kSetAdd, {target, builder_.value(element)});
-  }
-
-  // The elements are added in the order in which the copy iterates now, not as the program added them.
-  static void check_set_order(const Shadow& shadow, const std::vector<Ref>& removed, const std::vector<Ref>& added,
-                              const std::vector<Ref>& after) {
-    for (const Ref& element : after) {
-      if (!lift::is_plain(element.get())) return;
-    }
-    for (const Ref& element : removed) {
-      if (!lift::is_plain(element.get())) return;
-    }
-    Ref trial = checked(PySet_New(shadow.original.get()));
-    for (const Ref& element : removed) check_status(PySet_Discard(trial.get(), element.get()));
-    for (const Ref& element : added) check_status(PySet_Add(trial.get(), element.get()));
-    const std::vector<Ref> result = set_elements(trial);
-    for (size_t i = 0; i < result.size(); i++) {
-      if (result[i].get() != after[i].get()) {
-        throw CannotRebuild("the order of the set " + shadow.source->text() + " cannot be reproduced");
-      }
-    }
+    for (const Ref& element : *order) add(Op::kSetAdd, {target, builder_.value(element)});
   }
 
   // --- places ---

@@ -13,7 +13,7 @@ struct Recipe;
 struct Kind {
   const char* name;
   Recipe (*describe)(Builder&, Borrowed object);  // null: never
-  const char* never;                             // what it is, where it cannot be rebuilt
+  const char* never;                              // what it is, where it cannot be rebuilt
 };
 
 // The row of this very type; null: there is none.

@@ -11,6 +11,7 @@ lift::Source* LifterWorld::source_of(Borrowed object) {
   return known != nullptr ? known->source : nullptr;
 }
 bool LifterWorld::made_here(Borrowed object) { return lifter_.made_here(object); }
+bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.is_code_constant(object); }
 bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(THPVariable_Unpack(tensor.get())); }
 const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(); }
 std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }

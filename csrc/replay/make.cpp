@@ -16,8 +16,10 @@ static void replace(PyObject** slot, Borrowed value) {
 
 Ref Machine::make(const Instruction& instruction, const Operands& operands) {
   switch (instruction.op) {
-    case Op::kTuple: return operands.tuple(0);
-    case Op::kList: return operands.list(0);
+    case Op::kTuple:
+      return operands.tuple(0);
+    case Op::kList:
+      return operands.list(0);
     case Op::kDict: {
       Ref dict = checked(PyDict_New());
       for (size_t i = 0; i + 1 < operands.size(); i += 2) {
@@ -25,40 +27,62 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
       }
       return dict;
     }
-    case Op::kSet: return make_set(operands, instruction.number, false);
-    case Op::kFrozenset: return make_set(operands, instruction.number, true);
-    case Op::kSlice: return checked(PySlice_New(operands[0], operands[1], operands[2]));
-    case Op::kNew: return checked(operands.type(0)->tp_new(operands.type(1), operands.tuple(2).get(), nullptr));
+    case Op::kSet:
+      return make_set(operands, instruction.number, false);
+    case Op::kFrozenset:
+      return make_set(operands, instruction.number, true);
+    case Op::kSlice:
+      return checked(PySlice_New(operands[0], operands[1], operands[2]));
+    case Op::kNew:
+      return checked(operands.type(0)->tp_new(operands.type(1), operands.tuple(2).get(), nullptr));
     case Op::kTupleLike: {
       Ref items = checked(PyTuple_Pack(1, operands.tuple(1).get()));
       return checked(PyTuple_Type.tp_new(operands.type(0), items.get(), nullptr));
     }
-    case Op::kStructSequence: return checked(PyObject_CallOneArg(operands[0], operands.tuple(1).get()));
-    case Op::kCell: return checked(PyCell_New(nullptr));
-    case Op::kFunction: return make_function(operands);
-    case Op::kMethod: return checked(PyMethod_New(operands[0], operands[1]));
+    case Op::kStructSequence:
+      return checked(PyObject_CallOneArg(operands[0], operands.tuple(1).get()));
+    case Op::kCell:
+      return checked(PyCell_New(nullptr));
+    case Op::kFunction:
+      return make_function(operands);
+    case Op::kMethod:
+      return checked(PyMethod_New(operands[0], operands[1]));
     case Op::kBuiltin:
-      return checked(PyCFunction_NewEx(program_.natives[static_cast<size_t>(instruction.number)], operands[0], operands[1]));
-    case Op::kMethodWrapper: return checked(PyWrapper_New(operands[0], operands[1]));
+      return checked(
+          PyCFunction_NewEx(program_.natives[static_cast<size_t>(instruction.number)], operands[0], operands[1]));
+    case Op::kMethodWrapper:
+      return checked(PyWrapper_New(operands[0], operands[1]));
     case Op::kSuper:
       return checked(PyObject_Call(reinterpret_cast<PyObject*>(&PySuper_Type), operands.tuple(0).get(), nullptr));
-    case Op::kMappingProxy: return checked(PyDictProxy_New(operands[0]));
-    case Op::kWeakref: return checked(_PyWeakref_RefType.tp_new(operands.type(0), operands.tuple(1).get(), nullptr));
+    case Op::kMappingProxy:
+      return checked(PyDictProxy_New(operands[0]));
+    case Op::kWeakref:
+      return checked(_PyWeakref_RefType.tp_new(operands.type(0), operands.tuple(1).get(), nullptr));
     case Op::kDeadWeakref: {
       Ref gone = checked(PySet_New(nullptr));
       Ref arguments = checked(PyTuple_Pack(1, gone.get()));
       return checked(_PyWeakref_RefType.tp_new(operands.type(0), arguments.get(), nullptr));
     }
-    case Op::kStaticMethod: return checked(PyStaticMethod_New(operands[0]));
-    case Op::kClassMethod: return checked(PyClassMethod_New(operands[0]));
-    case Op::kClass: return make_class(operands);
-    case Op::kTraceback: return make_traceback(operands, instruction.number);
-    case Op::kDictView: return checked(_PyDictView_New(operands[1], operands.type(0)));
-    case Op::kDictIterator: return checked(PyObject_GetIter(operands[0]));
-    case Op::kCall: return checked(PyObject_Call(operands[0], operands.tuple(1).get(), nullptr));
-    case Op::kInstanceDict: return checked(PyObject_GenericGetDict(operands[0], nullptr));
-    case Op::kTensor: return adopt_output(operands[0], operands[1], instruction.number != 0);
-    default: break;
+    case Op::kStaticMethod:
+      return checked(PyStaticMethod_New(operands[0]));
+    case Op::kClassMethod:
+      return checked(PyClassMethod_New(operands[0]));
+    case Op::kClass:
+      return make_class(operands);
+    case Op::kTraceback:
+      return make_traceback(operands, instruction.number);
+    case Op::kDictView:
+      return checked(_PyDictView_New(operands[1], operands.type(0)));
+    case Op::kDictIterator:
+      return checked(PyObject_GetIter(operands[0]));
+    case Op::kCall:
+      return checked(PyObject_Call(operands[0], operands.tuple(1).get(), nullptr));
+    case Op::kInstanceDict:
+      return checked(PyObject_GenericGetDict(operands[0], nullptr));
+    case Op::kTensor:
+      return adopt_output(operands[0], operands[1], instruction.number != 0);
+    default:
+      break;
   }
   ALT_CHECK(false, "not a making instruction");
   return {};
@@ -67,12 +91,8 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
 Ref Machine::make_set(const Operands& operands, int64_t number, bool frozen) {
   const auto filling = static_cast<SetFilling>(number);
   const std::vector<PyObject*> elements = operands.array(0);
-  if (frozen && filling == SetFilling::kAtOnce) {
-    Ref all = checked(PySet_New(nullptr));
-    fill_set(all, elements.data(), elements.size(), SetFilling::kOneByOne);
-    return checked(PyFrozenSet_New(all.get()));
-  }
-  Ref set = checked(frozen ? PyFrozenSet_New(nullptr) : PySet_New(nullptr));
+  if (frozen) return make_frozenset(elements.data(), elements.size(), filling);
+  Ref set = checked(PySet_New(nullptr));
   fill_set(set, elements.data(), elements.size(), filling);
   return set;
 }
@@ -97,8 +117,8 @@ Ref Machine::make_class(const Operands& operands) {
 }
 
 Ref Machine::make_traceback(const Operands& operands, int64_t line) {
-  Ref frame = checked(reinterpret_cast<PyObject*>(PyFrame_New(
-      PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(operands[1]), operands[2], nullptr)));
+  Ref frame = checked(reinterpret_cast<PyObject*>(
+      PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(operands[1]), operands[2], nullptr)));
   PyObject* next = operands[0] != nullptr ? operands[0] : Py_None;
   return checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOOL", next, frame.get(),
                                        operands[3], static_cast<long long>(line)));
@@ -122,23 +142,31 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
       const std::vector<PyObject*> elements = operands.array(1);
       return fill_set(object, elements.data(), elements.size(), static_cast<SetFilling>(instruction.number));
     }
-    case Op::kExtendDeque: return extend_deque(object, operands.list(1));
-    case Op::kInit: return check_status(operands.type(1)->tp_init(object, operands.tuple(2).get(), nullptr));
-    case Op::kFillCell: return check_status(PyCell_Set(object, operands[1]));
-    case Op::kFillAttribute: return store_attribute(object, operands[1], operands[2]);
-    case Op::kFillDict: return check_status(PyObject_GenericSetDict(object, operands[1], nullptr));
+    case Op::kExtendDeque:
+      return extend_deque(object, operands.list(1));
+    case Op::kInit:
+      return check_status(operands.type(1)->tp_init(object, operands.tuple(2).get(), nullptr));
+    case Op::kFillCell:
+      return check_status(PyCell_Set(object, operands[1]));
+    case Op::kFillAttribute:
+      return store_attribute(object, operands[1], operands[2]);
+    case Op::kFillDict:
+      return check_status(PyObject_GenericSetDict(object, operands[1], nullptr));
     case Op::kFillField: {
       PyMemberDef* member = &operands.type(1)->tp_members[instruction.number];
       return check_status(PyMember_SetOne(reinterpret_cast<char*>(object), member, operands[3]));
     }
-    case Op::kFillFunction: return fill_function(operands, static_cast<FunctionField>(instruction.number));
-    case Op::kFillClass: return check_status(PyType_Type.tp_setattro(object, operands[1], operands[2]));
+    case Op::kFillFunction:
+      return fill_function(operands, static_cast<FunctionField>(instruction.number));
+    case Op::kFillClass:
+      return check_status(PyType_Type.tp_setattro(object, operands[1], operands[2]));
     case Op::kFillAbc: {
       Ref abc = checked(PyImport_ImportModule("_abc"));
       checked(PyObject_CallMethod(abc.get(), "_abc_init", "O", object)).reset();
       return;
     }
-    case Op::kFillException: return fill_exception(operands, instruction.number != 0);
+    case Op::kFillException:
+      return fill_exception(operands, instruction.number != 0);
     case Op::kSetState: {
       Ref state = instruction.number != 0 ? operands.tuple(2) : Ref::share(operands[2]);
       checked(PyObject_CallFunctionObjArgs(operands[1], object, state.get(), nullptr)).reset();
@@ -150,7 +178,8 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
         if (PyErr_Occurred()) throw PyError();
       }
       return;
-    default: break;
+    default:
+      break;
   }
   ALT_CHECK(false, "not a filling instruction");
 }
@@ -160,12 +189,24 @@ void Machine::fill_function(const Operands& operands, FunctionField field) {
   auto* f = reinterpret_cast<PyFunctionObject*>(operands[0]);
   PyObject** slot = nullptr;
   switch (field) {
-    case FunctionField::kName: slot = &f->func_name; break;
-    case FunctionField::kDefaults: slot = &f->func_defaults; break;
-    case FunctionField::kKeywordDefaults: slot = &f->func_kwdefaults; break;
-    case FunctionField::kAnnotations: slot = &f->func_annotations; break;
-    case FunctionField::kDoc: slot = &f->func_doc; break;
-    case FunctionField::kModule: slot = &f->func_module; break;
+    case FunctionField::kName:
+      slot = &f->func_name;
+      break;
+    case FunctionField::kDefaults:
+      slot = &f->func_defaults;
+      break;
+    case FunctionField::kKeywordDefaults:
+      slot = &f->func_kwdefaults;
+      break;
+    case FunctionField::kAnnotations:
+      slot = &f->func_annotations;
+      break;
+    case FunctionField::kDoc:
+      slot = &f->func_doc;
+      break;
+    case FunctionField::kModule:
+      slot = &f->func_module;
+      break;
   }
   replace(slot, operands[2]);
 }

@@ -32,7 +32,8 @@ static void check_metaclass(PyTypeObject* type) {
     why = " orders its bases itself";
   }
   if (why != nullptr) {
-    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its metaclass " + full_name(meta) + why);
+    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its metaclass " + full_name(meta) +
+                        why);
   }
 }
 

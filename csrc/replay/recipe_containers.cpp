@@ -91,43 +91,31 @@ Recipe ordered_dict(Builder& builder, Borrowed object) {
   return recipe;
 }
 
-static Step element_step(Builder& builder, Borrowed object, Op op) {
+// The elements in an order that makes the new set iterate as the program saw it.
+static Step set_filling(Builder& builder, Borrowed object, Op op) {
+  std::optional<SetPlan> plan = plan_filling(object);
+  if (!plan) cannot_rebuild(object, "its order of iteration cannot be reproduced");
   Step step{op};
-  for (Ref& element : set_elements(object)) {
+  step.number = static_cast<int64_t>(plan->filling);
+  for (Ref& element : plan->elements) {
     step.hashes = step.hashes || hash_needs_fields(builder, element);
     step.operands.push_back(std::move(element));
   }
   return step;
 }
 
-// The way of filling that gives the order which the program saw.
-static int64_t filling_of(Borrowed object) {
-  const std::optional<SetFilling> filling = find_filling(object);
-  if (!filling) cannot_rebuild(object, "its order of iteration cannot be reproduced");
-  return static_cast<int64_t>(*filling);
-}
-
 Recipe set(Builder& builder, Borrowed object) {
   const bool exact = PySet_CheckExact(object.get());
-  const int64_t filling = filling_of(object);
   Recipe recipe = exact ? Recipe{{Op::kSet}} : new_instance(object);
-  recipe.make.number = exact ? filling : 0;
-  Step elements = element_step(builder, object, Op::kAdd);
-  elements.number = filling;
-  add_filling(recipe, std::move(elements));
+  add_filling(recipe, set_filling(builder, object, Op::kAdd));
   if (!exact) finish_instance(builder, recipe, object);
   return recipe;
 }
 
 Recipe frozenset(Builder& builder, Borrowed object) {
-  if (!PyFrozenSet_CheckExact(object.get())) {
-    Ref elements = checked(PyFrozenSet_New(object.get()));
-    Recipe recipe = new_instance(object, {std::move(elements)});
-    finish_instance(builder, recipe, object);
-    return recipe;
-  }
-  Recipe recipe{element_step(builder, object, Op::kFrozenset)};
-  recipe.make.number = filling_of(object);
+  if (PyFrozenSet_CheckExact(object.get())) return {set_filling(builder, object, Op::kFrozenset)};
+  Recipe recipe = new_instance(object, {checked(PyFrozenSet_New(object.get()))});
+  finish_instance(builder, recipe, object);
   return recipe;
 }
 

@@ -43,7 +43,8 @@ Recipe function(Builder& builder, Borrowed object) {
     }
   }
   Borrowed code = f->func_code;
-  if (f->func_name != code.as<PyCodeObject>()->co_name) add_field(recipe, FunctionField::kName, "__name__", f->func_name);
+  if (f->func_name != code.as<PyCodeObject>()->co_name)
+    add_field(recipe, FunctionField::kName, "__name__", f->func_name);
   if (f->func_defaults != nullptr) add_field(recipe, FunctionField::kDefaults, "__defaults__", f->func_defaults);
   if (f->func_kwdefaults != nullptr) {
     add_field(recipe, FunctionField::kKeywordDefaults, "__kwdefaults__", f->func_kwdefaults);
@@ -67,7 +68,8 @@ Recipe cell(Builder&, Borrowed object) {
 }
 
 Recipe method(Builder&, Borrowed object) {
-  return {{Op::kMethod, {Ref::share(PyMethod_GET_FUNCTION(object.get())), Ref::share(PyMethod_GET_SELF(object.get()))}}};
+  return {
+      {Op::kMethod, {Ref::share(PyMethod_GET_FUNCTION(object.get())), Ref::share(PyMethod_GET_SELF(object.get()))}}};
 }
 
 Recipe builtin(Builder& builder, Borrowed object) {
@@ -128,11 +130,12 @@ Recipe property(Builder& builder, Borrowed object) {
   Ref getter = part("fget"), doc = part("__doc__");
   // A text that came from the getter is taken from it again.
   if (PyFunction_Check(getter.get()) && getter.as<PyFunctionObject>()->func_doc == doc.get()) doc = Ref::share(Py_None);
-  recipe.fill.push_back({Op::kInit,
-                         {Ref::share(layout_of(object.type())), std::move(getter), part("fset"), part("fdel"), std::move(doc)},
-                         0,
-                         false,
-                         true});
+  recipe.fill.push_back(
+      {Op::kInit,
+       {Ref::share(layout_of(object.type())), std::move(getter), part("fset"), part("fdel"), std::move(doc)},
+       0,
+       false,
+       true});
   finish_instance(builder, recipe, object);
   return recipe;
 }

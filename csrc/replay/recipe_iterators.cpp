@@ -3,6 +3,10 @@
 
 namespace alternator::replay::recipes {
 
+static bool is_deque_iterator(Borrowed object) {
+  return strcmp(object.type()->tp_name, "_collections._deque_iterator") == 0;
+}
+
 Recipe reduced(Builder&, Borrowed object) {
   require_exact(object);
   Ref parts = Ref::steal(PyObject_CallMethod(object.get(), "__reduce_ex__", "i", 4));
@@ -10,18 +14,23 @@ Recipe reduced(Builder&, Borrowed object) {
     PyErr_Clear();
     cannot_rebuild(object, "it does not say how it is made");
   }
-  if (!PyTuple_Check(parts.get()) || PyTuple_GET_SIZE(parts.get()) < 2 || !PyTuple_Check(PyTuple_GET_ITEM(parts.get(), 1))) {
+  if (!PyTuple_Check(parts.get()) || PyTuple_GET_SIZE(parts.get()) < 2 ||
+      !PyTuple_Check(PyTuple_GET_ITEM(parts.get(), 1))) {
     cannot_rebuild(object, "it does not say how it is made");
   }
   for (Py_ssize_t i = 3; i < PyTuple_GET_SIZE(parts.get()); i++) {
     if (PyTuple_GET_ITEM(parts.get(), i) != Py_None) cannot_rebuild(object, "it is filled item by item");
   }
-  Recipe recipe{{Op::kCall, {Ref::share(PyTuple_GET_ITEM(parts.get(), 0))}}};
+  Borrowed callable = PyTuple_GET_ITEM(parts.get(), 0);
+  Recipe recipe{{Op::kCall, {Ref::share(callable)}}};
+  // What it is made of must be complete where it looks at once: a callable of ours, or the state of a deque.
+  recipe.make.hashes =
+      !(PyType_Check(callable.get()) || PyCFunction_Check(callable.get())) || is_deque_iterator(object);
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
     Borrowed argument = PyTuple_GET_ITEM(arguments, i);
     // Making it asks its source for an iterator: for a user's own, that would run code a second time.
-    if (argument.type()->tp_iternext != nullptr && layout_of(argument.type()) != argument.type()) {
+    if (PyIter_Check(argument.get()) && layout_of(argument.type()) != argument.type()) {
       cannot_rebuild(object, "it goes through an iterator of class " + full_name(argument.type()));
     }
     recipe.make.operands.push_back(Ref::share(argument));
@@ -55,6 +64,7 @@ Recipe dict_iterator(Builder&, Borrowed object) {
                        : object.type() == &PyDictIterValue_Type ? &PyDictValues_Type
                                                                 : &PyDictItems_Type;
   Recipe recipe{{Op::kDictIterator, {checked(_PyDictView_New(dict.get(), view))}}};
+  recipe.make.hashes = true;  // it notes the size of the dict
   if (seen > 0) recipe.fill.push_back({Op::kAdvance, {}, seen, false, true});
   return recipe;
 }

@@ -31,7 +31,8 @@ Recipe traceback(Builder& builder, Borrowed object) {
   Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
   Ref globals = checked(PyFrame_GetGlobals(entry->tb_frame));
   builder.take_as_outside(globals);
-  const int line = entry->tb_lineno >= 0 ? entry->tb_lineno : PyCode_Addr2Line(code.as<PyCodeObject>(), entry->tb_lasti);
+  const int line =
+      entry->tb_lineno >= 0 ? entry->tb_lineno : PyCode_Addr2Line(code.as<PyCodeObject>(), entry->tb_lasti);
   return {{Op::kTraceback,
            {Ref::share(reinterpret_cast<PyObject*>(entry->tb_next)), std::move(code), std::move(globals),
             checked(PyLong_FromLong(entry->tb_lasti))},

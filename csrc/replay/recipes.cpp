@@ -45,7 +45,8 @@ Recipe describe(Builder& builder, Borrowed object, const char** kind_name) {
                                ? "it is native, and nothing is known of how it is made"
                                : "its native base " + full_name(layout) + " keeps state that is not known");
   }
-  if (kind->never != nullptr) throw CannotRebuild(std::string(kind->never) + " that is alive at the end cannot be made again");
+  if (kind->never != nullptr)
+    throw CannotRebuild(std::string(kind->never) + " that is alive at the end cannot be made again");
   *kind_name = kind->name;
   return kind->describe(builder, object);
 }
@@ -96,7 +97,8 @@ void add_slots(Recipe& recipe, Borrowed object) {
 
 void add_members(Recipe& recipe, Borrowed object, PyTypeObject* layout) {
   for (PyTypeObject* type = layout; type != nullptr && type != &PyBaseObject_Type; type = type->tp_base) {
-    if (type->tp_members == nullptr || (type->tp_base != nullptr && type->tp_base->tp_members == type->tp_members)) continue;
+    if (type->tp_members == nullptr || (type->tp_base != nullptr && type->tp_base->tp_members == type->tp_members))
+      continue;
     for (Py_ssize_t i = 0; type->tp_members[i].name != nullptr; i++) add_member(recipe, object, type, i);
   }
 }

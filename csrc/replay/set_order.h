@@ -17,13 +17,23 @@ std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict);
 
 // The order in which a set iterates depends on how it was filled.
 enum class SetFilling : uint8_t {
-  kOneByOne,  // in the order of iteration
-  kAtOnce,    // as a copy of another set: the table is sized for all of them
+  kOneByOne,
+  kAtOnce,  // the table is sized for all of them first
 };
-// The way to fill an empty set that gives the order of this one; none: no way is known. A set with elements whose hash
-// is an address has no order to speak of.
-std::optional<SetFilling> find_filling(Borrowed set);
-// Fills an empty set (or a new frozenset).
+struct SetPlan {
+  SetFilling filling = SetFilling::kOneByOne;
+  std::vector<Ref> elements;  // in the order in which they are added
+};
+// How to fill an empty set so that it iterates as this one does; none: no way was found. A set with elements whose hash
+// may be an address has no order to speak of.
+std::optional<SetPlan> plan_filling(Borrowed set);
+// A copy of `start`, once `removed` are taken out and `added` put in, iterates as `wanted`: the order of adding that
+// does it; none: no way was found.
+std::optional<std::vector<Ref>> plan_adding(Borrowed start, const std::vector<Ref>& removed,
+                                            const std::vector<Ref>& added, const std::vector<Ref>& wanted);
+
+// Fills an empty set.
 void fill_set(Borrowed set, PyObject* const* elements, size_t count, SetFilling filling);
+Ref make_frozenset(PyObject* const* elements, size_t count, SetFilling filling);
 
 }  // namespace alternator::replay

@@ -31,7 +31,8 @@ Ref adopt_output(Borrowed output, Borrowed type, bool wants_gradient) {
       result = checked(PyObject_CallFunction(torch_attribute("_make_subclass").get(), "OOO", type.get(), output.get(),
                                              wants_gradient ? Py_True : Py_False));
     } else {
-      result = checked(PyObject_CallFunctionObjArgs(torch_attribute("as_subclass").get(), output.get(), type.get(), nullptr));
+      result = checked(
+          PyObject_CallFunctionObjArgs(torch_attribute("as_subclass").get(), output.get(), type.get(), nullptr));
     }
   }
   const at::Tensor& tensor = THPVariable_Unpack(result.get());

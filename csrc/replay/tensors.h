@@ -8,8 +8,8 @@ namespace alternator::replay {
 bool is_tensor(Borrowed object);
 
 struct TensorTraits {
-  bool plain_type;       // exactly torch.Tensor
-  bool wants_gradient;   // a leaf that requires grad
+  bool plain_type;      // exactly torch.Tensor
+  bool wants_gradient;  // a leaf that requires grad
 };
 TensorTraits tensor_traits(Borrowed fake);
 

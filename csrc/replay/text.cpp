@@ -44,18 +44,25 @@ static std::string constant_text(Borrowed constant) {
 
 static std::string operand_text(const Program& program, Operand operand) {
   switch (operand.space()) {
-    case Space::kNothing: return "<nothing>";
-    case Space::kNeeded: return program.needed_texts[operand.index()];
-    case Space::kConstant: return constant_text(program.constants[operand.index()]);
-    case Space::kOutput: return "graph[" + std::to_string(operand.index()) + "]";
-    case Space::kMade: return "t" + std::to_string(operand.index());
+    case Space::kNothing:
+      return "<nothing>";
+    case Space::kNeeded:
+      return program.needed_texts[operand.index()];
+    case Space::kConstant:
+      return constant_text(program.constants[operand.index()]);
+    case Space::kOutput:
+      return "graph[" + std::to_string(operand.index()) + "]";
+    case Space::kMade:
+      return "t" + std::to_string(operand.index());
   }
   return "?";
 }
 
 static std::string instruction_text(const Program& program, const Instruction& instruction) {
   const Operand* operands = program.operands_of(instruction);
-  auto operand = [&](size_t i) { return i < instruction.count ? operand_text(program, operands[i]) : std::string("<nothing>"); };
+  auto operand = [&](size_t i) {
+    return i < instruction.count ? operand_text(program, operands[i]) : std::string("<nothing>");
+  };
   std::string line;
   for (const char* at = text_of(instruction.op); *at != 0; at++) {
     if (*at != '%') {

@@ -28,6 +28,8 @@ class World {
   virtual lift::Source* source_of(Borrowed object) = 0;
   // A class or a function that the trace made.
   virtual bool made_here(Borrowed object) = 0;
+  // A constant of the code that ran: the same object in every call.
+  virtual bool is_code_constant(Borrowed) { return false; }
   // A tensor that the graph can return.
   virtual bool is_graph_tensor(Borrowed tensor) = 0;
 
@@ -47,6 +49,7 @@ class LifterWorld final : public World {
 
   lift::Source* source_of(Borrowed object) override;
   bool made_here(Borrowed object) override;
+  bool is_code_constant(Borrowed object) override;
   bool is_graph_tensor(Borrowed tensor) override;
   const std::deque<lift::Shadow>& shadows() override;
   std::vector<lift::PlaceWrite> writes() override;

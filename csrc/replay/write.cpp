@@ -34,7 +34,8 @@ void Machine::delete_item(Borrowed dict, Borrowed key, bool ordered) {
   if (hash == -1) throw PyError();
   drop_later(Ref::share(_PyDict_GetItem_KnownHash(dict.get(), key.get(), hash)));
   if (PyErr_Occurred()) throw PyError();
-  check_status(ordered ? PyODict_DelItem(dict.get(), key.get()) : _PyDict_DelItem_KnownHash(dict.get(), key.get(), hash));
+  check_status(ordered ? PyODict_DelItem(dict.get(), key.get())
+                       : _PyDict_DelItem_KnownHash(dict.get(), key.get(), hash));
 }
 
 void Machine::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
@@ -86,21 +87,32 @@ void extend_deque(Borrowed deque, Borrowed items) { call_deque(deque, "extend", 
 void Machine::write(const Instruction& instruction, const Operands& operands) {
   PyObject* object = operands[0];
   switch (instruction.op) {
-    case Op::kEffect: checked(PyObject_Call(object, operands[1], operands[2])).reset(); return;
+    case Op::kEffect:
+      checked(PyObject_Call(object, operands[1], operands[2])).reset();
+      return;
     case Op::kListExtend: {
       const Py_ssize_t end = PyList_GET_SIZE(object);
       return splice(object, end, end, operands.list(1));
     }
-    case Op::kListSplice: return splice(object, PyLong_AsSsize_t(operands[1]), PyLong_AsSsize_t(operands[2]), operands.list(3));
+    case Op::kListSplice:
+      return splice(object, PyLong_AsSsize_t(operands[1]), PyLong_AsSsize_t(operands[2]), operands.list(3));
     case Op::kDictSet:
-    case Op::kGlobalSet: return set_item(object, operands[1], operands[2], false);
+    case Op::kGlobalSet:
+      return set_item(object, operands[1], operands[2], false);
     case Op::kDictDelete:
-    case Op::kGlobalDelete: return delete_item(object, operands[1], false);
-    case Op::kOrderedSet: return set_item(object, operands[1], operands[2], true);
-    case Op::kOrderedDelete: return delete_item(object, operands[1], true);
-    case Op::kSetDiscard: check_status(PySet_Discard(object, operands[1])); return;
-    case Op::kSetAdd: return check_status(PySet_Add(object, operands[1]));
-    case Op::kDequeExtend: return extend_deque(object, operands.list(1));
+    case Op::kGlobalDelete:
+      return delete_item(object, operands[1], false);
+    case Op::kOrderedSet:
+      return set_item(object, operands[1], operands[2], true);
+    case Op::kOrderedDelete:
+      return delete_item(object, operands[1], true);
+    case Op::kSetDiscard:
+      check_status(PySet_Discard(object, operands[1]));
+      return;
+    case Op::kSetAdd:
+      return check_status(PySet_Add(object, operands[1]));
+    case Op::kDequeExtend:
+      return extend_deque(object, operands.list(1));
     case Op::kDequeDropLeft:
       for (int64_t i = 0; i < instruction.number; i++) drop_later(call_deque(object, "popleft", {}));
       return;
@@ -109,19 +121,26 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
       call_deque(object, "clear", {}).reset();
       return extend_deque(object, operands.list(1));
     }
-    case Op::kAttributeSet: return set_attribute(object, operands[1], operands[2]);
-    case Op::kAttributeDelete: return set_attribute(object, operands[1], {});
+    case Op::kAttributeSet:
+      return set_attribute(object, operands[1], operands[2]);
+    case Op::kAttributeDelete:
+      return set_attribute(object, operands[1], {});
     case Op::kCellSet:
       drop_later(Ref::steal(PyCell_Get(object)));
       return check_status(PyCell_Set(object, operands[1]));
     case Op::kCellDelete:
       drop_later(Ref::steal(PyCell_Get(object)));
       return check_status(PyCell_Set(object, nullptr));
-    case Op::kFieldSet: return set_field(object, operands[1], operands[2]);
-    case Op::kFieldDelete: return set_field(object, operands[1], {});
-    case Op::kTypeAttributeSet: return set_type_attribute(object, operands[1], operands[2]);
-    case Op::kTypeAttributeDelete: return set_type_attribute(object, operands[1], {});
-    default: break;
+    case Op::kFieldSet:
+      return set_field(object, operands[1], operands[2]);
+    case Op::kFieldDelete:
+      return set_field(object, operands[1], {});
+    case Op::kTypeAttributeSet:
+      return set_type_attribute(object, operands[1], operands[2]);
+    case Op::kTypeAttributeDelete:
+      return set_type_attribute(object, operands[1], {});
+    default:
+      break;
   }
   ALT_CHECK(false, "not a writing instruction");
 }

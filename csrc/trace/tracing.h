@@ -40,7 +40,10 @@ struct Tracing : Concrete {
 
   Verdict at_boundary(const Position& position);
   int enter(cpython::Frame* frame) {
-    return status([&] { t.lifter.use_defaults(cpython::function_of(frame), frame->localsplus); });
+    return status([&] {
+      t.lifter.note_code(cpython::code_of(frame));
+      t.lifter.use_defaults(cpython::function_of(frame), frame->localsplus);
+    });
   }
   int escape(Borrowed object) {
     return status([&] { t.lifter.escape(object); });
