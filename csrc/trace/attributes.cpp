@@ -35,7 +35,7 @@ std::string text_of(Borrowed name) {
 bool is_unguarded_tensor_attribute(Borrowed name) {
   for (const char* text : {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
                            "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage", "data_ptr",
-                           "is_shared", "register_hook", "retain_grad", "_use_count", "__dict__"}) {
+                           "is_shared", "storage_offset", "register_hook", "retain_grad", "_use_count", "__dict__"}) {
     if (equals(name, text)) return true;
   }
   return false;

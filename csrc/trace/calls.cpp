@@ -39,6 +39,17 @@ bool is_compiling_query(Borrowed function) {
   return false;
 }
 
+// An abstract base class answers from registries and caches that no guard sees.
+void check_instance_test(Borrowed classes) {
+  if (PyTuple_Check(classes.get())) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++) check_instance_test(PyTuple_GET_ITEM(classes.get(), i));
+    return;
+  }
+  for (PyTypeObject* type = classes.type(); type != nullptr; type = type->tp_base) {
+    if (strcmp(type->tp_name, "ABCMeta") == 0) stop(report::Reason::native_call, "an instance test against an abstract base class");
+  }
+}
+
 }  // namespace
 
 void Tracer::escape_all(PyObject* const* arguments, size_t count) {
@@ -193,6 +204,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       stop(report::Reason::native_call, "str.format with a field path");  // reads attributes natively
     }
   }
+  if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2) check_instance_test(arguments[1]);
   if (callable == Borrowed(natives.build_class)) {
     for (size_t i = 2; i < positional; i++) {
       Borrowed base = arguments[i];

@@ -152,6 +152,7 @@ Ref Tracer::run(cpython::Frame* frame) {
   Ref result;
   {
     TraceScope scope(*this);
+    const graph::Ambient entry = graph::Ambient::now();
     lift::Source* root = tree->function();
     (void)lifter.lift(function, root);
     recorder.begin();
@@ -165,7 +166,10 @@ Ref Tracer::run(cpython::Frame* frame) {
       stopped = report::Break{report::Reason::raises, {}, {}, 0};
     } else {
       Tracing tracing(*this);
-      if (tracing.escape(result) < 0) {
+      if (!(graph::Ambient::now() == entry)) {
+        stopped = report::Break{report::Reason::native_call, "the call leaves torch's modes changed", {}, 0};
+        result.reset();
+      } else if (tracing.escape(result) < 0) {
         finish_abandoning();
         result.reset();
       }
