@@ -53,11 +53,14 @@ void Builder::own_dict(Borrowed dict, Borrowed owner) {
   dict_owners_[dict.get()] = owner.get();
 }
 
-// Immutable all the way down, and the very object in every call: not a tuple that the call made, which is another one each time.
+// Immutable all the way down, and the very object in every call: not a tuple that the call made, which is another one
+// each time.
 bool Builder::is_constant(Borrowed object, int depth) {
   PyObject* o = object.get();
   if (PyType_Check(o)) return !world_.made_here(object);
-  if (depth == 0 && (PyTuple_CheckExact(o) || PyFrozenSet_CheckExact(o)) && PyObject_Length(o) > 0 && !world_.is_code_constant(object)) return false;
+  if (depth == 0 && (PyTuple_CheckExact(o) || PyFrozenSet_CheckExact(o)) && PyObject_Length(o) > 0 &&
+      !world_.is_code_constant(object))
+    return false;
   if (lift::is_plain(o)) return !world_.made_here(object.type());
   if (depth > kDeepestConstant || world_.source_of(object) != nullptr) return false;
   if (PyTuple_CheckExact(o)) {

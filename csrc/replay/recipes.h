@@ -9,7 +9,7 @@ namespace alternator::replay {
 
 // One instruction, its operands still objects of the trace.
 struct Step {
-  Op op;
+  Op op = Op::kNew;
   std::vector<Ref> operands;  // null: nothing
   int64_t number = 0;
   bool hashes = false;  // it looks into its operands (for their hash): they must be complete
