@@ -26,7 +26,9 @@ def _target(model: Any) -> tuple[FunctionType, Any]:
     call = getattr(type(model), "__call__", None)
     if isinstance(call, FunctionType):
         return call, model
-    raise TypeError(f"alternator.compile needs a Python function, a method, or an object with a Python __call__, not {model!r}")
+    raise TypeError(
+        f"alternator.compile needs a Python function, a method, or an object with a Python __call__, not {model!r}"
+    )
 
 
 def _backend(backend: str | Backend) -> Backend | None:

@@ -11,8 +11,7 @@ namespace {
 
 // --- Capture: a chain of frames stopped at an instruction -------------------------------------------
 struct CaptureObject {
-  PyObject_HEAD
-  Chain* chain;
+  PyObject_HEAD Chain* chain;
 };
 
 void capture_dealloc(PyObject* self) {
@@ -67,8 +66,9 @@ PyObject* capture_frames(PyObject* self, void*) {
   Ref frames = Ref::steal(PyList_New(0));
   if (!frames) return nullptr;
   for (auto state = chain.rbegin(); state != chain.rend(); ++state) {
-    Ref item = Ref::steal(Py_BuildValue("(Ois)", state->code.get(), state->next * static_cast<int>(sizeof(cpython::CodeUnit)),
-                                        joint_name(state->joint)));
+    Ref item =
+        Ref::steal(Py_BuildValue("(Ois)", state->code.get(), state->next * static_cast<int>(sizeof(cpython::CodeUnit)),
+                                 joint_name(state->joint)));
     if (!item || PyList_Append(frames.get(), item.get()) < 0) return nullptr;
   }
   return frames.release();
@@ -80,10 +80,10 @@ PyObject* capture_cannot(PyObject* self, void*) {
   return PyUnicode_FromString(why->c_str());
 }
 
-PyMethodDef capture_methods[] = {
-    {"resume", reinterpret_cast<PyCFunction>(capture_resume), METH_VARARGS | METH_KEYWORDS,
-     "resume(loop=True): continue on fresh frames, in our loop or the default one; the result or exception of the call"},
-    {}};
+PyMethodDef capture_methods[] = {{"resume", reinterpret_cast<PyCFunction>(capture_resume), METH_VARARGS | METH_KEYWORDS,
+                                  "resume(loop=True): continue on fresh frames, in our loop or the default one; the "
+                                  "result or exception of the call"},
+                                 {}};
 PyGetSetDef capture_getset[] = {
     {"frames", capture_frames, nullptr, "(code, offset, joint) of each frame, outermost first", nullptr},
     {"cannot", capture_cannot, nullptr, "why the chain cannot be continued, or None", nullptr},
@@ -177,7 +177,8 @@ PyObject* run_exit(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Ref result = call_in_loop(args[2], args + 3, nargs - 3, nullptr);
   control.watch = outer;
   if (!result) return nullptr;
-  return Py_BuildValue("(OKO)", watch.hit ? Py_True : Py_False, static_cast<unsigned long long>(watch.seen), result.get());
+  return Py_BuildValue("(OKO)", watch.hit ? Py_True : Py_False, static_cast<unsigned long long>(watch.seen),
+                       result.get());
 }
 
 PyObject* capture(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
@@ -214,10 +215,10 @@ PyObject* capture(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 PyObject* list_opcodes(PyObject*, PyObject*) {
   Ref table = Ref::steal(PyDict_New());
   if (!table) return nullptr;
-#define ALT_OPCODE(NAME, EFFECT, MEANING)                                                           \
-  {                                                                                                 \
-    Ref row = Ref::steal(Py_BuildValue("(iiss)", NAME, cpython::caches(NAME), EFFECT, MEANING));    \
-    if (!row || PyDict_SetItemString(table.get(), #NAME, row.get()) < 0) return nullptr;            \
+#define ALT_OPCODE(NAME, EFFECT, MEANING)                                                        \
+  {                                                                                              \
+    Ref row = Ref::steal(Py_BuildValue("(iiss)", NAME, cpython::caches(NAME), EFFECT, MEANING)); \
+    if (!row || PyDict_SetItemString(table.get(), #NAME, row.get()) < 0) return nullptr;         \
   }
 #include "cpython/opcodes.def"
 #undef ALT_OPCODE
@@ -234,7 +235,8 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t, 
 PyMethodDef methods[] = {
     {"interpret", set_interpret, METH_O, "interpret(on): every new frame of every thread runs in our loop while on"},
     {"idle_hook", set_idle, METH_O, "idle_hook(on): a frame hook that only forwards, for comparison"},
-    {"exit_every", set_exit_every, METH_O, "exit_every(n): leave to the default loop at each n-th instruction; 0: never"},
+    {"exit_every", set_exit_every, METH_O,
+     "exit_every(n): leave to the default loop at each n-th instruction; 0: never"},
     {"stats", get_stats, METH_NOARGS, "stats(): what this thread's frames did in the loop"},
     {"reset_stats", reset_stats, METH_NOARGS, "reset_stats()"},
     {"run", fast(run_function), METH_FASTCALL | METH_KEYWORDS, "run(function, *args, **kwargs): call it in our loop"},

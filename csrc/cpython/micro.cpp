@@ -12,14 +12,15 @@ static int make_micro(const MicroCode& micro) {
   Ref globals = Ref::steal(PyDict_New());
   if (!globals || PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins()) < 0) return -1;
   // The template supplies a code object of the right arity; only its instructions are replaced.
-  Ref done = Ref::steal(PyRun_String("def template(a=None, b=None): return a\n", Py_file_input, globals.get(), globals.get()));
+  Ref done =
+      Ref::steal(PyRun_String("def template(a=None, b=None): return a\n", Py_file_input, globals.get(), globals.get()));
   if (!done) return -1;
   PyObject* function = PyDict_GetItemString(globals.get(), "template");
   Ref replace = Ref::steal(PyObject_GetAttrString(PyFunction_GetCode(function), "replace"));
   Ref bytes = Ref::steal(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(micro.code), micro.size));
   if (!replace || !bytes) return -1;
-  Ref keywords = Ref::steal(
-      Py_BuildValue("{s:O,s:i,s:O}", "co_code", bytes.get(), "co_stacksize", 6, "co_name", micro_name));
+  Ref keywords =
+      Ref::steal(Py_BuildValue("{s:O,s:i,s:O}", "co_code", bytes.get(), "co_stacksize", 6, "co_name", micro_name));
   Ref empty = Ref::steal(PyTuple_New(0));
   if (!keywords || !empty) return -1;
   Ref code = Ref::steal(PyObject_Call(replace.get(), empty.get(), keywords.get()));

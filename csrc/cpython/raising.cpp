@@ -90,8 +90,8 @@ Raised raise_exception(PyThreadState* ts, Ref exception, Ref cause) {
     PyException_SetCause(value.get(), fixed.release());
   }
   // `raise Class` names the class; an instance is raised as its own class.
-  PyObject* type = PyExceptionClass_Check(exception.get()) ? exception.get()
-                                                           : reinterpret_cast<PyObject*>(Py_TYPE(value.get()));
+  PyObject* type =
+      PyExceptionClass_Check(exception.get()) ? exception.get() : reinterpret_cast<PyObject*>(Py_TYPE(value.get()));
   PyErr_SetObject(type, value.get());
   return Raised::kNew;
 }
@@ -123,8 +123,8 @@ static int check_except_star_type(Borrowed type) {
     failed = failed || is_group.error();
     return !is_group.yes();
   };
-  const int status = check_each_type(type, is_no_group,
-                                     "catching ExceptionGroup with except* is not allowed. Use except instead.");
+  const int status =
+      check_each_type(type, is_no_group, "catching ExceptionGroup with except* is not allowed. Use except instead.");
   return failed ? -1 : status;
 }
 

@@ -12,8 +12,7 @@ PyAPI_DATA(PyTypeObject) _PyAsyncGenASend_Type;
 namespace alternator::cpython {
 
 struct ReceiverLayout {
-  PyObject_HEAD
-  PyObject* generator;
+  PyObject_HEAD PyObject* generator;
 };
 
 // What a coroutine's __await__() returns: its type is not exported by every version.

@@ -33,7 +33,9 @@ inline int argument(CodeUnit unit) { return unit.op.arg; }
 inline CodeUnit* first_instruction(PyCodeObject* code) { return _PyCode_CODE(code); }
 
 // --- frames --------------------------------------------------------------------------------------
-inline PyFunctionObject* function_of(const Frame* frame) { return reinterpret_cast<PyFunctionObject*>(frame->f_funcobj); }
+inline PyFunctionObject* function_of(const Frame* frame) {
+  return reinterpret_cast<PyFunctionObject*>(frame->f_funcobj);
+}
 inline PyObject** stack_base(Frame* frame) { return _PyFrame_Stackbase(frame); }
 inline PyObject** stack_pointer(Frame* frame) { return frame->localsplus + frame->stacktop; }
 inline void set_stack_pointer(Frame* frame, PyObject** sp) { _PyFrame_SetStackPointer(frame, sp); }
@@ -50,8 +52,7 @@ bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUn
 // Makes a frame the current one for as long as this lives (tracebacks, sys._getframe).
 class Link {
  public:
-  Link(PyThreadState* ts, Frame* frame)
-      : ts_(ts), previous_(current_frame(ts)), monitored_(monitoring_version(ts)) {
+  Link(PyThreadState* ts, Frame* frame) : ts_(ts), previous_(current_frame(ts)), monitored_(monitoring_version(ts)) {
     frame->previous = previous_;
     current_frame(ts) = frame;
   }

@@ -147,7 +147,9 @@ inline Frame* frame_of_generator(PyGenObject* generator) { return reinterpret_ca
 // False where it still has one.
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next);
 // A generator's frame stops at a YIELD_VALUE.
-inline void suspend(PyThreadState*, Frame* frame, int) { _PyFrame_GetGenerator(frame)->gi_frame_state = FRAME_SUSPENDED; }
+inline void suspend(PyThreadState*, Frame* frame, int) {
+  _PyFrame_GetGenerator(frame)->gi_frame_state = FRAME_SUSPENDED;
+}
 // A frame returned or unwound, and is not the current one any more: from 3.12 on its evaluator clears it.
 inline void release_frame(PyThreadState*, Frame*) {}
 inline Frame* current_frame(PyThreadState* ts) { return ts->cframe->current_frame; }
@@ -197,7 +199,8 @@ inline bool enter_recursion(PyThreadState* ts) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded (the C stack is nearly used up)");
     return false;
   }
-  if (ts->recursion_remaining-- > 0) [[likely]] return true;
+  if (ts->recursion_remaining-- > 0) [[likely]]
+    return true;
   return _Py_CheckRecursiveCall(ts, "") == 0;  // gives the unit back itself when it raises
 }
 inline void leave_recursion(PyThreadState* ts) { ts->recursion_remaining++; }

@@ -19,8 +19,7 @@ Counters totals;
 std::map<std::string, uint64_t> breaks;
 
 struct CompiledObject {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;
   PyObject* self;      // null: none
   PyObject* on_break;  // called with the text of a break; null: nobody wants to know
@@ -45,12 +44,15 @@ void report_break(CompiledObject* compiled, const report::Break& event) {
   SavedError outer;
   Ref text = Ref::steal(PyUnicode_FromString(event.text().c_str()));
   Ref name = Ref::steal(PyUnicode_FromString(report::name(event.reason)));
-  Ref done = text && name ? Ref::steal(PyObject_CallFunctionObjArgs(compiled->on_break, name.get(), text.get(), nullptr)) : Ref();
+  Ref done = text && name
+                 ? Ref::steal(PyObject_CallFunctionObjArgs(compiled->on_break, name.get(), text.get(), nullptr))
+                 : Ref();
   if (!done) PyErr_WriteUnraisable(compiled->on_break);
 }
 
 [[noreturn]] void raise_break(const report::Break& event) {
-  PyErr_SetString(PyExc_RuntimeError, ("alternator: fullgraph=True, but the function cannot be captured whole\n" + event.text()).c_str());
+  PyErr_SetString(PyExc_RuntimeError,
+                  ("alternator: fullgraph=True, but the function cannot be captured whole\n" + event.text()).c_str());
   throw PyError();
 }
 
@@ -97,7 +99,8 @@ PyObject* evaluate_requested(PyThreadState* ts, cpython::Frame* frame, int throw
   CompiledObject* compiled = requested;
   requested = nullptr;
   control.evaluator = nullptr;
-  if (throwflag || compiled == nullptr || reinterpret_cast<PyObject*>(cpython::function_of(frame)) != compiled->function ||
+  if (throwflag || compiled == nullptr ||
+      reinterpret_cast<PyObject*>(cpython::function_of(frame)) != compiled->function ||
       cpython::next_instruction(frame) != cpython::first_instruction(cpython::code_of(frame))) {
     return run_default(ts, frame, throwflag);
   }
@@ -109,7 +112,8 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
   std::vector<PyObject*> with_self;
   size_t positional = PyVectorcall_NARGS(flagged);
   if (compiled->self != nullptr) {
-    const size_t total = positional + (keyword_names != nullptr ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names)) : 0);
+    const size_t total =
+        positional + (keyword_names != nullptr ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names)) : 0);
     with_self.resize(total + 1);
     with_self[0] = compiled->self;
     std::copy(arguments, arguments + total, with_self.begin() + 1);
@@ -117,7 +121,8 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
     positional++;
   }
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function));
-  const bool plain = control.evaluator != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
+  const bool plain =
+      control.evaluator != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
   if (plain) return PyObject_Vectorcall(compiled->function, arguments, positional, keyword_names);
   totals.calls++;
   Ref keep = Ref::share(self);
@@ -208,9 +213,10 @@ PyType_Slot compiled_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(compiled
                                 {Py_tp_members, compiled_members},
                                 {Py_tp_getset, compiled_getset},
                                 {}};
-PyType_Spec compiled_spec = {"alternator._C.Compiled", sizeof(CompiledObject), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                             compiled_slots};
+PyType_Spec compiled_spec = {
+    "alternator._C.Compiled", sizeof(CompiledObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    compiled_slots};
 PyTypeObject* compiled_type;
 
 }  // namespace
@@ -261,8 +267,8 @@ PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"function", "self", "backend", "fullgraph", "on_break", nullptr};
   PyObject *function, *self, *backend, *on_break;
   int fullgraph;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpO:compile", const_cast<char**>(keywords), &function, &self, &backend,
-                                   &fullgraph, &on_break)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpO:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &on_break)) {
     return nullptr;
   }
   return guarded([&] { return make_compiled(function, self, backend, fullgraph != 0, on_break); });
@@ -279,15 +285,15 @@ PyObject* module_reset(PyObject*, PyObject*) {
 PyObject* module_counters(PyObject*, PyObject*) {
   return guarded([&] {
     auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-    return checked(Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:O}", "calls", number(totals.calls), "hits", number(totals.hits), "traces",
-                                 number(totals.traces), "graphs", number(totals.graphs), "eager", number(totals.eager), "breaks",
-                                 break_counts().get()));
+    return checked(Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:O}", "calls", number(totals.calls), "hits",
+                                 number(totals.hits), "traces", number(totals.traces), "graphs", number(totals.graphs),
+                                 "eager", number(totals.eager), "breaks", break_counts().get()));
   });
 }
 
 PyMethodDef functions[] = {
-    {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)), METH_VARARGS | METH_KEYWORDS,
-     "compile(function, self, backend, fullgraph, on_break): a compiled callable"},
+    {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
+     METH_VARARGS | METH_KEYWORDS, "compile(function, self, backend, fullgraph, on_break): a compiled callable"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},
     {}};

@@ -5,8 +5,9 @@
 
 namespace alternator::dispatch {
 
-// The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then knows
-// which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of sources.
+// The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
+// knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
+// sources.
 std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* frame, const Backend& backend) {
   trace::Tracer tracer;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
@@ -22,7 +23,8 @@ std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* 
     return report::Break{report::Reason::cannot_rebuild, error.what(), {}, 0};
   }
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
-  for (size_t i = 0; i < outputs.size(); i++) PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
+  for (size_t i = 0; i < outputs.size(); i++)
+    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
   entry->program = tracer.recorder.finish(list);
 
   for (uint32_t declared : entry->program->inputs) {
@@ -37,7 +39,8 @@ std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* 
   // Another thread may have written meanwhile: an entry is believed only after its guards hold.
   const guards::Roots roots{reinterpret_cast<PyObject*>(cpython::function_of(frame)), frame->localsplus};
   if (!entry->guards->check(roots, &values)) {
-    return report::Break{report::Reason::internal, "the guards of a new trace do not hold: " + entry->guards->failure(roots), {}, 0};
+    return report::Break{
+        report::Reason::internal, "the guards of a new trace do not hold: " + entry->guards->failure(roots), {}, 0};
   }
   if (!backend.callable) {
     entry->eager = std::make_unique<graph::Replay>(*entry->program);
@@ -47,7 +50,8 @@ std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* 
       PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[entry->inputs[i]].get()));
     }
     Ref module = graph::export_fx(*entry->program, {});
-    entry->compiled = checked(PyObject_CallFunctionObjArgs(backend.callable.get(), module.get(), examples.get(), nullptr));
+    entry->compiled =
+        checked(PyObject_CallFunctionObjArgs(backend.callable.get(), module.get(), examples.get(), nullptr));
   } else {
     entry->eager = std::make_unique<graph::Replay>(*entry->program);
   }
@@ -61,7 +65,8 @@ Ref Entry::run(const std::vector<Ref>& values) const {
   if (eager != nullptr) {
     outputs = eager->run(arguments.data() + 1, inputs.size());
   } else {
-    outputs = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1, inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    outputs = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1,
+                                          inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   }
   return residual.run(values, outputs);
 }

@@ -176,7 +176,7 @@ bool AmbientGuard::matches() const noexcept {
 }
 
 std::string AmbientGuard::mismatch() const {
-#define ALT_AMBIENT(field, type, expression, words)                                             \
+#define ALT_AMBIENT(field, type, expression, words)                                                          \
   if (const type now = static_cast<type>(expression); !is_disabled("ambient." #field) && !(field##_ == now)) \
     return sentence(words, shown_field(#field, field##_), shown_field(#field, now));
 #include "guards/ambient.def"

@@ -1,5 +1,5 @@
-// The state around a call: grad mode, autocast, mode stacks, defaults. Captured when a trace starts; a program made from it
-// is valid in that state only.
+// The state around a call: grad mode, autocast, mode stacks, defaults. Captured when a trace starts; a program made
+// from it is valid in that state only.
 #pragma once
 
 #include "guards/pin.h"

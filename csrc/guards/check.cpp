@@ -107,8 +107,8 @@ bool Check::holds(PyObject* found, Access access, lift::Memo* memo) const {
       return runs_code(found, object, second.get());
     case GuardKind::kSpecialMethods:
       return has_special_methods(found, *methods);
-    case GuardKind::kAbsent:    // answered where the step is taken
-    case GuardKind::kSame:      // relations
+    case GuardKind::kAbsent:  // answered where the step is taken
+    case GuardKind::kSame:    // relations
     case GuardKind::kDistinct:
       break;
   }

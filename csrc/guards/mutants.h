@@ -1,7 +1,9 @@
-// Switches that make guards disappear, one kind at a time: `make test-mutants` proves with them that a test notices each.
+// Switches that make guards disappear, one kind at a time: `make test-mutants` proves with them that a test notices
+// each.
 //
 // Names: a row of guards.def ("kLength"), "identity" (objects that were two are two), a row of ambient.def
-// ("ambient.grad_mode"). They exist in a build with ALTERNATOR_MUTANTS only; programs built before a switch keep their guards.
+// ("ambient.grad_mode"). They exist in a build with ALTERNATOR_MUTANTS only; programs built before a switch keep their
+// guards.
 #pragma once
 
 #include <string>

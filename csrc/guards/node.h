@@ -23,11 +23,11 @@ inline constexpr uint32_t kNone = UINT32_MAX;
 struct Node {
   lift::Step step;
   uint32_t parent = kNone;
-  uint32_t end = 0;            // one past its subtree
+  uint32_t end = 0;  // one past its subtree
   uint32_t first_check = 0, last_check = 0;
-  uint32_t memo = kNone;       // where its parts are read one by one
-  uint32_t absent = kNone;     // the check that says that it must not be there
-  bool has_pinned_key = false; // `key` says whether step.key is still alive
+  uint32_t memo = kNone;        // where its parts are read one by one
+  uint32_t absent = kNone;      // the check that says that it must not be there
+  bool has_pinned_key = false;  // `key` says whether step.key is still alive
   Pin key;
   const lift::Source* source = nullptr;
 };
@@ -51,6 +51,15 @@ struct Check {
   std::unique_ptr<SpecialMethods> methods;
   std::string label;  // what was wanted, if it can no longer be asked
   uint32_t site = 0;
+
+  template <class Visit>
+  void each_object(Visit&& visit) {
+    first.each_object(visit);
+    second.each_object(visit);
+    for (Pin& key : keys) key.each_object(visit);
+    if (methods == nullptr) return;
+    for (auto& [name, attribute] : methods->attributes) attribute.each_object(visit);
+  }
 
   // `found` is what the node found. `memo` belongs to the node, and is there where a key is looked up.
   bool holds(PyObject* found, lift::Access access, lift::Memo* memo) const;

@@ -5,8 +5,9 @@
 
 namespace alternator::guards {
 
-// Objects that a guard may hold: values that cannot change, classes, modules, code, C functions and descriptors. They own
-// nothing of a call's inputs. Everything else (instances, functions with their cells, containers) is remembered weakly.
+// Objects that a guard may hold: values that cannot change, classes, modules, code, C functions and descriptors. They
+// own nothing of a call's inputs. Everything else (instances, functions with their cells, containers) is remembered
+// weakly.
 bool may_hold(PyObject* object);
 
 // An object, known again later. Its address alone would not do: another object may have got it meanwhile.

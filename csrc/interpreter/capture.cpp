@@ -63,7 +63,8 @@ static bool is_finaliser(cpython::Frame* frame) {
 
 bool may_capture(const Position& position) {
   // A generator may be on its way into the handler: what it is to handle is on its stack still.
-  const bool closing = cpython::owned_by_generator(position.frame) && position.stack_size() > 0 && is_exit(position.sp[-1]);
+  const bool closing =
+      cpython::owned_by_generator(position.frame) && position.stack_size() > 0 && is_exit(position.sp[-1]);
   for (cpython::Frame* frame = position.frame; frame != nullptr; frame = frame->previous) {
     if (!closing && !is_finaliser(frame)) continue;
     FrameState state = snapshot(position);

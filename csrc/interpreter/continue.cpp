@@ -40,7 +40,8 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
       PyTuple_SET_ITEM(names_tuple.get(), i, Py_NewRef(name));
     }
   }
-  return Ref::steal(PyObject_Vectorcall(carrier.get(), arguments.data(), static_cast<size_t>(positional), names_tuple.get()));
+  return Ref::steal(
+      PyObject_Vectorcall(carrier.get(), arguments.data(), static_cast<size_t>(positional), names_tuple.get()));
 }
 
 static void await_frame(Chain& chain, size_t index, bool in_loop) {

@@ -21,11 +21,11 @@ struct Watch {
 };
 
 struct Control {
-  int running = 0;               // >0: frames of this thread run in our loop
-  uint64_t exit_countdown = 0;   // stress: instructions until the next exit to the default loop
+  int running = 0;              // >0: frames of this thread run in our loop
+  uint64_t exit_countdown = 0;  // stress: instructions until the next exit to the default loop
   Watch* watch = nullptr;
-  Chain* capturing = nullptr;    // set while a captured chain unwinds
-  bool abandoning = false;       // ... while frames unwind that nobody records
+  Chain* capturing = nullptr;  // set while a captured chain unwinds
+  bool abandoning = false;     // ... while frames unwind that nobody records
   // Runs the frames of this thread instead of what is said above; null: none.
   _PyFrameEvalFunction evaluator = nullptr;
   // The next frame of this function is to be filled from chain[index] instead of being run.
@@ -37,8 +37,8 @@ struct Control {
 extern thread_local Control control __attribute__((tls_model("initial-exec")));
 
 struct GlobalControl {
-  bool interpret = false;    // every frame of every thread runs in our loop
-  uint64_t exit_every = 0;   // stress: leave to the default loop at each n-th instruction
+  bool interpret = false;   // every frame of every thread runs in our loop
+  uint64_t exit_every = 0;  // stress: leave to the default loop at each n-th instruction
 };
 extern GlobalControl global_control;
 

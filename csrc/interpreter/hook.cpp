@@ -16,8 +16,10 @@ static PyObject* forward(PyThreadState* ts, cpython::Frame* frame, int throwflag
 }
 
 static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
-  if (control.pending != nullptr && is_pending(frame, throwflag)) [[unlikely]] return run_pending(ts, frame);
-  if (control.evaluator != nullptr && !cpython::is_micro(cpython::code_of(frame))) return control.evaluator(ts, frame, throwflag);
+  if (control.pending != nullptr && is_pending(frame, throwflag)) [[unlikely]]
+    return run_pending(ts, frame);
+  if (control.evaluator != nullptr && !cpython::is_micro(cpython::code_of(frame)))
+    return control.evaluator(ts, frame, throwflag);
   if (!global_control.interpret && control.running == 0) return forward(ts, frame, throwflag);
   if (cpython::tracing_active(ts) || cpython::is_micro(cpython::code_of(frame))) [[unlikely]] {
     return run_default(ts, frame, throwflag);

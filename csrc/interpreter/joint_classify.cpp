@@ -91,14 +91,17 @@ PyObject* unwrap_partial(PyObject* callable) {
 
 const char* native_name(PyObject* callable) {
   if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-  if (Py_IS_TYPE(callable, &PyMethodDescr_Type)) return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
-  if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) return reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name;
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type))
+    return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
+  if (Py_IS_TYPE(callable, &PyWrapperDescr_Type))
+    return reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name;
   return "";
 }
 
 bool Classifier::construct(PyTypeObject* type, int operands) {
   if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) return false;
-  if (join_if(called(type_attribute(type, "__init__")) && inner.first_argument, Joint::kInstance, operands)) return true;
+  if (join_if(called(type_attribute(type, "__init__")) && inner.first_argument, Joint::kInstance, operands))
+    return true;
   PyObject* constructor = type_attribute(type, "__new__");
   if (constructor != nullptr && Py_IS_TYPE(constructor, &PyStaticMethod_Type)) {
     Ref function = Ref::steal(PyObject_GetAttrString(constructor, "__func__"));
@@ -113,7 +116,8 @@ bool Classifier::generator_call(PyObject* callable, PyObject** arguments, int to
   PyObject* self = PyCFunction_Check(callable) && total == 0 ? PyCFunction_GET_SELF(callable)
                    : total > 0                               ? arguments[0]
                                                              : nullptr;
-  if (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) == inner.generator.get()) self = inner.generator.get();
+  if (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) == inner.generator.get())
+    self = inner.generator.get();
   if (self != inner.generator.get() || outer->keyword_names) return false;
   if (join_if(name == "next" || name == "send" || name == "__next__", Joint::kReexecute, operands)) return true;
   // What was thrown has arrived: stepping the revived generator gives what throw() would have returned.
@@ -135,7 +139,8 @@ bool Classifier::call(PyObject* callable, PyObject** arguments, int total, int o
   return false;
 }
 
-bool descriptor_calls(const Classifier& classifier, PyObject* descriptor, const char* property_field, const char* slot) {
+bool descriptor_calls(const Classifier& classifier, PyObject* descriptor, const char* property_field,
+                      const char* slot) {
   if (descriptor == nullptr) return false;
   if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
     Ref function = Ref::steal(PyObject_GetAttrString(descriptor, property_field));
@@ -188,8 +193,9 @@ bool Classifier::super_attribute(PyObject* cls, PyObject* self, PyObject* name, 
 
 bool Classifier::store_attribute(PyObject* owner, PyObject* name, bool is_delete, int operands) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
-  const bool direct = is_delete ? descriptor_calls(*this, descriptor, "fdel", "__delete__") || called_special(owner, "__delattr__")
-                                : descriptor_calls(*this, descriptor, "fset", "__set__") || called_special(owner, "__setattr__");
+  const bool direct =
+      is_delete ? descriptor_calls(*this, descriptor, "fdel", "__delete__") || called_special(owner, "__delattr__")
+                : descriptor_calls(*this, descriptor, "fset", "__set__") || called_special(owner, "__setattr__");
   return join_if(direct, Joint::kDiscard, operands);
 }
 
@@ -312,14 +318,16 @@ void Classifier::classify() {
                join_if(from_function && called_special(peek(1), "__next__"), Joint::kNext, 1);
       break;
     case SEND:
-      joined = join_if(inner.generator && cpython::driven_generator(peek(2)) == inner.generator.get(), Joint::kReexecute, 2) ||
+      joined = join_if(inner.generator && cpython::driven_generator(peek(2)) == inner.generator.get(),
+                       Joint::kReexecute, 2) ||
                join_if(from_function && called_special(peek(2), "__next__") && peek(1) == Py_None, Joint::kSendNext, 2);
       break;
     case BEFORE_WITH:
       // The manager has given way to its bound __exit__ already.
       native = peek(1);
-      joined = join_if(from_function && PyMethod_Check(native) && called_special(PyMethod_GET_SELF(native), "__enter__"),
-                       Joint::kValue, 0);
+      joined =
+          join_if(from_function && PyMethod_Check(native) && called_special(PyMethod_GET_SELF(native), "__enter__"),
+                  Joint::kValue, 0);
       break;
     case WITH_EXCEPT_START:
       native = peek(4);
@@ -340,7 +348,8 @@ void Classifier::classify() {
   }
   if (joined && cpython::can_throw_at(code, outer->current)) return;
   std::string why = "native code lies between " + instruction();
-  if (native != nullptr) why += std::string(" of ") + (*native_name(native) ? native_name(native) : text_of(native).c_str());
+  if (native != nullptr)
+    why += std::string(" of ") + (*native_name(native) ? native_name(native) : text_of(native).c_str());
   cannot(why + " and the frame that it led to");
 }
 

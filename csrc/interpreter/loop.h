@@ -39,9 +39,11 @@ inline void add_traceback(PyThreadState* ts, cpython::Frame* frame) {
 // _PyEval_EvalFrameDefault: an owned result, or null with an exception.
 template <class S>
 PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semantics, Entry entry = {}) {
-  if (cpython::stack_exhausted(ts)) [[unlikely]] return cpython::run_exhausted(ts, frame, throwflag);
+  if (cpython::stack_exhausted(ts)) [[unlikely]]
+    return cpython::run_exhausted(ts, frame, throwflag);
   cpython::Link link(ts, frame);
-  if (!cpython::enter_recursion(ts)) [[unlikely]] return nullptr;
+  if (!cpython::enter_recursion(ts)) [[unlikely]]
+    return nullptr;
 
   PyCodeObject* const code = cpython::code_of(frame);
   Machine<S> m{ts,
@@ -71,7 +73,8 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
   for (;;) {
     if (m.keyword_names == nullptr) {  // KW_NAMES ... CALL is one instruction: no exit inside it
       start = m.next;
-      if (link.tracing()) [[unlikely]] goto leave;
+      if (link.tracing()) [[unlikely]]
+        goto leave;
       if constexpr (S::kObserves) {
         if (capture_in_flight()) goto swallowed;
         const Verdict verdict = semantics.at_boundary(m.position(0, 0, entry.first_argument));
@@ -89,11 +92,12 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     cpython::set_current_instruction(frame, m.next++);
     switch (opcode) {
 #define ALT_PREFIX(...)
-#define ALT_OPCODE(NAME, EFFECT, MEANING)       \
-  case NAME:                                    \
-    m.next += cpython::caches(NAME);            \
-    flow = op_##NAME(m, oparg);                 \
-    if (flow == Flow::kNext) [[likely]] continue; \
+#define ALT_OPCODE(NAME, EFFECT, MEANING) \
+  case NAME:                              \
+    m.next += cpython::caches(NAME);      \
+    flow = op_##NAME(m, oparg);           \
+    if (flow == Flow::kNext) [[likely]]   \
+      continue;                           \
     goto stopped;
 #include "cpython/opcodes.def"
 #undef ALT_OPCODE
@@ -156,7 +160,8 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     capture_innermost(m.position(0, 0, entry.first_argument));
     goto abandon;
   }
-[[maybe_unused]] swallowed:  // native code lost the exception that unwinds a capture: nothing of this chain can be continued
+[[maybe_unused]] swallowed:  // native code lost the exception that unwinds a capture: nothing of this chain can be
+                             // continued
   if constexpr (S::kObserves) {
     capture_swallowed();
     capture_outer(m.position(0, 0, entry.first_argument));

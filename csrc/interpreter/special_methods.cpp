@@ -35,9 +35,10 @@ std::vector<Attempt> operator_attempts(int oparg, PyObject* left, PyObject* righ
   if (in_place) add_attempt(&attempts, row.in_place, left, right);
   const bool same_type = Py_TYPE(left) == Py_TYPE(right);
   // A subclass that overrides the reflected method is asked first.
-  const bool right_first = !same_type && PyType_IsSubtype(Py_TYPE(right), Py_TYPE(left)) &&
-                           type_attribute(Py_TYPE(right), row.reflected) != nullptr &&
-                           type_attribute(Py_TYPE(right), row.reflected) != type_attribute(Py_TYPE(left), row.reflected);
+  const bool right_first =
+      !same_type && PyType_IsSubtype(Py_TYPE(right), Py_TYPE(left)) &&
+      type_attribute(Py_TYPE(right), row.reflected) != nullptr &&
+      type_attribute(Py_TYPE(right), row.reflected) != type_attribute(Py_TYPE(left), row.reflected);
   if (right_first) add_attempt(&attempts, row.reflected, right, left);
   add_attempt(&attempts, row.method, left, right);
   if (!right_first && !same_type) add_attempt(&attempts, row.reflected, right, left);

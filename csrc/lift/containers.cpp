@@ -98,7 +98,8 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   if (type != base) use_special_methods(type);
 
   if (PyAnySet_Check(container.get())) {
-    if (type != &PySet_Type && type != &PyFrozenSet_Type) throw CannotLift(std::string("a set of type ") + type->tp_name);
+    if (type != &PySet_Type && type != &PyFrozenSet_Type)
+      throw CannotLift(std::string("a set of type ") + type->tp_name);
     Ref elements = checked(PySequence_List(container.get()));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(elements.get()); i++) {
       if (!is_plain(PyList_GET_ITEM(elements.get(), i))) throw CannotLift("a set of objects");
@@ -116,7 +117,8 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   }
 
   Ref copy = copy_container(container, base);
-  Shadow& shadow = add_shadow(PyList_Check(container.get()) ? ShadowKind::kList : ShadowKind::kDict, container, copy, source);
+  Shadow& shadow =
+      add_shadow(PyList_Check(container.get()) ? ShadowKind::kList : ShadowKind::kDict, container, copy, source);
   Ref lifted = remember(container, std::move(copy), source);
   known_[lifted.get()].shadow = &shadow;
   if (shadow.length >= kOneGuardFrom && all_plain(container)) {
@@ -210,7 +212,8 @@ void Lifter::guard_truth(Shadow& shadow) { guard(shadow.source, GuardKind::kTrut
 
 Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
   Borrowed value = PyList_GET_ITEM(shadow.copy.get(), index);
-  if (shadow.whole || index >= shadow.length || shadow.lifted_slots[static_cast<size_t>(index)]) return Ref::share(value);
+  if (shadow.whole || index >= shadow.length || shadow.lifted_slots[static_cast<size_t>(index)])
+    return Ref::share(value);
   Ref outside = Ref::share(value);
   Ref lifted = lift(outside, tree_.child(shadow.source, Access::kIndex, {}, index));
   shadow.lifted_slots[static_cast<size_t>(index)] = true;
@@ -238,7 +241,8 @@ void Lifter::lift_whole(Shadow& shadow) {
   shadow.in_progress = true;
   if (shadow.kind == ShadowKind::kList) {
     guard_length(shadow);
-    for (Py_ssize_t i = 0; i < shadow.length && i < PyList_GET_SIZE(shadow.copy.get()); i++) escape(list_item(shadow, i));
+    for (Py_ssize_t i = 0; i < shadow.length && i < PyList_GET_SIZE(shadow.copy.get()); i++)
+      escape(list_item(shadow, i));
   } else if (shadow.kind == ShadowKind::kDict) {
     lift_dict_whole(shadow);
   }

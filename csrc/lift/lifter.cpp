@@ -59,9 +59,7 @@ static bool is_singleton(Borrowed value) {
   return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented;
 }
 
-static bool is_enum_member(Borrowed value) {
-  return strcmp(Py_TYPE(value.type())->tp_name, "EnumType") == 0;
-}
+static bool is_enum_member(Borrowed value) { return strcmp(Py_TYPE(value.type())->tp_name, "EnumType") == 0; }
 
 static bool has_type_name(Borrowed value, const char* name) { return strcmp(value.type()->tp_name, name) == 0; }
 

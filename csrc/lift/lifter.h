@@ -78,8 +78,8 @@ class Lifter {
   void use_defaults(PyFunctionObject* function, PyObject** slots);
 
   // --- classes ---
-  // What `type` has under `name`, bases included (null: nothing), as it is; the fact is guarded. Plain data still has to
-  // be lifted from attribute_source().
+  // What `type` has under `name`, bases included (null: nothing), as it is; the fact is guarded. Plain data still has
+  // to be lifted from attribute_source().
   PyObject* type_attribute(PyTypeObject* type, Borrowed name);
   Source* attribute_source(PyTypeObject* type, Borrowed name);
   void use_special_methods(PyTypeObject* type);

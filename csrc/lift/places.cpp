@@ -19,7 +19,8 @@ static bool from_class_statement(PyTypeObject* type) {
   // C heap types look alike but for the state that they add.
   PyTypeObject* base = type->tp_base;
   Py_ssize_t size = base->tp_basicsize + Py_SIZE(type) * static_cast<Py_ssize_t>(sizeof(PyObject*));
-  if (type->tp_dictoffset != 0 && (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) == 0 && base->tp_dictoffset == 0) size += sizeof(PyObject*);
+  if (type->tp_dictoffset != 0 && (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) == 0 && base->tp_dictoffset == 0)
+    size += sizeof(PyObject*);
   if (type->tp_weaklistoffset != 0 && base->tp_weaklistoffset == 0) size += sizeof(PyObject*);
   return type->tp_basicsize <= size;
 }

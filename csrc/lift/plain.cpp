@@ -135,7 +135,8 @@ bool equal(PyObject* a, PyObject* b, int depth) {
   }
   if (type == &PyList_Type) {
     const Py_ssize_t count = PyList_GET_SIZE(a);
-    return count == PyList_GET_SIZE(b) && (count == 0 || items_equal(&PyList_GET_ITEM(a, 0), &PyList_GET_ITEM(b, 0), count, depth + 1));
+    return count == PyList_GET_SIZE(b) &&
+           (count == 0 || items_equal(&PyList_GET_ITEM(a, 0), &PyList_GET_ITEM(b, 0), count, depth + 1));
   }
   if (type == &PyDict_Type || type == &PyODict_Type) {
     if (PyDict_GET_SIZE(a) != PyDict_GET_SIZE(b)) return false;
@@ -158,7 +159,8 @@ bool equal(PyObject* a, PyObject* b, int depth) {
   }
   if (type == &PySlice_Type) {
     auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
-    return equal(x->start, y->start, depth + 1) && equal(x->stop, y->stop, depth + 1) && equal(x->step, y->step, depth + 1);
+    return equal(x->start, y->start, depth + 1) && equal(x->stop, y->stop, depth + 1) &&
+           equal(x->step, y->step, depth + 1);
   }
   if (type == &PyRange_Type) {
     for (int part = 0; part < 3; part++) {

@@ -8,13 +8,14 @@
 
 namespace alternator::lift {
 
-// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range, slice of such, dtype, device, layout, memory
-// format, quantisation scheme, torch.Size, enum members: immutable, compared by value. Exact types only: an instance of a
-// subclass may carry more.
+// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range, slice of such, dtype, device, layout,
+// memory format, quantisation scheme, torch.Size, enum members: immutable, compared by value. Exact types only: an
+// instance of a subclass may carry more.
 bool is_plain(PyObject* object);
 
-// Exact type and bits: True is not 1, -0.0 is not 0.0, NaN is itself. Deep for tuples, lists, dicts, sets and frozensets of
-// plain values, in their order of iteration; never calls a user's __eq__. Objects that are not plain are compared by identity.
+// Exact type and bits: True is not 1, -0.0 is not 0.0, NaN is itself. Deep for tuples, lists, dicts, sets and
+// frozensets of plain values, in their order of iteration; never calls a user's __eq__. Objects that are not plain are
+// compared by identity.
 bool plain_equal(PyObject* a, PyObject* b);
 
 // A tuple of what a list, set or deque holds in order (keys and values in turns for a dict): what a guard compares with
@@ -29,14 +30,15 @@ enum class Found : uint8_t { kNo, kYes, kUnknown };
 enum class KeySafety : uint8_t { kUnasked, kSafe, kUnsafe };
 Found find_item(PyObject* dict, PyObject* key, PyObject** value, KeySafety* safety);
 
-// How many things a list, tuple, dict, set, frozenset or deque (or an instance of a subclass) holds; -1: it is none of these.
+// How many things a list, tuple, dict, set, frozenset or deque (or an instance of a subclass) holds; -1: it is none of
+// these.
 Py_ssize_t container_length(PyObject* object);
 
 // A text for messages, never longer than `limit` characters or so. Runs nobody's __repr__.
 std::string show(PyObject* object, size_t limit = 80);
 
-// Types that are found by import, and the checks that go with them. Throws PyError. Called by everything that needs them;
-// once, before anything is checked.
+// Types that are found by import, and the checks that go with them. Throws PyError. Called by everything that needs
+// them; once, before anything is checked.
 struct KnownTypes {
   PyTypeObject* deque;
   PyTypeObject* default_dict;

@@ -9,20 +9,21 @@ namespace alternator::lift {
 
 enum class ShadowKind : uint8_t { kList, kDict, kSet, kDeque };
 
-// A private copy of an outside container. `snapshot` is the copy as it was lifted: what differs from it, by identity, was
-// written by the program. Slots that were not read yet hold the outside objects in both.
+// A private copy of an outside container. `snapshot` is the copy as it was lifted: what differs from it, by identity,
+// was written by the program. Slots that were not read yet hold the outside objects in both.
 struct Shadow {
   ShadowKind kind;
   Ref original, copy, snapshot;
   Source* source;
-  Ref owner;              // with an instance dict: the object that it belongs to; else null
-  bool is_namespace = false;  // a module's dict (globals)
-  bool whole = false;     // every slot is lifted
-  bool in_progress = false;  // ... is being lifted whole
-  Py_ssize_t length = 0;  // of the original
-  std::vector<bool> lifted_slots;              // lists, deques
-  std::unordered_set<PyObject*> lifted_keys;   // dicts: keys (interned str, or by identity) that were read or written
-  std::unordered_set<PyObject*> deleted_keys;  // dicts: keys that were deleted one by one; set again, they stand at the end
+  Ref owner;                                  // with an instance dict: the object that it belongs to; else null
+  bool is_namespace = false;                  // a module's dict (globals)
+  bool whole = false;                         // every slot is lifted
+  bool in_progress = false;                   // ... is being lifted whole
+  Py_ssize_t length = 0;                      // of the original
+  std::vector<bool> lifted_slots;             // lists, deques
+  std::unordered_set<PyObject*> lifted_keys;  // dicts: keys (interned str, or by identity) that were read or written
+  std::unordered_set<PyObject*>
+      deleted_keys;  // dicts: keys that were deleted one by one; set again, they stand at the end
 };
 
 // A write to a place that has no container: a cell, a __slots__ field, a class attribute, a function's field.

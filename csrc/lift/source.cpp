@@ -85,14 +85,16 @@ Source* SourceTree::child(Source* parent, Access access, Borrowed key, Py_ssize_
 uint32_t SourceTree::current_site() {
   if (site_code_ == nullptr) return 0;
   const Site& last = sites_.back();
-  if (last.code.get() != site_code_ || last.index != site_index_) sites_.push_back({Ref::share(site_code_), site_index_});
+  if (last.code.get() != site_code_ || last.index != site_index_)
+    sites_.push_back({Ref::share(site_code_), site_index_});
   return static_cast<uint32_t>(sites_.size() - 1);
 }
 
 // False: the same guard is there already.
 bool SourceTree::note_new(const Source* source, const Guard& guard) {
   if (!is_compared_by_value(guard.kind)) {
-    return guards_.insert({source, guard.kind, guard.object.get(), guard.second.get(), guard.number, guard.other}).second;
+    return guards_.insert({source, guard.kind, guard.object.get(), guard.second.get(), guard.number, guard.other})
+        .second;
   }
   for (const Guard& other : source->guards) {
     if (other.kind == guard.kind && same_value(other, guard)) return false;

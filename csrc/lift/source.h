@@ -38,8 +38,8 @@ struct Site {
 
 struct Guard {
   GuardKind kind;
-  // What is wanted: see guards.def. kEquals on a list, dict, set or deque: filled by SourceTree::guard() with its contents
-  // as a tuple and its type.
+  // What is wanted: see guards.def. kEquals on a list, dict, set or deque: filled by SourceTree::guard() with its
+  // contents as a tuple and its type.
   Ref object, second;
   Py_ssize_t number = 0;
   Source* other = nullptr;
@@ -77,8 +77,8 @@ class SourceTree {
   // The child with this accessor; made on first use. Keys are compared by identity, strings by value.
   Source* child(Source* parent, Access access, Borrowed key = {}, Py_ssize_t index = 0);
 
-  // Adds a guard unless the same one is there. kEquals takes a copy of a container; what it holds must be plain values or
-  // tuples and frozensets of such, never a list, dict or set: those are objects with sources of their own.
+  // Adds a guard unless the same one is there. kEquals takes a copy of a container; what it holds must be plain values
+  // or tuples and frozensets of such, never a list, dict or set: those are objects with sources of their own.
   void guard(Source* source, Guard guard);
   // Of guards added from now on. `code` must live until then or until the next call.
   void set_site(Borrowed code, int index) {
@@ -132,9 +132,9 @@ class SourceTree {
   int site_index_ = 0;
 };
 
-// What a root or an accessor finds now, by reading only: no user code, no allocation for borrowed results. The result is
-// borrowed from the parent unless `owner` is filled. Null: not there. The parent of kFunction and kSlot is the object itself.
-// kDict finds the object itself as long as that has no dict yet: see lift/step.h.
+// What a root or an accessor finds now, by reading only: no user code, no allocation for borrowed results. The result
+// is borrowed from the parent unless `owner` is filled. Null: not there. The parent of kFunction and kSlot is the
+// object itself. kDict finds the object itself as long as that has no dict yet: see lift/step.h.
 PyObject* follow(const Source& source, PyObject* parent, Ref* owner);
 
 // The names that kSpecialMethods is about: __x__, except those that are data (__doc__, __module__, ...).

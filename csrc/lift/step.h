@@ -8,8 +8,8 @@ namespace alternator::lift {
 
 struct Step {
   Access access;
-  // The parent is an instance dict (kDict). As long as an object keeps its attributes inline, or has none yet, there is no
-  // dict: then the object itself stands for it, and its attributes are read where they are.
+  // The parent is an instance dict (kDict). As long as an object keeps its attributes inline, or has none yet, there is
+  // no dict: then the object itself stands for it, and its attributes are read where they are.
   bool among_attributes = false;
   Py_ssize_t index = 0;
   PyObject* key = nullptr;

@@ -1,7 +1,7 @@
 // What a guard wants of a tensor: everything but its data that decides what torch does with it.
 //
-// Not part of it: .grad (kGrad is a source of its own), the version, grad_fn, hooks, attributes, the storage and where in it
-// the tensor begins (unless asked: see guard_offset). Who lets a program read one of those guards it there.
+// Not part of it: .grad (kGrad is a source of its own), the version, grad_fn, hooks, attributes, the storage and where
+// in it the tensor begins (unless asked: see guard_offset). Who lets a program read one of those guards it there.
 #pragma once
 
 #include "py/error.h"
@@ -21,8 +21,8 @@ inline bool is_tensor(Borrowed object) {
 }
 
 struct TensorSpec {
-  Ref type;                    // of the Python object
-  c10::DispatchKeySet keys;    // layout, conjugate and negative bits, inference, __torch_dispatch__ are in here
+  Ref type;                  // of the Python object
+  c10::DispatchKeySet keys;  // layout, conjugate and negative bits, inference, __torch_dispatch__ are in here
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::Device device = c10::kCPU;
   c10::Layout layout = c10::kStrided;

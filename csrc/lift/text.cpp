@@ -58,7 +58,8 @@ std::string type_text(PyTypeObject* type) {
 
 std::string code_text(PyCodeObject* code) {
   const std::string file = utf8(code->co_filename);
-  return utf8(code->co_qualname) + " (" + file.substr(file.rfind('/') + 1) + ":" + std::to_string(code->co_firstlineno) + ")";
+  return utf8(code->co_qualname) + " (" + file.substr(file.rfind('/') + 1) + ":" +
+         std::to_string(code->co_firstlineno) + ")";
 }
 
 std::string show_at(PyObject* object, size_t limit, int depth);
@@ -81,11 +82,12 @@ std::string container_text(PyObject* object, size_t limit, int depth) {
   auto item = [&](PyObject* part) { return show_at(part, limit, depth + 1); };
   if (PyTuple_Check(object) || PyList_Check(object)) {
     const bool tuple = PyTuple_Check(object);
-    return list_text(tuple ? "(" : "[", tuple ? (PyTuple_GET_SIZE(object) == 1 ? ",)" : ")") : "]", limit, [&](auto add) {
-      for (Py_ssize_t i = 0; i < container_length(object); i++) {
-        if (!add(item(tuple ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i)))) return;
-      }
-    });
+    return list_text(tuple ? "(" : "[", tuple ? (PyTuple_GET_SIZE(object) == 1 ? ",)" : ")") : "]", limit,
+                     [&](auto add) {
+                       for (Py_ssize_t i = 0; i < container_length(object); i++) {
+                         if (!add(item(tuple ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i)))) return;
+                       }
+                     });
   }
   if (PyDict_Check(object)) {
     return list_text("{", "}", limit, [&](auto add) {
@@ -114,21 +116,24 @@ std::string show_at(PyObject* object, size_t limit, int depth) {
       PyErr_Clear();
     }
     if (PyLong_CheckExact(object) && _PyLong_NumBits(object) > 1000) return "a large int";
-    if (PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) > static_cast<Py_ssize_t>(limit)) return "a bytes of length " + std::to_string(PyBytes_GET_SIZE(object));
+    if (PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) > static_cast<Py_ssize_t>(limit))
+      return "a bytes of length " + std::to_string(PyBytes_GET_SIZE(object));
     const bool is_enum = Py_TYPE(type) != &PyType_Type && PyType_IsSubtype(Py_TYPE(type), known_types().enum_type);
     if (is_enum) return type_text(type) + "." + text_of_attribute(object, "_name_");
     return native_repr(object);
   }
   if (PyType_Check(object)) return type_text(reinterpret_cast<PyTypeObject*>(object));
   if (is_tensor(object)) return describe_tensor(object).text();
-  if (PyFunction_Check(object)) return "the function " + utf8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+  if (PyFunction_Check(object))
+    return "the function " + utf8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   if (PyCode_Check(object)) return code_text(reinterpret_cast<PyCodeObject*>(object));
   if (PyCFunction_Check(object)) {
     return std::string("the builtin ") + reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
   }
   if (PyModule_Check(object)) return "the module " + text_of_attribute(object, "__name__");
   if (PyMethod_Check(object)) return "the method " + show_at(PyMethod_GET_FUNCTION(object), limit, depth + 1);
-  if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) || PyAnySet_CheckExact(object)) {
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
+      PyAnySet_CheckExact(object)) {
     if (depth < 3) return container_text(object, limit, depth);
   }
   if (const Py_ssize_t length = container_length(object); length >= 0) {
@@ -157,7 +162,8 @@ bool is_number(const std::string& text) {
 }
 
 std::string attribute_text(const std::string& owner, const Source& source) {
-  if (!source.key || !PyUnicode_CheckExact(source.key.get())) return owner + ".__dict__[" + show(source.key.get()) + "]";
+  if (!source.key || !PyUnicode_CheckExact(source.key.get()))
+    return owner + ".__dict__[" + show(source.key.get()) + "]";
   return owner + "." + utf8(source.key.get());
 }
 
@@ -183,7 +189,8 @@ std::string item_text(const Source& source, int steps) {
   if (parent.access == Access::kConstant && !parent.labelled && PyDict_CheckExact(parent.key.get()) &&
       PyUnicode_CheckExact(source.key.get())) {
     const std::string owner = text_of(parent, steps), prefix = "the globals of ";
-    return owner.starts_with(prefix) ? owner.substr(prefix.size()) + "." + utf8(source.key.get()) : utf8(source.key.get());
+    return owner.starts_with(prefix) ? owner.substr(prefix.size()) + "." + utf8(source.key.get())
+                                     : utf8(source.key.get());
   }
   return text_of(parent, steps) + "[" + (source.labelled ? utf8(source.key.get()) : show(source.key.get(), 40)) + "]";
 }
@@ -204,7 +211,8 @@ std::string text_of(const Source& source, int steps) {
   if (source.access == Access::kConstant) return constant_text(source);
   const Source* parent = source.parent;
   // A free variable that has a name is called by it.
-  if (source.access == Access::kContents && parent->access == Access::kCell && parent->key) return utf8(parent->key.get());
+  if (source.access == Access::kContents && parent->access == Access::kCell && parent->key)
+    return utf8(parent->key.get());
   std::string text;
   for (const char* c = pattern_of(source.access); *c != 0; c++) {
     if (*c != '%') {
@@ -213,10 +221,17 @@ std::string text_of(const Source& source, int steps) {
     }
     PyObject* key = source.key.get();
     switch (*++c) {
-      case 'p': text += text_of(*parent, steps); break;
-      case 'k': text += key != nullptr && PyUnicode_Check(key) ? utf8(key) : show(key, 40); break;
-      case 'i': text += std::to_string(source.index); break;
-      default: text += *c;
+      case 'p':
+        text += text_of(*parent, steps);
+        break;
+      case 'k':
+        text += key != nullptr && PyUnicode_Check(key) ? utf8(key) : show(key, 40);
+        break;
+      case 'i':
+        text += std::to_string(source.index);
+        break;
+      default:
+        text += *c;
     }
   }
   return text;

@@ -36,7 +36,8 @@ std::string Break::text() const {
   if (code) {
     Ref file = Ref::steal(PyObject_GetAttrString(code.get(), "co_filename"));
     Ref function = Ref::steal(PyObject_GetAttrString(code.get(), "co_name"));
-    result += "  File \"" + utf8(file.get()) + "\", line " + std::to_string(line) + ", in " + utf8(function.get()) + "\n";
+    result +=
+        "  File \"" + utf8(file.get()) + "\", line " + std::to_string(line) + ", in " + utf8(function.get()) + "\n";
     const std::string shown = source_line(file.get(), line);
     if (!shown.empty()) result += "    " + shown + "\n";
   }

@@ -20,9 +20,10 @@ std::string text_of(Borrowed name) {
 }
 
 [[noreturn]] void no_attribute(Borrowed owner, Borrowed name) {
-  PyErr_Format(PyExc_AttributeError,
-               PyType_Check(owner.get()) ? "type object '%.50s' has no attribute '%U'" : "'%.50s' object has no attribute '%U'",
-               PyType_Check(owner.get()) ? owner.as<PyTypeObject>()->tp_name : owner.type()->tp_name, name.get());
+  PyErr_Format(
+      PyExc_AttributeError,
+      PyType_Check(owner.get()) ? "type object '%.50s' has no attribute '%U'" : "'%.50s' object has no attribute '%U'",
+      PyType_Check(owner.get()) ? owner.as<PyTypeObject>()->tp_name : owner.type()->tp_name, name.get());
   Ref error = cpython::take_raised();
   // What "did you mean" looks at.
   if (PyObject_SetAttrString(error.get(), "name", name.get()) < 0) PyErr_Clear();
@@ -33,9 +34,10 @@ std::string text_of(Borrowed name) {
 
 // What the tensor match does not cover.
 bool is_unguarded_tensor_attribute(Borrowed name) {
-  for (const char* text : {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
-                           "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage", "data_ptr",
-                           "is_shared", "storage_offset", "register_hook", "retain_grad", "_use_count", "__dict__"}) {
+  for (const char* text :
+       {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
+        "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage", "data_ptr", "is_shared",
+        "storage_offset", "register_hook", "retain_grad", "_use_count", "__dict__"}) {
     if (equals(name, text)) return true;
   }
   return false;
@@ -61,7 +63,8 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
   if (known == nullptr || known->shadow != nullptr || lift::is_plain(value.get()) || PyCFunction_Check(value.get()) ||
-      Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyMethod_Check(value.get()) || lifter.known(value) != nullptr) {
+      Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyMethod_Check(value.get()) ||
+      lifter.known(value) != nullptr) {
     return value;
   }
   return lifter.lift(value, tree->child(known->source, lift::Access::kField, name));
@@ -113,7 +116,8 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
     if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
       return Ref::share(reinterpret_cast<PyObject*>(type));
     }
-    if (outside && (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type) || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) {
+    if (outside &&
+        (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type) || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) {
       Ref value = lifter.load_field(owner, name, attribute);
       *absent = !value;
       return value;
@@ -169,7 +173,8 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
   const bool python_descriptor = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
   if (python_descriptor && !fixed) {
     lifter.use_special_methods(kind);
-    if (Borrowed(lifter.lift(attribute, source)) != attribute) stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
+    if (Borrowed(lifter.lift(attribute, source)) != attribute)
+      stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
   }
   Ref value = checked(get(attribute.get(), owner.get(), reinterpret_cast<PyObject*>(type)));
   if (fixed || python_descriptor) return value;
@@ -178,7 +183,8 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
     return value;
   }
   if (PyFunction_Check(value.get())) return function_of(value);
-  if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || lift::is_plain(value.get())) return value;
+  if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || lift::is_plain(value.get()))
+    return value;
   return lifter.lift(value, lifter.constant(value));
 }
 
@@ -192,7 +198,8 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     PyObject* arguments[] = {nullptr, name.get()};
     return call_function(fallback, arguments + 1, 1, {});
   }
-  if (PyObject* attribute = _PyType_Lookup(module.type(), name.get()); attribute != nullptr && module.type() == &PyModule_Type) {
+  if (PyObject* attribute = _PyType_Lookup(module.type(), name.get());
+      attribute != nullptr && module.type() == &PyModule_Type) {
     return checked(PyObject_GetAttr(module.get(), name.get()));
   }
   if (module.type() != &PyModule_Type) {  // torch.ops and other modules with a class of their own
@@ -217,7 +224,8 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
   if (meta_attribute && is_data_descriptor(meta_attribute)) {
     if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type)) {
       Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, __dict__, ...
-      if (equals(name, "__dict__") && !lifter.made_here(cls)) stop(report::Reason::native_call, "the __dict__ of an outside class");
+      if (equals(name, "__dict__") && !lifter.made_here(cls))
+        stop(report::Reason::native_call, "the __dict__ of an outside class");
       if (lift::is_plain(value.get()) || PyType_Check(value.get()) || lifter.made_here(cls)) return value;
       return lifter.lift(value, tree->child(lifter.constant(cls), lift::Access::kField, name));
     }
@@ -228,7 +236,8 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
   }
   if (meta_attribute) return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
   Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
-  if (Borrowed fallback = lifter.type_attribute(metaclass, getattr_name); fallback && PyFunction_Check(fallback.get())) {
+  if (Borrowed fallback = lifter.type_attribute(metaclass, getattr_name);
+      fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, cls.get(), name.get()};
     return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
   }
@@ -310,7 +319,8 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
     }
     if (!attribute) continue;
     const bool unbound = Borrowed(self) == Borrowed(start);
-    return bind_descriptor(attribute, unbound ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(), lifter.constant(attribute));
+    return bind_descriptor(attribute, unbound ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
+                           lifter.constant(attribute));
   }
   return checked(PyObject_GetAttr(super.get(), name.get()));
 }
@@ -322,7 +332,8 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   if (value) lifter.escape(value);
   auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
   if (PyType_Check(owner.get())) {
-    if (!lifter.made_here(owner)) stop(report::Reason::class_write, owner.as<PyTypeObject>()->tp_name + ("." + text_of(name)));
+    if (!lifter.made_here(owner))
+      stop(report::Reason::class_write, owner.as<PyTypeObject>()->tp_name + ("." + text_of(name)));
     return natively();
   }
   lift::Known* known = lifter.known(owner);
@@ -336,7 +347,8 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name);
     return lifter.dict_store(name_space, name, value);
   }
-  if (known != nullptr && known->opaque) stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
+  if (known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
   Borrowed hook = lifter.type_attribute(type, hook_name);
   if (known == nullptr || !known->instance) {
@@ -388,7 +400,8 @@ void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
 
 Ref Tracer::special_method(Borrowed owner, Borrowed name) {
   lift::Known* known = lifter.known(owner);
-  if (known != nullptr && known->opaque) stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));
+  if (known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));
   Borrowed attribute = lifter.type_attribute(owner.type(), name);
   if (!attribute) return {};
   return bind_descriptor(attribute, owner, owner.type(), lifter.attribute_source(owner.type(), name));

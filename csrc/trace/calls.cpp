@@ -24,8 +24,9 @@ bool is_type(Borrowed object, const char* name) { return strcmp(object.type()->t
 bool is_compiling_query(Borrowed function) {
   static const std::vector<PyObject*>* queries = [] {
     auto* found = new std::vector<PyObject*>;
-    for (auto [module, name] : {std::pair{"torch.compiler", "is_compiling"}, std::pair{"torch.compiler", "is_dynamo_compiling"},
-                                std::pair{"torch._utils", "is_compiling"}, std::pair{"torch._dynamo.external_utils", "is_compiling"}}) {
+    for (auto [module, name] :
+         {std::pair{"torch.compiler", "is_compiling"}, std::pair{"torch.compiler", "is_dynamo_compiling"},
+          std::pair{"torch._utils", "is_compiling"}, std::pair{"torch._dynamo.external_utils", "is_compiling"}}) {
       PyObject* loaded = PyDict_GetItemString(PyImport_GetModuleDict(), module);
       Ref function = loaded != nullptr ? Ref::steal(PyObject_GetAttrString(loaded, name)) : Ref();
       PyErr_Clear();
@@ -42,11 +43,13 @@ bool is_compiling_query(Borrowed function) {
 // An abstract base class answers from registries and caches that no guard sees.
 void check_instance_test(Borrowed classes) {
   if (PyTuple_Check(classes.get())) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++) check_instance_test(PyTuple_GET_ITEM(classes.get(), i));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
+      check_instance_test(PyTuple_GET_ITEM(classes.get(), i));
     return;
   }
   for (PyTypeObject* type = classes.type(); type != nullptr; type = type->tp_base) {
-    if (strcmp(type->tp_name, "ABCMeta") == 0) stop(report::Reason::native_call, "an instance test against an abstract base class");
+    if (strcmp(type->tp_name, "ABCMeta") == 0)
+      stop(report::Reason::native_call, "an instance test against an abstract base class");
   }
 }
 
@@ -68,7 +71,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (natives.torch(callable)) return call_torch(callable, arguments, positional, keyword_names);
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
   lift::Known* known = lifter.known(callable);
-  if (known != nullptr && known->opaque) stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
+  if (known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
   if (!keyword_names) {
     bool handled = false;
     Ref result = call_reflective(callable, arguments, positional, &handled);
@@ -94,9 +98,11 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
   if (is_compiling_query(function)) return Ref::share(Py_True);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
   if ((code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
-    escape_all(arguments, positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0));
+    escape_all(arguments,
+               positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0));
   }
-  return checked(PyObject_Vectorcall(function.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  return checked(
+      PyObject_Vectorcall(function.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
 }
 
 Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -143,7 +149,8 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     if (total < 2 || !PyTuple_Check(arguments[1])) stop(report::Reason::native_call, type->tp_name);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments[1]); i++) {
       Borrowed base = PyTuple_GET_ITEM(arguments[1], i);
-      if (!PyType_Check(base.get()) || ((base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.made_here(base))) {
+      if (!PyType_Check(base.get()) ||
+          ((base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.made_here(base))) {
         stop(report::Reason::outside_subclass, native_name(base));
       }
     }
@@ -170,9 +177,11 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     const std::string text = take_error_text();
     const fake::Failure* failure = session.failure();
     const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
-    stop(data ? report::Reason::data_dependent : report::Reason::torch_call, std::string(type->tp_name) + " of a tensor: " + text);
+    stop(data ? report::Reason::data_dependent : report::Reason::torch_call,
+         std::string(type->tp_name) + " of a tensor: " + text);
   }
-  Ref made = checked(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  Ref made = checked(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                         keyword_names.get()));
   if (makes_class && PyType_Check(made.get())) lifter.note_made_here(made);
   return made;
 }
@@ -183,15 +192,16 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
     // Appending to an outside list needs none of its elements.
-    if (!(PyList_CheckExact(self) && total == 1 && strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "append") == 0)) {
+    if (!(PyList_CheckExact(self) && total == 1 &&
+          strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "append") == 0)) {
       lifter.escape(self);
     }
     check_use(self, native_name(callable).c_str());
   }
   escape_all(arguments, total);
   const std::string name = native_name(callable);
-  bool shows = name == "builtins.repr" || name == "builtins.format" || name == "builtins.ascii" || name == "str.format" ||
-               name == "str.__mod__" || name == "str.join";
+  bool shows = name == "builtins.repr" || name == "builtins.format" || name == "builtins.ascii" ||
+               name == "str.format" || name == "str.__mod__" || name == "str.join";
   bool tensors = false;
   for (size_t i = 0; i < total; i++) {
     if (shows) check_text(arguments[i]);
@@ -208,13 +218,15 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   if (callable == Borrowed(natives.build_class)) {
     for (size_t i = 2; i < positional; i++) {
       Borrowed base = arguments[i];
-      if (PyType_Check(base.get()) && (base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.made_here(base)) {
+      if (PyType_Check(base.get()) && (base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 &&
+          !lifter.made_here(base)) {
         stop(report::Reason::outside_subclass, native_name(base));
       }
     }
   }
   session.clear_failure();
-  Ref result = Ref::steal(PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  Ref result = Ref::steal(
+      PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   if (!result) {
     const fake::Failure* failure = session.failure();
     if (!stopped && (failure != nullptr || (tensors && self == nullptr))) {
@@ -281,12 +293,14 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     Ref value = get_generic(arguments[0], arguments[1], &absent);
     if (!absent) return value;
     if (!PyErr_Occurred()) {
-      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(arguments[0])->tp_name, arguments[1]);
+      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(arguments[0])->tp_name,
+                   arguments[1]);
     }
     throw PyError();
   }
   lift::Known* known = count >= 1 ? lifter.known(arguments[0]) : nullptr;
-  if (named && known != nullptr && known->instance && (is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
+  if (named && known != nullptr && known->instance &&
+      (is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
     set_generic(arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed());
     return Ref::share(Py_None);
   }
@@ -298,12 +312,14 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
       PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
       for (PyObject* native : {natives.object_getattribute, natives.object_setattr, natives.object_delattr}) {
         Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
-        if (PyUnicode_Compare(name.get(), native_name.get()) == 0) return call_reflective(native, with_self, count + 1, handled);
+        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
+          return call_reflective(native, with_self, count + 1, handled);
       }
     }
   }
-  if (PyCFunction_Check(callable.get()) && PyCFunction_GET_SELF(callable.get()) != nullptr && count >= 1 && count <= 2 &&
-      PyDict_CheckExact(PyCFunction_GET_SELF(callable.get())) && strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "get") == 0) {
+  if (PyCFunction_Check(callable.get()) && PyCFunction_GET_SELF(callable.get()) != nullptr && count >= 1 &&
+      count <= 2 && PyDict_CheckExact(PyCFunction_GET_SELF(callable.get())) &&
+      strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "get") == 0) {
     lift::Known* dict = lifter.known(PyCFunction_GET_SELF(callable.get()));
     if (dict != nullptr && dict->shadow != nullptr && !dict->shadow->whole && lift::is_plain(arguments[0])) {
       *handled = true;

@@ -50,14 +50,16 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
 void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (value) lifter.escape(value);
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
-    if (value && PyDict_CheckExact(container.get()) && lift::is_plain(key.get())) return lifter.dict_store(*shadow, key, value);
+    if (value && PyDict_CheckExact(container.get()) && lift::is_plain(key.get()))
+      return lifter.dict_store(*shadow, key, value);
     lifter.lift_whole(*shadow);
   }
   check_use(container, "an item");
   lifter.escape(key);
   std::optional<Paused> paused;
   if (graph::is_tensor(container)) paused.emplace(*this);
-  check_status(value ? PyObject_SetItem(container.get(), key.get(), value.get()) : PyObject_DelItem(container.get(), key.get()));
+  check_status(value ? PyObject_SetItem(container.get(), key.get(), value.get())
+                     : PyObject_DelItem(container.get(), key.get()));
 }
 
 bool Tracer::contains(Borrowed container, Borrowed value) {
@@ -106,8 +108,8 @@ void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
 void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   auto is_value = [](Borrowed object) {
     PyObject* o = object.get();
-    return lift::is_plain(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis && o != Py_NotImplemented &&
-           !PyType_Check(o) && !PyBool_Check(o);
+    return lift::is_plain(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
+           o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
   };
   // Guards prove equality of plain values, not which object they are.
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
@@ -117,7 +119,8 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
 
 void Tracer::check_use(Borrowed value, const char* what) {
   lift::Known* known = lifter.known(value);
-  if (known != nullptr && known->opaque) stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
+  if (known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
   if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) lifter.use_special_methods(value.type());
 }
 
@@ -129,7 +132,8 @@ void Tracer::check_text(Borrowed value, int depth) {
   check_use(value, "text");
   if (PyList_Check(value.get()) || PyTuple_Check(value.get())) {
     Ref items = checked(PySequence_Tuple(value.get()));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++) check_text(PyTuple_GET_ITEM(items.get(), i), depth + 1);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++)
+      check_text(PyTuple_GET_ITEM(items.get(), i), depth + 1);
     return;
   }
   if (PyDict_Check(value.get())) {
@@ -141,7 +145,8 @@ void Tracer::check_text(Borrowed value, int depth) {
     return;
   }
   if (PyExceptionInstance_Check(value.get()) || PyType_Check(value.get()) || PyAnySet_Check(value.get())) return;
-  if (value.type()->tp_repr == PyBaseObject_Type.tp_repr || PyFunction_Check(value.get()) || PyMethod_Check(value.get())) {
+  if (value.type()->tp_repr == PyBaseObject_Type.tp_repr || PyFunction_Check(value.get()) ||
+      PyMethod_Check(value.get())) {
     stop(report::Reason::identity_text, value.type()->tp_name);
   }
 }

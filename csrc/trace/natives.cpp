@@ -41,19 +41,21 @@ static PyObject* builtin(const char* name) {
 }
 
 Natives::Natives() : sets_(new Sets) {
-#define ALT_FUNCTIONS(module, names) each_name(module, names, [&](PyObject* object) { sets_->functions.insert(object); });
-#define ALT_TYPES(module, names)                                                                 \
-  each_name(module, names, [&](PyObject* object) {                                               \
-    if (PyType_Check(object)) sets_->types.insert(reinterpret_cast<PyTypeObject*>(object));      \
+#define ALT_FUNCTIONS(module, names) \
+  each_name(module, names, [&](PyObject* object) { sets_->functions.insert(object); });
+#define ALT_TYPES(module, names)                                                            \
+  each_name(module, names, [&](PyObject* object) {                                          \
+    if (PyType_Check(object)) sets_->types.insert(reinterpret_cast<PyTypeObject*>(object)); \
   });
 #include "trace/natives.def"
 #undef ALT_FUNCTIONS
 #undef ALT_TYPES
   // Iterators of builtin containers.
-  for (PyTypeObject* type : {&PyListIter_Type, &PyListRevIter_Type, &PyTupleIter_Type, &PyDictIterKey_Type, &PyDictIterValue_Type,
-                             &PyDictIterItem_Type, &PyDictRevIterKey_Type, &PyDictKeys_Type, &PyDictValues_Type, &PyDictItems_Type,
-                             &PySetIter_Type, &PyRangeIter_Type, &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyBytesIter_Type,
-                             &PySeqIter_Type, &PyCallIter_Type}) {
+  for (PyTypeObject* type :
+       {&PyListIter_Type, &PyListRevIter_Type, &PyTupleIter_Type, &PyDictIterKey_Type, &PyDictIterValue_Type,
+        &PyDictIterItem_Type, &PyDictRevIterKey_Type, &PyDictKeys_Type, &PyDictValues_Type, &PyDictItems_Type,
+        &PySetIter_Type, &PyRangeIter_Type, &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyBytesIter_Type,
+        &PySeqIter_Type, &PyCallIter_Type}) {
     sets_->types.insert(type);
   }
   Ref overrides = checked(PyImport_ImportModule("torch.overrides"));
@@ -64,12 +66,15 @@ Natives::Natives() : sets_(new Sets) {
   Ref iterator = checked(PyObject_GetIter(ignored.get()));
   while (Ref item = Ref::steal(PyIter_Next(iterator.get()))) {
     // Factories and queries on torch's own functions; Python ones are traced like any other.
-    if (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type)) sets_->torch.insert(item.release());
+    if (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type))
+      sets_->torch.insert(item.release());
   }
   if (PyErr_Occurred()) throw PyError();
   Ref ops = checked(PyImport_ImportModule("torch._ops"));
-  sets_->op_overload = reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverload")).release());
-  sets_->op_packet = reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverloadPacket")).release());
+  sets_->op_overload =
+      reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverload")).release());
+  sets_->op_packet =
+      reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverloadPacket")).release());
 
   getattr = builtin("getattr");
   setattr = builtin("setattr");

@@ -19,7 +19,8 @@ class ThreadState {
     if (c10::get_default_dtype() != default_dtype_) c10::set_default_dtype(default_dtype_);
     at::autocast::set_autocast_cache_enabled(cache_);
     for (size_t i = 0; i < dtypes_.size(); i++) {
-      if (at::autocast::get_autocast_dtype(kDevices[i]) != dtypes_[i]) at::autocast::set_autocast_dtype(kDevices[i], dtypes_[i]);
+      if (at::autocast::get_autocast_dtype(kDevices[i]) != dtypes_[i])
+        at::autocast::set_autocast_dtype(kDevices[i], dtypes_[i]);
     }
   }
   ThreadState(const ThreadState&) = delete;

@@ -22,8 +22,7 @@ struct Stop {
 
 // A frame slot that was not read yet: only when it is, it is lifted and guarded.
 struct LazyObject {
-  PyObject_HEAD
-  PyObject* value;
+  PyObject_HEAD PyObject* value;
   lift::Source* source;
 };
 extern PyTypeObject lazy_type;

@@ -8,21 +8,24 @@ static constexpr uint64_t kMostInstructions = 50'000'000;
 
 Verdict Tracing::at_boundary(const Position& position) {
   t.at(position.frame, position.next_index());
-  if (++t.instructions > kMostInstructions) [[unlikely]] t.stop_here(report::Reason::too_long, {});
+  if (++t.instructions > kMostInstructions) [[unlikely]]
+    t.stop_here(report::Reason::too_long, {});
   return Verdict::kGo;
 }
 
 bool Tracing::torch_failed() {
   const fake::Failure* failure = t.session.failure();
   if (failure == nullptr || !PyErr_Occurred() || t.stopped) return false;
-  t.stop_here(failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
-              failure->op + ": " + failure->reason);
+  t.stop_here(
+      failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
+      failure->op + ": " + failure->reason);
   return true;
 }
 
 Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords) {
   return value([&]() -> Ref {
-    if (keywords && !PyDict_CheckExact(keywords.get())) stop(report::Reason::native_call, "a call with ** of another mapping");
+    if (keywords && !PyDict_CheckExact(keywords.get()))
+      stop(report::Reason::native_call, "a call with ** of another mapping");
     if (keywords) t.lifter.escape(keywords);
     t.lifter.escape(arguments);
     const Py_ssize_t positional = PyTuple_GET_SIZE(arguments.get());

@@ -117,7 +117,8 @@ struct Tracing : Concrete {
     return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
   }
   Ref compare(Borrowed left, Borrowed right, int operation) {
-    return native(left, right, "a comparison", [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
+    return native(left, right, "a comparison",
+                  [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }
   Tri contains(Borrowed container, Borrowed element) {
     return guard(Tri(-1), [&] { return Tri(t.contains(container, element) ? 1 : 0); });
@@ -177,9 +178,7 @@ struct Tracing : Concrete {
     return value([&] { return t.call(callable, arguments, positional, keyword_names); });
   }
   Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
-  Ref make_tuple(Borrowed iterable) {
-    return use(iterable, "unpacking") < 0 ? Ref() : Concrete::make_tuple(iterable);
-  }
+  Ref make_tuple(Borrowed iterable) { return use(iterable, "unpacking") < 0 ? Ref() : Concrete::make_tuple(iterable); }
   Ref make_function(Borrowed code, Borrowed globals) {
     Ref function = Concrete::make_function(code, globals);
     if (function) t.lifter.note_made_here(function);

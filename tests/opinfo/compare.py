@@ -21,12 +21,13 @@ if "expecttest" not in sys.modules:  # torch's test database imports it, but doe
         stand_in.assert_expected_inline = None  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in
 
-from alternator._C import fake
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
 )
+
+from alternator._C import fake
 
 DTYPES = (torch.float32, torch.int64, torch.complex64)
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)

@@ -30,7 +30,8 @@ ALT_INLINE Flow call_on_stack(Machine<S>& m, int arguments, Borrowed keyword_nam
   Borrowed callable = cpython::kCallableFirst ? m.peek(arguments + 2) : m.peek(total + 1);
   const Py_ssize_t keywords = keyword_names ? PyTuple_GET_SIZE(keyword_names.get()) : 0;
   Ref result = m.semantics.call(callable, m.sp - total, static_cast<size_t>(total - keywords), keyword_names);
-  if (!result) [[unlikely]] return Flow::kError;
+  if (!result) [[unlikely]]
+    return Flow::kError;
   m.drop(arguments + 2);
   m.push(std::move(result));
   return m.handle_breaker();
@@ -99,10 +100,18 @@ ALT_OP(SET_FUNCTION_ATTRIBUTE) {
   auto* f = function.as<PyFunctionObject>();
   PyObject* value = m.pop().release();
   switch (oparg) {
-    case 1: f->func_defaults = value; break;
-    case 2: f->func_kwdefaults = value; break;
-    case 4: f->func_annotations = value; break;
-    default: f->func_closure = value; break;
+    case 1:
+      f->func_defaults = value;
+      break;
+    case 2:
+      f->func_kwdefaults = value;
+      break;
+    case 4:
+      f->func_annotations = value;
+      break;
+    default:
+      f->func_closure = value;
+      break;
   }
   m.push(std::move(function));
   return Flow::kNext;
@@ -110,8 +119,6 @@ ALT_OP(SET_FUNCTION_ATTRIBUTE) {
 
 ALT_OP(LOAD_BUILD_CLASS) { return m.push_or_fail(m.semantics.load_build_class(m.frame->f_builtins)); }
 
-ALT_OP(SETUP_ANNOTATIONS) {
-  return cpython::setup_annotations(m.frame->f_locals) < 0 ? Flow::kError : Flow::kNext;
-}
+ALT_OP(SETUP_ANNOTATIONS) { return cpython::setup_annotations(m.frame->f_locals) < 0 ? Flow::kError : Flow::kNext; }
 
 }  // namespace alternator

@@ -30,7 +30,8 @@ ALT_OP(JUMP_BACKWARD_NO_INTERRUPT) {
 template <class S>
 ALT_INLINE Flow pop_jump_if(Machine<S>& m, bool wanted, int units) {
   const Tri value = m.semantics.truth(m.peek(1));
-  if (value.error()) [[unlikely]] return Flow::kError;
+  if (value.error()) [[unlikely]]
+    return Flow::kError;
   m.drop(1);
   if (value.yes() != wanted) return Flow::kNext;
   m.jump(units);
@@ -98,7 +99,8 @@ ALT_OP(END_FOR) {
 }
 
 ALT_OP(RESUME) {
-  if (cpython::resume_needs_default_loop(m.ts, m.code)) [[unlikely]] return Flow::kLeave;
+  if (cpython::resume_needs_default_loop(m.ts, m.code)) [[unlikely]]
+    return Flow::kLeave;
   return (oparg & cpython::kResumeMask) < 2 ? m.handle_breaker() : Flow::kNext;
 }
 

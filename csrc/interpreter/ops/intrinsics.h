@@ -22,8 +22,6 @@ ALT_OP(CALL_INTRINSIC_1) {
   return m.replace(1, cpython::call_intrinsic1(m.ts, oparg, m.peek(1)));
 }
 
-ALT_OP(CALL_INTRINSIC_2) {
-  return m.replace(2, cpython::call_intrinsic2(m.ts, oparg, m.peek(2), m.peek(1)));
-}
+ALT_OP(CALL_INTRINSIC_2) { return m.replace(2, cpython::call_intrinsic2(m.ts, oparg, m.peek(2), m.peek(1))); }
 
 }  // namespace alternator
