@@ -8,6 +8,7 @@ __version__ = "0.1.0.dev0"
 
 _C = _load_core()
 
-from .compiler import compile, counters, reset  # noqa: E402, I001: the core comes first
+# After the core, which it uses.
+from .compiler import compile, counters, reset  # noqa: E402
 
 __all__ = ["__version__", "compile", "counters", "reset"]

@@ -23,7 +23,7 @@ def _target(model: Any) -> tuple[FunctionType, Any]:
         return model, None
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
         return model.__func__, model.__self__
-    call = getattr(type(model), "__call__", None)
+    call = getattr(type(model), "__call__", None)  # noqa: B004  the function itself is wanted
     if isinstance(call, FunctionType):
         return call, model
     raise TypeError(
