@@ -58,9 +58,11 @@ test-asan: build-asan .venv/.has-test ## The C++ unit tests and the interpreter 
 
 test-cpython: build-core ## CPython's own tests under the loop (long)
 	@$(PYTHON) tests/cpython/run_suite.py --all
+	@$(for_found_versions); do .venv-$$version/bin/python tests/cpython/run_suite.py --all; done
 
 test-cpython-ci: build-core ## A representative part of them (5 minutes)
 	@$(PYTHON) tests/cpython/run_suite.py --ci
+	@$(for_found_versions); do .venv-$$version/bin/python tests/cpython/run_suite.py --ci; done
 
 bench: build ## Benchmarks: every file in benchmarks/, as ratios within one process
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PYTHON) $$file; done
