@@ -28,8 +28,9 @@ NOT_IN_PROGRAMS = {
     "JUMP_BACKWARD_NO_INTERRUPT": "",
 }
 
-# dis.stack_effect splits the effect of a call between the two instructions; in truth the second has all of it.
-PAIRED = {"PRECALL"}
+# dis.stack_effect counts differently: it splits the effect of a call between PRECALL and CALL, which has all of it in truth, and
+# from 3.13 on counts the generator among what is on the stack of its own frame.
+COUNTED_DIFFERENTLY = {"PRECALL", "RETURN_GENERATOR"}
 
 
 def own_opcodes() -> dict[str, int]:
@@ -104,7 +105,7 @@ def test_stack_effects() -> None:
         if name not in own_opcodes():
             continue
         stated = net_effects(row[2])
-        if not stated or name in PAIRED:
+        if not stated or name in COUNTED_DIFFERENTLY:
             continue
         number = dis.opmap[name]
         found = set()

@@ -216,7 +216,8 @@ def test_pdb_in_the_middle_of_a_loop() -> None:
         PDB,
         stdin="p doubled\nnext\np tripled\nup\np total\nnext\nnext\ncontinue\nwhere\nargs\nstep\nreturn\ncontinue\n",
     )
-    assert "(Pdb) 2" in done.out and "(Pdb) 3" in done.out and "result 15" in done.out, done
+    # Before 3.13 the first stop is after the line of set_trace(), from then on in it.
+    assert "(Pdb) 2" in done.out and done.out.count("(Pdb)") > 8 and "result 15" in done.out, done
 
 
 def test_pdb_changes_a_variable() -> None:
