@@ -39,7 +39,7 @@ build-torch: .venv/.has-build
 build-core: .venv/.has-build
 	@tools/build.sh core 3.11
 	@$(for_found_versions); do \
-	  $(MAKE) -s --no-print-directory .venv-$$version/.has-test; tools/build.sh core $$version; done
+	  make -s --no-print-directory .venv-$$version/.has-test; tools/build.sh core $$version; done
 
 build-asan: .venv/.has-build
 	@tools/build.sh asan
@@ -48,10 +48,11 @@ demo: build-core ## Run a real program under the eval loop and say what it did
 	@$(PYTHON) demo/run.py
 
 test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for every CPython found
-	@$(for_found_versions); do echo "== CPython $$version, without torch"; \
-	  .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST); done
-	@echo "== CPython 3.11, with torch"
-	@$(PYTHON) -m pytest -q $(PYTEST)
+	@failed=; $(for_found_versions); do echo "== CPython $$version, without torch"; \
+	  .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST) || failed="$$failed $$version"; done; \
+	echo "== CPython 3.11, with torch"; \
+	$(PYTHON) -m pytest -q $(PYTEST) || failed="$$failed 3.11"; \
+	[ -z "$$failed" ] || { echo "alternator: tests failed on CPython$$failed" >&2; exit 1; }
 
 test-asan: build-asan .venv/.has-test ## The C++ unit tests and the interpreter tests under ASan and UBSan
 	@tools/asan.sh $(PYTHON) -m pytest -q $(filter-out tests/test_demo.py,$(CORE_TESTS)) $(PYTEST)
