@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from harness import T, modes
-from support import eager_backend, in_child
 from torch import nn
+from trace_support import eager_backend, in_child
 
 
 class Box:

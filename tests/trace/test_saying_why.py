@@ -9,7 +9,7 @@ import pytest
 import torch
 from frontends import chosen
 from harness import T
-from support import eager_backend, in_child
+from trace_support import eager_backend, in_child
 
 pytestmark = pytest.mark.skipif(chosen() != "alternator", reason="it is Alternator's own words that are tested here")
 HERE = Path(__file__).name

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from harness import T
-from support import eager_backend, in_child
 from torch import nn
+from trace_support import eager_backend, in_child
 
 
 class Watcher:
