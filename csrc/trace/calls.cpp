@@ -41,12 +41,13 @@ bool is_compiling_query(Borrowed function) {
 }
 
 // An abstract base class answers from registries and caches that no guard sees.
-void check_instance_test(Borrowed classes) {
+void check_instance_test(lift::Lifter& lifter, Borrowed classes) {
   if (PyTuple_Check(classes.get())) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
-      check_instance_test(PyTuple_GET_ITEM(classes.get(), i));
+      check_instance_test(lifter, PyTuple_GET_ITEM(classes.get(), i));
     return;
   }
+  lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
   for (PyTypeObject* type = classes.type(); type != nullptr; type = type->tp_base) {
     if (strcmp(type->tp_name, "ABCMeta") == 0)
       stop(report::Reason::native_call, "an instance test against an abstract base class");
@@ -214,7 +215,13 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       stop(report::Reason::native_call, "str.format with a field path");  // reads attributes natively
     }
   }
-  if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2) check_instance_test(arguments[1]);
+  if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2) check_instance_test(lifter, arguments[1]);
+  for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
+    // These read the real object's state behind our back.
+    if (name.size() >= strlen(reader) && name.compare(name.size() - strlen(reader), std::string::npos, reader) == 0) {
+      stop(report::Reason::native_call, name);
+    }
+  }
   if (callable == Borrowed(natives.build_class)) {
     for (size_t i = 2; i < positional; i++) {
       Borrowed base = arguments[i];

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range)
+ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range))
 TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 ITERATORS = (
     *(
@@ -99,6 +99,7 @@ class Observer:
         self.kept: list[Any] = []
         self.storages: dict[int, int] = {}
         self.seen: set[int] = set()
+        self.plans: dict[type, Plan] = {}
         self.blind: set[int] = set()  # ids of objects that are the harness's own
 
     def __call__(self, value: Any) -> Snapshot:
@@ -121,41 +122,33 @@ class Observer:
         cls = type(value)
         if cls in ATOMS:
             return f"{cls.__name__} {value!r}"
+        found = self.labels.get(id(value))
+        if found is not None and id(value) in self.seen:
+            return ("again", found)
         if id(value) in self.blind:
             return "harness"
-        if isinstance(value, TORCH_ATOMS):
-            return repr(value)
-        if isinstance(value, enum.Enum):
-            return f"{name_of(cls)} {value!r}"
-        if cls is slice:
-            return ("slice", self.see(value.start), self.see(value.stop), self.see(value.step))
-        if cls is tuple and not value:
-            return "()"
-        if cls in (types.MethodType, types.MethodWrapperType):
-            return ("method", value.__name__, self.see(value.__self__))
-        if cls is types.BuiltinFunctionType:
-            owner = value.__self__
-            return ("builtin", value.__qualname__, None if isinstance(owner, types.ModuleType) else self.see(owner))
-        if isinstance(value, types.ModuleType):
-            return f"module {value.__name__}"
-        if isinstance(value, np.generic):
-            return ("numpy scalar", str(value.dtype), value.tobytes())
-        label = self.label(value)
-        if id(value) in self.seen:
-            return ("again", label)
+        plan = self.plans.get(cls) or PLANS.get(cls) or self.plan(cls)
+        if plan.short is not None:
+            made = plan.short(self, value)
+            if made is not None:
+                return made
+        label = self.label(value) if found is None else found
         self.seen.add(id(value))
-        for base in cls.__mro__:
-            kind = KINDS.get(base)
-            if kind is not None:
-                return (name_of(cls), label, *kind(self, value), *self.attributes(value, cls, base))
-        return (name_of(cls), label, *self.attributes(value, cls, object))
+        own = plan.kind(self, value) if plan.kind else ()
+        if plan.exact:
+            return (plan.name, label, *own)
+        return (plan.name, label, *own, *self.attributes(value, cls, plan))
 
-    def attributes(self, value: Any, cls: type, base: type) -> tuple[Snapshot, ...]:
+    def plan(self, cls: type) -> Plan:
+        """Plans for the program's own classes are not kept: their number has no end."""
+        plans = self.plans if self.home(cls.__module__) else PLANS
+        made = plans[cls] = Plan(cls)
+        return made
+
+    def attributes(self, value: Any, cls: type, plan: Plan) -> tuple[Snapshot, ...]:
         """Instance dict and slots, and the class itself if it is the program's."""
-        if cls is base:
-            return ()
         parts: list[Snapshot] = []
-        if getattr(cls, "__dictoffset__", 0):
+        if plan.has_dict:
             try:
                 own = object.__getattribute__(value, "__dict__")
             except AttributeError:
@@ -163,16 +156,41 @@ class Observer:
             if isinstance(own, dict):
                 # Which dict it is can be observed, but only once somebody asked for it: its label is not taken.
                 parts.append(("vars", *((self.see(k), self.see(v)) for k, v in list(own.items()) if not is_mark(k))))
-        for owner in cls.__mro__:
-            for name, member in list(vars(owner).items()):
-                if isinstance(member, types.MemberDescriptorType) and self.home(owner.__module__):
-                    try:
-                        parts.append((name, self.see(member.__get__(value))))
-                    except AttributeError:
-                        parts.append((name, "unset"))
         if self.home(cls.__module__):
+            for name, member in plan.members:
+                try:
+                    parts.append((name, self.see(member.__get__(value))))
+                except AttributeError:
+                    parts.append((name, "unset"))
             parts.append(self.see(cls))
         return tuple(parts)
+
+    # Values whose identity nobody counts on
+
+    def see_repr(self, value: Any) -> Snapshot:
+        return repr(value)
+
+    def see_enum(self, value: enum.Enum) -> Snapshot:
+        return f"{name_of(type(value))} {value!r}"
+
+    def see_slice(self, value: slice) -> Snapshot:
+        return ("slice", self.see(value.start), self.see(value.stop), self.see(value.step))
+
+    def see_empty(self, value: tuple[Any, ...]) -> Snapshot:
+        return None if value else "()"
+
+    def see_method(self, value: Any) -> Snapshot:
+        return ("method", value.__name__, self.see(value.__self__))
+
+    def see_builtin(self, value: Any) -> Snapshot:
+        owner = value.__self__
+        return ("builtin", value.__qualname__, None if isinstance(owner, types.ModuleType) else self.see(owner))
+
+    def see_module_object(self, value: types.ModuleType) -> Snapshot:
+        return f"module {value.__name__}"
+
+    def see_numpy_scalar(self, value: np.generic) -> Snapshot:
+        return ("numpy scalar", str(value.dtype), value.tobytes())
 
     # ------------------------------------------------------------------------------------------------------ by kind
 
@@ -361,6 +379,37 @@ KINDS: dict[type, Callable[[Observer, Any], tuple[Snapshot, ...]]] = {
     **dict.fromkeys(ITERATORS, Observer.see_iterator), **dict.fromkeys(VIEWS, Observer.see_view),
     **dict.fromkeys((int, float, complex, str, bytes), Observer.see_atom_subclass),
 }  # fmt: skip
+
+
+SHORT: dict[type, Callable[[Observer, Any], Snapshot]] = {
+    **dict.fromkeys(TORCH_ATOMS, Observer.see_repr), enum.Enum: Observer.see_enum, slice: Observer.see_slice, tuple: Observer.see_empty,
+    types.MethodType: Observer.see_method, types.MethodWrapperType: Observer.see_method, types.BuiltinFunctionType: Observer.see_builtin,
+    types.ModuleType: Observer.see_module_object, np.generic: Observer.see_numpy_scalar,
+}  # fmt: skip
+
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+class Plan:
+    """How objects of one class are looked at."""
+
+    def __init__(self, cls: type) -> None:
+        self.name = name_of(cls)
+        self.short = next((SHORT[base] for base in cls.__mro__ if base in SHORT), None)
+        base = next((base for base in cls.__mro__ if base in KINDS), object)
+        self.kind = KINDS.get(base)
+        self.exact = cls is base
+        self.has_dict = bool(cls.__dictoffset__)
+        self.members = [
+            (name, member)
+            for owner in cls.__mro__
+            for name, member in vars(owner).items()
+            if isinstance(member, types.MemberDescriptorType) and owner.__flags__ & HEAP_TYPE
+        ]
+
+
+PLANS: dict[type, Plan] = {}
 
 
 def difference(wanted: Snapshot, got: Snapshot, path: str = "") -> str | None:
