@@ -215,7 +215,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       stop(report::Reason::native_call, "str.format with a field path");  // reads attributes natively
     }
   }
-  if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2) check_instance_test(lifter, arguments[1]);
+  if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2)
+    check_instance_test(lifter, arguments[1]);
   for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
     // These read the real object's state behind our back.
     if (name.size() >= strlen(reader) && name.compare(name.size() - strlen(reader), std::string::npos, reader) == 0) {
