@@ -215,7 +215,7 @@ class Effects {
     if (removed.empty() && added.empty()) return;
     // On the real set the elements are added in an order that gives the copy's; how the program added them is not
     // known.
-    std::optional<std::vector<Ref>> order = plan_adding(shadow.original, removed, added, after);
+    std::optional<std::vector<Ref>> order = plan_adding(shadow.original, removed, added, shadow.copy);
     if (!order) throw CannotRebuild("the order of the set " + shadow.source->text() + " cannot be reproduced");
     const Operand target = builder_.needed(shadow.source);
     for (const Ref& element : removed) add(Op::kSetDiscard, {target, builder_.value(element)});

@@ -4,6 +4,7 @@
 #include "replay/kinds.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace alternator::replay {
 
@@ -67,18 +68,77 @@ Ref make_frozenset(PyObject* const* elements, size_t count, SetFilling filling) 
   return set;
 }
 
-static bool iterates_as(Borrowed set, const std::vector<Ref>& wanted) {
-  const std::vector<Ref> elements = set_elements(set);
-  if (elements.size() != wanted.size()) return false;
-  for (size_t i = 0; i < elements.size(); i++) {
-    if (elements[i].get() != wanted[i].get()) return false;
-  }
-  return true;
+// Stands for an element while orders are tried: the same hash, equal to itself only. The elements' own __hash__ and
+// __eq__ are not asked.
+struct StandIn {
+  PyObject_HEAD Py_hash_t hash;
+  PyObject* element;  // borrowed
+};
+
+static PyTypeObject* stand_in_type() {
+  static PyTypeObject* const type = [] {
+    static PyType_Slot slots[] = {
+        {Py_tp_hash, reinterpret_cast<void*>(+[](PyObject* self) { return reinterpret_cast<StandIn*>(self)->hash; })},
+        {}};
+    static PyType_Spec spec = {"alternator.replay.StandIn", sizeof(StandIn), 0, Py_TPFLAGS_DEFAULT, slots};
+    return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  }();
+  if (type == nullptr) throw PyError();
+  return type;
 }
 
-static bool all_plain(const std::vector<Ref>& elements) {
-  return std::all_of(elements.begin(), elements.end(),
-                     [](const Ref& element) { return lift::is_plain(element.get()); });
+// An address says nothing about the order on another run; every other hash does.
+static bool has_stable_hash(Borrowed object) {
+  PyObject* o = object.get();
+  if (lift::is_plain(o)) return true;
+  if (PyTuple_CheckExact(o)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+      if (!has_stable_hash(PyTuple_GET_ITEM(o, i))) return false;
+    }
+    return true;
+  }
+  if (PyFrozenSet_CheckExact(o)) {
+    const std::vector<Ref> elements = set_elements(object);
+    return std::all_of(elements.begin(), elements.end(), [](const Ref& element) { return has_stable_hash(element); });
+  }
+  return layout_of(object.type()) != object.type() && object.type()->tp_hash != PyBaseObject_Type.tp_hash;
+}
+
+// The elements of some sets and what stands for each.
+class StandIns {
+ public:
+  // False: the order of this set is nothing to reproduce.
+  bool add(Borrowed set) {
+    PyObject* element;
+    Py_hash_t hash;
+    for (Py_ssize_t position = 0; _PySet_NextEntry(set.get(), &position, &element, &hash) != 0;) {
+      if (!has_stable_hash(element)) return false;
+      if (by_element_.count(element) != 0) continue;
+      Ref made = checked(stand_in_type()->tp_alloc(stand_in_type(), 0));
+      made.as<StandIn>()->hash = hash;
+      made.as<StandIn>()->element = element;
+      by_element_[element] = std::move(made);
+    }
+    return true;
+  }
+  PyObject* of(Borrowed element) const { return by_element_.at(element.get()).get(); }
+  std::vector<PyObject*> of(const std::vector<Ref>& elements) const {
+    std::vector<PyObject*> found;
+    for (const Ref& element : elements) found.push_back(of(element));
+    return found;
+  }
+
+ private:
+  std::unordered_map<PyObject*, Ref> by_element_;
+};
+
+static bool iterates_as(Borrowed trial, const std::vector<Ref>& wanted) {
+  const std::vector<Ref> found = set_elements(trial);
+  if (found.size() != wanted.size()) return false;
+  for (size_t i = 0; i < found.size(); i++) {
+    if (found[i].as<StandIn>()->element != wanted[i].get()) return false;
+  }
+  return true;
 }
 
 // Calls attempt(order) with orders of the elements until one is accepted: as they stand, every other for a few
@@ -108,13 +168,13 @@ static bool try_orders(std::vector<Ref> elements, Attempt&& attempt) {
 
 std::optional<SetPlan> plan_filling(Borrowed set) {
   const std::vector<Ref> wanted = set_elements(set);
-  if (!all_plain(wanted)) return SetPlan{SetFilling::kOneByOne, wanted};
+  StandIns stand_ins;
+  if (!stand_ins.add(set)) return SetPlan{SetFilling::kOneByOne, wanted};
   SetPlan plan;
   for (SetFilling filling : {SetFilling::kOneByOne, SetFilling::kAtOnce}) {
     plan.filling = filling;
     const bool found = try_orders(wanted, [&](std::vector<Ref> order) {
-      std::vector<PyObject*> elements;
-      for (const Ref& element : order) elements.push_back(element.get());
+      const std::vector<PyObject*> elements = stand_ins.of(order);
       Ref trial = checked(PySet_New(nullptr));
       fill_set(trial, elements.data(), elements.size(), filling);
       if (!iterates_as(trial, wanted)) return false;
@@ -127,14 +187,19 @@ std::optional<SetPlan> plan_filling(Borrowed set) {
 }
 
 std::optional<std::vector<Ref>> plan_adding(Borrowed start, const std::vector<Ref>& removed,
-                                            const std::vector<Ref>& added, const std::vector<Ref>& wanted) {
-  if (!all_plain(wanted) || !all_plain(removed)) return added;
+                                            const std::vector<Ref>& added, Borrowed wanted) {
+  StandIns stand_ins;
+  if (!stand_ins.add(start) || !stand_ins.add(wanted)) return added;
+  const std::vector<Ref> order_wanted = set_elements(wanted);
+  const std::vector<PyObject*> before = stand_ins.of(set_elements(start));
   std::vector<Ref> plan;
   const bool found = try_orders(added, [&](std::vector<Ref> order) {
-    Ref trial = checked(PySet_New(start.get()));
-    for (const Ref& element : removed) check_status(PySet_Discard(trial.get(), element.get()));
-    for (const Ref& element : order) check_status(PySet_Add(trial.get(), element.get()));
-    if (!iterates_as(trial, wanted)) return false;
+    // As the private copy was made: at once.
+    Ref trial = checked(PySet_New(nullptr));
+    fill_set(trial, before.data(), before.size(), SetFilling::kAtOnce);
+    for (const Ref& element : removed) check_status(PySet_Discard(trial.get(), stand_ins.of(element)));
+    for (const Ref& element : order) check_status(PySet_Add(trial.get(), stand_ins.of(element)));
+    if (!iterates_as(trial, order_wanted)) return false;
     plan = std::move(order);
     return true;
   });

@@ -30,7 +30,7 @@ std::optional<SetPlan> plan_filling(Borrowed set);
 // A copy of `start`, once `removed` are taken out and `added` put in, iterates as `wanted`: the order of adding that
 // does it; none: no way was found.
 std::optional<std::vector<Ref>> plan_adding(Borrowed start, const std::vector<Ref>& removed,
-                                            const std::vector<Ref>& added, const std::vector<Ref>& wanted);
+                                            const std::vector<Ref>& added, Borrowed wanted);
 
 // Fills an empty set.
 void fill_set(Borrowed set, PyObject* const* elements, size_t count, SetFilling filling);

@@ -138,6 +138,17 @@ class Key:
     name: str
 
 
+class Number:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __hash__(self) -> int:
+        return self.n
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Number) and self.n == other.n
+
+
 def filled(container: Any, **attributes: Any) -> Any:
     container.__dict__.update(attributes)
     return container
@@ -274,6 +285,12 @@ def test_deep_structures() -> None:
 
 
 def test_order_of_sets() -> None:
+    # Hashes of a class of the user's, and of tuples, decide an order too: these all meet in one place of a small table.
+    for names in itertools.permutations([0, 8, 16, 24], 3):
+        rebuild(lambda x, y, names=names: [{Number(n) for n in names}, x])
+        rebuild(lambda x, y, names=names: [frozenset(Number(n) for n in names), x])
+    for pairs in itertools.permutations([(0, 1), (1, 0), (2, 3), (4, "a")]):
+        rebuild(lambda x, y, pairs=pairs: [set(pairs), x])
     for numbers in ([8, 0], [0, 8, 16, 24], list(range(50)), [1, 100, 33, 65, 129], ["a", "b", "c", "d", "e", "f"]):
         rebuild(lambda x, y, numbers=numbers: set(numbers))
         rebuild(lambda x, y, numbers=numbers: [set(numbers).copy(), x])
