@@ -23,7 +23,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from recording import graph, record  # noqa: E402
+from recording import graph, record
 
 
 class Block(nn.Module):
@@ -141,7 +141,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    results: dict[str, Any] = {block.__name__: measure(block, options.layers, options.rounds) for block in (Block, PlainBlock)}
+    results: dict[str, Any] = {
+        block.__name__: measure(block, options.layers, options.rounds) for block in (Block, PlainBlock)
+    }
     results["microseconds_per_call"] = per_call(options.rounds)
     if options.json:
         print(json.dumps(results, indent=2))
@@ -150,7 +152,9 @@ def main() -> None:
         if "dynamo_ms" not in row:
             continue
         print(f"{options.layers} layers of {name}: {row['nodes']} nodes")
-        print(f"  record                {row['record_ms']:8.2f} ms   {row['record_ratio']:6.0f}x faster than TorchDynamo ({row['dynamo_ms']:.0f} ms)")
+        print(
+            f"  record                {row['record_ms']:8.2f} ms   {row['record_ratio']:6.0f}x faster than TorchDynamo ({row['dynamo_ms']:.0f} ms)"  # noqa: E501
+        )
         print(f"  + torch.fx            {row['fx_ms']:8.2f} ms   {row['export_ratio']:6.0f}x")
         print(f"  + example values      {row['fx_with_examples_ms']:8.2f} ms   {row['examples_ratio']:6.0f}x")
         print(f"  replay / eager        {row['replay_ms']:8.2f} / {row['eager_ms']:.2f} ms")

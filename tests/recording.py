@@ -105,7 +105,9 @@ def _seen_calls(recorder: Any) -> Iterator[None]:
         torch.overrides.has_torch_function = has_torch_function
 
 
-def record(fn: Callable[..., Any], *args: Any, modules: tuple[nn.Module, ...] = (), lines: bool = True, **kwargs: Any) -> Recorded:
+def record(
+    fn: Callable[..., Any], *args: Any, modules: tuple[nn.Module, ...] = (), lines: bool = True, **kwargs: Any
+) -> Recorded:
     own = [fn] if isinstance(fn, nn.Module) else []
     target = fn.forward if own else fn
     recorder = graph.Recorder(lines=lines)
@@ -149,7 +151,13 @@ def same(a: Any, b: Any) -> None:
             assert type(x) is type(y)
             assert x == y
             continue
-        assert (x.dtype, x.shape, x.stride(), x.device, x.requires_grad) == (y.dtype, y.shape, y.stride(), y.device, y.requires_grad)
+        assert (x.dtype, x.shape, x.stride(), x.device, x.requires_grad) == (
+            y.dtype,
+            y.shape,
+            y.stride(),
+            y.device,
+            y.requires_grad,
+        )
         assert type(x.grad_fn) is type(y.grad_fn)
         torch.testing.assert_close(x.detach(), y.detach(), rtol=0, atol=0, equal_nan=True)
 
@@ -167,12 +175,23 @@ def _tensors(modules: list[nn.Module], args: Any) -> list[torch.Tensor]:
 
 
 def _backward(result: Any) -> None:
-    outputs = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad and t.grad_fn is not None]
+    outputs = [
+        t
+        for t in pytree.tree_leaves(result)
+        if isinstance(t, torch.Tensor) and t.requires_grad and t.grad_fn is not None
+    ]
     if outputs:
         torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs])
 
 
-def check(fn: Callable[..., Any], *args: Any, modules: tuple[nn.Module, ...] = (), backward: bool = True, seed: int = 0, **kwargs: Any) -> Recorded:
+def check(
+    fn: Callable[..., Any],
+    *args: Any,
+    modules: tuple[nn.Module, ...] = (),
+    backward: bool = True,
+    seed: int = 0,
+    **kwargs: Any,
+) -> Recorded:
     """Records `fn` and compares two replays and the FX graph with eager: results, gradients, inputs and buffers."""
     own = [*([fn] if isinstance(fn, nn.Module) else []), *modules]
     before = [_bits(t) + (t._version,) for t in _tensors(own, (args, kwargs))]

@@ -133,7 +133,12 @@ def test_nested_arguments() -> None:
         y = torch.cat([x, x[1:, ::2].repeat(1, 2), x[..., None, 0].expand(-1, 4)])
         y = torch.block_diag(*[y, x])
         z = x[(slice(None, 2), i)] + x[[0, 1], i]
-        return torch.stack((y[i][:, i], z)), torch.nn.functional.pad(x, (1, 1), value=float("inf")), x.view(torch.int32), x.reshape((2, -1))
+        return (
+            torch.stack((y[i][:, i], z)),
+            torch.nn.functional.pad(x, (1, 1), value=float("inf")),
+            x.view(torch.int32),
+            x.reshape((2, -1)),
+        )
 
     check(program, square(), torch.tensor([0, 1]))
 
@@ -178,8 +183,15 @@ def test_state_becomes_nodes_only_where_somebody_sees_it() -> None:
     x = square(requires_grad=True)
     recorded = record(program, x)
     module = recorded.to_fx()
-    steps = [n.target.__name__ for n in module.graph.nodes if n.op == "call_function" and n.target.__name__.startswith("_")]
-    assert steps == ["_set_grad_enabled"] * 2 + ["_enter_autocast", "_exit_autocast", "_enter_inference_mode", "_exit_inference_mode"]
+    steps = [
+        n.target.__name__ for n in module.graph.nodes if n.op == "call_function" and n.target.__name__.startswith("_")
+    ]
+    assert steps == ["_set_grad_enabled"] * 2 + [
+        "_enter_autocast",
+        "_exit_autocast",
+        "_enter_inference_mode",
+        "_exit_inference_mode",
+    ]
     a, b, c, _ = recorded.replay()
     assert (a.requires_grad, b.requires_grad, c.dtype) == (False, True, torch.bfloat16)
     assert torch.is_grad_enabled()
@@ -355,7 +367,7 @@ def test_two_threads_record_at_once() -> None:
             for i in range(200):
                 real = torch.sin(real) if i % (number + 2) else F.relu(real) * 2
             same(program.replay(torch.ones(number + 2)), real)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             errors.append(error)
             barrier.abort()
 

@@ -15,8 +15,25 @@ from torch import nn  # noqa: E402
 
 # Some ten seconds each: CI compiles the first two, ALTERNATOR_LONG_TESTS=1 all.
 QUICK = ("mlp", "gpt")
-MORE = ("resnet_block", "encoder", "decoder", "gru", "embedding_bag", "custom_function", "in_place", "views", "indexing", "modes", "norms", "losses", "einsum", "constants")
-long = pytest.mark.skipif(not os.environ.get("ALTERNATOR_LONG_TESTS"), reason="ten seconds each: set ALTERNATOR_LONG_TESTS=1")
+MORE = (
+    "resnet_block",
+    "encoder",
+    "decoder",
+    "gru",
+    "embedding_bag",
+    "custom_function",
+    "in_place",
+    "views",
+    "indexing",
+    "modes",
+    "norms",
+    "losses",
+    "einsum",
+    "constants",
+)
+long = pytest.mark.skipif(
+    not os.environ.get("ALTERNATOR_LONG_TESTS"), reason="ten seconds each: set ALTERNATOR_LONG_TESTS=1"
+)
 NAMES = [*QUICK, *[pytest.param(name, marks=long) for name in MORE]]
 
 
@@ -57,7 +74,9 @@ def test_training(name: str) -> None:
             part.p = part.dropout = 0.0  # Inductor draws other numbers
 
     def gradients(result: Any) -> list[torch.Tensor | None]:
-        outputs = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
+        outputs = [
+            t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad
+        ]
         torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs])
         found = [None if t.grad is None else t.grad.clone() for t in recorded.inputs]
         for tensor in recorded.inputs:

@@ -35,7 +35,9 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Any) -> Any:
         b, t, c = x.shape
-        q, k, v = (part.view(b, t, self.heads, c // self.heads).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (
+            part.view(b, t, self.heads, c // self.heads).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
+        )
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(b, t, c))
 
@@ -125,7 +127,13 @@ class Indexing(nn.Module):
         y[index, 0] += 1
         y.index_put_((index,), torch.ones(x.shape[1]), accumulate=True)
         picked = x[index] + x.index_select(0, index) + torch.gather(x, 0, index[:, None].expand(-1, x.shape[1]))
-        return y, picked, torch.where(x > 0, x, -x), x.take_along_dim(x.argsort(1), 1), x.scatter_add(0, index[:, None].expand(-1, 4), x[:2])
+        return (
+            y,
+            picked,
+            torch.where(x > 0, x, -x),
+            x.take_along_dim(x.argsort(1), 1),
+            x.scatter_add(0, index[:, None].expand(-1, 4), x[:2]),
+        )
 
 
 class Recurrent(nn.Module):
@@ -184,7 +192,12 @@ class Modes(nn.Module):
 class Norms(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norms = nn.Sequential(nn.GroupNorm(2, 4), nn.InstanceNorm1d(4, affine=True, track_running_stats=True), nn.BatchNorm1d(4), nn.LocalResponseNorm(2))
+        self.norms = nn.Sequential(
+            nn.GroupNorm(2, 4),
+            nn.InstanceNorm1d(4, affine=True, track_running_stats=True),
+            nn.BatchNorm1d(4),
+            nn.LocalResponseNorm(2),
+        )
 
     def forward(self, x: Any) -> Any:
         y = self.norms(x)
@@ -215,7 +228,13 @@ class Losses(nn.Module):
 class Einsum(nn.Module):
     def forward(self, a: Any, b: Any) -> Any:
         c = torch.einsum("bij,bjk->bik", a, b)
-        return c @ c.mT, torch.tensordot(a, b, dims=([2], [1])), torch.baddbmm(c, a, b), torch.linalg.norm(c, dim=(1, 2)), torch.cdist(a, a)
+        return (
+            c @ c.mT,
+            torch.tensordot(a, b, dims=([2], [1])),
+            torch.baddbmm(c, a, b),
+            torch.linalg.norm(c, dim=(1, 2)),
+            torch.cdist(a, a),
+        )
 
 
 class Constants(nn.Module):
@@ -227,19 +246,48 @@ class Constants(nn.Module):
 
 
 CASES: dict[str, Callable[[], tuple[Any, ...]]] = {
-    "mlp": lambda: (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 2)), torch.randn(3, 4)),
-    "conv1d": lambda: (nn.Sequential(nn.Conv1d(3, 6, 3, stride=2), nn.Hardswish(), nn.AvgPool1d(2)), torch.randn(2, 3, 16)),
-    "conv_net": lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3, groups=2), nn.AdaptiveAvgPool2d(1), nn.Flatten()), torch.randn(2, 3, 16, 16)),
-    "conv_transpose": lambda: (nn.Sequential(nn.ConvTranspose2d(4, 3, 4, 2, 1), nn.Upsample(scale_factor=2), nn.PixelShuffle(1), nn.Tanh()), torch.randn(2, 4, 5, 5)),
+    "mlp": lambda: (
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 2)),
+        torch.randn(3, 4),
+    ),
+    "conv1d": lambda: (
+        nn.Sequential(nn.Conv1d(3, 6, 3, stride=2), nn.Hardswish(), nn.AvgPool1d(2)),
+        torch.randn(2, 3, 16),
+    ),
+    "conv_net": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 4, 3, groups=2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        ),
+        torch.randn(2, 3, 16, 16),
+    ),
+    "conv_transpose": lambda: (
+        nn.Sequential(nn.ConvTranspose2d(4, 3, 4, 2, 1), nn.Upsample(scale_factor=2), nn.PixelShuffle(1), nn.Tanh()),
+        torch.randn(2, 4, 5, 5),
+    ),
     "conv3d": lambda: (nn.Sequential(nn.Conv3d(2, 3, 2), nn.MaxPool3d(2), nn.Flatten(1)), torch.randn(1, 2, 6, 6, 6)),
     "resnet_block": lambda: (nn.Sequential(Residual(), Residual()), torch.randn(2, 8, 6, 6)),
     "resnet_block_eval": lambda: (Residual().eval(), torch.randn(2, 8, 6, 6)),
     "gpt": lambda: (GPT(), torch.randint(0, 50, (2, 12)), torch.randint(0, 50, (2, 12))),
     "attention": lambda: (CausalAttention(dropout=0.3), torch.randn(2, 5, 16)),
     "multihead": lambda: (nn.MultiheadAttention(8, 2, batch_first=True), *[torch.randn(2, 3, 8)] * 3),
-    "encoder": lambda: (nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2), torch.randn(2, 5, 16)),
-    "encoder_eval": lambda: (nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval(), torch.randn(2, 5, 16)),
-    "decoder": lambda: (nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, batch_first=True), 2), torch.randn(2, 5, 16), torch.randn(2, 4, 16)),
+    "encoder": lambda: (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2),
+        torch.randn(2, 5, 16),
+    ),
+    "encoder_eval": lambda: (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval(),
+        torch.randn(2, 5, 16),
+    ),
+    "decoder": lambda: (
+        nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, batch_first=True), 2),
+        torch.randn(2, 5, 16),
+        torch.randn(2, 4, 16),
+    ),
     "lstm": lambda: (Recurrent(nn.LSTM, num_layers=2, bidirectional=True, batch_first=True), torch.randn(2, 5, 4)),
     "gru": lambda: (Recurrent(nn.GRU, dropout=0.3, num_layers=2), torch.randn(5, 2, 4)),
     "rnn": lambda: (Recurrent(nn.RNN, nonlinearity="relu"), torch.randn(5, 2, 4)),

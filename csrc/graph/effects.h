@@ -35,7 +35,6 @@ class EffectWatch {
   bool wrote_argument() const;
 
  private:
-
   const fake::Session& session_;
   fake::Session::Counts before_;
   struct Watched {

@@ -46,9 +46,11 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
   Ref py_device = checked(THPDevice_New(device));
   const auto pattern = patterns_.find(device);
   if (pattern == patterns_.end()) {
-    Ref first = checked(PyObject_CallFunctionObjArgs(names->fake_tensor.get(), mode_.get(), object.get(), py_device.get(), nullptr));
+    Ref first = checked(
+        PyObject_CallFunctionObjArgs(names->fake_tensor.get(), mode_.get(), object.get(), py_device.get(), nullptr));
     Ref attributes = checked(PyObject_GetAttrString(first.get(), "__dict__"));
-    const bool as_known = contains(attributes, names->fake_mode).value() && contains(attributes, names->fake_device).value();
+    const bool as_known =
+        contains(attributes, names->fake_mode).value() && contains(attributes, names->fake_device).value();
     if (as_known) patterns_.emplace(device, checked(PyDict_Copy(attributes.get())));
     return first;
   }

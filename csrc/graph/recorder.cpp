@@ -78,9 +78,11 @@ uint32_t Recorder::tensor_id(Borrowed tensor) { return tensor_id(as_tensor(tenso
 
 uint32_t Recorder::tensor_id(const at::Tensor& tensor) {
   const auto found = known_.find(tensor.unsafeGetTensorImpl());
-  if (found != known_.end()) [[likely]] return found->second;
+  if (found != known_.end()) [[likely]]
+    return found->second;
   if (!fake::is_fake(tensor)) record_error("a real tensor reached a torch call of the recording");
-  if (fake::session_of(tensor) != session_.id()) record_error("a fake tensor of another recording reached a torch call");
+  if (fake::session_of(tensor) != session_.id())
+    record_error("a fake tensor of another recording reached a torch call");
   if (std::optional<at::Tensor> value = session_.known_value(tensor)) {
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     const uint32_t version = impl->is_inference() ? 0 : impl->version_counter().current_version();
@@ -107,7 +109,8 @@ bool Recorder::has_unseen_effects() const {
 uint16_t Recorder::state_number() {
   std::vector<Ambient>& states = program_->states;
   const Ambient now = Ambient::now();
-  if (last_state_ < states.size() && states[last_state_] == now) [[likely]] return last_state_;
+  if (last_state_ < states.size() && states[last_state_] == now) [[likely]]
+    return last_state_;
   for (size_t i = 0; i < states.size(); ++i)
     if (states[i] == now) return last_state_ = static_cast<uint16_t>(i);
   ALT_CHECK(states.size() < UINT16_MAX);
@@ -205,9 +208,12 @@ Unbound unbind(Borrowed callable) {
   if (PyCFunction_Check(raw)) {
     PyObject* self = PyCFunction_GET_SELF(raw);
     if (self == nullptr || !is_tensor(self)) return {};
-    return {checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(self)), reinterpret_cast<PyCFunctionObject*>(raw)->m_ml->ml_name)), self};
+    return {checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(self)),
+                                           reinterpret_cast<PyCFunctionObject*>(raw)->m_ml->ml_name)),
+            self};
   }
-  if (PyMethod_Check(raw) && is_tensor(PyMethod_GET_SELF(raw))) return {Ref::share(PyMethod_GET_FUNCTION(raw)), PyMethod_GET_SELF(raw)};
+  if (PyMethod_Check(raw) && is_tensor(PyMethod_GET_SELF(raw)))
+    return {Ref::share(PyMethod_GET_FUNCTION(raw)), PyMethod_GET_SELF(raw)};
   return {};
 }
 
@@ -233,9 +239,8 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
 
   const WithoutTopMode without;
-  return record(pending, [&] {
-    return PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get());
-  });
+  return record(pending,
+                [&] { return PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get()); });
 }
 
 Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed keywords) {
@@ -284,7 +289,8 @@ Ref Recorder::iterate(Borrowed tensor) {
 }
 
 bool Recorder::on_own_thread() {
-  if (PyThread_get_thread_ident() == thread_) [[likely]] return true;
+  if (PyThread_get_thread_ident() == thread_) [[likely]]
+    return true;
   foreign_thread_ = true;
   return false;
 }
