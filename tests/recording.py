@@ -194,7 +194,7 @@ def check(
 ) -> Recorded:
     """Records `fn` and compares two replays and the FX graph with eager: results, gradients, inputs and buffers."""
     own = [*([fn] if isinstance(fn, nn.Module) else []), *modules]
-    before = [_bits(t) + (t._version,) for t in _tensors(own, (args, kwargs))]
+    before = [(*_bits(t), t._version) for t in _tensors(own, (args, kwargs))]
     recorded = record(fn, *args, modules=modules, **kwargs)
     for t, (dtype, shape, stride, data, version) in zip(_tensors(own, (args, kwargs)), before, strict=True):
         assert (t.dtype, tuple(t.shape), tuple(t.stride()), t._version) == (dtype, shape, stride, version)

@@ -90,7 +90,7 @@ def test_dead_code_goes_and_effects_stay() -> None:
         torch.rand(2)
         t = x.clone()
         t.mul_(2)
-        a, b, c = x.unbind()[:3]
+        _, b, _ = x.unbind()[:3]
         return b
 
     recorded = check(program, square(), square())
@@ -252,6 +252,41 @@ def test_the_users_modes_come_first() -> None:
     assert ones.kwargs == {"device": torch.device("cpu")}
 
 
+def test_an_abandoned_program_leaves_torch_as_it_was() -> None:
+    recorder = graph.Recorder()
+    x = recorder.fake_of(square(), "L['x']")
+    with recorder:
+        torch.overrides._push_mode(torch.utils._device.DeviceContext(torch.device("meta")))
+        x + 1
+    assert torch._C._len_torch_function_stack() == 0
+    assert torch.ones(1).device.type == "cpu"
+
+
+def test_gradients_inside_of_the_program() -> None:
+    def step(w: Any, x: Any) -> Any:
+        loss = (x @ w).relu().sum()
+        loss.backward()
+        (again,) = torch.autograd.grad((x @ w).square().mean(), [w])
+        with torch.no_grad():
+            w -= 0.1 * w.grad + again
+        w.grad = None
+        return loss.detach()
+
+    recorded = check(step, square(requires_grad=True), square(), backward=False)
+    assert "backward" in recorded.names
+
+
+def test_leaves_made_inside() -> None:
+    def program(x: Any) -> Any:
+        y = x.detach().clone().requires_grad_()
+        z = (y * 2).sum()
+        z.backward()
+        return y.grad, y
+
+    recorded = check(program, square(), backward=False)
+    assert recorded.names[:3] == ["detach", "clone", "requires_grad_"]
+
+
 # ---- what is refused
 
 
@@ -294,7 +329,7 @@ def test_a_tensor_hidden_in_an_object_is_reported() -> None:
 
 def test_a_fake_of_another_recording_is_reported() -> None:
     stranger = graph.Recorder().fake_of(square())
-    with pytest.raises(Exception, match="another|outside"):
+    with pytest.raises(Exception, match=r"another|outside"):
         record(lambda x: x + stranger, square())
 
 
@@ -343,6 +378,29 @@ def test_objects_that_code_cannot_write_down_become_attributes() -> None:
     first = recorded.replay()
     generator.set_state(state)
     same(recorded.run_fx(module), first)
+
+
+def test_a_program_can_be_read() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.sin()
+        with torch.no_grad():
+            a, b = torch.cat([x, y], dim=0).split(2)
+        return {"a": a[0:1], "b": b}
+
+    recorded = record(program, torch.randn(1, 2), torch.randn(3, 2))
+    lines = [line.split("  # ")[0] for line in str(recorded.program).splitlines()]
+    assert lines == [
+        "input0: \"L['x']\"",
+        "input1: \"L['y']\"",
+        "%0 = sin(input0)",
+        "-- no_grad",
+        "%1 = cat([input0, input1], dim=0)",
+        "%2 = split(%1, 2, dim=0)",
+        "-- grad",
+        "%3 = __getitem__(%2[0], slice(0, 1, None))",
+        "return {'a': %3, 'b': %2[1]}",
+    ]
+    assert "(dead)" in str(recorded.program).splitlines()[2]
 
 
 # ---- threads and memory

@@ -1,11 +1,11 @@
 // alternator._C.graph
 #include "bindings/bindings.h"
-#include "fake/errors.h"
 #include "fake/fake.h"
 #include "graph/effects.h"
 #include "graph/errors.h"
 #include "graph/fx_export.h"
 #include "graph/fx_graph.h"
+#include "graph/program_text.h"
 #include "graph/recorder.h"
 #include "graph/replay.h"
 #include "graph/torch_types.h"
@@ -28,12 +28,9 @@ const at::Tensor& tensor_of(const py::handle& object) {
 
 // Errors of ours become the Python exceptions that they stand for.
 template <class Body>
-auto translated(Body&& body) {
+auto with_python_errors(Body&& body) {
   try {
-    return body();
-  } catch (fake::Error& error) {
-    PyErr_SetString(error.python_type(), error.what());
-    throw py::error_already_set();
+    return with_torch_errors(body);
   } catch (const PyError&) {
     throw py::error_already_set();
   }
@@ -81,7 +78,7 @@ PyObject* recorder_call(PyObject* self, PyObject* const* arguments, Py_ssize_t c
       throw PyError();
     }
     auto& recorder = py::handle(self).cast<PyRecorder&>().recorder;
-    return recorder.call(arguments[0], arguments + 1, count - 1, keyword_names);
+    return with_torch_errors([&] { return recorder.call(arguments[0], arguments + 1, count - 1, keyword_names); });
   });
 }
 PyMethodDef call_definition = {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(recorder_call)),
@@ -97,7 +94,7 @@ void bind_graph(py::module_& module) {
   py::class_<PyProgram>(module, "Program", "A recorded program.")
       .def("replay",
            [](PyProgram& self, const py::args& inputs) {
-             return translated(
+             return with_python_errors(
                  [&] { return take(self.replay->run(&PyTuple_GET_ITEM(inputs.ptr(), 0), inputs.size())); });
            })
       .def_property_readonly("inputs",
@@ -113,7 +110,7 @@ void bind_graph(py::module_& module) {
           "to_fx",
           [](PyProgram& self, const py::object& fake_mode, const py::object& example_inputs,
              const py::object& module_paths) {
-            return translated([&] {
+            return with_python_errors([&] {
               return take(export_fx(*self.program, {.fake_mode = fake_mode.ptr(),
                                                     .example_inputs = example_inputs.ptr(),
                                                     .module_paths = module_paths.ptr()}));
@@ -124,10 +121,11 @@ void bind_graph(py::module_& module) {
       .def(
           "unflatten",
           [](PyProgram& self, const py::sequence& outputs) {
-            return translated([&] { return take(unflatten(*self.program, outputs.ptr())); });
+            return with_python_errors([&] { return take(unflatten(*self.program, outputs.ptr())); });
           },
           "What the program returns, given the tensors that its graph returned.")
       .def_property_readonly("output_count", [](PyProgram& self) { return self.program->outputs.size(); })
+      .def("__str__", [](PyProgram& self) { return program_text(*self.program); })
       .def_property_readonly("nodes", [](PyProgram& self) { return nodes_of(*self.program); });
 
   py::class_<PyRecorder> recorder(module, "Recorder",
@@ -137,7 +135,7 @@ void bind_graph(py::module_& module) {
           "fake_of",
           [](PyRecorder& self, const py::object& real, const py::object& label) {
             tensor_of(real);
-            return translated([&] {
+            return with_python_errors([&] {
               Ref fake = self.session.fake_of(Borrowed(real.ptr()));
               self.recorder.declare(as_tensor(fake), label.ptr(), real.ptr());
               return take(std::move(fake));
@@ -153,7 +151,7 @@ void bind_graph(py::module_& module) {
       .def("enter_module", [](PyRecorder& self, const py::object& object) { self.recorder.enter_module(object.ptr()); })
       .def("leave_module", [](PyRecorder& self) { self.recorder.leave_module(); })
       .def("finish", [](PyRecorder& self, const py::object& result) {
-        return translated([&] { return std::make_unique<PyProgram>(self.recorder.finish(result.ptr())); });
+        return with_python_errors([&] { return std::make_unique<PyProgram>(self.recorder.finish(result.ptr())); });
       });
   // pybind11's own functions make a tuple and a dict of every call.
   py::object call = take(checked(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(recorder.ptr()), &call_definition)));

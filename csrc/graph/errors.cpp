@@ -1,16 +1,16 @@
 #include "graph/errors.h"
 
+#include "graph/lasting.h"
+
 namespace alternator::graph {
 
 Borrowed record_error_class() {
-  static PyObject* type = nullptr;
-  if (type == nullptr) {
-    type = PyErr_NewExceptionWithDoc("alternator._C.graph.RecordError",
-                                     "A torch call that cannot be recorded: it is a break, never a wrong graph.",
-                                     PyExc_RuntimeError, nullptr);
-    if (type == nullptr) throw PyError();
-  }
-  return type;
+  static constinit Lasting<Ref> type;
+  return type.get([] {
+    return checked(PyErr_NewExceptionWithDoc(
+        "alternator._C.graph.RecordError", "A torch call that cannot be recorded: it is a break, never a wrong graph.",
+        PyExc_RuntimeError, nullptr));
+  });
 }
 
 void record_error(const std::string& message) {

@@ -3,6 +3,9 @@
 
 #include "py/error.h"
 
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+
 #include <string>
 
 namespace alternator::graph {
@@ -12,5 +15,18 @@ Borrowed record_error_class();
 
 // Sets RecordError and throws PyError.
 [[noreturn]] void record_error(const std::string& message);
+
+// Runs code that calls torch from C++: its exceptions (the fakes' among them) become Python's, thrown as PyError.
+template <class Body>
+auto with_torch_errors(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (torch::PyTorchError& error) {
+    PyErr_SetString(error.python_type(), error.what());
+  } catch (const c10::Error& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+  }
+  throw PyError();
+}
 
 }  // namespace alternator::graph

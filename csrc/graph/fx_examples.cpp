@@ -1,5 +1,6 @@
 #include "graph/fx_examples.h"
 
+#include "graph/lasting.h"
 #include "graph/torch_types.h"
 
 #include <ATen/EmptyTensor.h>
@@ -41,7 +42,8 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
       make_subclass = checked(PyObject_GetAttrString(tensor.get(), "_make_subclass"));
     }
   };
-  static const Names* names = new Names;
+  static constinit Lasting<Names> lasting;
+  const Names* names = &lasting.get();
   Ref object = checked(THPVariable_Wrap(meta));
   Ref py_device = checked(THPDevice_New(device));
   const auto pattern = patterns_.find(device);
@@ -65,20 +67,21 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
 Ref FxExamples::of(const at::Tensor& fake) {
   Ref& example = examples_[fake.unsafeGetTensorImpl()];
   if (example) return example;
-  static PyObject* parameter = torch_name("torch.nn", "Parameter").release();
+  static constinit Lasting<Ref> parameter;
+  const Ref& parameter_type = parameter.get([] { return torch_name("torch.nn", "Parameter"); });
   Ref result = wrap(meta_copy(fake), fake.device());
   if (fake.requires_grad()) as_tensor(result).set_requires_grad(true);
   Ref object = checked(THPVariable_Wrap(fake));
-  if (PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(parameter)))
+  if (PyObject_TypeCheck(object.get(), parameter_type.as<PyTypeObject>()))
     check_status(PyObject_SetAttrString(result.get(), "_is_param", Py_True));
   return example = std::move(result);
 }
 
 Ref FxExamples::of_real(const at::Tensor& fake, Borrowed real) {
-  static PyObject* static_shapes = checked(Py_BuildValue("{s:O}", "static_shapes", Py_True)).release();
+  Ref static_shapes = checked(Py_BuildValue("{s:O}", "static_shapes", Py_True));
   Ref from_tensor = checked(PyObject_GetAttrString(mode_.get(), "from_tensor"));
   Ref arguments = checked(PyTuple_Pack(1, real.get()));
-  Ref example = checked(PyObject_Call(from_tensor.get(), arguments.get(), static_shapes));
+  Ref example = checked(PyObject_Call(from_tensor.get(), arguments.get(), static_shapes.get()));
   examples_[fake.unsafeGetTensorImpl()] = example;
   return example;
 }

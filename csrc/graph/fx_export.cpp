@@ -4,6 +4,7 @@
 #include "graph/errors.h"
 #include "graph/fx_examples.h"
 #include "graph/fx_graph.h"
+#include "graph/lasting.h"
 #include "graph/state_calls.h"
 #include "graph/target.h"
 #include "graph/torch_types.h"
@@ -41,8 +42,8 @@ struct MetaKeys {
   Ref tensor_dict = checked(PyUnicode_InternFromString("tensor_dict"));
 };
 const MetaKeys& meta_keys() {
-  static const MetaKeys* keys = new MetaKeys;
-  return *keys;
+  static constinit Lasting<MetaKeys> keys;
+  return keys.get();
 }
 
 class Exporter {
@@ -71,7 +72,7 @@ class Exporter {
 
  private:
   void placeholders() {
-    static PyObject* empty = PyTuple_New(0);
+    Ref empty = checked(PyTuple_New(0));
     for (uint32_t i = 0; i < program_.inputs.size(); ++i) {
       const Input& input = program_.declared[program_.inputs[i]];
       std::string label = "arg_" + std::to_string(i);
@@ -120,7 +121,7 @@ class Exporter {
 
   // A get_attr node for a new attribute `prefix<n>` of the module.
   Ref attribute(const char* prefix, Borrowed value) {
-    static PyObject* empty = PyTuple_New(0);
+    Ref empty = checked(PyTuple_New(0));
     const std::string name = prefix + std::to_string(PyDict_GET_SIZE(attributes_.get()));
     Ref target = checked(PyUnicode_FromString(name.c_str()));
     check_status(PyDict_SetItem(attributes_.get(), target.get(), value.get()));
@@ -198,7 +199,8 @@ class Exporter {
 
   // The parts of a result that somebody uses, right behind it.
   void elements(Borrowed whole, const Node& node) {
-    static PyObject* getitem = torch_name("operator", "getitem").release();
+    static constinit Lasting<Ref> operator_getitem;
+    const Ref& getitem = operator_getitem.get([] { return torch_name("operator", "getitem"); });
     std::vector<Ref> parts(node.element_count);
     for (uint32_t i = 0; i < node.element_count; ++i) {
       const uint32_t number = node.elements + i;

@@ -1,5 +1,6 @@
 #include "graph/fx_graph.h"
 
+#include "graph/lasting.h"
 #include "graph/torch_types.h"
 
 namespace alternator::graph {
@@ -39,8 +40,8 @@ struct FxApi {
 };
 
 const FxApi& fx() {
-  static const FxApi* api = new FxApi;  // never freed: types and functions of torch
-  return *api;
+  static constinit Lasting<FxApi> api;
+  return api.get();
 }
 
 Ref attribute(Borrowed object, const char* name) { return checked(PyObject_GetAttrString(object.get(), name)); }

@@ -1,5 +1,7 @@
 #include "graph/mode.h"
 
+#include "graph/errors.h"
+#include "graph/lasting.h"
 #include "graph/recorder.h"
 
 #include <torch/csrc/PyInterpreter.h>
@@ -19,16 +21,17 @@ PyObject* torch_function(PyObject* self, PyObject* const* arguments, Py_ssize_t 
       PyErr_SetString(PyExc_TypeError, "__torch_function__(func, types, args=(), kwargs=None)");
       throw PyError();
     }
-    static PyObject* empty = PyTuple_New(0);
-    PyObject* args = count > 2 ? arguments[2] : empty;
+    Ref empty;
+    if (count <= 2) empty = checked(PyTuple_New(0));
+    PyObject* args = count > 2 ? arguments[2] : empty.get();
     PyObject* kwargs = count > 3 && arguments[3] != Py_None ? arguments[3] : nullptr;
     Recorder* recorder = reinterpret_cast<ModeObject*>(self)->recorder;
     if (recorder == nullptr) return checked(PyObject_Call(arguments[0], args, kwargs));
-    return recorder->call_from_mode(arguments[0], args, kwargs);
+    return with_torch_errors([&] { return recorder->call_from_mode(arguments[0], args, kwargs); });
   });
 }
 
-void dealloc(PyObject* self) noexcept {
+void dealloc_mode(PyObject* self) noexcept {
   // An instance of a heap type owns a reference to it.
   Ref type = Ref::steal(reinterpret_cast<PyObject*>(Py_TYPE(self)));
   type.as<PyTypeObject>()->tp_free(self);
@@ -40,16 +43,18 @@ PyMethodDef methods[] = {
     {}};
 
 PyTypeObject* mode_type() {
-  static PyTypeObject* type = [] {
-    PyType_Slot slots[] = {{Py_tp_methods, methods},
-                           {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                           {Py_tp_doc, const_cast<char*>("Brings torch calls to a recorder.")},
-                           {}};
-    PyType_Spec spec = {"alternator._C.graph.RecordMode", sizeof(ModeObject), 0,
-                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-    return reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
-  }();
-  return type;
+  static constinit Lasting<Ref> type;
+  return type
+      .get([] {
+        PyType_Slot slots[] = {{Py_tp_methods, methods},
+                               {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_mode)},
+                               {Py_tp_doc, const_cast<char*>("Brings torch calls to a recorder.")},
+                               {}};
+        PyType_Spec spec = {"alternator._C.graph.RecordMode", sizeof(ModeObject), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+        return checked(PyType_FromSpec(&spec));
+      })
+      .as<PyTypeObject>();
 }
 
 }  // namespace
@@ -63,12 +68,12 @@ Ref make_mode(Recorder& recorder) {
 
 void detach_mode(Borrowed mode) { mode.as<ModeObject>()->recorder = nullptr; }
 
-ModeOnStack::ModeOnStack(Borrowed mode) {
+ModeOnStack::ModeOnStack(Borrowed mode) : before_(at::impl::PythonTorchFunctionTLS::get_state()) {
   at::impl::PythonTorchFunctionTLS::push_onto_stack(
       std::make_shared<c10::SafePyObject>(Ref::share(mode).release(), getPyInterpreter()));
 }
 
-ModeOnStack::~ModeOnStack() { at::impl::PythonTorchFunctionTLS::pop_stack(); }
+ModeOnStack::~ModeOnStack() { at::impl::PythonTorchFunctionTLS::set_state(before_); }
 
 bool is_top_mode(Borrowed mode) {
   using at::impl::PythonTorchFunctionTLS;

@@ -17,13 +17,17 @@ class Recorder;
 Ref make_mode(Recorder& recorder);
 void detach_mode(Borrowed mode);
 
-// Pushes a mode on this thread's stack for its lifetime.
+// Pushes a mode on this thread's stack for its lifetime. Afterwards the stack is what it was before, also when the
+// program in between was abandoned in the middle of a mode of its own.
 class ModeOnStack {
  public:
   explicit ModeOnStack(Borrowed mode);
   ~ModeOnStack();
   ModeOnStack(const ModeOnStack&) = delete;
   ModeOnStack& operator=(const ModeOnStack&) = delete;
+
+ private:
+  at::impl::PythonTorchFunctionTLS before_;
 };
 
 // Whether `mode` is the first to be asked by the next torch call on this thread.

@@ -1,5 +1,7 @@
 #include "graph/named_callable.h"
 
+#include "graph/lasting.h"
+
 #include <structmember.h>
 
 #include <string>
@@ -50,22 +52,24 @@ PyMemberDef members[] = {{"__name__", T_OBJECT_EX, offsetof(NamedCallable, name)
                          {}};
 
 PyTypeObject* named_callable_type() {
-  static PyTypeObject* type = [] {
-    PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
-                           {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                           {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                           {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                           {Py_tp_repr, reinterpret_cast<void*>(repr)},
-                           {Py_tp_members, members},
-                           {}};
-    PyType_Spec spec = {"alternator._C.graph.NamedCallable", sizeof(NamedCallable), 0,
-                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-    return reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
-  }();
-  return type;
+  static constinit Lasting<Ref> type;
+  return type
+      .get([] {
+        PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+                               {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                               {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                               {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                               {Py_tp_repr, reinterpret_cast<void*>(repr)},
+                               {Py_tp_members, members},
+                               {}};
+        PyType_Spec spec = {"alternator._C.graph.NamedCallable", sizeof(NamedCallable), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+        return checked(PyType_FromSpec(&spec));
+      })
+      .as<PyTypeObject>();
 }
 
-std::string attribute(Borrowed object, const char* name) {
+std::string text_attribute(Borrowed object, const char* name) {
   Ref value = Ref::steal(PyObject_GetAttrString(object.get(), name));
   if (value && PyUnicode_Check(value.get()))
     if (const char* text = PyUnicode_AsUTF8(value.get())) return text;
@@ -78,10 +82,10 @@ std::string attribute(Borrowed object, const char* name) {
 // FX writes `module.name` for what belongs to torch and trusts that it leads to the same object. For all others it
 // binds the object to a global of the generated code, for which any name will do.
 bool can_be_named(Borrowed callable) {
-  const std::string name = attribute(callable, "__name__");
+  const std::string name = text_attribute(callable, "__name__");
   if (name.empty() || name == "<lambda>") return false;
   if (!PyFunction_Check(callable.get()) && !PyMethod_Check(callable.get())) return true;
-  const std::string module_name = attribute(callable, "__module__");
+  const std::string module_name = text_attribute(callable, "__module__");
   if (module_name != "torch" && !module_name.starts_with("torch.")) return true;
   PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), module_name.c_str());  // borrowed
   if (module == nullptr) return false;
@@ -96,10 +100,10 @@ Ref make_named_callable(Borrowed callable) {
     // MyFunction.apply: the class says more than the method.
     PyObject* self = PyMethod_GET_SELF(callable.get());
     PyObject* owner = PyType_Check(self) ? self : reinterpret_cast<PyObject*>(Py_TYPE(self));
-    name = attribute(owner, "__name__") + "_" + attribute(callable, "__name__");
+    name = text_attribute(owner, "__name__") + "_" + text_attribute(callable, "__name__");
   } else {
-    name = attribute(callable, "__name__");
-    if (name.empty()) name = attribute(Borrowed(reinterpret_cast<PyObject*>(Py_TYPE(callable.get()))), "__name__");
+    name = text_attribute(callable, "__name__");
+    if (name.empty()) name = text_attribute(Borrowed(reinterpret_cast<PyObject*>(Py_TYPE(callable.get()))), "__name__");
   }
   PyTypeObject* type = named_callable_type();
   Ref result = checked(type->tp_alloc(type, 0));

@@ -1,5 +1,7 @@
 #include "graph/site.h"
 
+#include "graph/lasting.h"
+
 #include <frameobject.h>
 
 #include <cstring>
@@ -59,17 +61,18 @@ void SiteTable::clear() {
 bool SiteTable::is_internal(uint32_t code) {
   int8_t& answer = internal_[code];
   if (answer < 0) {
-    static const std::string* root = [] {
+    static constinit Lasting<std::string> torch_root;
+    const std::string& root = torch_root.get([] {
       Ref torch = checked(PyImport_ImportModule("torch"));
       Ref file = checked(PyObject_GetAttrString(torch.get(), "__file__"));
       const char* text = PyUnicode_AsUTF8(file.get());
       if (text == nullptr) throw PyError();
       std::string path(text);
-      return new std::string(path.substr(0, path.rfind('/') + 1));
-    }();
+      return path.substr(0, path.rfind('/') + 1);
+    });
     const char* file = PyUnicode_AsUTF8(codes_[code].as<PyCodeObject>()->co_filename);
     if (file == nullptr) PyErr_Clear();
-    answer = file != nullptr && std::strncmp(file, root->c_str(), root->size()) == 0;
+    answer = file != nullptr && std::strncmp(file, root.c_str(), root.size()) == 0;
   }
   return answer == 1;
 }
@@ -78,11 +81,12 @@ Ref SiteTable::frame_text(uint32_t number) {
   const Site& site = sites_[number];
   auto* code = codes_[site.code].as<PyCodeObject>();
   const int at = line(number);
-  static PyObject* getline = [] {
+  static constinit Lasting<Ref> getline;
+  const Ref& get = getline.get([] {
     Ref linecache = checked(PyImport_ImportModule("linecache"));
-    return checked(PyObject_GetAttrString(linecache.get(), "getline")).release();
-  }();
-  Ref source = checked(PyObject_CallFunction(getline, "Oi", code->co_filename, at));
+    return checked(PyObject_GetAttrString(linecache.get(), "getline"));
+  });
+  Ref source = checked(PyObject_CallFunction(get.get(), "Oi", code->co_filename, at));
   Ref stripped = checked(PyObject_CallMethod(source.get(), "strip", nullptr));
   return checked(PyUnicode_FromFormat("  File \"%U\", line %d, in %U\n    %U\n", code->co_filename, at, code->co_name,
                                       stripped.get()));

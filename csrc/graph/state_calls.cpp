@@ -1,5 +1,6 @@
 #include "graph/state_calls.h"
 
+#include "graph/lasting.h"
 #include "graph/torch_types.h"
 
 #include <c10/core/Device.h>
@@ -18,7 +19,8 @@ Borrowed function(StepKind kind) {
     Ref exit_inference = torch_name("torch.autograd.grad_mode", "_exit_inference_mode");
     Ref set_default_dtype = torch_name("torch", "set_default_dtype");
   };
-  static const Functions* functions = new Functions;  // never freed: nodes of any graph refer to them
+  static constinit Lasting<Functions> lasting;
+  const Functions* functions = &lasting.get();
   switch (kind) {
     case StepKind::SetGrad:
       return functions->set_grad;

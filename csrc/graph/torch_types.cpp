@@ -1,5 +1,7 @@
 #include "graph/torch_types.h"
 
+#include "graph/lasting.h"
+
 namespace alternator::graph {
 
 Ref torch_name(const char* module, const char* attribute) {
@@ -8,7 +10,8 @@ Ref torch_name(const char* module, const char* attribute) {
 }
 
 const TorchTypes& torch_types() {
-  static const TorchTypes* types = [] {
+  static constinit Lasting<TorchTypes> types;
+  return types.get([] {
     auto type = [](const char* module, const char* attribute) {
       Ref object = torch_name(module, attribute);
       ALT_CHECK(PyType_Check(object.get()), attribute);
@@ -19,7 +22,7 @@ const TorchTypes& torch_types() {
       Ref tensor = torch_name("torch", "Tensor");
       return checked(PyObject_GetAttrString(tensor.get(), name));
     };
-    return new TorchTypes{
+    return TorchTypes{
         .tensor = type("torch", "Tensor"),
         .size = type("torch", "Size"),
         .sym_int = type("torch", "SymInt"),
@@ -31,8 +34,7 @@ const TorchTypes& torch_types() {
         .tensor_iter = method("__iter__"),
         .tensor_unbind = method("unbind"),
     };
-  }();
-  return *types;
+  });
 }
 
 }  // namespace alternator::graph
