@@ -157,7 +157,7 @@ def run_file(python: str, core: Path | None, mode: str, file: ListedFile, timeou
             where = f"{file.name}: at exit" if data else (progress[-1] if progress else f"{file.name}: import")
             outcome.bad[where] = f"{what}\n{printed}"
         if data.get("loop_on_at_end") is False:
-            outcome.note = "the hook was gone at the end"
+            outcome.note = "the loop was off at the end: tracing left on, or the hook taken away"
         return outcome
 
 

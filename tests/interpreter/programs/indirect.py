@@ -236,6 +236,9 @@ def finalisers() -> Any:
         def __add__(self, other: Any) -> Any:
             return self.name + "+"
 
+        # A capture that is dropped may leave one behind whose __init__ never ended.
+        name = "unnamed"
+
         def __del__(self) -> None:
             log.append(self.name)
             log.append(len(where()) > 2)
