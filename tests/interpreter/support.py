@@ -123,8 +123,11 @@ def codes_inside(code: CodeType) -> Iterator[CodeType]:
 
 
 def blocks_and_objects() -> tuple[int, int]:
+    # A full collection empties the free lists. The type cache keeps the last names that were looked up (4096 of them at most), which
+    # may be strings made for one call, as those of the import machinery.
     gc.collect()
     gc.collect()
+    sys._clear_type_cache()
     objects = len(gc.get_objects())
     return sys.getallocatedblocks(), objects
 

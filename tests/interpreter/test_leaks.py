@@ -6,11 +6,12 @@ import array
 import gc
 import itertools
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from programs import Program
-from support import PROGRAMS, attempt, blocks_and_objects, cases, core
+from support import PROGRAMS, attempt, blocks_and_objects, cases, codes_of, core
 from switching import continue_everywhere, leave_everywhere
 
 ROUNDS = 3
@@ -35,14 +36,12 @@ def growth(action: Callable[[], Any], warm_up: int = 2) -> tuple[int, int]:
     return min(b - a for a, b in itertools.pairwise(blocks)), min(b - a for a, b in itertools.pairwise(objects))
 
 
-def stays(action: Callable[[], Any], warm_up: int = 2, runs: int = 1) -> None:
-    """CPython's own free lists and caches waver by a few blocks; a leak is still there when it is measured again.
-
-    An action that does the same thing several times says how often: a leak then grows by as many blocks at least."""
+def stays(action: Callable[[], Any], warm_up: int = 2) -> None:
+    """CPython's own tables waver by a few blocks when they grow; a leak is still there when it is measured again."""
     measured = []
-    for _ in range(10):
+    for _ in range(4):
         measured.append(growth(action, warm_up))
-        if max(measured[-1]) < runs:
+        if max(measured[-1]) <= 0:
             return
         warm_up = 0
     raise AssertionError(f"blocks and objects grow with every round by at least {measured}")
@@ -64,10 +63,10 @@ def test_growth_notices_a_leak() -> None:
 @cases(*PROGRAMS)
 def test_loop_does_not_leak(case: Program) -> None:
     def action() -> None:
-        for _ in range(20):
+        for _ in range(10):
             core.run(attempt, case.function)
 
-    stays(action, runs=20)
+    stays(action)
 
 
 @cases(*PROGRAMS)
@@ -85,12 +84,8 @@ def test_continuing_does_not_leak(case: Program) -> None:
 
 
 def dropped_captures(program: Program) -> None:
-    from support import codes_of
-
     for code in codes_of(program):
-        number = 0
-        while True:
-            number += 1
+        for number in itertools.count(1):
             try:
                 captured = core.capture(code, number, program.function)
             except Exception:
@@ -101,15 +96,25 @@ def dropped_captures(program: Program) -> None:
 
 
 def test_dropping_captures_does_not_leak() -> None:
-    import warnings
+    """The objects of a run that is never continued die as in CPython: with their finalisers, whose errors nobody can catch."""
+    errors: set[str] = set()
+
+    def note(unraisable: Any) -> None:
+        errors.add(f"{unraisable.exc_type.__name__}: {unraisable.exc_value}")
 
     def action() -> None:
+        for program in PROGRAMS:
+            dropped_captures(program)
+
+    hook, sys.unraisablehook = sys.unraisablehook, note
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for program in PROGRAMS:
-                dropped_captures(program)
-
-    stays(action, warm_up=1)
+            stays(action, warm_up=1)
+    finally:
+        sys.unraisablehook = hook
+    # Some programs await in a finally clause; where nobody is left to drive that, CPython says this and nothing else.
+    assert errors <= {f"RuntimeError: {kind} ignored GeneratorExit" for kind in ("async generator", "coroutine")}
 
 
 def test_the_whole_set_does_not_leak() -> None:
