@@ -73,9 +73,16 @@ class Link {
   bool linked_ = true;
 };
 
-// Code that has to be instrumented (or freed from it) first: the default loop does that.
+// Code that has to be instrumented (or freed from it) first: the default loop does that. And code that is instrumented,
+// as by sys.monitoring.set_local_events: the first line's event is told from RESUME to the instruction after it.
 inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
-  return code->_co_instrumentation_version != monitoring_version(ts);
+  if (code->_co_instrumentation_version != monitoring_version(ts)) return true;
+  if (code->_co_monitoring == nullptr) [[likely]]
+    return false;
+  for (uint8_t tools : code->_co_monitoring->active_monitors.tools) {
+    if (tools != 0) return true;
+  }
+  return false;
 }
 // Somebody wants events, of any kind, in any thread.
 inline bool tracing_active(PyThreadState* ts) {

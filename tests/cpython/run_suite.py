@@ -11,7 +11,8 @@ Every file of a list runs in a process of its own. Modes:
     exitN    the loop, left for the default loop at every N-th instruction
 
 A difference is a test that fails, crashes, hangs or is missing in a mode while plain CPython passes it. A file that differs is run
-once more, in both modes; only what differs both times counts. Exceptions with their reasons stand in lists/exceptions.txt.
+once more, in both modes; only what differs both times counts. From 3.12 on, what fails alone under the idle hook too is named "from
+any hook" and does not count. Exceptions with their reasons stand in lists/exceptions.txt.
 The exit status is 0 when nothing differs, 1 when something does, 2 for a mistake in the call or a missing part.
 """
 
@@ -214,11 +215,11 @@ class Suite:
             partial.write_text(text)
             partial.replace(self.cache_path)
 
-    def run(self, mode: str, file: ListedFile) -> Outcome:
+    def run(self, mode: str, file: ListedFile, match: str = "") -> Outcome:
         known = self.plain.get(file.name)
         # A loop without quickening, leaving every few instructions, is slower by an order of magnitude.
         limit = max(self.timeout, 25 * known.seconds) if known else self.timeout
-        return run_file(self.python, None if mode == "plain" else self.core, mode, file, limit, self.match)
+        return run_file(self.python, None if mode == "plain" else self.core, mode, file, limit, match or self.match)
 
     def plain_outcome(self, file: ListedFile) -> Outcome:
         if file.name not in self.plain:
@@ -245,9 +246,25 @@ class Suite:
             if verdict.new and mode != "idle" and self.hook_shows:
                 by_any_hook = self.idle_outcome(file)
                 idle_bad = differences(by_any_hook, plain)
-                verdict.any_hook = {key: text for key, text in verdict.new.items() if key in idle_bad}
+                shared = {key: text for key, text in verdict.new.items() if key in idle_bad}
                 verdict.new = {key: text for key, text in verdict.new.items() if key not in idle_bad}
+                self.judge_alone(mode, file, shared, verdict)
         return verdict
+
+    def judge_alone(self, mode: str, file: ListedFile, shared: dict[str, str], verdict: Verdict) -> None:
+        """A failure may drag the tests after it along. So what fails under any hook is tried test by test before that excuses it."""
+        families: dict[str, list[str]] = {}
+        for key in shared:
+            families.setdefault(key.split(" ")[0], []).append(key)  # a subtest's id goes on after a space
+        for identity, keys in families.items():
+            ours = self.run(mode, file, identity)
+            if ours.ran and not ours.bad:
+                verdict.dragged += len(keys)
+                continue
+            idle = self.run("idle", file, identity) if ours.ran else None
+            for key in keys:
+                excused = idle is None or any(bad.split(" ")[0] == identity for bad in idle.bad)
+                (verdict.any_hook if excused else verdict.new)[key] = ours.bad.get(key, shared[key])
 
 
 @dataclasses.dataclass
@@ -259,6 +276,7 @@ class Verdict:
     new: dict[str, str]
     unstable: dict[str, str] = dataclasses.field(default_factory=dict)
     any_hook: dict[str, str] = dataclasses.field(default_factory=dict)
+    dragged: int = 0  # fail after one that any hook makes fail, and pass alone
     excepted: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -303,6 +321,7 @@ def print_verdict(verdict: Verdict, done: int, total: int, verbose: bool) -> Non
     for count, word in (
         (len(verdict.new), "NEW"),
         (len(verdict.any_hook), "from any hook"),
+        (verdict.dragged, "after those, and not alone"),
         (len(verdict.excepted), "excepted"),
         (len(verdict.unstable), "unstable"),
     ):

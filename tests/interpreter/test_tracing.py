@@ -272,6 +272,41 @@ def test_monitoring_in_mid_frame() -> None:
     )
 
 
+def test_monitoring_of_one_code() -> None:
+    if sys.version_info < (3, 12):
+        raise unittest.SkipTest("sys.monitoring came with 3.12")
+    same_in_loop(
+        """
+        events = []
+        tool = sys.monitoring.DEBUGGER_ID
+        sys.monitoring.use_tool_id(tool, "test")
+        E = sys.monitoring.events
+        sys.monitoring.register_callback(tool, E.LINE, lambda code, line: events.append((code.co_name, line)))
+        sys.monitoring.register_callback(tool, E.PY_RETURN, lambda code, offset, value: events.append((code.co_name, value)))
+        def watch(events): sys.monitoring.set_local_events(tool, leaf.__code__, events)
+        def leaf(value):
+            first = value
+            return first + 1
+        def steps():
+            for value in range(3):
+                received = yield leaf(value)
+                if received: watch(received)
+        def body():
+            out = [leaf(1)]
+            watch(E.LINE)
+            out.append(leaf(2))
+            watch(E.LINE | E.PY_RETURN)
+            out.append(leaf(3))
+            watch(0)
+            out.append(leaf(4))
+            running = steps()
+            out += [next(running), running.send(E.LINE), next(running)]
+            return out
+        print(body(), events)
+        """
+    )
+
+
 def test_trace_while_every_instruction_leaves() -> None:
     done = in_process(
         TRACED
