@@ -13,4 +13,4 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 def pytest_generate_tests(metafunc: Any) -> None:
     values = getattr(metafunc.function, "cases", None)
     if values is not None:
-        metafunc.parametrize("case", values, ids=str)
+        metafunc.parametrize("case", values, ids=lambda value: getattr(value, "__name__", str(value)))

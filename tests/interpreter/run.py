@@ -34,7 +34,7 @@ def collect(modules: list[str]) -> list[tuple[str, Any, tuple[Any, ...]]]:
             if values is None:
                 found.append((f"{name}::{key}", value, ()))
             else:
-                found += [(f"{name}::{key}[{case}]", value, (case,)) for case in values]
+                found += [(f"{name}::{key}[{getattr(case, '__name__', case)}]", value, (case,)) for case in values]
     return found
 
 

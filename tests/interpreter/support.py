@@ -6,6 +6,7 @@ they are plain functions with plain asserts; several cases are given with @cases
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -96,6 +97,7 @@ def in_handler(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
+@functools.cache
 def codes_of(program: Program) -> list[CodeType]:
     """Every code of the programs' files that the program enters, in order of first entry."""
     found: dict[CodeType, None] = {}

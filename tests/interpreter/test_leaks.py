@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import functools
 import gc
 import itertools
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from programs import Program
-from support import PROGRAMS, attempt, blocks_and_objects, cases, codes_of, core
+from support import PROGRAMS, attempt, blocks_and_objects, cases, codes_of, core, raised
 from switching import continue_everywhere, leave_everywhere
 
 ROUNDS = 3
@@ -52,38 +53,27 @@ def test_growth_notices_a_leak() -> None:
     assert growth(lambda: kept.append([len(kept)]))[0] > 0
     assert growth(lambda: kept.append([len(kept)]))[1] > 0
     stays(lambda: [len(kept)])
-    try:
-        stays(lambda: kept.append([len(kept)]))
-    except AssertionError:
-        pass
-    else:
-        raise AssertionError("a leak passed")
+    raised(AssertionError, lambda: stays(lambda: kept.append([len(kept)])))
 
 
-@cases(*PROGRAMS)
-def test_loop_does_not_leak(case: Program) -> None:
-    def action() -> None:
-        for _ in range(10):
-            core.run(attempt, case.function)
-
-    stays(action)
+def in_the_loop(program: Program) -> None:
+    for _ in range(10):
+        core.run(attempt, program.function)
 
 
-@cases(*PROGRAMS)
-def test_leaving_does_not_leak(case: Program) -> None:
-    stays(lambda: leave_everywhere(case))
+def left(program: Program) -> None:
+    leave_everywhere(program)
 
 
-@cases(*PROGRAMS)
-def test_continuing_does_not_leak(case: Program) -> None:
-    def action() -> None:
-        continue_everywhere(case, loop=True)
-        continue_everywhere(case, loop=False)
-
-    stays(action)
+def continued_in_our_loop(program: Program) -> None:
+    continue_everywhere(program, loop=True)
 
 
-def dropped_captures(program: Program) -> None:
+def continued_in_the_default_loop(program: Program) -> None:
+    continue_everywhere(program, loop=False)
+
+
+def captured_and_dropped(program: Program) -> None:
     for code in codes_of(program):
         for number in itertools.count(1):
             try:
@@ -95,6 +85,38 @@ def dropped_captures(program: Program) -> None:
             del captured
 
 
+def all_programs_stay(action: Callable[[Program], None]) -> None:
+    """All together, so that what one program leaves for the next is seen too; one by one only to say which of them grows."""
+
+    def everything() -> None:
+        for program in PROGRAMS:
+            action(program)
+
+    try:
+        stays(everything, warm_up=1)
+    except AssertionError as error:
+        growing = {program.name: growth(functools.partial(action, program)) for program in PROGRAMS}
+        names = {name: found for name, found in growing.items() if max(found) > 0}
+        raise AssertionError(f"{error}; alone, these grow by (blocks, objects): {names}") from None
+
+
+def test_a_leak_is_named() -> None:
+    kept: list[Any] = []
+
+    def action(program: Program) -> None:
+        if program is PROGRAMS[3]:
+            kept.append([len(kept)])
+
+    message = raised(AssertionError, lambda: all_programs_stay(action))
+    assert PROGRAMS[3].name in message
+    assert not any(repr(program.name) in message for program in PROGRAMS if program is not PROGRAMS[3])
+
+
+@cases(in_the_loop, left, continued_in_our_loop, continued_in_the_default_loop)
+def test_programs_do_not_leak(case: Callable[[Program], None]) -> None:
+    all_programs_stay(case)
+
+
 def test_dropping_captures_does_not_leak() -> None:
     """The objects of a run that is never continued die as in CPython: with their finalisers, whose errors nobody can catch."""
     errors: set[str] = set()
@@ -102,29 +124,15 @@ def test_dropping_captures_does_not_leak() -> None:
     def note(unraisable: Any) -> None:
         errors.add(f"{unraisable.exc_type.__name__}: {unraisable.exc_value}")
 
-    def action() -> None:
-        for program in PROGRAMS:
-            dropped_captures(program)
-
     hook, sys.unraisablehook = sys.unraisablehook, note
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            stays(action, warm_up=1)
+            all_programs_stay(captured_and_dropped)
     finally:
         sys.unraisablehook = hook
     # Some programs await in a finally clause; where nobody is left to drive that, CPython says this and nothing else.
     assert errors <= {f"RuntimeError: {kind} ignored GeneratorExit" for kind in ("async generator", "coroutine")}
-
-
-def test_the_whole_set_does_not_leak() -> None:
-    """Everything together, so that what one program leaves for the next is seen too."""
-
-    def action() -> None:
-        for program in PROGRAMS:
-            continue_everywhere(program, loop=True)
-
-    stays(action, warm_up=1)
 
 
 def test_shared_objects_keep_their_counts() -> None:
