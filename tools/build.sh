@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# build.sh [--configure] torch | core VERSION | asan: configures (once) and builds one build folder.
+# build.sh [--configure] torch | core VERSION | asan | mutants: configures (once) and builds one build folder.
 #   torch  build/torch: alternator._C and its tests       core  build/core-VERSION: _alternator_core and its tests
 #   asan   build/asan: the torch-free rooms under AddressSanitizer and UndefinedBehaviorSanitizer
+#   mutants  build/mutants: alternator._C with switches that break it, for `make test-mutants`
 source "$(dirname "$0")/common.sh"
 jobs=${JOBS:-$(nproc)}
 bin=$PWD/.venv/bin
@@ -44,5 +45,9 @@ case ${1:-} in
     configure_and_build build/asan "$bin/python" -DALTERNATOR_TORCH=OFF -DALTERNATOR_SANITIZE=ON \
       -DCMAKE_BUILD_TYPE=RelWithDebInfo
     ;;
-  *) fail "build.sh: say 'torch', 'core VERSION' or 'asan'." ;;
+  mutants)
+    configure_and_build build/mutants "$bin/python" -DALTERNATOR_TORCH=ON -DALTERNATOR_MUTANTS=ON -DALTERNATOR_TESTS=OFF \
+      -DALTERNATOR_MODULE_DIR="$PWD/build/mutants/module"
+    ;;
+  *) fail "build.sh: say 'torch', 'core VERSION', 'asan' or 'mutants'." ;;
 esac

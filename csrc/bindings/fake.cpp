@@ -1,9 +1,10 @@
 // alternator._C.fake
 #include "fake/fake.h"
 #include "bindings/bindings.h"
-#include "fake/errors.h"
+#include "fake/error_type.h"
 #include "fake/op_table.h"
 #include "fake/python_calls.h"
+#include "fake/storage.h"
 #include "fake/tensor_impl.h"
 #include "py/error.h"
 
@@ -63,9 +64,23 @@ py::object kind_of(const std::string& name, const std::string& overload) {
   return py::str(name_of(op_of(*handle).kind));
 }
 
+// UntypedStorage.is_shared looks at the data pointer and does not catch what a fake's storage throws then: the process
+// would end. Nothing else of that class is so.
+void protect_is_shared() {
+  const py::object type = py::module_::import("torch").attr("UntypedStorage");
+  const py::object original = type.attr("is_shared");
+  type.attr("is_shared") = py::cpp_function(
+      [original](const py::object& self) -> py::object {
+        const auto* storage = reinterpret_cast<const c10::StorageImpl*>(self.attr("_cdata").cast<uintptr_t>());
+        return data_forbidden(*storage) ? py::object(py::bool_(false)) : original(self);
+      },
+      py::is_method(type), py::name("is_shared"));
+}
+
 }  // namespace
 
 void bind_fake(py::module_& module) {
+  protect_is_shared();
   for (const auto& [kind, name] : {std::pair<std::optional<FailureKind>, const char*>{std::nullopt, "FakeError"},
                                    {FailureKind::DataDependent, "DataDependentError"},
                                    {FailureKind::Unsupported, "UnsupportedError"},
@@ -130,6 +145,9 @@ void bind_fake(py::module_& module) {
 
   module.def("is_fake", [](const py::object& tensor) { return is_fake(unpack(tensor)); });
   module.def("session_of", [](const py::object& tensor) { return session_of(unpack(tensor)); });
+  module.def(
+      "describe", [](const py::object& tensor) { return describe(unpack(tensor)); },
+      "A fake in words, without its data.");
   module.def(
       "keys", [](const py::object& tensor) { return c10::toString(unpack(tensor).key_set()); },
       "Dispatch keys, for debugging.");

@@ -9,6 +9,7 @@
 
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <cstring>
 
 namespace alternator {
@@ -130,6 +131,8 @@ void bind_guards(py::module_& module) {
   module.def("set_mutant", [](const std::string& name, bool disabled) {
     if (!set_mutant(name, disabled)) throw py::value_error("no such switch: " + name);
   });
+  module.def("set_bindings", &GuardProgram::set_bindings, "False: every check walks.");
+  module.def("set_verify", &GuardProgram::set_verify, "True: every check is also made by walking, and must agree.");
   module.def("is_plain", [](const py::object& object) { return lift::is_plain(object.ptr()); });
   module.def("plain_equal",
              [](const py::object& a, const py::object& b) { return lift::plain_equal(a.ptr(), b.ptr()); });
@@ -216,8 +219,37 @@ void bind_guards(py::module_& module) {
             return result;
           },
           py::arg("function") = py::none(), py::arg("slots") = py::tuple())
+      .def(
+          "time_checks",
+          [](const PyProgram& self, const py::object& function, const py::sequence& slots, int count) {
+            const std::vector<PyObject*> pointers = PyProgram::slots_of(slots);
+            const Roots roots{function.ptr(), pointers.data()};
+            std::vector<Ref> values;
+            bool holds = true;
+            const auto start = std::chrono::steady_clock::now();
+            for (int i = 0; i < count; i++) {
+              values.clear();
+              holds = self.program().check(roots, &values) && holds;
+            }
+            const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+            if (!holds) throw py::value_error("a check failed");
+            return spent.count() / count;
+          },
+          "Seconds for one check, on average.")
       .def_property_readonly("failure", [](const PyProgram& self) { return self.program().failure(); })
       .def_property_readonly("texts", [](const PyProgram& self) { return self.program().texts(); })
+      .def_property_readonly("counts",
+                             [](const PyProgram& self) {
+                               const GuardProgram::Counts counts = self.program().counts();
+                               py::dict result;
+                               result["walked"] = counts.walked;
+                               result["bound"] = counts.bound;
+                               result["bindings_made"] = counts.bindings_made;
+                               result["bindings_stale"] = counts.bindings_stale;
+                               result["bindings"] = counts.bindings;
+                               result["operations"] = counts.operations;
+                               return result;
+                             })
       .def_property_readonly("node_count", [](const PyProgram& self) { return self.program().node_count(); })
       .def_property_readonly("check_count", [](const PyProgram& self) { return self.program().check_count(); });
 

@@ -1,4 +1,4 @@
-#include "fake/errors.h"
+#include "fake/error_type.h"
 
 #include "fake/session.h"
 #include "py/error.h"

@@ -4,19 +4,9 @@
 
 #include "fake/fake.h"
 
-#include <torch/csrc/Exceptions.h>
-
 namespace alternator::fake {
 
-class Error : public torch::PyTorchError {
- public:
-  explicit Error(Failure failure);
-  const Failure& failure() const { return failure_; }
-  PyObject* python_type() override;
-
- private:
-  Failure failure_;
-};
+class Error;  // fake/error_type.h: it brings pybind11 along
 
 // Creates the Python classes on first use (the GIL is held): one for each FailureKind, and their base for nullopt.
 PyObject* error_class(std::optional<FailureKind> kind);

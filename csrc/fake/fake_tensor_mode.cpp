@@ -15,7 +15,7 @@ namespace {
 namespace py = pybind11;
 
 struct Imports {
-  py::object fake_tensor, fake_tensor_mode, empty_strided, device, data_dependent, dynamic_shape;
+  py::object fake_tensor, fake_tensor_mode, device, data_dependent, dynamic_shape, unsupported_operator;
 };
 
 // Never freed: they may be used until the interpreter ends.
@@ -25,10 +25,10 @@ const Imports& imports() {
     const py::module_ subclasses = py::module_::import("torch._subclasses.fake_tensor");
     return new Imports{subclasses.attr("FakeTensor"),
                        subclasses.attr("FakeTensorMode"),
-                       torch.attr("empty_strided"),
                        torch.attr("device"),
                        subclasses.attr("DataDependentOutputException"),
-                       subclasses.attr("DynamicOutputShapeException")};
+                       subclasses.attr("DynamicOutputShapeException"),
+                       subclasses.attr("UnsupportedOperatorException")};
   }();
   return *made;
 }
@@ -118,7 +118,9 @@ bool compute_in_fake_tensor_mode(const Call& call) {
   } catch (const py::error_already_set& error) {
     if (is_kind(error, imports().data_dependent) || is_kind(error, imports().dynamic_shape))
       fail(FailureKind::DataDependent, call.op.name, "the result depends on the data of a tensor");
-    if (is_kind(error, py::reinterpret_borrow<py::object>(PyExc_NotImplementedError))) return false;
+    if (is_kind(error, imports().unsupported_operator) ||
+        is_kind(error, py::reinterpret_borrow<py::object>(PyExc_NotImplementedError)))
+      return false;
     throw;
   }
 }

@@ -4,7 +4,7 @@
 
 #include "fake/arguments.h"
 #include "fake/constants.h"
-#include "fake/errors.h"
+#include "fake/error_type.h"
 #include "fake/kernels.h"
 
 #include <torch/library.h>
@@ -32,7 +32,9 @@ bool index_is_dynamic(const c10::IValue& indices) {
 
 bool depends_on_data(const Call& call) {
   if (call.op.data_dependent) return true;
-  return call.op.dynamic_shape && !(call.op.is_index && !index_is_dynamic(call.arguments()[1]));
+  if (!call.op.dynamic_shape) return false;
+  if (call.op.is_index) return index_is_dynamic(call.arguments()[1]);
+  return !(call.op.counts_known && !call.arguments()[1].isNone());
 }
 
 void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
@@ -82,8 +84,15 @@ void run_boxed(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stac
   try {
     run(handle, keys, stack);
   } catch (const Error& error) {
-    call.failed(error);
-    throw;
+    if (!error.failure().op.empty()) {
+      call.failed(error);
+      throw;
+    }
+    Failure named = error.failure();
+    named.op = op_of(handle).name;
+    const Error complete(std::move(named));
+    call.failed(complete);
+    throw complete;
   }
 }
 

@@ -1,7 +1,8 @@
 #include "fake/kernels.h"
 
 #include "fake/arguments.h"
-#include "fake/errors.h"
+#include "fake/constants.h"
+#include "fake/error_type.h"
 #include "fake/storage.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -18,13 +19,14 @@ using torch::jit::Stack;
 constexpr const char* kDataAccess = "Cannot access data pointer of Storage that is invalid";
 // What the dispatcher says when a kernel calls an operator that has no Meta kernel.
 constexpr const char* kNoMetaKernel = "there was no fake impl or Meta kernel registered";
+constexpr const char* kNoKernel = "Could not run 'aten::";
 
 bool contains(const char* text, const char* part) { return std::strstr(text, part) != nullptr; }
 
 // A C++ kernel that wanted data, or that ends in an operator without a Meta kernel, is not the last word.
 bool is_no_answer(const c10::Error& error) {
   const char* text = error.what_without_backtrace();
-  return contains(text, kDataAccess) || contains(text, kNoMetaKernel);
+  return contains(text, kDataAccess) || contains(text, kNoMetaKernel) || contains(text, kNoKernel);
 }
 
 void allow_addresses(const Call& call, AllowAddresses& allowed) {
@@ -43,9 +45,30 @@ void call_as_meta(const Call& call, const c10::KernelFunction& kernel) {
   }
   // The call's arguments leave the stack while the kernel runs: `saved` in compute() keeps their storages alive.
   AllowAddresses addresses;
-  if (call.op.mutates) allow_addresses(call, addresses);
+  if (call.op.mutates || call.op.compares_addresses.load(std::memory_order_relaxed)) allow_addresses(call, addresses);
   const AsMeta as_meta;
   kernel.callBoxed(call.handle, call.keys, &call.stack);
+}
+
+bool call_meta(const Call& call) {
+  if (call.op.mutates || call.op.compares_addresses.load(std::memory_order_relaxed)) {
+    call_as_meta(call, call.op.kernel);
+    return true;
+  }
+  const c10::SmallVector<c10::IValue, 8> saved(call.arguments(), call.arguments() + call.op.argument_count);
+  const size_t begin = call.stack.size() - call.op.argument_count;
+  try {
+    call_as_meta(call, call.op.kernel);
+    return true;
+  } catch (const c10::Error& error) {
+    if (!contains(error.what_without_backtrace(), kDataAccess)) throw;
+  }
+  // Once more with addresses: a kernel may only want to know whether two tensors overlap.
+  call.op.compares_addresses.store(true, std::memory_order_relaxed);
+  call.stack.resize(begin);
+  call.stack.insert(call.stack.end(), saved.begin(), saved.end());
+  call_as_meta(call, call.op.kernel);
+  return true;
 }
 
 void call_as_fake(const Call& call) {
@@ -74,6 +97,12 @@ bool call_fake_tensor_mode(const Call& call) {
 
 bool call_python_meta(const Call& call) {
   const NoTorchFunction hidden;
+  // Python kernels compare devices: a wrapped number must say "meta" like the others.
+  replace_tensors(call.arguments(), call.op.argument_count,
+                  [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
+                    if (as_fake(tensor) != nullptr) return std::nullopt;
+                    return make_constant(call.session, tensor);
+                  });
   try {
     call_as_meta(call, call.op.python_meta);
   } catch (python_error& error) {
@@ -81,6 +110,7 @@ bool call_python_meta(const Call& call) {
     // A kernel given by torch.library.register_fake asked for a size that only data gives.
     if (contains(error.what(), "data-dependent shape"))
       fail(FailureKind::DataDependent, call.op.name, "the shape of the result depends on the data of a tensor");
+    if (contains(error.what(), kNoMetaKernel) || contains(error.what(), kNoKernel)) return false;
     throw;
   }
   return true;
@@ -91,12 +121,9 @@ bool attempt(const Call& call, KernelKind kind, std::optional<Failure>& wanted_d
   try {
     switch (kind) {
       case KernelKind::Rule:
-        t_device = call.device;
-        call.op.kernel.callBoxed(call.handle, call.keys, &call.stack);
-        return true;
+        break;
       case KernelKind::Meta:
-        call_as_meta(call, call.op.kernel);
-        return true;
+        return call_meta(call);
       case KernelKind::Composite:
         // A view is made of its tensor alone; what writes must find the tensors it writes under their own names.
         if (call.op.returns_view || call.op.mutates)
@@ -128,14 +155,33 @@ bool attempt(const Call& call, KernelKind kind, std::optional<Failure>& wanted_d
 // Where the search goes on after a kernel without an answer.
 KernelKind next(KernelKind kind) { return kind < KernelKind::PythonMeta ? KernelKind::PythonMeta : KernelKind::None; }
 
+KernelKind first(const Call& call) {
+  const KernelKind kind = call.op.kind.load(std::memory_order_relaxed);
+  if (call.op.asks_device && kind == KernelKind::PythonMeta && !call.device.is_cuda()) return KernelKind::None;
+  return kind;
+}
+
+// Each output of a foreach operator is where its tensor of the first list is.
+std::vector<c10::Device> devices_of_list(c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<c10::Device> devices;
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isTensorList()) continue;
+    for (const at::Tensor tensor : argument.toTensorList()) devices.push_back(tensor.device());
+    break;
+  }
+  return devices;
+}
+
 }  // namespace
 
 void compute(const Call& call) {
-  KernelKind kind = call.op.kind.load(std::memory_order_relaxed);
-  const bool may_retry = kind != KernelKind::Rule;
-  const c10::SmallVector<c10::IValue, 8> saved =
-      may_retry ? c10::SmallVector<c10::IValue, 8>(call.arguments(), call.arguments() + call.op.argument_count)
-                : c10::SmallVector<c10::IValue, 8>();
+  KernelKind kind = first(call);
+  if (kind == KernelKind::Rule) {
+    t_device = call.device;
+    call.op.kernel.callBoxed(call.handle, call.keys, &call.stack);
+    return;
+  }
+  const c10::SmallVector<c10::IValue, 8> saved(call.arguments(), call.arguments() + call.op.argument_count);
   const size_t begin = call.stack.size() - call.op.argument_count;
   std::optional<Failure> wanted_data;
   while (!attempt(call, kind, wanted_data)) {
@@ -149,10 +195,14 @@ void compute(const Call& call) {
   }
   // The next call starts where this one ended.
   if (kind == KernelKind::PythonMeta) call.op.kind.store(kind, std::memory_order_relaxed);
+  const std::vector<c10::Device> devices = call.op.is_foreach ? devices_of_list(saved) : std::vector<c10::Device>();
+  size_t index = 0;
   replace_tensors(call.outputs(), call.op.return_count,
                   [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
+                    const c10::Device device = index < devices.size() ? devices[index] : call.device;
+                    index++;
                     if (as_fake(tensor) != nullptr) return std::nullopt;
-                    return call.session.adopt(tensor, call.device);
+                    return call.session.adopt(tensor, device);
                   });
 }
 

@@ -3,14 +3,15 @@
 #include "fake/session.h"
 #include "fake/storage.h"
 #include "fake/version.h"
+#include "py/gil.h"
 
 #include "py/error.h"
 
 #include <c10/core/DispatchKeySet.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
+#include "fake/python_tensor.h"
 
 namespace alternator::fake {
 namespace {
@@ -54,7 +55,7 @@ void copy_python_side(const at::Tensor& real, const at::Tensor& fake, bool copy_
   PyObject* object = real.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
   if (object == nullptr) return;
   PyTypeObject* type = Py_TYPE(object);
-  const pybind11::gil_scoped_acquire gil;
+  const Gil gil;
   PyObject** dict = copy_attributes ? _PyObject_GetDictPtr(object) : nullptr;
   const bool has_attributes = dict != nullptr && *dict != nullptr && PyDict_GET_SIZE(*dict) != 0;
   if (reinterpret_cast<PyObject*>(type) == THPVariableClass && !has_attributes) return;
@@ -134,6 +135,6 @@ at::Tensor SessionState::mirror(const at::Tensor& real) {
   return fake;
 }
 
-Ref Session::fake_of(Borrowed real) { return checked(THPVariable_Wrap(fake_of(THPVariable_Unpack(real.get())))); }
+Ref Session::fake_of(Borrowed real) { return checked(THPVariable_Wrap(fake_of(fake::unpack(real.get())))); }
 
 }  // namespace alternator::fake

@@ -57,6 +57,15 @@ void choose_kernel(const c10::impl::OperatorEntry& entry, Op& op) {
   }
 }
 
+bool asks_device(std::string_view name) {
+  static const std::unordered_set<std::string_view> names = {
+#define ALT_ASKS_DEVICE(NAME) NAME,
+#include "fake/asks_device.def"
+#undef ALT_ASKS_DEVICE
+  };
+  return names.contains(name);
+}
+
 bool mixes_devices(std::string_view name) {
   static const std::unordered_set<std::string_view> names = {
 #define ALT_MIXES_DEVICES(NAME) NAME,
@@ -120,6 +129,8 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   op->dynamic_shape = handle.hasTag(at::Tag::dynamic_output_shape);
   op->random = handle.hasTag(at::Tag::nondeterministic_seeded);
   op->is_index = base_name == "aten::index";
+  op->asks_device = asks_device(base_name);
+  op->counts_known = op->name == "aten::repeat_interleave.Tensor";
   op->is_foreach = base_name.starts_with("aten::_foreach_");
   op->is_lift = base_name == "aten::lift_fresh" || base_name == "aten::lift" || base_name == "aten::lift_fresh_copy";
   op->mixes_devices = op->is_foreach || mixes_devices(base_name);

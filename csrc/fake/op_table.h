@@ -29,6 +29,8 @@ struct Op {
   c10::KernelFunction python_meta;  // the second try where a composite wants data
   // A composite that wanted data once is not tried again: PythonMeta (or None) from then on.
   std::atomic<KernelKind> kind{KernelKind::None};
+  // Its kernel compares the addresses of tensors, though it writes none of its arguments.
+  std::atomic<bool> compares_addresses{false};
 
   uint16_t argument_count = 0, return_count = 0;
   int16_t device_argument = -1;
@@ -41,6 +43,8 @@ struct Op {
   bool mixes_devices = false;      // takes tensors of several devices, as in eager
   bool random = false;             // draws random numbers
   bool is_foreach = false;
+  bool asks_device = false;           // its Python kernel takes every meta tensor for a CUDA one
+  bool counts_known = false;          // repeat_interleave: not dynamic where the size of the output is given
   bool is_lift = false;               // lift_fresh: takes over a tensor made of Python data
   bool has_tensor_arguments = false;  // by its schema
   bool has_tensors = false;           // the same, or it returns some

@@ -69,6 +69,11 @@ py::object memory_method(Session&, const py::tuple&, const py::dict&) {
 constexpr char kToList[] = "tolist", kRepr[] = "__repr__", kStr[] = "__str__", kNumpy[] = "numpy",
                kArray[] = "__array__", kDataPtr[] = "data_ptr", kDlpack[] = "__dlpack__";
 
+// Only memory that torch does not let us look at could be shared; memory of a GPU counts as shared.
+py::object is_shared(Session&, const py::tuple& arguments, const py::dict&) {
+  return py::bool_(as_fake(self_of(arguments))->fake_device().is_cuda());
+}
+
 py::object deepcopy(Session& session, const py::tuple& arguments, const py::dict&) {
   const at::Tensor& self = self_of(arguments);
   TORCH_CHECK(
@@ -106,6 +111,7 @@ const std::unordered_map<PyObject*, Handler>& handlers() {
         {"data_ptr", memory_method<kDataPtr>},
         {"__dlpack__", memory_method<kDlpack>},
         {"__deepcopy__", deepcopy},
+        {"is_shared", is_shared},
     };
     for (const auto& [name, handler] : rows) table->emplace(pybind11::object(type.attr(name)).release().ptr(), handler);
     return table;

@@ -49,6 +49,12 @@ void SessionState::record(Failure failure) {
 at::Tensor SessionState::adopt(const at::Tensor& meta, c10::Device device) const {
   c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
   if (as_fake(impl) != nullptr) return meta;
+  if (impl->layout() != at::kStrided || !impl->has_storage())
+    fail(FailureKind::Unsupported, "", "fakes cannot stand in for a sparse, nested or opaque tensor");
+  if (c10::isQIntType(c10::typeMetaToScalarType(impl->dtype())))
+    fail(FailureKind::Unsupported, "", "fakes cannot stand in for a quantized tensor");
+  // A composite made a real tensor: a number, without asking the dispatcher.
+  if (!impl->device().is_meta() && !impl->key_set().has(kFakeKey)) return make_constant(*this, meta);
   // A view that a kernel made of a fake carries the fake's keys already (a view of a normal tensor stays normal
   // in inference mode).
   const c10::DispatchKeySet keys =

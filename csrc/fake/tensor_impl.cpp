@@ -13,7 +13,9 @@ using c10::DispatchKeySet;
 c10::DispatchKeySet keys_for(c10::Device device, bool inference) {
   const c10::BackendComponent backend =
       c10::toBackendComponent(c10::computeDispatchKey(std::nullopt, std::nullopt, device));
-  DispatchKeySet keys = DispatchKeySet(backend) | DispatchKeySet(DispatchKey::Dense) | DispatchKeySet(kFakeKey) |
+  // The bit of Meta beside that of the device: torch's composites then do not look at data ("subclass-like" tensors).
+  DispatchKeySet keys = DispatchKeySet(backend) | DispatchKeySet(c10::BackendComponent::MetaBit) |
+                        DispatchKeySet(DispatchKey::Dense) | DispatchKeySet(kFakeKey) |
                         c10::getAutocastRelatedKeySetFromBackend(backend);
   if (inference) return keys;
   return keys | DispatchKeySet(DispatchKey::ADInplaceOrView) | c10::getAutogradRelatedKeySetFromBackend(backend);

@@ -2,6 +2,9 @@
 
 #include "graph/lasting.h"
 
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+
 namespace alternator::graph {
 
 Borrowed record_error_class() {
@@ -15,6 +18,17 @@ Borrowed record_error_class() {
 
 void record_error(const std::string& message) {
   PyErr_SetString(record_error_class().get(), message.c_str());
+  throw PyError();
+}
+
+void rethrow_as_python_error() {
+  try {
+    throw;
+  } catch (torch::PyTorchError& error) {
+    PyErr_SetString(error.python_type(), error.what());
+  } catch (const c10::Error& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+  }
   throw PyError();
 }
 

@@ -3,9 +3,6 @@
 
 #include "py/error.h"
 
-#include <c10/util/Exception.h>
-#include <torch/csrc/Exceptions.h>
-
 #include <string>
 
 namespace alternator::graph {
@@ -16,17 +13,17 @@ Borrowed record_error_class();
 // Sets RecordError and throws PyError.
 [[noreturn]] void record_error(const std::string& message);
 
-// Runs code that calls torch from C++: its exceptions (the fakes' among them) become Python's, thrown as PyError.
+// Called in a catch-all: the C++ exception in flight (the fakes' among them) becomes Python's, thrown as PyError.
+[[noreturn]] void rethrow_as_python_error();
+
+// Runs code that calls torch from C++.
 template <class Body>
 auto with_torch_errors(Body&& body) -> decltype(body()) {
   try {
     return body();
-  } catch (torch::PyTorchError& error) {
-    PyErr_SetString(error.python_type(), error.what());
-  } catch (const c10::Error& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+  } catch (...) {
+    rethrow_as_python_error();
   }
-  throw PyError();
 }
 
 }  // namespace alternator::graph

@@ -3,7 +3,7 @@
 
 #include "py/error.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include "fake/python_tensor.h"
 
 namespace alternator::graph {
 
@@ -14,7 +14,7 @@ Ref torch_name(const char* module, const char* attribute);
 inline bool is_tensor(Borrowed object) {
   return PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
-inline const at::Tensor& as_tensor(Borrowed object) { return THPVariable_Unpack(object.get()); }
+inline const at::Tensor& as_tensor(Borrowed object) { return fake::unpack(object.get()); }
 
 struct TorchTypes {
   PyTypeObject* tensor;       // torch.Tensor

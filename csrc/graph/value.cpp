@@ -10,7 +10,7 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/QScheme.h>
-#include <torch/csrc/autograd/python_variable.h>
+#include "fake/python_tensor.h"
 
 namespace alternator::graph {
 

@@ -52,6 +52,18 @@ std::vector<bool> live_sources(const lift::SourceTree& tree, const std::vector<S
   return live;
 }
 
+// How many live sources each one has below it, itself included.
+std::vector<size_t> live_weights(const lift::SourceTree& tree, const std::vector<bool>& live) {
+  const auto& sources = tree.sources();
+  std::vector<size_t> weights(sources.size());
+  for (size_t i = sources.size(); i-- > 0;) {
+    if (!live[i]) continue;
+    weights[i]++;
+    if (sources[i].parent != nullptr) weights[sources[i].parent->id] += weights[i];
+  }
+  return weights;
+}
+
 std::unique_ptr<SpecialMethods> special_methods(Borrowed dict) {
   auto methods = std::make_unique<SpecialMethods>();
   Py_ssize_t position = 0;
@@ -149,8 +161,7 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
     if (needs_memo) node.memo = memos++;
     open.push_back({source, 0});
   };
-  for (Source* root : tree_->roots()) {
-    if (!live[root->id]) continue;
+  auto add = [&](Source* root) {
     enter(root);
     while (!open.empty()) {
       Open& top = open.back();
@@ -162,7 +173,36 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
       Source* child = top.source->children[top.next_child++];
       if (live[child->id]) enter(child);
     }
+  };
+  auto add_unit = [&](const std::vector<Source*>& roots) {
+    Unit unit;
+    unit.begin = static_cast<uint32_t>(nodes_.size());
+    for (Source* root : roots) add(root);
+    unit.end = static_cast<uint32_t>(nodes_.size());
+    unit.has_key = roots.front()->access != Access::kConstant;
+    units_.push_back(std::move(unit));
+  };
+  // Small ones first: what differs from call to call is most often an argument.
+  std::vector<std::vector<Source*>> groups_of_roots;
+  std::vector<Source*> constants;
+  std::vector<size_t> weight = live_weights(*tree_, live);
+  for (Source* root : tree_->roots()) {
+    if (!live[root->id]) continue;
+    if (root->access == Access::kConstant) {
+      constants.push_back(root);
+    } else {
+      groups_of_roots.push_back({root});
+    }
   }
+  if (!constants.empty()) groups_of_roots.push_back(std::move(constants));
+  auto weight_of = [&](const std::vector<Source*>& roots) {
+    size_t sum = 0;
+    for (const Source* root : roots) sum += weight[root->id];
+    return sum;
+  };
+  std::stable_sort(groups_of_roots.begin(), groups_of_roots.end(),
+                   [&](const auto& a, const auto& b) { return weight_of(a) < weight_of(b); });
+  for (const auto& roots : groups_of_roots) add_unit(roots);
 
   Groups groups(nodes_.size());
   for (uint32_t number = 0; number < nodes_.size(); number++) {
@@ -195,6 +235,8 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   for (const Source* source : needed) needed_.push_back(node_of[source->id]);
 
   found_.resize(nodes_.size());
+  changes_.resize(nodes_.size());
+  ids_.resize(units_.size());
   memos_.resize(memos);
   addresses_.reserve(identities_.size());
   tree_->close(&Pin::holds);

@@ -185,7 +185,7 @@ Explanation GuardProgram::explain(const Roots& roots) {
   if (!ambient_.matches()) {
     fail(Failure::Kind::kAmbient, 0);
   } else {
-    (void)(walk(roots, 0, static_cast<uint32_t>(nodes_.size())) && relations_hold() && identities_hold());
+    (void)check_by_walking(roots);
   }
   Explanation result = explain_failure(&roots);
   release_owned();

@@ -1,6 +1,7 @@
 #include "guards/program.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace alternator::guards {
 
@@ -59,14 +60,17 @@ static uintptr_t address_of(PyObject* found, lift::Access access) {
   return lift::is_stand_in(access, found) ? address | 1 : address;
 }
 
+bool GuardProgram::relation_holds(const Relation& relation) const {
+  PyObject *left = found_[relation.left], *right = found_[relation.right];
+  const bool same =
+      left != nullptr && right != nullptr &&
+      address_of(left, nodes_[relation.left].step.access) == address_of(right, nodes_[relation.right].step.access);
+  return same == relation.same;
+}
+
 bool GuardProgram::relations_hold() {
   for (uint32_t i = 0; i < relations_.size(); i++) {
-    const Relation& relation = relations_[i];
-    PyObject *left = found_[relation.left], *right = found_[relation.right];
-    const bool same =
-        left != nullptr && right != nullptr &&
-        address_of(left, nodes_[relation.left].step.access) == address_of(right, nodes_[relation.right].step.access);
-    if (same != relation.same) return fail(Failure::Kind::kRelation, i);
+    if (!relation_holds(relations_[i])) return fail(Failure::Kind::kRelation, i);
   }
   return true;
 }
@@ -104,16 +108,52 @@ void GuardProgram::collect(std::vector<Ref>* values) {
 }
 
 void GuardProgram::release_owned() {
-  if (owned_.empty()) return;
-  std::vector<Ref> dying;
-  dying.swap(owned_);
+  if (!owned_.empty()) {
+    std::vector<Ref> dying;
+    dying.swap(owned_);
+  }
+  if (!retired_.empty()) {
+    std::vector<std::unique_ptr<Binding>> dying;
+    dying.swap(retired_);
+  }
+}
+
+bool GuardProgram::check_by_walking(const Roots& roots) {
+  for (Unit& unit : units_) unit.resident = 0;
+  return walk(roots, 0, static_cast<uint32_t>(nodes_.size())) && relations_hold() && identities_hold();
+}
+
+static bool uses_bindings = true;
+static bool verifies = [] {
+  const char* wish = std::getenv("ALTERNATOR_VERIFY_GUARDS");
+  return wish != nullptr && *wish != 0 && *wish != '0';
+}();
+
+void GuardProgram::set_bindings(bool enabled) { uses_bindings = enabled; }
+void GuardProgram::set_verify(bool enabled) { verifies = enabled; }
+
+// Walks as well: the short cut must come to the same result.
+void GuardProgram::verify(const Roots& roots, bool holds) {
+  std::vector<PyObject*> values;
+  values.reserve(needed_.size());
+  for (uint32_t node : needed_) values.push_back(found_[node]);
+  const bool walked = check_by_walking(roots);
+  const std::string why = walked ? "" : explain_failure(&roots).text();
+  ALT_CHECK(walked == holds, "a binding says " + std::string(holds ? "yes" : "no") + ", a walk does not: " + why);
+  for (size_t i = 0; i < needed_.size() && holds; i++) {
+    // What is made by asking (a gradient's object, a number) may be another object each time.
+    const bool same = found_[needed_[i]] == values[i] || !owned_.empty();
+    ALT_CHECK(same, "a binding finds another object at " + nodes_[needed_[i]].source->text());
+  }
 }
 
 bool GuardProgram::check(const Roots& roots, std::vector<Ref>* values) {
   ALT_CHECK(values->empty(), "the values of an earlier check");
   failure_ = {};
   if (!ambient_.matches()) return fail(Failure::Kind::kAmbient, 0);
-  const bool holds = walk(roots, 0, static_cast<uint32_t>(nodes_.size())) && relations_hold() && identities_hold();
+  const bool holds = uses_bindings ? check_by_units(roots) : check_by_walking(roots);
+  if (verifies && uses_bindings) [[unlikely]]
+    verify(roots, holds);
   if (holds) collect(values);
   release_owned();
   return holds;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "guards/ambient.h"
+#include "guards/binding.h"
 #include "guards/node.h"
 #include "guards/pin.h"
 #include "lift/step.h"
@@ -46,15 +47,39 @@ class GuardProgram {
 
   // Every guard as text, for logs and tests.
   std::vector<std::string> texts() const;
+  // How the last checks went, for tests and benchmarks.
+  struct Counts {
+    uint64_t walked = 0, bound = 0;  // units
+    uint64_t bindings_made = 0, bindings_stale = 0;
+    size_t bindings = 0, operations = 0;  // now
+  };
+  Counts counts() const;
+  // Debugging: without bindings every check walks; with `verify` every check is also made by walking, and must agree.
+  static void set_bindings(bool enabled);
+  static void set_verify(bool enabled);
+
   size_t node_count() const { return nodes_.size(); }
   size_t check_count() const { return checks_.size(); }
   const lift::SourceTree& tree() const { return *tree_; }
 
   // For the garbage collector of who owns the program.
   template <class Visit>
-  void each_object(Visit&& visit);
+  void each_object(Visit&& visit) {
+    ambient_.each_object(visit);
+    for (const Node& node : nodes_) visit(tree_->at(node.source->id)->key);
+    for (Node& node : nodes_) node.key.each_object(visit);
+    for (Check& check : checks_) check.each_object(visit);
+    for (Unit& unit : units_) {
+      for (auto& binding : unit.bindings) binding->each_object(visit);
+    }
+  }
 
  private:
+  friend class Flattener;
+  // A dict that changed so often, though every guard held, is looked into from then on.
+  static constexpr uint8_t kVolatileAfter = 2;
+  static constexpr size_t kMaxBindings = 64, kMaxCombinations = 8;
+
   struct Failure {
     enum class Kind : uint8_t { kNone, kAmbient, kMissing, kCheck, kRelation, kIdentity } kind = Kind::kNone;
     uint32_t index = 0;  // of the node, check or relation
@@ -65,12 +90,30 @@ class GuardProgram {
   void build(const std::vector<lift::Source*>& needed);
 
   // Checking (program.cpp).
+  bool check_by_walking(const Roots& roots);
   bool walk(const Roots& roots, uint32_t begin, uint32_t end);
+  bool relation_holds(const Relation& relation) const;
   bool relations_hold();
   bool identities_hold();
   bool fail(Failure::Kind kind, uint32_t index, uint32_t other = 0);
   void collect(std::vector<Ref>* values);
   void release_owned();
+
+  // Bindings (binding.cpp, flatten.cpp).
+  enum class Verdict : uint8_t { kHolds, kFails, kStale };
+  bool check_by_units(const Roots& roots);
+  bool check_unit(size_t number, const Roots& roots);
+  bool is_proved(const Binding& binding, const Op& op);
+  Verdict run(const Roots& roots, Unit& unit, Binding& binding);
+  void note_changes(const Binding& binding);
+  bool has_settled(Binding& binding);
+  void retire(Unit& unit, size_t position);
+  bool deserves_binding(Unit& unit, PyObject* key) const;
+  void add_binding(Unit& unit, PyObject* key);
+  std::unique_ptr<Binding> bind(const Unit& unit, PyObject* key);
+  Combination* combination();
+  bool combination_holds(const Combination& combination);
+  void verify(const Roots& roots, bool holds);
 
   // Explaining (explain.cpp).
   Explanation explain_failure(const Roots* roots) const;
@@ -84,11 +127,18 @@ class GuardProgram {
   std::vector<uint32_t> needed_;
   bool checks_identity_ = true;
 
+  std::vector<Unit> units_;
+  std::vector<uint8_t> changes_;  // by node: how often a dict changed without harm
+  std::vector<Combination> combinations_;
+  Counts counts_;
+
   // Of the check that runs: nothing of the user's runs meanwhile, so there is one at a time.
   std::vector<PyObject*> found_;  // by node, borrowed
   std::vector<lift::Memo> memos_;
   std::vector<std::pair<uintptr_t, uint32_t>> addresses_;
-  std::vector<Ref> owned_;  // results that no container holds
+  std::vector<Ref> owned_;     // results that no container holds
+  std::vector<uint64_t> ids_;  // by unit: its binding, 0 where it was walked
+  std::vector<std::unique_ptr<Binding>> retired_;
   Failure failure_;
 };
 

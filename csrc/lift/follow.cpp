@@ -90,7 +90,7 @@ PyObject* method_function(PyObject* object, Ref* owner) {
 PyObject* gradient(PyObject* object, Ref* owner) {
   if (!is_tensor(object)) return nullptr;
   // Not Tensor::grad(), which warns.
-  const at::Tensor& gradient = THPVariable_Unpack(object).unsafeGetTensorImpl()->grad();
+  const at::Tensor& gradient = fake::unpack(object).unsafeGetTensorImpl()->grad();
   if (!gradient.defined()) return Py_None;
   // A gradient that Python has not seen yet gets its object now. No collection meanwhile: it would run finalisers.
   const bool collects = PyGC_Disable() != 0;

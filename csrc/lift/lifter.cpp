@@ -4,7 +4,7 @@
 #include "lift/tensor_spec.h"
 #include "py/names.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include "fake/python_tensor.h"
 
 namespace alternator::lift {
 
@@ -75,7 +75,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (made_here(value) || known(value) != nullptr) return Ref::share(value);  // of this trace: nothing to find again
 
   PyTypeObject* type = value.type();
-  if (THPVariable_Check(value.get())) return lift_tensor(value, source);
+  if (fake::is_tensor_object(value.get())) return lift_tensor(value, source);
   if (PyType_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), false);
@@ -130,7 +130,7 @@ Ref Lifter::lift_itself(Borrowed object, Source* source, bool instance, bool opa
 }
 
 Ref Lifter::lift_tensor(Borrowed tensor, Source* source) {
-  const at::Tensor& real = THPVariable_Unpack(tensor.get());
+  const at::Tensor& real = fake::unpack(tensor.get());
   Guard guard{GuardKind::kTensor};
   guard.tensor = std::make_shared<const TensorSpec>(describe_tensor(tensor));
   tree_.guard(source, std::move(guard));
@@ -138,7 +138,7 @@ Ref Lifter::lift_tensor(Borrowed tensor, Source* source) {
   if (fake::is_fake(real)) throw CannotLift("a fake of another trace");
   Ref lifted = session_.fake_of(tensor);
   tensors_.emplace_back(lifted, source);
-  if (on_tensor) on_tensor(THPVariable_Unpack(lifted.get()), source);
+  if (on_tensor) on_tensor(fake::unpack(lifted.get()), source);
   Ref result = remember(tensor, std::move(lifted), source);
   known_[result.get()].instance = true;
   return result;

@@ -105,7 +105,7 @@ std::string joined(const Words& words) {
 }  // namespace
 
 TensorSpec describe_tensor(Borrowed object) {
-  const at::Tensor& tensor = THPVariable_Unpack(object.get());
+  const at::Tensor& tensor = fake::unpack(object.get());
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const History history = history_of(tensor);
   TensorSpec spec;

@@ -7,7 +7,7 @@
 #include "py/error.h"
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/python_variable.h>
+#include "fake/python_tensor.h"
 
 #include <optional>
 #include <string>
@@ -43,7 +43,7 @@ struct TensorSpec {
   // Nanoseconds; reads fields of the TensorImpl only.
   bool matches(const at::Tensor& tensor, PyTypeObject* python_type) const noexcept;
   bool matches(PyObject* object) const noexcept {
-    return is_tensor(object) && matches(THPVariable_Unpack(object), Py_TYPE(object));
+    return is_tensor(object) && matches(fake::unpack(object), Py_TYPE(object));
   }
   // "a torch.nn.parameter.Parameter of dtype float32, of size [2, 3], on cpu, requiring grad"
   std::string text() const;

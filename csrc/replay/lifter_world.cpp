@@ -2,7 +2,7 @@
 #include "lift/lifter.h"
 #include "replay/residual.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include "fake/python_tensor.h"
 
 namespace alternator::replay {
 
@@ -12,7 +12,7 @@ lift::Source* LifterWorld::source_of(Borrowed object) {
 }
 bool LifterWorld::made_here(Borrowed object) { return lifter_.made_here(object); }
 bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.is_code_constant(object); }
-bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(THPVariable_Unpack(tensor.get())); }
+bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(fake::unpack(tensor.get())); }
 const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(); }
 std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }
 void LifterWorld::guard_length(const lift::Shadow& shadow) {

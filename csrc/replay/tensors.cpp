@@ -1,14 +1,15 @@
 #include "replay/tensors.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include "fake/python_tensor.h"
 
 namespace alternator::replay {
 
-bool is_tensor(Borrowed object) { return THPVariable_Check(object.get()); }
+bool is_tensor(Borrowed object) { return fake::is_tensor_object(object.get()); }
 
-TensorTraits tensor_traits(Borrowed fake) {
-  const at::Tensor& tensor = THPVariable_Unpack(fake.get());
-  return {THPVariable_CheckExact(fake.get()), tensor.requires_grad() && tensor.is_leaf()};
+TensorTraits tensor_traits(Borrowed object) {
+  const at::Tensor& tensor = fake::unpack(object.get());
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object.get()));
+  return {type == THPVariableClass || type == ParameterClass, tensor.requires_grad() && tensor.is_leaf()};
 }
 
 static Ref torch_attribute(const char* name) {
@@ -35,7 +36,7 @@ Ref adopt_output(Borrowed output, Borrowed type, bool wants_gradient) {
           PyObject_CallFunctionObjArgs(torch_attribute("as_subclass").get(), output.get(), type.get(), nullptr));
     }
   }
-  const at::Tensor& tensor = THPVariable_Unpack(result.get());
+  const at::Tensor& tensor = fake::unpack(result.get());
   if (wants_gradient && !tensor.requires_grad()) tensor.set_requires_grad(true);
   return result;
 }

@@ -1,6 +1,6 @@
 #include "trace/natives.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include "fake/python_tensor.h"
 
 #include <sstream>
 #include <string>
@@ -105,7 +105,7 @@ bool Natives::torch(Borrowed callable) const {
   if (type == sets_->op_overload || type == sets_->op_packet) return true;
   if (PyCFunction_Check(callable.get())) {
     PyObject* self = PyCFunction_GET_SELF(callable.get());
-    if (self != nullptr && THPVariable_Check(self)) return true;
+    if (self != nullptr && fake::is_tensor_object(self)) return true;
     // torch.relu and its like are methods of a class object; bound afresh on each look-up.
     return self != nullptr && PyType_Check(self) &&
            strncmp(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch._C._VariableFunctions", 27) == 0;
@@ -117,7 +117,7 @@ bool Natives::torch(Borrowed callable) const {
   if (type == &_PyMethodWrapper_Type) {
     Ref self = Ref::steal(PyObject_GetAttrString(callable.get(), "__self__"));
     PyErr_Clear();
-    return self && THPVariable_Check(self.get());
+    return self && fake::is_tensor_object(self.get());
   }
   return false;
 }

@@ -1,4 +1,6 @@
-"""Trees of sources built by hand: `Walk("f", obj).attr("x").guard("kIs", v).program()`."""
+"""Trees of sources built by hand: `Tree().slot().attr("x").guard("kIs", v).program()`.
+
+Every check is made several times, so that bindings come into being and are used, and each is verified by walking."""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="guards know torch")
+torch = pytest.importorskip("torch", reason="guards know torch")
 
-from alternator._C import guards
+from alternator._C import guards  # noqa: E402
 
 ABSENT = guards.absent
+guards.set_verify(True)
 
 
 class Tree:
@@ -78,8 +81,15 @@ class Program:
     def __init__(self, program: Any) -> None:
         self.program = program
 
-    def check(self, *slots: Any, function: Any = None) -> Any:
+    def once(self, *slots: Any, function: Any = None) -> Any:
         return self.program.check(function, slots)
+
+    def check(self, *slots: Any, function: Any = None) -> Any:
+        first = self.once(*slots, function=function)
+        for _ in range(3):
+            again = self.once(*slots, function=function)
+            assert (again is None) == (first is None)
+        return first
 
     def holds(self, *slots: Any, function: Any = None) -> bool:
         return self.check(*slots, function=function) is not None
@@ -90,6 +100,19 @@ class Program:
         text: str = self.program.explain(function, slots)["text"]
         assert text
         return text
+
+    @property
+    def counts(self) -> dict[str, int]:
+        counts: dict[str, int] = self.program.counts
+        return counts
+
+    def is_bound(self, *slots: Any, function: Any = None) -> bool:
+        """The guards hold, and nothing was walked but arguments that have no binding: tensors and plain values."""
+        before = self.counts
+        assert self.once(*slots, function=function) is not None
+        after = self.counts
+        arguments = sum(isinstance(slot, torch.Tensor) or slot is ABSENT or guards.is_plain(slot) for slot in slots)
+        return after["bound"] > before["bound"] and after["walked"] - before["walked"] <= arguments
 
     @property
     def texts(self) -> list[str]:

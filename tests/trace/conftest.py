@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 os.environ.setdefault("ALTERNATOR_SANITIZE_TAINT", "1")
 # The tests here import each other by plain names.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -20,3 +22,9 @@ else:
     # Programs run in forked children: no pool of threads may exist before.
     torch.set_num_threads(1)
     faulthandler.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """These come first: a process that has run a backward pass may not fork any more."""
+    here = Path(__file__).resolve().parent
+    items.sort(key=lambda item: here not in item.path.parents)

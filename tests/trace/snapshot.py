@@ -225,12 +225,16 @@ class Observer:
         except Exception as error:
             text = f"its str() raises {type(error).__name__}"
         notes = getattr(value, "__notes__", ())
+        lines = traceback_lines(value.__traceback__)
+        if isinstance(value, UnboundLocalError) and lines:
+            # Which of two neighbouring lines CPython 3.11 names depends on how warm the code is (superinstructions).
+            lines = (*lines[:-1], re.sub(r":\d+", "", lines[-1]))
         return (
             self.without_addresses(text),
             ("args", *([self.see(argument) for argument in value.args] if not has_address(text) else [])),
             ("cause", self.see(value.__cause__)),
             ("context", self.see(value.__context__), value.__suppress_context__),
-            ("traceback", *traceback_lines(value.__traceback__)),
+            ("traceback", *lines),
             ("notes", *self.all(notes)),
             *((("group", *self.all(value.exceptions)),) if isinstance(value, BaseExceptionGroup) else ()),
         )
@@ -382,7 +386,8 @@ KINDS: dict[type, Callable[[Observer, Any], tuple[Snapshot, ...]]] = {
 
 
 SHORT: dict[type, Callable[[Observer, Any], Snapshot]] = {
-    **dict.fromkeys(TORCH_ATOMS, Observer.see_repr), enum.Enum: Observer.see_enum, slice: Observer.see_slice, tuple: Observer.see_empty,
+    **dict.fromkeys((*TORCH_ATOMS, torch.Size), Observer.see_repr), enum.Enum: Observer.see_enum, slice: Observer.see_slice,
+    tuple: Observer.see_empty,
     types.MethodType: Observer.see_method, types.MethodWrapperType: Observer.see_method, types.BuiltinFunctionType: Observer.see_builtin,
     types.ModuleType: Observer.see_module_object, np.generic: Observer.see_numpy_scalar,
 }  # fmt: skip

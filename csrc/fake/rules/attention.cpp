@@ -12,14 +12,12 @@ using at::Tensor;
 
 constexpr int64_t kSequenceFirst[] = {0, 2, 1, 3};  // [batch, head, sequence, feature] laid out sequence before head
 
-std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& query, const Tensor&, const Tensor& value, double, bool,
+std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& query, const Tensor&, const Tensor&, double, bool,
                                          const std::optional<Tensor>&, std::optional<double>) {
   const Maker make;
-  const int64_t sizes[] = {query.size(0), query.size(1), query.size(2), value.size(3)};
-  const int64_t batch = sizes[0], heads = sizes[1], length = sizes[2];
+  const int64_t batch = query.size(0), heads = query.size(1), length = query.size(2);
   const int64_t log_sizes[] = {batch, heads, length}, log_strides[] = {length * heads, 1, heads};
-  return {make.permuted(sizes, kSequenceFirst, query.scalar_type()),
-          make.strided(log_sizes, log_strides, at::toOpMathType(query.scalar_type()))};
+  return {make.like(query), make.strided(log_sizes, log_strides, at::toOpMathType(query.scalar_type()))};
 }
 
 std::tuple<Tensor, Tensor, Tensor> flash_for_cpu_backward(const Tensor&, const Tensor& query, const Tensor& key,

@@ -73,6 +73,12 @@ Tensor binary(const Tensor& self, const Tensor& other) {
 }
 Tensor rsub(const Tensor& self, const Tensor& other, const at::Scalar&) { return binary(self, other); }
 
+Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& other, Tensor& output) {
+  const auto sizes = at::infer_size(condition.sizes(), at::infer_size(self.sizes(), other.sizes()));
+  if (output.sizes() != at::IntArrayRef(sizes)) output.resize_(sizes);
+  return output;
+}
+
 Tensor where(const Tensor& condition, const Tensor& self, const Tensor& other) {
   TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
               "where expected condition to be a boolean tensor, but got a tensor with dtype ", condition.scalar_type());
@@ -136,6 +142,7 @@ void add_elementwise_rules(RuleRegistry& rules) {
   rules.add<at::_ops::floor_divide>(binary);
   rules.add<at::_ops::rsub_Tensor>(rsub);
   rules.add<at::_ops::where_self>(where);
+  rules.add<at::_ops::where_self_out>(where_out);
   rules.add<at::_ops::masked_fill_Scalar>(masked_fill_scalar);
   rules.add<at::_ops::masked_fill_Tensor>(masked_fill_tensor);
   rules.add<at::_ops::masked_fill__Scalar>(masked_fill_scalar_);

@@ -1,9 +1,11 @@
 // Embeddings and selections by index.
+#include "fake/errors.h"
 #include "fake/rules/rules.h"
 
 #include <ATen/ops/embedding_dense_backward_ops.h>
 #include <ATen/ops/embedding_ops.h>
 #include <ATen/ops/index_select_ops.h>
+#include <ATen/ops/one_hot_ops.h>
 
 namespace alternator::fake {
 namespace {
@@ -29,6 +31,16 @@ Tensor embedding_dense_backward(const Tensor& grad, const Tensor& indices, c10::
   return Maker().contiguous(sizes, grad.scalar_type());
 }
 
+Tensor one_hot(const Tensor& self, int64_t classes) {
+  TORCH_CHECK(self.scalar_type() == at::kLong, "one_hot is only applicable to index tensor of type LongTensor.");
+  if (classes == -1)
+    fail(FailureKind::DataDependent, "aten::one_hot", "the number of classes depends on the data of a tensor");
+  TORCH_CHECK(classes > 0 || (classes == 0 && self.numel() == 0), "num_classes should be positive");
+  Sizes sizes = sizes_of(self);
+  sizes.push_back(classes);
+  return Maker().contiguous(sizes, at::kLong);
+}
+
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
   check_index_type(index, "index_select()");
@@ -44,6 +56,7 @@ void add_indexing_rules(RuleRegistry& rules) {
   rules.add<at::_ops::embedding>(embedding);
   rules.add<at::_ops::embedding_dense_backward>(embedding_dense_backward);
   rules.add<at::_ops::index_select>(index_select);
+  rules.add<at::_ops::one_hot>(one_hot);
 }
 
 }  // namespace alternator::fake

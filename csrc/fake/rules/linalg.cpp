@@ -21,14 +21,26 @@ Tensor dot(const Tensor& self, const Tensor& other) {
   return Maker().contiguous({}, self.scalar_type());
 }
 
+// Eager turns a product with conjugates into one without, and conjugates the result lazily.
+Tensor dot_of_conjugates(const Tensor& self, const Tensor& other) {
+  Tensor result = fake::dot(self, other);
+  if (self.is_conj() && other.is_conj()) result.unsafeGetTensorImpl()->_set_conj(true);
+  return result;
+}
+Tensor vdot_of_conjugates(const Tensor& self, const Tensor& other) {
+  Tensor result = fake::dot(self, other);
+  if (!self.is_conj() && other.is_conj()) result.unsafeGetTensorImpl()->_set_conj(true);
+  return result;
+}
+
 // A singular matrix is an error of the data: it is raised when the program runs.
 void check_errors(const Tensor&, std::string_view, bool) {}
 
 }  // namespace
 
 void add_linalg_rules(RuleRegistry& rules) {
-  rules.add<at::_ops::dot>(dot);
-  rules.add<at::_ops::vdot>(dot);
+  rules.add<at::_ops::dot>(dot_of_conjugates);
+  rules.add<at::_ops::vdot>(vdot_of_conjugates);
   rules.add<at::_ops::_linalg_check_errors>(check_errors);
 }
 

@@ -1,5 +1,8 @@
 #include "fake/rules/rules.h"
 
+#include <ATen/ops/one_hot_native.h>
+#include <ATen/ops/one_hot_ops.h>
+
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
@@ -54,5 +57,18 @@ TORCH_LIBRARY_IMPL(aten, Fake, library) {
   add_reduction_rules(rules);
   add_direct_calls(rules);
 }
+
+namespace {
+
+// one_hot is decomposed before autograd, in a way that reads data on the CPU. Fakes are the only tensors that come here
+// beside meta ones, which have no data either.
+at::Tensor one_hot_of_meta(c10::DispatchKeySet keys, const at::Tensor& self, int64_t classes) {
+  if (as_fake(self) != nullptr) return DirectCall<at::_ops::one_hot>::call(keys, self, classes);
+  return at::native::one_hot(self, classes);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradMeta, library) { library.impl("one_hot", TORCH_FN(one_hot_of_meta)); }
+
+}  // namespace
 
 }  // namespace alternator::fake

@@ -1,0 +1,41 @@
+// The Python object around a tensor, as torch lays it out.
+// torch's own header for it brings pybind11 along, which costs every file that includes it seven seconds.
+// python_tensor.cpp includes that header once and checks every line of this one against it.
+#pragma once
+
+#include <Python.h>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/MaybeOwned.h>
+#include <torch/csrc/Export.h>
+#include <torch/headeronly/version.h>
+
+TORCH_PYTHON_API extern PyObject* THPVariableClass;
+TORCH_PYTHON_API extern PyObject* ParameterClass;
+TORCH_PYTHON_API PyObject* THPVariable_Wrap(at::TensorBase&& var);
+TORCH_PYTHON_API PyObject* THPVariable_Wrap(const at::TensorBase& var);
+TORCH_PYTHON_API PyObject* THPVariable_Wrap(const at::TensorBase& var, PyTypeObject* type);
+
+namespace alternator::fake {
+
+struct PythonTensor {
+  PyObject_HEAD;
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12
+  c10::MaybeOwned<at::Tensor> cdata;
+  const at::Tensor& tensor() const { return *cdata; }
+#else
+  at::Tensor cdata;
+  const at::Tensor& tensor() const { return cdata; }
+#endif
+};
+
+inline bool is_tensor_type(PyTypeObject* type) {
+  return type == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
+         type == reinterpret_cast<PyTypeObject*>(ParameterClass) ||
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
+}
+// By layout, not by isinstance: no code of the user's runs.
+inline bool is_tensor_object(PyObject* object) { return is_tensor_type(Py_TYPE(object)); }
+inline const at::Tensor& unpack(PyObject* object) { return reinterpret_cast<PythonTensor*>(object)->tensor(); }
+
+}  // namespace alternator::fake

@@ -1,0 +1,291 @@
+// Running bindings, and making new ones where they pay.
+#include "guards/binding.h"
+
+#include "cpython/objects.h"
+#include "guards/program.h"
+
+#include <algorithm>
+
+namespace alternator::guards {
+
+using lift::Access;
+
+namespace {
+
+// While a binding is made or an object is asked for, no collection may run finalisers.
+class NoCollection {
+ public:
+  NoCollection() : collects_(PyGC_Disable() != 0) {}
+  ~NoCollection() {
+    if (collects_) PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  bool collects_;
+};
+
+uintptr_t address_of(PyObject* found, Access access) {
+  const auto address = reinterpret_cast<uintptr_t>(found);
+  return lift::is_stand_in(access, found) ? address | 1 : address;
+}
+
+}  // namespace
+
+// Whether what the operation proves is still so. All that stands before it holds: what it looks at lives.
+inline bool GuardProgram::is_proved(const Binding& binding, const Op& op) {
+  auto* object = static_cast<PyObject*>(op.object);
+  auto is_wanted = [&](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) == op.want; };
+  switch (op.kind) {
+    case OpKind::kTypeOf:
+      return is_wanted(Py_TYPE(object));
+    case OpKind::kDictSlot:
+    case OpKind::kSlot:
+      return *static_cast<uintptr_t*>(op.object) == op.want;
+    case OpKind::kDictVersion:
+      return cpython::dict_version(object) == op.want;
+    case OpKind::kTypeVersion:
+      return cpython::type_version(reinterpret_cast<PyTypeObject*>(object)) == op.want;
+    case OpKind::kListItem: {
+      const Py_ssize_t index = nodes_[op.node].step.index;
+      return index < PyList_GET_SIZE(object) && is_wanted(PyList_GET_ITEM(object, index));
+    }
+    case OpKind::kTupleItem: {
+      const Py_ssize_t index = nodes_[op.node].step.index;
+      return index < PyTuple_GET_SIZE(object) && is_wanted(PyTuple_GET_ITEM(object, index));
+    }
+    case OpKind::kDictItem: {
+      const Node& node = nodes_[op.node];
+      if (node.has_pinned_key && node.key.get() == nullptr) return false;
+      PyObject* value;
+      lift::find_item(object, node.step.key, &value, &memos_[nodes_[node.parent].memo].keys);
+      return is_wanted(value);
+    }
+    case OpKind::kAlive:
+      return binding.pins[op.want].get() != nullptr;
+    case OpKind::kVisit:
+      memos_[nodes_[op.node].memo] = {};
+      return true;
+    case OpKind::kTensor:
+    case OpKind::kCheck:
+    case OpKind::kWalk:
+      break;
+  }
+  return true;
+}
+
+GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding& binding) {
+  if (unit.resident != binding.id) {
+    std::copy(binding.found.begin(), binding.found.end(), found_.begin() + unit.begin);
+    unit.resident = binding.id;
+  }
+  for (const Op& op : binding.ops) {
+    switch (op.kind) {
+      case OpKind::kTensor:
+        if (checks_[op.want].tensor->matches(static_cast<PyObject*>(op.object))) break;
+        fail(Failure::Kind::kCheck, static_cast<uint32_t>(op.want));
+        return Verdict::kFails;
+      case OpKind::kCheck: {
+        const Node& node = nodes_[op.node];
+        lift::Memo* memo = node.memo != kNone ? &memos_[node.memo] : nullptr;
+        if (checks_[op.want].holds(static_cast<PyObject*>(op.object), node.step.access, memo)) break;
+        fail(Failure::Kind::kCheck, static_cast<uint32_t>(op.want));
+        return Verdict::kFails;
+      }
+      case OpKind::kWalk:
+        if (!walk(roots, op.node, nodes_[op.node].end)) return Verdict::kFails;
+        break;
+      default:
+        if (!is_proved(binding, op)) return Verdict::kStale;
+    }
+  }
+  return Verdict::kHolds;
+}
+
+// Counts the dicts that are others than when the binding was made, though all guards hold: found_ is of a walk just
+// now.
+void GuardProgram::note_changes(const Binding& binding) {
+  for (const Op& op : binding.ops) {
+    if (op.kind != OpKind::kDictVersion || found_[op.node] == nullptr || !PyDict_Check(found_[op.node])) continue;
+    if (cpython::dict_version(found_[op.node]) != op.want && changes_[op.node] < UINT8_MAX) changes_[op.node]++;
+  }
+}
+
+// Whether a dict that used to change has stopped to: then the binding can be made shorter.
+bool GuardProgram::has_settled(Binding& binding) {
+  if (binding.hits < binding.review_at) return false;
+  binding.review_at *= 4;
+  bool settled = false;
+  for (const auto& [node, version] : binding.watched) {
+    if (cpython::dict_version(found_[node]) != version) continue;
+    changes_[node] = 0;
+    settled = true;
+  }
+  return settled;
+}
+
+void GuardProgram::retire(Unit& unit, size_t position) {
+  if (unit.resident == unit.bindings[position]->id) unit.resident = 0;
+  // A binding that never held was made in vain: wait longer before the next one.
+  if (unit.bindings[position]->hits == 0) {
+    unit.failures = std::min<uint32_t>(unit.failures + 1, 10);
+    if (unit.failures > 3) unit.pause = 1u << unit.failures;
+  } else {
+    unit.failures = 0;
+  }
+  retired_.push_back(std::move(unit.bindings[position]));
+  unit.bindings.erase(unit.bindings.begin() + static_cast<ptrdiff_t>(position));
+  counts_.bindings_stale++;
+}
+
+bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
+  if (unit.pause > 0) {
+    unit.pause--;
+    return false;
+  }
+  const uint32_t size = unit.end - unit.begin;
+  if (unit.has_key) {
+    if (key == nullptr || lift::is_tensor(key) || lift::is_plain(key)) return false;
+    const bool contains = PyDict_CheckExact(key) || PyList_CheckExact(key);
+    if (contains ? size < 8 : size < 3 || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(key))) return false;
+  }
+  const void* sighting = unit.has_key ? key : static_cast<const void*>(&unit);
+  if (unit.last_key == sighting) return true;
+  unit.last_key = sighting;
+  return false;
+}
+
+void GuardProgram::add_binding(Unit& unit, PyObject* key) {
+  NoCollection no_collection;
+  SavedError saved;
+  std::erase_if(unit.bindings, [&](std::unique_ptr<Binding>& binding) {
+    if (!binding->is_dead()) return false;
+    retired_.push_back(std::move(binding));
+    return true;
+  });
+  if (unit.bindings.size() >= kMaxBindings) {
+    retired_.push_back(std::move(unit.bindings.back()));
+    unit.bindings.pop_back();
+  }
+  unit.bindings.insert(unit.bindings.begin(), bind(unit, key));
+  unit.resident = unit.bindings.front()->id;
+  counts_.bindings_made++;
+}
+
+bool GuardProgram::check_unit(size_t number, const Roots& roots) {
+  Unit& unit = units_[number];
+  PyObject* key = nullptr;
+  if (unit.has_key) {
+    const lift::Step& step = nodes_[unit.begin].step;
+    key = step.access == Access::kSlot ? roots.slots[step.index] : roots.function;
+  }
+  const Binding* stale = nullptr;
+  for (size_t i = 0; i < unit.bindings.size(); i++) {
+    Binding& binding = *unit.bindings[i];
+    if (!binding.is_for(key)) continue;
+    const Verdict verdict = run(roots, unit, binding);
+    if (verdict == Verdict::kFails) return false;
+    if (verdict == Verdict::kStale) {
+      retire(unit, i);
+      stale = retired_.back().get();
+      break;
+    }
+    binding.hits++;
+    counts_.bound++;
+    if (has_settled(binding)) [[unlikely]] {
+      retire(unit, i);
+      add_binding(unit, key);
+      ids_[number] = unit.bindings.front()->id;
+      return true;
+    }
+    ids_[number] = binding.id;
+    if (i > 0)
+      std::rotate(unit.bindings.begin(), unit.bindings.begin() + static_cast<ptrdiff_t>(i),
+                  unit.bindings.begin() + static_cast<ptrdiff_t>(i) + 1);
+    return true;
+  }
+  unit.resident = 0;
+  ids_[number] = 0;
+  counts_.walked++;
+  if (!walk(roots, unit.begin, unit.end)) return false;
+  if (stale != nullptr) note_changes(*stale);
+  if (deserves_binding(unit, key)) {
+    add_binding(unit, key);
+    ids_[number] = unit.bindings.front()->id;
+  }
+  return true;
+}
+
+bool GuardProgram::check_by_units(const Roots& roots) {
+  for (size_t i = 0; i < units_.size(); i++) {
+    if (!check_unit(i, roots)) return false;
+  }
+  if (relations_.empty() && identities_.size() < 2) return true;
+  const Combination* known = combination();
+  return known != nullptr && combination_holds(*known);
+}
+
+// What the current bindings say together; null (and a failure) where that is wrong already.
+Combination* GuardProgram::combination() {
+  for (size_t i = 0; i < combinations_.size(); i++) {
+    if (combinations_[i].ids != ids_) continue;
+    if (i > 0) std::swap(combinations_[0], combinations_[i]);
+    return &combinations_[0];
+  }
+  if (!relations_hold() || !identities_hold()) return nullptr;
+  Combination made;
+  made.ids = ids_;
+  std::vector<bool> is_stable(nodes_.size());
+  for (const Unit& unit : units_) {
+    if (unit.resident == 0) continue;
+    const auto binding = std::find_if(unit.bindings.begin(), unit.bindings.end(),
+                                      [&](const auto& candidate) { return candidate->id == unit.resident; });
+    std::copy((*binding)->is_stable.begin(), (*binding)->is_stable.end(), is_stable.begin() + unit.begin);
+  }
+  for (uint32_t node : identities_) {
+    if (!is_stable[node]) {
+      made.identities.push_back(node);
+    } else if (found_[node] != nullptr) {
+      made.addresses.push_back(address_of(found_[node], nodes_[node].step.access));
+    }
+  }
+  for (uint32_t i = 0; i < relations_.size(); i++) {
+    if (!is_stable[relations_[i].left] || !is_stable[relations_[i].right]) made.relations.push_back(i);
+  }
+  std::sort(made.addresses.begin(), made.addresses.end());
+  if (combinations_.size() >= kMaxCombinations) combinations_.pop_back();
+  combinations_.insert(combinations_.begin(), std::move(made));
+  return &combinations_[0];
+}
+
+bool GuardProgram::combination_holds(const Combination& known) {
+  for (uint32_t i : known.relations) {
+    if (!relation_holds(relations_[i])) return fail(Failure::Kind::kRelation, i);
+  }
+  addresses_.clear();
+  for (uint32_t node : known.identities) {
+    if (found_[node] == nullptr) continue;
+    const uintptr_t address = address_of(found_[node], nodes_[node].step.access);
+    if (std::binary_search(known.addresses.begin(), known.addresses.end(), address)) return identities_hold();
+    addresses_.emplace_back(address, node);
+  }
+  std::sort(addresses_.begin(), addresses_.end());
+  for (size_t i = 1; i < addresses_.size(); i++) {
+    if (addresses_[i - 1].first == addresses_[i].first) {
+      return fail(Failure::Kind::kIdentity, addresses_[i - 1].second, addresses_[i].second);
+    }
+  }
+  return true;
+}
+
+GuardProgram::Counts GuardProgram::counts() const {
+  Counts counts = counts_;
+  for (const Unit& unit : units_) {
+    counts.bindings += unit.bindings.size();
+    for (const auto& binding : unit.bindings) counts.operations += binding->ops.size();
+  }
+  return counts;
+}
+
+}  // namespace alternator::guards

@@ -1,0 +1,95 @@
+// What was proved for one object: the same facts again, as comparisons of addresses and versions.
+//
+// A binding belongs to one root of a program (a model, the function, the constants) and to one object that was found
+// there. It is a list of operations, parents before children. Each proves that memory which the next ones look at is
+// still what it was when the binding was made, or checks something that may have changed without a trace (a tensor, a
+// list, a cell):
+//
+//   - a dict whose version is the same holds the very same objects: versions are never used twice, so not even another
+//   dict
+//     at the same address can have it;
+//   - a class whose version is the same has the same attributes;
+//   - an object that is referred to weakly and lives is the same object; an object that is held is, too;
+//   - the parts of an immutable object that is the same are the same.
+//
+// An address alone proves nothing. What cannot be proved this way is walked as before.
+// A binding keeps nothing of the user's alive: see pin.h.
+#pragma once
+
+#include "guards/node.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace alternator::guards {
+
+enum class OpKind : uint8_t {
+  kTypeOf,       // the type of `object` is `want`
+  kDictSlot,     // the instance dict, at the address `object`, is `want`
+  kDictVersion,  // the version of the dict `object` is `want`
+  kTypeVersion,  // the version of the class `object` is `want`
+  kSlot,         // the pointer at the address `object` is `want`
+  kListItem,     // the list `object` has `want` at the node's index
+  kTupleItem,    // the tuple `object` has `want` at the node's index
+  kDictItem,     // the dict `object` has `want` under the node's key
+  kAlive,        // the pin number `want` still finds its object
+  kTensor,       // the check number `want` holds of the tensor `object`
+  kCheck,        // the check number `want` holds of `object`
+  kVisit,        // what is remembered of the node's container is forgotten
+  kWalk,         // the node and its subtree are walked
+};
+
+struct Op {
+  OpKind kind;
+  uint32_t node;
+  void* object;
+  uintptr_t want;
+};
+
+struct Binding {
+  uint64_t id = 0;  // never used twice
+  // The object at the root. A dict or list cannot be pinned: there, the operations prove that it is as it was.
+  const void* address = nullptr;
+  Pin key;
+  bool has_pinned_key = false;
+  std::vector<Op> ops;
+  std::vector<Pin> pins;
+  std::vector<Ref> held;
+  std::vector<PyObject*> found;  // by node, from the root's on
+  std::vector<bool> is_stable;   // by node: `found` is proved by the operations
+  // Dicts that are looked into because they used to change, with their versions: if they stay the same, they are bound
+  // by version again.
+  std::vector<std::pair<uint32_t, uint64_t>> watched;
+  uint64_t hits = 0, review_at = 64;
+
+  bool is_for(PyObject* object) const { return object == address && (!has_pinned_key || key.is(object)); }
+  bool is_dead() const { return has_pinned_key && key.get() == nullptr; }
+
+  template <class Visit>
+  void each_object(Visit&& visit) {
+    key.each_object(visit);
+    for (Pin& pin : pins) pin.each_object(visit);
+    for (Ref& object : held) visit(object);
+  }
+};
+
+// A root with its subtree, or all constants together: what is bound or walked as a whole.
+struct Unit {
+  uint32_t begin = 0, end = 0;
+  bool has_key = false;              // false: the constants
+  const void* last_key = nullptr;    // what was seen last: two sightings in a row are worth a binding. Never looked at.
+  uint64_t resident = 0;             // the binding whose objects stand in the program's `found_`
+  uint32_t failures = 0, pause = 0;  // bindings that were of no use; checks to wait before the next one
+  std::vector<std::unique_ptr<Binding>> bindings;  // the most recently used one first
+};
+
+// What bindings of several units say together about which objects are the same. Verified once.
+struct Combination {
+  std::vector<uint64_t> ids;         // of the units' bindings; 0: walked
+  std::vector<uintptr_t> addresses;  // of proved objects that are pairwise distinct, sorted
+  std::vector<uint32_t> identities;  // nodes that are found anew each time
+  std::vector<uint32_t> relations;   // that depend on such nodes
+};
+
+}  // namespace alternator::guards

@@ -1,0 +1,159 @@
+"""Child processes that judge programs: a crash, a hang or a leak of one program costs one child."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import select
+import signal
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from .generate import source_of
+from .world import RandomProgram
+
+from frontends import FrontEnd  # isort: skip - found by way of .world
+from harness import compare, the_frontend  # isort: skip
+
+PROGRAMS_PER_CHILD = 300
+
+
+@dataclass
+class Answer:
+    """What became of a program."""
+
+    status: str  # ok, invalid, wrong, crash, hang
+    lines: list[str] = field(default_factory=list)
+    calls: int = 0
+    hits: int = 0
+    eager: int = 0
+
+    @property
+    def failed(self) -> bool:
+        return self.status in ("wrong", "crash", "hang")
+
+
+def judge(source: str, name: str, frontend: FrontEnd, thorough: bool) -> Answer:
+    """Compiled against eager: each call looked at, entries used again with nothing looked at, and (thorough) a spy as backend."""
+    try:
+        program = RandomProgram(source, name)
+        wanted = program.run(None)
+    except Exception as error:  # a program that shrinking has broken
+        return Answer("invalid", [repr(error)])
+    if wanted.ended:
+        return Answer("invalid", [wanted.ended])
+    frontend.reset()
+    first = program.run(frontend)
+    lines = [f"compiled: {line}" for line in compare(wanted, first)]
+    lines += program.bugs(first) if frontend.counts else []
+    if not lines:
+        late = program.run(None, late=True)
+        lines += [f"compiled, entries used again: {line}" for line in compare(late, program.run(frontend, late=True))]
+    if thorough and not lines:
+        frontend.reset()
+        spied = program.run(frontend, spying=True)
+        lines += [f"with a spy: {line}" for line in compare(wanted, spied)]
+        lines += [f"written while tracing: {line}" for line in spied.written]
+    frontend.reset()
+    changes = [one.change for one in first.expectations]
+    counts = {name: sum(change.get(name, 0) for change in changes) for name in ("hits", "eager")}
+    return Answer("wrong" if lines else "ok", lines, len(changes), **counts)
+
+
+def read_exactly(fd: int, count: int) -> bytes:
+    parts = b""
+    while len(parts) < count:
+        part = os.read(fd, count - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return parts
+
+
+def send(fd: int, message: Any) -> None:
+    data = pickle.dumps(message)
+    data = struct.pack("<I", len(data)) + data
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def receive(fd: int) -> Any:
+    (count,) = struct.unpack("<I", read_exactly(fd, 4))
+    return pickle.loads(read_exactly(fd, count))
+
+
+class Worker:
+    """A child that judges one program after the other."""
+
+    def __init__(self, frontend: str, size: int, timeout: float = 60.0) -> None:
+        self.frontend, self.size, self.timeout = frontend, size, timeout
+        self.child = 0
+        self.served = 0
+
+    def start(self) -> None:
+        the_frontend(self.frontend)  # imports once, here
+        down_read, down_write = os.pipe()
+        up_read, up_write = os.pipe()
+        self.child = os.fork()
+        if self.child == 0:
+            os.close(down_write)
+            os.close(up_read)
+            status = 1
+            try:
+                self.serve(down_read, up_write)
+                status = 0
+            except (EOFError, BrokenPipeError, KeyboardInterrupt):
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(down_read)
+        os.close(up_write)
+        self.to_child, self.from_child = down_write, up_read
+        self.served = 0
+
+    def serve(self, reader: int, writer: int) -> None:
+        frontend = the_frontend(self.frontend)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)  # what a crash says is said by its signal
+        while True:
+            number, source, thorough = receive(reader)
+            text = source if source is not None else source_of(number, self.size)
+            send(writer, judge(text, f"program {number}", frontend, thorough))
+            if number % 20 == 0:
+                gc.collect()
+
+    def stop(self) -> int:
+        if not self.child:
+            return 0
+        os.close(self.to_child)
+        os.close(self.from_child)
+        _, status = os.waitpid(self.child, 0)
+        self.child = 0
+        return status
+
+    def judge(self, number: int, source: str | None = None, thorough: bool = True) -> Answer:
+        """Judges the program with this number, or this source."""
+        if not self.child:
+            self.start()
+        try:
+            send(self.to_child, (number, source, thorough))
+            ready, _, _ = select.select([self.from_child], [], [], self.timeout)
+            if not ready:
+                os.kill(self.child, signal.SIGKILL)
+                self.stop()
+                return Answer("hang", [f"no answer in {self.timeout:.0f} s"])
+            answer = receive(self.from_child)
+        except (EOFError, BrokenPipeError):
+            status = self.stop()
+            words = (
+                signal.Signals(os.WTERMSIG(status)).name
+                if os.WIFSIGNALED(status)
+                else f"status {os.WEXITSTATUS(status)}"
+            )
+            return Answer("crash", [f"the process died: {words}"])
+        self.served += 1
+        if self.served >= PROGRAMS_PER_CHILD:
+            self.stop()
+        return answer

@@ -1,0 +1,206 @@
+"""Breaks the core on purpose, one switch at a time, and looks for a program that notices: `make test-mutants`.
+
+    python tests/trace/mutants.py --core build/mutants [--only WORD] [--jobs 2] [--list]
+
+The core is the one in build/mutants, configured with -DALTERNATOR_MUTANTS=ON. There each room has `mutant_names()` (guard kinds,
+ambient state, write-back kinds, rebuild kinds, lift rows) and `set_mutant(name, disabled)`. A mutant dies when a program that
+passes without it fails, is captured in another way, or crashes. The exit status is 0 when all die.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(ROOT)]
+os.environ.setdefault("ALTERNATOR_SANITIZE_TAINT", "1")
+
+
+def load_core(folder: Path) -> Any:
+    """alternator._C from a build folder, in the place of the package's own."""
+    import torch
+
+    torch.set_num_threads(1)
+    found = sorted(folder.rglob("_C.*.so")) or sorted(folder.rglob("_C*.so"))
+    if not found:
+        sys.exit(f"{folder} has no alternator._C: `make test-mutants` builds it")
+    loader = importlib.machinery.ExtensionFileLoader("alternator._C", str(found[0]))
+    spec = importlib.util.spec_from_file_location("alternator._C", found[0], loader=loader)
+    assert spec is not None
+    core = importlib.util.module_from_spec(spec)
+    sys.modules["alternator._C"] = core
+    loader.exec_module(core)
+    import alternator
+
+    if alternator._C is not core:
+        sys.exit("the package has loaded another core")
+    if not switches(core):
+        sys.exit(f"{found[0]} was built without -DALTERNATOR_MUTANTS=ON")
+    return core
+
+
+def switches(core: Any) -> dict[str, tuple[Any, str]]:
+    """By name: the room that has the switch, and what it is called there."""
+    rooms = [(name, room) for name, room in vars(core).items() if getattr(room, "has_mutants", False)]
+    return {f"{name}.{switch}": (room, switch) for name, room in rooms for switch in room.mutant_names()}
+
+
+def all_programs() -> dict[str, Any]:
+    for path in sorted(HERE.glob("test_*.py")):
+        importlib.import_module(path.stem)
+    from harness import REGISTRY
+
+    return REGISTRY
+
+
+class Hunt:
+    """Which programs pass without a mutant, and which of them fails first with one."""
+
+    def __init__(self, core: Any, programs: dict[str, Any], memory: Path) -> None:
+        from harness import gaps, the_frontend
+
+        self.switches, self.programs, self.memory = switches(core), programs, memory
+        self.frontend = the_frontend("alternator")
+        self.known_gaps = gaps()
+        self.lock = threading.Lock()
+        # Who killed whom last time: tried first.
+        self.killers: dict[str, str] = json.loads(memory.read_text()) if memory.exists() else {}
+        self.passing: list[str] = []
+        self.verdicts: dict[str, str] = {}
+
+    def turn_on(self, mutant: str) -> None:
+        room, switch = self.switches[mutant]
+        room.set_mutant(switch, True)
+
+    def verdict(self, name: str) -> str:
+        made = self.programs[name].judge(self.frontend, name in self.known_gaps)
+        return made.broken or made.text
+
+    def baseline(self) -> None:
+        """In batches: a program that crashes without any mutant is left out."""
+        from harness import Crashed, forked
+
+        names = sorted(self.programs)
+        size = 25
+        for at in range(0, len(names), size):
+            batch = names[at : at + size]
+            try:
+                verdicts = forked(lambda batch=batch: {name: self.verdict(name) for name in batch}, timeout=600)
+            except Crashed:
+                verdicts = {}
+                for name in batch:
+                    try:
+                        verdicts[name] = forked(lambda name=name: self.verdict(name))
+                    except Crashed as error:
+                        print(f"left out, it crashes without a mutant: {name}: {error}")
+            self.verdicts |= verdicts
+        # A program that is wrong anyway cannot accuse a mutant; one that is a gap can, if its words change.
+        self.passing = [name for name, text in self.verdicts.items() if "compiled" not in text and "spy" not in text]
+
+    def order(self, mutant: str) -> list[str]:
+        first = [self.killers[mutant]] if self.killers.get(mutant) in self.verdicts else []
+        often = sorted(set(self.killers.values()) & set(self.passing))
+        return list(dict.fromkeys([*first, *often, *self.passing]))
+
+    def hunt(self, mutant: str) -> str | None:
+        """The program that notices this mutant."""
+        from harness import Crashed, forked
+
+        names = self.order(mutant)
+        size = 5
+        while names:
+            batch, names = names[:size], names[size:]
+            size = min(size * 2, 80)
+
+            def work(batch: list[str] = batch) -> str | None:
+                self.turn_on(mutant)
+                for name in batch:
+                    if self.verdict(name) != self.verdicts[name]:
+                        return name
+                return None
+
+            try:
+                found = forked(work, timeout=900)
+            except Crashed:
+                found = next((name for name in batch if self.crashes(mutant, name)), batch[0])
+            if found:
+                return found
+        return None
+
+    def crashes(self, mutant: str, name: str) -> bool:
+        from harness import Crashed, forked
+
+        def work() -> None:
+            self.turn_on(mutant)
+            self.verdict(name)
+
+        try:
+            forked(work)
+        except Crashed:
+            return True
+        return False
+
+    def run(self, mutants: list[str], jobs: int) -> list[str]:
+        todo, survivors = list(mutants), []
+
+        def work() -> None:
+            while True:
+                with self.lock:
+                    if not todo:
+                        return
+                    mutant = todo.pop(0)
+                started = time.monotonic()
+                killer = self.hunt(mutant)
+                with self.lock:
+                    if killer:
+                        self.killers[mutant] = killer
+                    else:
+                        survivors.append(mutant)
+                    print(
+                        f"{mutant:40} {'killed by ' + killer if killer else 'SURVIVES'} ({time.monotonic() - started:.1f} s)",
+                        flush=True,
+                    )
+                    self.memory.parent.mkdir(parents=True, exist_ok=True)
+                    self.memory.write_text(json.dumps(self.killers, indent=1, sort_keys=True))
+
+        threads = [threading.Thread(target=work) for _ in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return survivors
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--core", type=Path, default=ROOT / "build" / "mutants")
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--list", action="store_true", help="name the mutants and stop")
+    options = parser.parse_args()
+    core = load_core(options.core)
+    mutants = [name for name in switches(core) if options.only in name]
+    if options.list:
+        print("\n".join(mutants))
+        return 0
+    hunt = Hunt(core, all_programs(), ROOT / "build" / "mutants" / "killers.json")
+    hunt.baseline()
+    print(f"{len(mutants)} mutants, {len(hunt.passing)} of {len(hunt.programs)} programs can accuse them", flush=True)
+    survivors = hunt.run(mutants, options.jobs)
+    print(f"{len(mutants) - len(survivors)} killed, {len(survivors)} survive: {', '.join(sorted(survivors))}")
+    return 1 if survivors or not mutants else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
