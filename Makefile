@@ -21,7 +21,7 @@ PYTEST ?=
 ROOMS ?=
 
 .PHONY: help demo test bench lint format clean distclean build build-torch build-core build-asan
-.PHONY: test-python test-trace test-versions test-asan test-cpython test-cpython-ci
+.PHONY: fuzz build-mutants test-mutants test-trace test-versions test-asan test-cpython test-cpython-ci
 
 help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -74,6 +74,18 @@ test-cpython: build-core ## CPython's own tests under the loop (long)
 test-cpython-ci: build-core ## A representative part of them (5 minutes)
 	@$(PYTHON) tests/cpython/run_suite.py --ci
 	@$(for_found_versions); do .venv-$$version/bin/python tests/cpython/run_suite.py --ci; done
+
+build-mutants: .venv/.has-build
+	@tools/build.sh mutants
+
+MUTANTS ?=
+test-mutants: build-mutants .venv/.has-test ## Without any one guard, write-back, rebuild or lift row, a test must fail
+	@$(PYTHON) tests/trace/mutants.py --core build/mutants $(MUTANTS)
+
+# More words for the fuzzer, as in: make fuzz FUZZ="--seed 5000 --programs 20000"
+FUZZ ?= --seed 1 --seconds 60
+fuzz: build-torch .venv/.has-test ## Random programs, compiled against eager; 60 seconds of them
+	@$(PYTHON) -m tests.fuzz --jobs 2 $(FUZZ)
 
 bench: build ## Benchmarks: every file in benchmarks/, as ratios within one process
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PYTHON) $$file; done
