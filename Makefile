@@ -11,8 +11,6 @@ for_found_versions := set -e; versions=$$(tools/found_versions.sh $(OTHER_VERSIO
 PYTHON := .venv/bin/python
 # The tests that need no torch: for the other versions, and under the sanitizers.
 CORE_TESTS := tests/test_cpp.py tests/test_demo.py $(wildcard tests/interpreter)
-# On the other versions the interpreter tests do not all pass yet: `make test-versions` shows them.
-OTHER_TESTS := tests/test_cpp.py tests/test_demo.py
 # Leaks, threads and failures at every step of a trace: they do not pass yet, `make test-trace` shows them.
 TRACE_ROBUSTNESS := tests/trace/test_nothing_stays.py tests/trace/test_failing_traces.py
 # More words for pytest, as in: make test PYTEST="-k generators -x"
@@ -21,7 +19,7 @@ PYTEST ?=
 ROOMS ?=
 
 .PHONY: help demo test bench lint format clean distclean build build-torch build-core build-asan
-.PHONY: fuzz build-mutants test-mutants test-trace test-versions test-asan test-cpython test-cpython-ci
+.PHONY: fuzz build-mutants test-mutants test-trace test-asan test-cpython test-cpython-ci
 
 help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -53,13 +51,10 @@ demo: build-core ## Run a real program under the eval loop and say what it did
 
 test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for every CPython found
 	@failed=; $(for_found_versions); do echo "== CPython $$version, without torch"; \
-	  .venv-$$version/bin/python -m pytest -q $(OTHER_TESTS) $(PYTEST) || failed="$$failed $$version"; done; \
+	  .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST) || failed="$$failed $$version"; done; \
 	echo "== CPython 3.11, with torch"; \
 	$(PYTHON) -m pytest -q $(TRACE_ROBUSTNESS:%=--ignore=%) $(PYTEST) || failed="$$failed 3.11"; \
 	[ -z "$$failed" ] || { echo "alternator: tests failed on CPython$$failed" >&2; exit 1; }
-
-test-versions: build .venv/.has-test ## The interpreter tests on every other CPython found
-	@$(for_found_versions); do echo "== CPython $$version"; .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST); done
 
 test-trace: build .venv/.has-test ## All tests of trace, guard and replay, those too that do not pass yet
 	@$(PYTHON) -m pytest -q tests/trace $(PYTEST)
