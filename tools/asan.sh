@@ -12,6 +12,10 @@ library() {
 # The interpreter itself is not instrumented, so the runtime must be there before it; libstdc++ too, or the runtime
 # cannot see C++ exceptions being thrown.
 preload="$(library libasan.so):$(library libubsan.so):$(library libstdc++.so)"
+# With redzones around its variables the loop's C frame is some sixteen times as large: give deep recursion as much more stack.
+export ALTERNATOR_FRAME_SCALE=16
+ulimit -s $((8192 * ALTERNATOR_FRAME_SCALE)) ||
+  fail "the sanitized loop needs a C stack of 128 MiB, which 'ulimit -Hs' does not allow here."
 # pymalloc would hide every error in an object's memory. CPython itself leaves memory behind at exit: leaks are tested
 # by counting blocks and references, not here.
 exec env LD_PRELOAD="$preload" PYTHONMALLOC=malloc ALTERNATOR_CORE_DIR="$PWD/build/asan" \

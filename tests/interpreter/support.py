@@ -25,6 +25,8 @@ from programs import Program, describe, harness, trace
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+# How many times larger the loop's C frame is than in an ordinary build: tools/asan.sh says so.
+FRAME_SCALE = int(os.environ.get("ALTERNATOR_FRAME_SCALE", "1"))
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -152,7 +154,7 @@ PRELUDE = """\
 import sys
 sys.path[:0] = [{here!r}]
 import faulthandler; faulthandler.enable()
-from support import core
+from support import FRAME_SCALE, core
 """
 
 

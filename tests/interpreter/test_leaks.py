@@ -50,7 +50,8 @@ def stays(action: Callable[[], Any], warm_up: int = 2) -> None:
 
 def test_growth_notices_a_leak() -> None:
     kept: list[Any] = []
-    assert growth(lambda: kept.append([len(kept)]))[0] > 0
+    # Under PYTHONMALLOC=malloc, as with the sanitizers, CPython counts no blocks: only objects are looked at then.
+    assert growth(lambda: kept.append([len(kept)]))[0] > 0 or sys.getallocatedblocks() == 0
     assert growth(lambda: kept.append([len(kept)]))[1] > 0
     stays(lambda: [len(kept)])
     raised(AssertionError, lambda: stays(lambda: kept.append([len(kept)])))

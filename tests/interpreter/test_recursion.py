@@ -243,7 +243,7 @@ def test_small_thread_stack_does_not_kill_the_process() -> None:
     done = in_process(
         """
         import threading
-        threading.stack_size(256 * 1024)
+        threading.stack_size(256 * 1024 * FRAME_SCALE)
         out = []
         def down(n):
             return 0 if n == 0 else 1 + down(n - 1)
