@@ -346,6 +346,7 @@ def test_switching_on_and_off_while_threads_run() -> None:
         """
         import threading, time
         stop, wrong = [], []
+        sys.setswitchinterval(0.0002)  # three threads spin: this one waits for them all at each turn
         def work():
             def leaf(value): return value + 1
             while not stop:
