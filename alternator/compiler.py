@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from . import config
 from ._load import load_core
 
 _C = load_core()
@@ -51,7 +52,7 @@ def compile(model: Any = None, *, backend: str | Backend = "eager", fullgraph: b
     if model is None:
         return lambda decorated: compile(decorated, backend=backend, fullgraph=fullgraph)
     function, self = _target(model)
-    return _C.compile(function, self, _backend(backend), fullgraph, _say_break)
+    return _C.compile(function, self, _backend(backend), fullgraph, config.recompile_limit, _say_break)
 
 
 def reset() -> None:

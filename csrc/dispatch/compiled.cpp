@@ -26,8 +26,9 @@ struct CompiledObject {
   PyObject* weak_references;
   Backend* backend;
   bool fullgraph;
-  std::vector<std::unique_ptr<Entry>>* entries;
-  bool hopeless;  // traces of it failed: it runs as it is
+  std::vector<std::shared_ptr<Entry>>* entries;
+  size_t most_entries;  // after that, calls that none of them fits run as they are
+  bool gave_up;         // ... and that was said once
 };
 
 std::set<CompiledObject*>& all() {
@@ -56,35 +57,50 @@ void report_break(CompiledObject* compiled, const report::Break& event) {
   throw PyError();
 }
 
+void give_up(CompiledObject* compiled, const guards::Roots& roots) {
+  if (compiled->gave_up) return;
+  compiled->gave_up = true;
+  report_break(compiled, report::Break{report::Reason::too_many_entries,
+                                       "the guard that failed last: " + compiled->entries->front()->guards->failure(roots),
+                                       Ref::share(PyFunction_GET_CODE(compiled->function)),
+                                       reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function))->co_firstlineno});
+}
+
 // The frame of a compiled function, before its first instruction: found, traced, or left to the default loop.
 PyObject* run_compiled(CompiledObject* compiled, PyThreadState* ts, cpython::Frame* frame) {
   try {
     const guards::Roots roots{reinterpret_cast<PyObject*>(cpython::function_of(frame)), frame->localsplus};
     std::vector<Ref> values;
+    std::shared_ptr<Entry> found;  // another thread may reset() while it runs
     for (auto& entry : *compiled->entries) {
       values.clear();
       if (!entry->guards->check(roots, &values)) continue;
-      totals.hits++;
-      entry->hits++;
-      return entry->run(values).release();
+      found = entry;
+      break;
     }
-    if (!compiled->hopeless) {
+    if (found != nullptr) {
+      totals.hits += found->eager_because ? 0 : 1;
+    } else if (compiled->entries->size() >= compiled->most_entries) {
+      give_up(compiled, roots);
+    } else {
       totals.traces++;
-      auto outcome = trace_entry(frame, *compiled->backend);
-      if (auto* event = std::get_if<report::Break>(&outcome)) {
-        report_break(compiled, *event);
-        if (compiled->fullgraph && event->reason != report::Reason::raises) raise_break(*event);
-        compiled->hopeless = compiled->entries->empty() && event->reason != report::Reason::raises;
-      } else {
-        auto& made = std::get<std::unique_ptr<Entry>>(outcome);
-        if (made->has_graph()) totals.graphs++;
-        Entry* entry = made.get();
-        compiled->entries->insert(compiled->entries->begin(), std::move(made));
-        values.clear();
-        if (!entry->guards->check(roots, &values)) throw InternalError("the guards of a new entry do not hold");
-        return entry->run(values).release();
+      found = trace_entry(frame, *compiled->backend);
+      if (found->eager_because) {
+        report_break(compiled, *found->eager_because);
+      } else if (found->has_graph()) {
+        totals.graphs++;
       }
+      compiled->entries->insert(compiled->entries->begin(), found);
+      values.clear();
+      if (!found->eager_because && !found->guards->check(roots, &values))
+        throw InternalError("the guards of a new entry do not hold");
     }
+    if (found != nullptr && !found->eager_because) {
+      found->hits++;
+      return found->run(values).release();
+    }
+    if (found != nullptr && compiled->fullgraph && found->eager_because->reason != report::Reason::raises)
+      raise_break(*found->eager_because);
   } catch (const PyError&) {
     return nullptr;
   } catch (const std::exception& error) {
@@ -196,6 +212,21 @@ PyObject* compiled_residuals(PyObject* self, void*) {
   });
 }
 
+// Everything else about it is the function's: its name, its text, its attributes.
+PyObject* compiled_getattr(PyObject* self, PyObject* name) {
+  if (PyObject* own = PyObject_GenericGetAttr(self, name)) return own;
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+  PyErr_Clear();
+  return PyObject_GetAttr(reinterpret_cast<CompiledObject*>(self)->function, name);
+}
+
+template <const char* kName>
+PyObject* of_function(PyObject* self, void*) {
+  return PyObject_GetAttrString(reinterpret_cast<CompiledObject*>(self)->function, kName);
+}
+constexpr char kDocName[] = "__doc__";
+constexpr char kModuleName[] = "__module__";
+
 PyMemberDef compiled_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weak_references), READONLY, nullptr},
@@ -203,12 +234,15 @@ PyMemberDef compiled_members[] = {
     {}};
 PyGetSetDef compiled_getset[] = {
     {"_guards", compiled_guards, nullptr, "the guards of each entry, as text", nullptr},
+    {"__doc__", of_function<kDocName>, nullptr, nullptr, nullptr},
+    {"__module__", of_function<kModuleName>, nullptr, nullptr, nullptr},
     {"_residuals", compiled_residuals, nullptr, "the residual program of each entry, as text", nullptr},
     {}};
 PyType_Slot compiled_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(compiled_dealloc)},
                                 {Py_tp_traverse, reinterpret_cast<void*>(compiled_traverse)},
                                 {Py_tp_clear, reinterpret_cast<void*>(compiled_clear)},
                                 {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                {Py_tp_getattro, reinterpret_cast<void*>(compiled_getattr)},
                                 {Py_tp_descr_get, reinterpret_cast<void*>(compiled_get)},
                                 {Py_tp_members, compiled_members},
                                 {Py_tp_getset, compiled_getset},
@@ -236,7 +270,8 @@ void reset_counters() {
   breaks.clear();
 }
 
-Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, Borrowed on_break) {
+Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
+                  Borrowed on_break) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
@@ -249,7 +284,8 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compiled->on_break = on_break && on_break.get() != Py_None ? Py_NewRef(on_break.get()) : nullptr;
   compiled->backend = new Backend{backend && backend.get() != Py_None ? Ref::share(backend) : Ref()};
   compiled->fullgraph = fullgraph;
-  compiled->entries = new std::vector<std::unique_ptr<Entry>>;
+  compiled->most_entries = most_entries;
+  compiled->entries = new std::vector<std::shared_ptr<Entry>>;
   all().insert(compiled);
   return Ref::steal(reinterpret_cast<PyObject*>(compiled));
 }
@@ -257,21 +293,22 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
 void reset_all() {
   for (CompiledObject* compiled : all()) {
     compiled->entries->clear();
-    compiled->hopeless = false;
+    compiled->gave_up = false;
   }
 }
 
 namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"function", "self", "backend", "fullgraph", "on_break", nullptr};
+  static const char* keywords[] = {"function", "self", "backend", "fullgraph", "recompile_limit", "on_break", nullptr};
   PyObject *function, *self, *backend, *on_break;
   int fullgraph;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpO:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &on_break)) {
+  Py_ssize_t limit;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpnO:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &limit, &on_break)) {
     return nullptr;
   }
-  return guarded([&] { return make_compiled(function, self, backend, fullgraph != 0, on_break); });
+  return guarded([&] { return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), on_break); });
 }
 
 PyObject* module_reset(PyObject*, PyObject*) {
@@ -293,7 +330,7 @@ PyObject* module_counters(PyObject*, PyObject*) {
 
 PyMethodDef functions[] = {
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
-     METH_VARARGS | METH_KEYWORDS, "compile(function, self, backend, fullgraph, on_break): a compiled callable"},
+     METH_VARARGS | METH_KEYWORDS, "compile(function, self, backend, fullgraph, recompile_limit, on_break): a compiled callable"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},
     {}};

@@ -14,8 +14,9 @@ Counters& counters();
 Ref break_counts();
 void reset_counters();
 
-// make_compiled(function, self or None, backend or None, fullgraph, log): a callable with vectorcall.
-Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, Borrowed on_break);
+// A callable with vectorcall. `self` and `backend` may be None; `on_break` is called with the name and text of a break.
+Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
+                  Borrowed on_break);
 // Forgets the entries of every compiled callable.
 void reset_all();
 

@@ -5,14 +5,22 @@
 
 namespace alternator::dispatch {
 
+static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuard ambient, report::Break why) {
+  auto entry = std::make_unique<Entry>();
+  entry->eager_because = std::move(why);
+  entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(),
+                                                         std::move(ambient));
+  return entry;
+}
+
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
 // sources.
-std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* frame, const Backend& backend) {
+std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend) {
   trace::Tracer tracer;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
   Ref result = tracer.run(frame);
-  if (!result) return *tracer.stopped;
+  if (!result) return give_up(tracer, std::move(ambient), *tracer.stopped);
 
   auto entry = std::make_unique<Entry>();
   std::vector<Ref> outputs;
@@ -20,7 +28,7 @@ std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* 
   try {
     entry->residual = replay::Residual::build(tracer.lifter, result, &outputs, &needed);
   } catch (const replay::CannotRebuild& error) {
-    return report::Break{report::Reason::cannot_rebuild, error.what(), {}, 0};
+    return give_up(tracer, std::move(ambient), {report::Reason::cannot_rebuild, error.what(), {}, 0});
   }
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)
@@ -39,8 +47,7 @@ std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* 
   // Another thread may have written meanwhile: an entry is believed only after its guards hold.
   const guards::Roots roots{reinterpret_cast<PyObject*>(cpython::function_of(frame)), frame->localsplus};
   if (!entry->guards->check(roots, &values)) {
-    return report::Break{
-        report::Reason::internal, "the guards of a new trace do not hold: " + entry->guards->failure(roots), {}, 0};
+    throw InternalError("the guards of a new trace do not hold: " + entry->guards->failure(roots));
   }
   if (!backend.callable) {
     entry->eager = std::make_unique<graph::Replay>(*entry->program);

@@ -10,7 +10,7 @@
 #include "report/event.h"
 
 #include <memory>
-#include <variant>
+#include <optional>
 
 namespace alternator::dispatch {
 
@@ -23,16 +23,19 @@ class Entry {
   std::vector<size_t> inputs;            // positions of the graph's inputs among the needed values
   replay::Residual residual;
   uint64_t hits = 0;
+  // Why calls with these guards run as they are, where nothing could be captured.
+  std::optional<report::Break> eager_because;
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
   // The rest of a call whose guards hold.
   Ref run(const std::vector<Ref>& values) const;
 };
 
-// Traces a frame that has not begun. An entry, or why there is none.
 struct Backend {
   Ref callable;  // null: "eager"
 };
-std::variant<std::unique_ptr<Entry>, report::Break> trace_entry(cpython::Frame* frame, const Backend& backend);
+// Traces a frame that has not begun. An entry without a graph says why in `eager_because`: what the trace read until
+// then is guarded, so that only such calls are given up.
+std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend);
 
 }  // namespace alternator::dispatch

@@ -2,6 +2,7 @@
 
 #include "fake/session.h"
 #include "py/error.h"
+#include "py/lasting.h"
 
 #include <array>
 
@@ -25,7 +26,8 @@ struct Classes {
 
 // Never freed: exceptions may outlive the module.
 const Classes& classes() {
-  static const Classes made = [] {
+  static constinit Lasting<Classes> made;
+  return made.get([] {
     Classes result{};
     const auto make = [](const char* name, const char* text, PyObject* base) {
       return checked(PyErr_NewExceptionWithDoc(name, text, base, nullptr)).release();
@@ -38,8 +40,7 @@ const Classes& classes() {
         make("alternator._C.fake.RealTensorError", "A real tensor reached an operator of a trace.", result.base),
         make("alternator._C.fake.EscapedError", "A fake tensor was used outside its own trace.", result.base)};
     return result;
-  }();
-  return made;
+  });
 }
 
 }  // namespace

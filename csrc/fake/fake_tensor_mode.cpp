@@ -4,6 +4,7 @@
 #include "fake/kernels.h"
 
 #include "py/error.h"
+#include "py/lasting.h"
 
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -20,7 +21,8 @@ struct Imports {
 
 // Never freed: they may be used until the interpreter ends.
 const Imports& imports() {
-  static const Imports* const made = [] {
+  static constinit Lasting<const Imports*> made;
+  return *made.get([] {
     const py::module_ torch = py::module_::import("torch");
     const py::module_ subclasses = py::module_::import("torch._subclasses.fake_tensor");
     return new Imports{subclasses.attr("FakeTensor"),
@@ -29,8 +31,7 @@ const Imports& imports() {
                        subclasses.attr("DataDependentOutputException"),
                        subclasses.attr("DynamicOutputShapeException"),
                        subclasses.attr("UnsupportedOperatorException")};
-  }();
-  return *made;
+  });
 }
 
 // Outside any session: FakeTensorMode does everything itself.

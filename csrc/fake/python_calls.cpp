@@ -5,6 +5,7 @@
 #include "fake/storage.h"
 
 #include "py/error.h"
+#include "py/lasting.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -98,7 +99,8 @@ py::object deepcopy(Session& session, const py::tuple& arguments, const py::dict
 
 // By the identity of the method object: never freed.
 const std::unordered_map<PyObject*, Handler>& handlers() {
-  static const auto* const made = [] {
+  static constinit Lasting<const std::unordered_map<PyObject*, Handler>*> made;
+  return *made.get([] {
     const py::object type = py::module_::import("torch").attr("Tensor");
     auto* table = new std::unordered_map<PyObject*, Handler>;
     const std::pair<const char*, Handler> rows[] = {
@@ -115,8 +117,7 @@ const std::unordered_map<PyObject*, Handler>& handlers() {
     };
     for (const auto& [name, handler] : rows) table->emplace(pybind11::object(type.attr(name)).release().ptr(), handler);
     return table;
-  }();
-  return *made;
+  });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "graph/errors.h"
 
-#include "graph/lasting.h"
+#include "py/lasting.h"
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/Exceptions.h>

@@ -1,6 +1,6 @@
 #include "graph/fx_examples.h"
 
-#include "graph/lasting.h"
+#include "py/lasting.h"
 #include "graph/torch_types.h"
 
 #include <ATen/EmptyTensor.h>

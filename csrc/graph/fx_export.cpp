@@ -4,7 +4,7 @@
 #include "graph/errors.h"
 #include "graph/fx_examples.h"
 #include "graph/fx_graph.h"
-#include "graph/lasting.h"
+#include "py/lasting.h"
 #include "graph/state_calls.h"
 #include "graph/target.h"
 #include "graph/torch_types.h"

@@ -1,6 +1,6 @@
 #include "graph/fx_graph.h"
 
-#include "graph/lasting.h"
+#include "py/lasting.h"
 #include "graph/torch_types.h"
 
 namespace alternator::graph {

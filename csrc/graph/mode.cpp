@@ -1,7 +1,7 @@
 #include "graph/mode.h"
 
 #include "graph/errors.h"
-#include "graph/lasting.h"
+#include "py/lasting.h"
 #include "graph/recorder.h"
 
 #include <torch/csrc/PyInterpreter.h>

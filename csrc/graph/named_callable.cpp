@@ -1,6 +1,6 @@
 #include "graph/named_callable.h"
 
-#include "graph/lasting.h"
+#include "py/lasting.h"
 
 #include <structmember.h>
 

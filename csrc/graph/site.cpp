@@ -1,6 +1,6 @@
 #include "graph/site.h"
 
-#include "graph/lasting.h"
+#include "py/lasting.h"
 
 #include <frameobject.h>
 

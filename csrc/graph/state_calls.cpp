@@ -1,6 +1,6 @@
 #include "graph/state_calls.h"
 
-#include "graph/lasting.h"
+#include "py/lasting.h"
 #include "graph/torch_types.h"
 
 #include <c10/core/Device.h>

@@ -1,6 +1,6 @@
 #include "graph/torch_types.h"
 
-#include "graph/lasting.h"
+#include "py/lasting.h"
 
 namespace alternator::graph {
 

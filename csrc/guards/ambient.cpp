@@ -1,5 +1,7 @@
 #include "guards/ambient.h"
 
+#include "py/lasting.h"
+
 #include "cpython/objects.h"
 #include "guards/mutants.h"
 #include "lift/plain.h"
@@ -54,11 +56,11 @@ PyObject* dispatch_mode_at(int64_t index) {
 }
 
 PyTypeObject* device_context_type() {
-  static PyTypeObject* type = [] {
+  static constinit Lasting<PyTypeObject*> type;
+  return type.get([] {
     Ref module = checked(PyImport_ImportModule("torch.utils._device"));
     return reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(module.get(), "DeviceContext")).release());
-  }();
-  return type;
+  });
 }
 
 // The device of a torch.utils._device.DeviceContext, read where it is.

@@ -1,5 +1,6 @@
 // Instance dicts, module namespaces, cells, fields, classes.
 #include "lift/lifter.h"
+#include "py/lasting.h"
 
 namespace alternator::lift {
 
@@ -7,11 +8,11 @@ namespace alternator::lift {
 
 // The tp_dealloc of every class that a class statement makes.
 static destructor class_statement_dealloc() {
-  static const destructor dealloc = [] {
+  static constinit Lasting<destructor> dealloc;
+  return dealloc.get([] {
     Ref type = Ref::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "probe"));
     return type ? type.as<PyTypeObject>()->tp_dealloc : nullptr;
-  }();
-  return dealloc;
+  });
 }
 
 static bool from_class_statement(PyTypeObject* type) {

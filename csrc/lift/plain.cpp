@@ -1,6 +1,7 @@
 #include "lift/plain.h"
 
 #include "cpython/objects.h"
+#include "py/lasting.h"
 
 #include <structmember.h>
 #include <torch/csrc/Device.h>
@@ -15,7 +16,8 @@
 namespace alternator::lift {
 
 const KnownTypes& known_types() {
-  static const KnownTypes* types = [] {
+  static constinit Lasting<const KnownTypes*> types;
+  return *types.get([] {
     auto type = [](const char* module, const char* name) {
       Ref owner = checked(PyImport_ImportModule(module));
       Ref found = checked(PyObject_GetAttrString(owner.get(), name));
@@ -24,8 +26,7 @@ const KnownTypes& known_types() {
     };
     check_status(cpython::check_ordered_dict());
     return new KnownTypes{type("collections", "deque"), type("collections", "defaultdict"), type("enum", "EnumMeta")};
-  }();
-  return *types;
+  });
 }
 
 namespace {

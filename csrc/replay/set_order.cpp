@@ -2,6 +2,7 @@
 
 #include "lift/source.h"
 #include "replay/kinds.h"
+#include "py/lasting.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -76,13 +77,14 @@ struct StandIn {
 };
 
 static PyTypeObject* stand_in_type() {
-  static PyTypeObject* const type = [] {
+  static constinit Lasting<PyTypeObject*> lasting;
+  PyTypeObject* type = lasting.get([] {
     static PyType_Slot slots[] = {
         {Py_tp_hash, reinterpret_cast<void*>(+[](PyObject* self) { return reinterpret_cast<StandIn*>(self)->hash; })},
         {}};
     static PyType_Spec spec = {"alternator.replay.StandIn", sizeof(StandIn), 0, Py_TPFLAGS_DEFAULT, slots};
     return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  }();
+  });
   if (type == nullptr) throw PyError();
   return type;
 }

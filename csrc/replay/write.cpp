@@ -2,6 +2,7 @@
 #include "replay/machine.h"
 
 #include "replay/set_order.h"
+#include "py/lasting.h"
 
 namespace alternator::replay {
 
@@ -71,11 +72,12 @@ void Machine::splice(Borrowed list, Py_ssize_t from, Py_ssize_t to, Borrowed ite
 
 // A method of deque itself, whatever a subclass makes of its name.
 static Ref call_deque(Borrowed deque, const char* name, Borrowed argument) {
-  static PyTypeObject* const type = [] {
+  static constinit Lasting<PyTypeObject*> lasting;
+  PyTypeObject* type = lasting.get([] {
     Ref module = Ref::steal(PyImport_ImportModule("collections"));
     Ref found = module ? Ref::steal(PyObject_GetAttrString(module.get(), "deque")) : Ref();
     return reinterpret_cast<PyTypeObject*>(found.release());
-  }();
+  });
   ALT_CHECK(type != nullptr, "collections.deque is gone");
   PyObject* method = PyDict_GetItemString(type->tp_dict, name);
   ALT_CHECK(method != nullptr, name);

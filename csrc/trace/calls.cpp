@@ -4,6 +4,7 @@
 #include "graph/errors.h"
 #include "py/names.h"
 #include "trace/natives.h"
+#include "py/lasting.h"
 
 namespace alternator::trace {
 
@@ -22,7 +23,8 @@ bool is_type(Borrowed object, const char* name) { return strcmp(object.type()->t
 
 // Functions that tell a program whether it is being compiled.
 bool is_compiling_query(Borrowed function) {
-  static const std::vector<PyObject*>* queries = [] {
+  static constinit Lasting<const std::vector<PyObject*>*> lasting;
+  const std::vector<PyObject*>* queries = lasting.get([] {
     auto* found = new std::vector<PyObject*>;
     for (auto [module, name] :
          {std::pair{"torch.compiler", "is_compiling"}, std::pair{"torch.compiler", "is_dynamo_compiling"},
@@ -33,7 +35,7 @@ bool is_compiling_query(Borrowed function) {
       if (function) found->push_back(function.release());
     }
     return found;
-  }();
+  });
   for (PyObject* query : *queries) {
     if (query == function.get()) return true;
   }

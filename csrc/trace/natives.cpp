@@ -1,6 +1,7 @@
 #include "trace/natives.h"
 
 #include "fake/python_tensor.h"
+#include "py/lasting.h"
 
 #include <sstream>
 #include <string>
@@ -16,8 +17,8 @@ struct Natives::Sets {
 };
 
 const Natives& Natives::table() {
-  static const Natives* table = new Natives;
-  return *table;
+  static constinit Lasting<const Natives*> table;
+  return *table.get([] { return new Natives; });
 }
 
 template <class Visit>

@@ -110,6 +110,12 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
   abandon_everything();
 }
 
+void Tracer::check_taint(PyObject* value) {
+  if (value == nullptr || stopped || !taint->outside(value)) return;
+  if (lifter.known(value) != nullptr || lifter.is_code_constant(value)) return;
+  stop_here(report::Reason::internal, "taint: an outside object was not lifted: " + lift::show(value));
+}
+
 namespace {
 
 // Everything that a trace changes in the thread, and puts back.
@@ -148,6 +154,13 @@ Ref Tracer::run(cpython::Frame* frame) {
     if (frame->localsplus[i] == nullptr) continue;
     Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
     state.locals[static_cast<size_t>(i)] = make_lazy(frame->localsplus[i], tree->slot(i, name));
+  }
+  if (lift::Taint::wanted()) {
+    taint = std::make_unique<lift::Taint>();
+    taint->collect(function);
+    for (int i = 0; i < code->co_nlocalsplus; i++) {
+      if (frame->localsplus[i] != nullptr) taint->collect(frame->localsplus[i]);
+    }
   }
   Ref result;
   {

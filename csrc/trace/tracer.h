@@ -6,6 +6,7 @@
 #include "graph/recorder.h"
 #include "graph/torch_types.h"
 #include "lift/lifter.h"
+#include "lift/taint.h"
 #include "report/event.h"
 
 #include <memory>
@@ -42,6 +43,7 @@ class Tracer {
 
   std::optional<report::Break> stopped;
   uint64_t instructions = 0;
+  std::unique_ptr<lift::Taint> taint;  // where the sanitizer is on
 
   std::unique_ptr<lift::SourceTree> tree;
   fake::Session session;
@@ -69,6 +71,8 @@ class Tracer {
     frame_ = frame;
     index_ = index;
   }
+  // The sanitizer: an outside object that was not lifted is a bug of ours.
+  void check_taint(PyObject* value);
   // Records why the trace ends here and sets the exception that unwinds it.
   void stop_here(report::Reason reason, std::string context);
 

@@ -10,6 +10,11 @@ Verdict Tracing::at_boundary(const Position& position) {
   t.at(position.frame, position.next_index());
   if (++t.instructions > kMostInstructions) [[unlikely]]
     t.stop_here(report::Reason::too_long, {});
+  if (t.taint != nullptr) [[unlikely]] {
+    // What the last instruction pushed; an unpacking pushes several.
+    PyObject** base = cpython::stack_base(position.frame);
+    for (PyObject** slot = position.sp; slot > base && position.sp - slot < 4;) t.check_taint(*--slot);
+  }
   return Verdict::kGo;
 }
 

@@ -47,6 +47,9 @@ class Alternator(FrontEnd):
 
     def __init__(self) -> None:
         import alternator
+        from alternator import config
+
+        config.recompile_limit = 64  # programs here call one function in many ways
 
         self.module: Any = alternator
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-namespace alternator::graph {
+namespace alternator {
 
 // Unlike a static inside of a function it holds no lock while it is made: making it may run Python, which may let
 // another thread in, which may want it too. The GIL protects it; a second one that was made meanwhile is thrown away.
@@ -28,4 +28,4 @@ class Lasting {
   const T* value_ = nullptr;
 };
 
-}  // namespace alternator::graph
+}  // namespace alternator
