@@ -6,6 +6,30 @@ namespace alternator::lift {
 // A container of plain values only is one guard, not one for each element.
 static constexpr Py_ssize_t kOneGuardFrom = 16;
 
+// A dict's keys in its own order; no method of a subclass is asked.
+static Ref keys_of(Borrowed dict) {
+  if (!PyODict_Check(dict.get())) {
+    Ref keys = checked(PyTuple_New(PyDict_GET_SIZE(dict.get())));
+    PyObject *key, *value;
+    Py_ssize_t count = 0;
+    for (Py_ssize_t position = 0; PyDict_Next(dict.get(), &position, &key, &value);)
+      PyTuple_SET_ITEM(keys.get(), count++, Py_NewRef(key));
+    return keys;
+  }
+  Ref iterator = checked(PyODict_Type.tp_iter(dict.get()));
+  Ref keys = checked(PyList_New(0));
+  while (Ref key = Ref::steal(PyIter_Next(iterator.get()))) check_status(PyList_Append(keys.get(), key.get()));
+  if (PyErr_Occurred()) throw PyError();
+  return checked(PyList_AsTuple(keys.get()));
+}
+
+static PyObject* item_of(Borrowed dict, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dict.get(), key);
+  if (value == nullptr && PyErr_Occurred()) throw PyError();
+  ALT_CHECK(value != nullptr, "a dict lost a key while it was read");
+  return value;
+}
+
 Shadow& Lifter::add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source) {
   Shadow& shadow = shadows_.emplace_back();
   shadow.kind = kind;
@@ -21,7 +45,12 @@ Shadow& Lifter::add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, So
     case ShadowKind::kDict:
       shadow.length = PyDict_GET_SIZE(copy.get());
       shadow.snapshot = checked(PyDict_New());
-      check_status(PyDict_Update(shadow.snapshot.get(), copy.get()));
+      if (Ref keys = keys_of(copy)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
+          PyObject* key = PyTuple_GET_ITEM(keys.get(), i);
+          check_status(PyDict_SetItem(shadow.snapshot.get(), key, item_of(copy, key)));
+        }
+      }
       break;
     case ShadowKind::kSet:
       shadow.length = PySet_GET_SIZE(copy.get());
@@ -62,10 +91,11 @@ static Ref copy_container(Borrowed container, PyTypeObject* base) {
   }
   if (PyDict_Check(original)) {
     Ref copy = empty_like(container, base);
-    PyObject *key, *value;
-    for (Py_ssize_t position = 0; PyDict_Next(original, &position, &key, &value);) {
+    Ref keys = keys_of(container);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
+      PyObject* key = PyTuple_GET_ITEM(keys.get(), i);
       // The base's own slot: an overridden __setitem__ is not asked.
-      check_status(base->tp_as_mapping->mp_ass_subscript(copy.get(), key, value));
+      check_status(base->tp_as_mapping->mp_ass_subscript(copy.get(), key, item_of(container, key)));
     }
     return copy;
   }
@@ -223,7 +253,7 @@ Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
 }
 
 void Lifter::lift_dict_whole(Shadow& shadow) {
-  Ref keys = checked(PySequence_Tuple(shadow.original.get()));
+  Ref keys = keys_of(shadow.original);
   guard(shadow.source, GuardKind::kKeys, keys);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
     Borrowed key = PyTuple_GET_ITEM(keys.get(), i);
