@@ -60,10 +60,11 @@ void report_break(CompiledObject* compiled, const report::Break& event) {
 void give_up(CompiledObject* compiled, const guards::Roots& roots) {
   if (compiled->gave_up) return;
   compiled->gave_up = true;
-  report_break(compiled, report::Break{report::Reason::too_many_entries,
-                                       "the guard that failed last: " + compiled->entries->front()->guards->failure(roots),
-                                       Ref::share(PyFunction_GET_CODE(compiled->function)),
-                                       reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function))->co_firstlineno});
+  report_break(compiled,
+               report::Break{report::Reason::too_many_entries,
+                             "the guard that failed last: " + compiled->entries->front()->guards->failure(roots),
+                             Ref::share(PyFunction_GET_CODE(compiled->function)),
+                             reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function))->co_firstlineno});
 }
 
 // The frame of a compiled function, before its first instruction: found, traced, or left to the default loop.
@@ -308,7 +309,9 @@ PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
                                    &backend, &fullgraph, &limit, &on_break)) {
     return nullptr;
   }
-  return guarded([&] { return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), on_break); });
+  return guarded([&] {
+    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), on_break);
+  });
 }
 
 PyObject* module_reset(PyObject*, PyObject*) {
@@ -330,7 +333,8 @@ PyObject* module_counters(PyObject*, PyObject*) {
 
 PyMethodDef functions[] = {
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
-     METH_VARARGS | METH_KEYWORDS, "compile(function, self, backend, fullgraph, recompile_limit, on_break): a compiled callable"},
+     METH_VARARGS | METH_KEYWORDS,
+     "compile(function, self, backend, fullgraph, recompile_limit, on_break): a compiled callable"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},
     {}};

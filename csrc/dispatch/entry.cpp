@@ -8,8 +8,8 @@ namespace alternator::dispatch {
 static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuard ambient, report::Break why) {
   auto entry = std::make_unique<Entry>();
   entry->eager_because = std::move(why);
-  entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(),
-                                                         std::move(ambient));
+  entry->guards =
+      std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(), std::move(ambient));
   return entry;
 }
 

@@ -1,7 +1,7 @@
 #include "graph/fx_examples.h"
 
-#include "py/lasting.h"
 #include "graph/torch_types.h"
+#include "py/lasting.h"
 
 #include <ATen/EmptyTensor.h>
 #include <torch/csrc/Device.h>

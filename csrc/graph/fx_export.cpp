@@ -4,10 +4,10 @@
 #include "graph/errors.h"
 #include "graph/fx_examples.h"
 #include "graph/fx_graph.h"
-#include "py/lasting.h"
 #include "graph/state_calls.h"
 #include "graph/target.h"
 #include "graph/torch_types.h"
+#include "py/lasting.h"
 
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>

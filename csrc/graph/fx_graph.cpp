@@ -1,7 +1,7 @@
 #include "graph/fx_graph.h"
 
-#include "py/lasting.h"
 #include "graph/torch_types.h"
+#include "py/lasting.h"
 
 namespace alternator::graph {
 namespace {

@@ -1,8 +1,8 @@
 #include "graph/mode.h"
 
 #include "graph/errors.h"
-#include "py/lasting.h"
 #include "graph/recorder.h"
+#include "py/lasting.h"
 
 #include <torch/csrc/PyInterpreter.h>
 

@@ -1,7 +1,7 @@
 #include "graph/state_calls.h"
 
-#include "py/lasting.h"
 #include "graph/torch_types.h"
+#include "py/lasting.h"
 
 #include <c10/core/Device.h>
 #include <torch/csrc/Dtype.h>

@@ -1,8 +1,8 @@
 #include "replay/set_order.h"
 
 #include "lift/source.h"
-#include "replay/kinds.h"
 #include "py/lasting.h"
+#include "replay/kinds.h"
 
 #include <algorithm>
 #include <unordered_map>

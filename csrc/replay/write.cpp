@@ -1,8 +1,8 @@
 // Writing back to the outside world.
 #include "replay/machine.h"
 
-#include "replay/set_order.h"
 #include "py/lasting.h"
+#include "replay/set_order.h"
 
 namespace alternator::replay {
 
