@@ -38,6 +38,18 @@ class Recorder final : private TensorNames {
 
   void begin();
   bool recording() const { return active_.has_value(); }
+  // Calls in its scope run on fakes and leave no node.
+  class Silent {
+   public:
+    explicit Silent(Recorder& recorder) : recorder_(recorder), before_(std::exchange(recorder.inside_, true)) {}
+    ~Silent() { recorder_.inside_ = before_; }
+    Silent(const Silent&) = delete;
+    Silent& operator=(const Silent&) = delete;
+
+   private:
+    Recorder& recorder_;
+    bool before_;
+  };
   // Makes the call and records it, in the vectorcall convention. Throws PyError with the callee's exception, or with
   // RecordError when the call cannot be a node. Under modes of the user's own the call takes its way through them.
   Ref call(Borrowed callable, PyObject* const* arguments, size_t flagged_count, Borrowed keyword_names);

@@ -130,21 +130,9 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   if (PyAnySet_Check(container.get())) {
     if (type != &PySet_Type && type != &PyFrozenSet_Type)
       throw CannotLift(std::string("a set of type ") + type->tp_name);
-    Ref elements = checked(PySequence_List(container.get()));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(elements.get()); i++) {
-      if (!is_plain(PyList_GET_ITEM(elements.get(), i))) throw CannotLift("a set of objects");
-    }
-    // Equal sets may iterate in different orders: the guard compares in order.
-    Ref wanted = type == &PySet_Type ? checked(PySet_New(container.get())) : Ref::share(container);
-    guard(source, GuardKind::kEquals, wanted);
-    if (type == &PyFrozenSet_Type) return lift_itself(container, source, false);
-    Ref copy = copy_container(container, base);
-    Shadow& shadow = add_shadow(ShadowKind::kSet, container, copy, source);
-    shadow.whole = true;
-    Ref lifted = remember(container, std::move(copy), source);
-    known_[lifted.get()].shadow = &shadow;
-    return lifted;
+    return lift_set(container, source);
   }
+  if (base == known_types().deque) return lift_deque(container, source);
 
   Ref copy = copy_container(container, base);
   Shadow& shadow =
@@ -160,6 +148,67 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   if (strcmp(base->tp_name, "collections.defaultdict") == 0) lift_default_factory(container, lifted, source);
   // Only the exact types have their slots read one by one: others may be read by their own methods.
   if (type != &PyList_Type && type != &PyDict_Type) lift_whole(shadow);
+  return lifted;
+}
+
+// A set is lifted whole. Of plain values it is one guard, which compares in the order of iteration: equal sets may
+// iterate in different orders. Elements that are objects are found again one by one, in that order.
+Ref Lifter::lift_set(Borrowed set, Source* source) {
+  Ref elements = checked(PySequence_Tuple(set.get()));
+  const Py_ssize_t count = PyTuple_GET_SIZE(elements.get());
+  bool plain = true, same = true;
+  for (Py_ssize_t i = 0; i < count; i++) plain = plain && is_plain(PyTuple_GET_ITEM(elements.get(), i));
+  const bool frozen = set.type() == &PyFrozenSet_Type;
+  std::vector<Ref> lifted_elements;
+  if (plain) {
+    guard(source, GuardKind::kEquals, frozen ? Ref::share(set) : checked(PySet_New(set.get())));
+  } else {
+    guard(source, GuardKind::kLength, {}, count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+      Borrowed element = PyTuple_GET_ITEM(elements.get(), i);
+      lifted_elements.push_back(lift(element, tree_.child(source, Access::kElement, {}, i)));
+      escape(lifted_elements.back());
+      same = same && Borrowed(lifted_elements.back()) == element;
+    }
+    // A set of other objects would iterate in another order than the one that the guards prove.
+    if (!same) throw CannotLift("a set of tensors or containers");
+  }
+  if (frozen) return lift_itself(set, source, false);
+  Ref copy = checked(PySet_New(set.get()));
+  Ref order = checked(PySequence_Tuple(copy.get()));
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (PyTuple_GET_ITEM(order.get(), i) != PyTuple_GET_ITEM(elements.get(), i))
+      throw CannotLift("a set whose order a copy does not keep");
+  }
+  Shadow& shadow = add_shadow(ShadowKind::kSet, set, copy, source);
+  shadow.whole = true;
+  Ref lifted = remember(set, std::move(copy), source);
+  known_[lifted.get()].shadow = &shadow;
+  return lifted;
+}
+
+// A deque is lifted whole: its methods read it natively.
+Ref Lifter::lift_deque(Borrowed deque, Source* source) {
+  if (deque.type() != known_types().deque) throw CannotLift(std::string("a container of type ") + deque.type()->tp_name);
+  Ref bound = checked(PyObject_GetAttrString(deque.get(), "maxlen"));
+  Ref maxlen_name = checked(PyUnicode_InternFromString("maxlen"));
+  guard(tree_.child(source, Access::kField, maxlen_name), bound.get() == Py_None ? GuardKind::kIs : GuardKind::kEquals,
+        bound);
+  Ref elements = checked(PySequence_List(deque.get()));
+  const Py_ssize_t count = PyList_GET_SIZE(elements.get());
+  guard(source, GuardKind::kLength, {}, count);
+  Ref copy = checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(deque.type()),
+                                                  checked(PyTuple_New(0)).get(), bound.get(), nullptr));
+  // Known before its elements are: it may hold itself.
+  Ref lifted = remember(deque, std::move(copy), source);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Ref element = lift(PyList_GET_ITEM(elements.get(), i), tree_.child(source, Access::kIndex, {}, i));
+    escape(element);
+    checked(PyObject_CallMethodOneArg(lifted.get(), checked(PyUnicode_InternFromString("append")).get(), element.get()));
+  }
+  Shadow& shadow = add_shadow(ShadowKind::kDeque, deque, lifted, source);
+  shadow.whole = true;
+  known_[lifted.get()].shadow = &shadow;
   return lifted;
 }
 

@@ -199,6 +199,11 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       return default_factory(parent, owner);
     case Access::kGrad:
       return gradient(parent, owner);
+    case Access::kQuery: {
+      SavedError saved;
+      *owner = PyCFunction_Check(parent) ? Ref::steal(PyObject_CallNoArgs(parent)) : Ref();
+      return owner->get();
+    }
     case Access::kReferent:
       return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
   }

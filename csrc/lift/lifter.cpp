@@ -63,6 +63,12 @@ static bool is_enum_member(Borrowed value) { return strcmp(Py_TYPE(value.type())
 
 static bool has_type_name(Borrowed value, const char* name) { return strcmp(value.type()->tp_name, name) == 0; }
 
+// An object of a builtin type that is nothing but its identity, such as torch._C._VariableFunctions.
+static bool is_stateless(PyTypeObject* type) {
+  return (type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) == 0 && type->tp_itemsize == 0 &&
+         type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject)) && type->tp_dictoffset == 0;
+}
+
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_plain(value.get()) && !is_enum_member(value)) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
@@ -110,6 +116,10 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_enum_member(value)) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), true);
+  }
+  if (is_stateless(type)) {
+    guard(source, GuardKind::kIs, value);
+    return lift_itself(value, constant(value), false);
   }
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
   if (has_plain_layout(type)) {

@@ -94,6 +94,8 @@ class Lifter {
   // --- for replay ---
   const std::deque<Shadow>& shadows() const { return shadows_; }
   std::vector<PlaceWrite> writes() const;
+  // Whether the program has changed anything outside so far.
+  bool has_writes() const;
   // (fake, source) of the tensors that were lifted, in order.
   const std::vector<std::pair<Ref, Source*>>& tensors() const { return tensors_; }
   SourceTree& tree() { return tree_; }
@@ -110,6 +112,8 @@ class Lifter {
   Ref lift_tensor(Borrowed tensor, Source* source);
   Ref lift_tuple(Borrowed tuple, Source* source);
   Ref lift_container(Borrowed container, Source* source);
+  Ref lift_set(Borrowed set, Source* source);
+  Ref lift_deque(Borrowed deque, Source* source);
   Ref lift_method(Borrowed method, Source* source);
   Ref lift_builtin(Borrowed builtin, Source* source);
   Ref lift_partial(Borrowed partial, Source* source);

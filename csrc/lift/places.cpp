@@ -170,6 +170,31 @@ std::vector<PlaceWrite> Lifter::writes() const {
   return writes;
 }
 
+static bool same_items(Borrowed a, Borrowed b) {
+  if (PyDict_Check(a.get())) {
+    if (PyDict_GET_SIZE(a.get()) != PyDict_GET_SIZE(b.get())) return false;
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(a.get(), &position, &key, &value);) {
+      if (PyDict_GetItemWithError(b.get(), key) != value) return PyErr_Clear(), false;
+    }
+    return true;
+  }
+  Ref left = checked(PySequence_Tuple(a.get())), right = checked(PySequence_Tuple(b.get()));
+  if (PyTuple_GET_SIZE(left.get()) != PyTuple_GET_SIZE(right.get())) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(left.get()); i++) {
+    if (PyTuple_GET_ITEM(left.get(), i) != PyTuple_GET_ITEM(right.get(), i)) return false;
+  }
+  return true;
+}
+
+bool Lifter::has_writes() const {
+  if (!cell_order_.empty() || !field_order_.empty()) return true;
+  for (const Shadow& shadow : shadows_) {
+    if (!shadow.deleted_keys.empty() || !same_items(shadow.copy, shadow.snapshot)) return true;
+  }
+  return false;
+}
+
 // --- functions ----------------------------------------------------------------------------------------------
 
 void Lifter::use_defaults(PyFunctionObject* function, PyObject** slots) {

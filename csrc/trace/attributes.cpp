@@ -185,6 +185,8 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
   if (PyFunction_Check(value.get())) return function_of(value);
   if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || lift::is_plain(value.get()))
     return value;
+  // What a C descriptor finds in an object of the trace is the trace's own: a slot, its __dict__.
+  if (owner && lifter.known(owner) == nullptr) return value;
   return lifter.lift(value, lifter.constant(value));
 }
 

@@ -4,11 +4,20 @@
 #include "graph/errors.h"
 #include "py/names.h"
 #include "trace/natives.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/core/GradMode.h>
 #include "py/lasting.h"
 
 namespace alternator::trace {
 
 namespace {
+
+Ref make_identity(uintptr_t number) {
+  Ref value = checked(PyLong_FromUnsignedLongLong(number));
+  Ref text = checked(PyTuple_Pack(1, value.get()));
+  return checked(PyLong_Type.tp_new(&identity_type, text.get(), nullptr));
+}
 
 std::string take_error_text() {
   Ref error = cpython::take_raised();
@@ -42,21 +51,104 @@ bool is_compiling_query(Borrowed function) {
   return false;
 }
 
-// An abstract base class answers from registries and caches that no guard sees.
-void check_instance_test(lift::Lifter& lifter, Borrowed classes) {
-  if (PyTuple_Check(classes.get())) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
-      check_instance_test(lifter, PyTuple_GET_ITEM(classes.get(), i));
-    return;
+// torch's own way to keep TorchDynamo out of a function: the decorator is looked through.
+bool is_dynamo_shield(Borrowed function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
+  return PyUnicode_CompareWithASCIIString(code->co_qualname, "_disable_dynamo.<locals>.inner") == 0;
+}
+
+// MyFunction.apply of a torch.autograd.Function.
+bool is_autograd_apply(Borrowed callable) {
+  if (!PyCFunction_Check(callable.get())) return false;
+  PyObject* self = PyCFunction_GET_SELF(callable.get());
+  return self != nullptr && PyType_Check(self) &&
+         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self),
+                          reinterpret_cast<PyTypeObject*>(Natives::table().function_base)) &&
+         strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "apply") == 0;
+}
+
+// What forward() can neither change nor hold anything changeable in.
+bool is_tensor_or_plain(Borrowed value) {
+  if (PyTuple_CheckExact(value.get())) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {
+      if (!is_tensor_or_plain(PyTuple_GET_ITEM(value.get(), i))) return false;
+    }
+    return true;
   }
-  lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
-  for (PyTypeObject* type = classes.type(); type != nullptr; type = type->tp_base) {
-    if (strcmp(type->tp_name, "ABCMeta") == 0)
-      stop(report::Reason::native_call, "an instance test against an abstract base class");
+  return graph::is_tensor(value) || lift::is_plain(value.get()) || PyType_Check(value.get());
+}
+
+// A method of a dict, set or list of the trace: what it is given is a key or an element.
+bool is_keyed_method(Borrowed callable) {
+  if (!PyCFunction_Check(callable.get())) return false;
+  PyObject* self = PyCFunction_GET_SELF(callable.get());
+  return self != nullptr && (PyDict_CheckExact(self) || PySet_CheckExact(self) || PyList_CheckExact(self));
+}
+
+bool is_abstract(Borrowed cls) {
+  for (PyTypeObject* type = cls.type(); type != nullptr; type = type->tp_base) {
+    if (strcmp(type->tp_name, "ABCMeta") == 0) return true;
   }
+  return false;
+}
+
+// Whether an abstract class answers by registered and real subclasses and by special methods alone.
+bool answers_by_structure(Borrowed cls) {
+  Ref hook_name = checked(PyUnicode_InternFromString("__subclasshook__"));
+  PyObject* hook = _PyType_Lookup(cls.as<PyTypeObject>(), hook_name.get());
+  if (hook == nullptr || !Py_IS_TYPE(hook, &PyClassMethod_Type)) return true;
+  Ref function = checked(PyObject_GetAttrString(hook, "__func__"));
+  if (!PyFunction_Check(function.get())) return false;
+  Ref module = Ref::steal(PyObject_GetAttrString(function.get(), "__module__"));
+  PyErr_Clear();
+  return module && PyUnicode_Check(module.get()) &&
+         PyUnicode_CompareWithASCIIString(module.get(), "collections.abc") == 0;
+}
+
+bool is_python_hook(PyTypeObject* metaclass, const char* name) {
+  PyObject* found = _PyType_Lookup(metaclass, checked(PyUnicode_InternFromString(name)).get());
+  if (found == nullptr || !PyFunction_Check(found)) return false;
+  Ref module = Ref::steal(PyObject_GetAttrString(found, "__module__"));
+  PyErr_Clear();
+  return !module || !PyUnicode_Check(module.get()) || PyUnicode_CompareWithASCIIString(module.get(), "abc") != 0;
 }
 
 }  // namespace
+
+// Asks a builtin for a number of the process, and guards the answer.
+Ref Tracer::query(Borrowed builtin) {
+  Ref answer = checked(PyObject_CallNoArgs(builtin.get()));
+  lift::Source* source = tree->child(lifter.constant(builtin), lift::Access::kQuery);
+  tree->guard(source, {lift::GuardKind::kEquals, Ref(answer)});
+  return answer;
+}
+
+// isinstance and issubclass against abstract base classes. Their answers come from registries and caches; as long as
+// the cache token and the special methods of the class that is asked about stay, so does the answer.
+bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
+  if (PyTuple_Check(classes.get())) {
+    size_t abstract = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
+      abstract += check_instance_test(subject_class, PyTuple_GET_ITEM(classes.get(), i)) ? 1 : 0;
+    // With other hooks among them, those must be traced.
+    for (Py_ssize_t i = 0; abstract > 0 && i < PyTuple_GET_SIZE(classes.get()); i++) {
+      PyTypeObject* metaclass = Py_TYPE(PyTuple_GET_ITEM(classes.get(), i));
+      if (is_python_hook(metaclass, "__instancecheck__")) stop(report::Reason::native_call, "a mixed instance test");
+    }
+    return abstract > 0;
+  }
+  lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
+  if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
+  // Hooks of the user's that would run as native callbacks, on classes that are not lifted.
+  if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
+      is_python_hook(classes.type(), "__subclasscheck__") || lifter.made_here(classes) ||
+      lifter.made_here(subject_class)) {
+    stop(report::Reason::native_call, "an instance test against an abstract base class");
+  }
+  (void)query(Natives::table().abc_token);
+  lifter.use_special_methods(subject_class.as<PyTypeObject>());
+  return true;
+}
 
 void Tracer::escape_all(PyObject* const* arguments, size_t count) {
   for (size_t i = 0; i < count; i++) lifter.escape(arguments[i]);
@@ -71,6 +163,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     std::copy(arguments, arguments + total, with_self.begin() + 2);
     return call(PyMethod_GET_FUNCTION(callable.get()), with_self.data() + 1, positional + 1, keyword_names);
   }
+  if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (natives.torch(callable)) return call_torch(callable, arguments, positional, keyword_names);
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
   lift::Known* known = lifter.known(callable);
@@ -99,6 +192,10 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
 
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   if (is_compiling_query(function)) return Ref::share(Py_True);
+  if (is_dynamo_shield(function)) {
+    Ref wrapped = checked(PyObject_GetAttrString(function.get(), "__wrapped__"));
+    return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
+  }
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
   if ((code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
     escape_all(arguments,
@@ -127,6 +224,47 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     PyErr_Clear();
     stop(report::Reason::torch_call, name + ": " + error.what());
   }
+}
+
+// A custom autograd function is one node: at replay its forward runs for real, and its backward when its turn comes. It
+// is first traced without being recorded, so that what forward reads is guarded and what cannot be traced is a break.
+// What it writes would be written twice, so it may write nothing; nor may anything have been written before, which it
+// would see too late.
+Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                   Borrowed keyword_names) {
+  Borrowed cls = PyCFunction_GET_SELF(callable.get());
+  const std::string name = native_name(callable);
+  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
+  for (size_t i = 0; i < positional; i++) {
+    if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
+  }
+  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
+  auto attribute = [&](const char* text) {
+    return get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString(text)));
+  };
+  {
+    const graph::Recorder::Silent silent(recorder);
+    const c10::AutoGradMode without_gradients(false);
+    Ref context_class = checked(PyObject_GetAttrString(cls.get(), "_backward_cls"));
+    Ref context = checked(PyObject_CallNoArgs(context_class.get()));
+    Ref inputs = checked(PyTuple_New(static_cast<Py_ssize_t>(positional)));
+    std::vector<PyObject*> with_context{nullptr, context.get()};
+    for (size_t i = 0; i < positional; i++) {
+      PyTuple_SET_ITEM(inputs.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+      with_context.push_back(arguments[i]);
+    }
+    Ref setup = attribute("setup_context");
+    const bool one_step = setup.get() == Natives::table().setup_context;
+    Ref output = one_step ? call(attribute("forward"), with_context.data() + 1, positional + 1, {})
+                          : call(attribute("forward"), with_context.data() + 2, positional, {});
+    if (!one_step) {
+      PyObject* both[] = {nullptr, context.get(), inputs.get(), output.get()};
+      (void)call(setup, both + 1, 3, {});
+    }
+  }
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " whose forward writes an outside object");
+  return call_torch(callable, arguments, positional, {});
 }
 
 Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -189,6 +327,43 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   return made;
 }
 
+Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name) {
+  const char* found = nullptr;
+  for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
+    if (name.size() >= strlen(reader) && name.compare(name.size() - strlen(reader), std::string::npos, reader) == 0)
+      found = reader;
+  }
+  if (found == nullptr) return {};
+  Ref self;
+  if (PyCFunction_Check(callable.get())) {
+    self = Ref::share(PyCFunction_GET_SELF(callable.get()));
+  } else if (count > 0) {
+    self = Ref::share(arguments[0]);
+    arguments++, count--;
+  }
+  if (!self) stop(report::Reason::native_call, name);
+  lift::Known* known = lifter.known(self);
+  if (known == nullptr || known->shadow != nullptr) return {};
+  // Native code would read the outside object's own state. Where that is a __dict__ and nothing else, this is the answer.
+  PyTypeObject* type = self.type();
+  const bool ordinary = known->instance && lift::has_plain_layout(type) && lift::layout_base(type) == &PyBaseObject_Type &&
+                        type->tp_basicsize <= PyBaseObject_Type.tp_basicsize + 2 * Py_ssize_t(sizeof(void*)) &&
+                        strcmp(found, "__reduce_ex__") == 0 && count == 1;
+  for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
+    Ref hook_name = checked(PyUnicode_InternFromString(hook));
+    Borrowed own = ordinary ? Borrowed(lifter.type_attribute(type, hook_name)) : Borrowed();
+    if (!ordinary || (own && !Py_IS_TYPE(own.get(), &PyMethodDescr_Type))) stop(report::Reason::native_call, name);
+  }
+  if (PyLong_AsLong(arguments[0]) < 2) stop(report::Reason::native_call, name);
+  Ref make = checked(PyObject_GetAttrString(checked(PyImport_ImportModule("copyreg")).get(), "__newobj__"));
+  make = lifter.lift(make, lifter.constant(make));
+  lift::Shadow* attributes = lifter.attributes(self);
+  if (attributes != nullptr) lifter.lift_whole(*attributes);
+  PyObject* state = attributes != nullptr && PyDict_GET_SIZE(attributes->copy.get()) > 0 ? attributes->copy.get() : Py_None;
+  Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
+  return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
+}
+
 Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
@@ -208,7 +383,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   bool tensors = false;
   for (size_t i = 0; i < total; i++) {
     if (shows) check_text(arguments[i]);
-    if (callable != Borrowed(natives.isinstance)) check_use(arguments[i], name.c_str());
+    const bool as_key = Py_IS_TYPE(arguments[i], &identity_type) && is_keyed_method(callable);
+    if (callable != Borrowed(natives.isinstance) && !as_key) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (name == "str.format" && self != nullptr && PyUnicode_Check(self)) {
@@ -217,14 +393,14 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       stop(report::Reason::native_call, "str.format with a field path");  // reads attributes natively
     }
   }
-  if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2)
-    check_instance_test(lifter, arguments[1]);
-  for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
-    // These read the real object's state behind our back.
-    if (name.size() >= strlen(reader) && name.compare(name.size() - strlen(reader), std::string::npos, reader) == 0) {
-      stop(report::Reason::native_call, name);
-    }
+  std::optional<Paused> paused;
+  if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2) {
+    Borrowed subject = arguments[0];
+    if (name == "builtins.isinstance" || !PyType_Check(subject.get()))
+      subject = reinterpret_cast<PyObject*>(subject.type());
+    if (check_instance_test(subject, arguments[1])) paused.emplace(*this);
   }
+  if (Ref reduced = reduce(callable, arguments, total, name)) return reduced;
   if (callable == Borrowed(natives.build_class)) {
     for (size_t i = 2; i < positional; i++) {
       Borrowed base = arguments[i];
@@ -286,6 +462,24 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
   if (named && is(natives.delattr, 2, 2)) {
     set_attribute(arguments[0], arguments[1], {});
     return Ref::share(Py_None);
+  }
+  if (is(natives.id, 1, 1)) {
+    // A tensor's hash is where it is; a set or dict of the trace may go by that, as it does for other objects.
+    if (frame_ != nullptr && reinterpret_cast<PyObject*>(cpython::function_of(frame_)) == natives.tensor_hash)
+      return checked(PyLong_FromVoidPtr(arguments[0]));
+    // Plain values are kept by value: which object one is, is not guarded.
+    if (lift::is_plain(arguments[0])) stop(report::Reason::identity_number, "id of a plain value");
+    keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
+    return make_identity(reinterpret_cast<uintptr_t>(arguments[0]));
+  }
+  if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);
+  if (is(natives.get_ident, 0, 0)) return make_identity(PyThread_get_thread_ident());
+  // The recording itself stands on torch's stack of modes: the program does not see it.
+  if (is(natives.mode_stack_length, 0, 0) || is(natives.mode_enabled, 0, 0)) {
+    const int64_t own = at::impl::PythonTorchFunctionTLS::stack_len() - 1;
+    if (callable.get() == natives.mode_enabled)
+      return Ref::share(own > 0 && !at::impl::torch_function_all_disabled() ? Py_True : Py_False);
+    return checked(PyLong_FromLongLong(own));
   }
   if (is(natives.vars, 1, 1)) return get_attribute(arguments[0], names::__dict__);
   if (is(natives.len, 1, 1)) {

@@ -40,6 +40,8 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
       return call(get_from_type(container.as<PyTypeObject>(), name), arguments + 1, 1, {});
     }
   }
+  if (key.type() == &identity_type && !PyDict_Check(container.get()))
+    stop(report::Reason::identity_number, "an index");
   if (graph::is_tensor(container)) {
     Paused paused(*this);
     return checked(PyObject_GetItem(container.get(), key.get()));
@@ -56,6 +58,8 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   }
   check_use(container, "an item");
   lifter.escape(key);
+  if (key.type() == &identity_type && !PyDict_Check(container.get()))
+    stop(report::Reason::identity_number, "an index");
   std::optional<Paused> paused;
   if (graph::is_tensor(container)) paused.emplace(*this);
   check_status(value ? PyObject_SetItem(container.get(), key.get(), value.get())
@@ -69,11 +73,15 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   }
   check_use(container, "a membership test");
   lifter.escape(value);
+  if (value.type() == &identity_type && !PyDict_Check(container.get()) && !PyAnySet_Check(container.get()) &&
+      !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
+    stop(report::Reason::identity_number, "a membership test");
+  }
   return alternator::contains(container, value).value();
 }
 
 Tri Tracer::truth(Borrowed value) {
-  if (value.get() == Py_True) return Tri(1);
+  if (value.get() == Py_True || value.type() == &identity_type) return Tri(1);
   if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
   if (lift::Shadow* shadow = open_shadow(lifter, value)) {
     lifter.guard_truth(*shadow);
@@ -118,6 +126,7 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
 }
 
 void Tracer::check_use(Borrowed value, const char* what) {
+  if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);

@@ -71,6 +71,18 @@ Natives::Natives() : sets_(new Sets) {
       sets_->torch.insert(item.release());
   }
   if (PyErr_Occurred()) throw PyError();
+  // The functions behind torch.*, torch._VF.* and torch.nn.functional.*, public or not.
+  Ref core = checked(PyImport_ImportModule("torch._C"));
+  for (const char* name : {"_VariableFunctions", "_nn", "_linalg", "_fft", "_special", "_nested", "_sparse"}) {
+    Ref part = Ref::steal(PyObject_GetAttrString(core.get(), name));
+    Ref words = part ? Ref::steal(PyObject_Dir(part.get())) : Ref();
+    for (Py_ssize_t i = 0; words && i < PyList_GET_SIZE(words.get()); i++) {
+      Ref function = Ref::steal(PyObject_GetAttr(part.get(), PyList_GET_ITEM(words.get(), i)));
+      if (function && PyCFunction_Check(function.get()) && PyCFunction_GET_SELF(function.get()) != part.get())
+        sets_->torch.insert(function.release());
+    }
+    PyErr_Clear();  // a part that another version of torch has not
+  }
   Ref ops = checked(PyImport_ImportModule("torch._ops"));
   sets_->op_overload =
       reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverload")).release());
@@ -91,6 +103,22 @@ Natives::Natives() : sets_(new Sets) {
   auto of_type = [](PyTypeObject* type, const char* name) {
     return checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name)).release();
   };
+  auto of_module = [](const char* module_name, const char* name) {
+    return checked(PyObject_GetAttrString(checked(PyImport_ImportModule(module_name)).get(), name)).release();
+  };
+  tensor_hash = checked(PyObject_GetAttrString(THPVariableClass, "__hash__")).release();
+  function_base = of_module("torch._C", "_FunctionBase");
+  mode_stack_length = of_module("torch._C", "_len_torch_function_stack");
+  mode_enabled = of_module("torch._C", "_is_torch_function_mode_enabled");
+  setup_context = checked(PyObject_GetAttrString(
+                              checked(PyObject_GetAttrString(
+                                          checked(PyImport_ImportModule("torch.autograd.function")).get(), "Function"))
+                                  .get(),
+                              "setup_context"))
+                      .release();
+  recursion_limit = of_module("sys", "getrecursionlimit");
+  get_ident = of_module("_thread", "get_ident");
+  abc_token = of_module("_abc", "get_cache_token");
   object_getattribute = of_type(&PyBaseObject_Type, "__getattribute__");
   object_setattr = of_type(&PyBaseObject_Type, "__setattr__");
   object_delattr = of_type(&PyBaseObject_Type, "__delattr__");

@@ -24,7 +24,48 @@ static void lazy_dealloc(PyObject* self) {
 
 PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
+// --- identities ---------------------------------------------------------------------------------------------
+
+PyTypeObject identity_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+static PyObject* refuse_identity() {
+  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
+    tracer->stop_here(report::Reason::identity_number, {});
+  } else if (!PyErr_Occurred()) {
+    PyErr_SetString(PyExc_SystemError, "alternator: an identity of a trace was used outside of it");
+  }
+  return nullptr;
+}
+
+static PyObject* compare_identities(PyObject* left, PyObject* right, int operation) {
+  if (operation != Py_EQ && operation != Py_NE) return refuse_identity();
+  return PyLong_Type.tp_richcompare(left, right, operation);
+}
+
+static int init_identity() {
+  static PyNumberMethods numbers;
+  auto one = [](PyObject*) { return refuse_identity(); };
+  auto two = [](PyObject*, PyObject*) { return refuse_identity(); };
+  auto three = [](PyObject*, PyObject*, PyObject*) { return refuse_identity(); };
+  numbers.nb_add = numbers.nb_subtract = numbers.nb_multiply = numbers.nb_remainder = numbers.nb_divmod = two;
+  numbers.nb_lshift = numbers.nb_rshift = numbers.nb_and = numbers.nb_xor = numbers.nb_or = two;
+  numbers.nb_floor_divide = numbers.nb_true_divide = two;
+  numbers.nb_power = three;
+  numbers.nb_negative = numbers.nb_positive = numbers.nb_absolute = numbers.nb_invert = one;
+  numbers.nb_int = numbers.nb_float = numbers.nb_index = one;
+  identity_type.tp_name = "int";
+  identity_type.tp_base = &PyLong_Type;
+  identity_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  identity_type.tp_as_number = &numbers;
+  identity_type.tp_hash = PyLong_Type.tp_hash;
+  identity_type.tp_richcompare = compare_identities;
+  identity_type.tp_repr = one;
+  identity_type.tp_str = one;
+  return PyType_Ready(&identity_type);
+}
+
 int init_trace() {
+  if (init_identity() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
   lazy_type.tp_dealloc = lazy_dealloc;

@@ -28,6 +28,10 @@ struct LazyObject {
 };
 extern PyTypeObject lazy_type;
 
+// What id() gives in a trace: a number that may be a key or be compared for equality, since it says which object it
+// was. It differs on every run, so everything else that could look at it is a break, and it never leaves the call.
+extern PyTypeObject identity_type;
+
 class Tracer {
  public:
   Tracer();
@@ -89,10 +93,17 @@ class Tracer {
   void set_generic(Borrowed owner, Borrowed name, Borrowed value);
   Ref call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // Builtins that read objects by name or shape: null without an error where `callable` is none of them.
   Ref call_reflective(Borrowed callable, PyObject* const* arguments, size_t positional, bool* handled);
+  Ref query(Borrowed builtin);
+  // What copy and pickle ask an object for; null: the object is the trace's own, and native code may answer.
+  Ref reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name);
+  // True: the test is one of structure alone, and runs natively.
+  bool check_instance_test(Borrowed subject_class, Borrowed classes);
+  std::vector<Ref> keep_alive;
   void escape_all(PyObject* const* arguments, size_t count);
 
   cpython::Frame* frame_ = nullptr;

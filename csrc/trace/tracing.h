@@ -117,6 +117,8 @@ struct Tracing : Concrete {
     return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
   }
   Ref compare(Borrowed left, Borrowed right, int operation) {
+    if (left.type() == &identity_type || right.type() == &identity_type)
+      return Ref::steal(identity_type.tp_richcompare(left.get(), right.get(), operation));
     return native(left, right, "a comparison",
                   [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }
