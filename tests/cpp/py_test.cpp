@@ -1,6 +1,7 @@
 // Reference counts and error translation of the room py.
 #include "framework.h"
 #include "py/error.h"
+#include "py/lasting.h"
 #include "py/names.h"
 #include "py/ref.h"
 
@@ -263,6 +264,35 @@ TEST(names_are_the_interned_strings) {
   }
 #include "py/names.def"
 #undef ALT_NAME
+}
+
+TEST(a_lasting_value_is_made_once) {
+  static Lasting<int> value;
+  int made = 0;
+  for (int turn = 0; turn < 3; turn++) CHECK_EQ(value.get([&] { return 40 + ++made; }), 41);
+  CHECK_EQ(made, 1);
+}
+
+TEST(a_lasting_value_that_another_thread_made_meanwhile_stays) {
+  static Lasting<Ref> value;
+  Ref late = fresh();
+  const Ref* first = nullptr;
+  const Ref& found = value.get([&] {
+    first = &value.get(fresh);  // as another thread would, while this one runs Python
+    return late;
+  });
+  CHECK(&found == first);
+  CHECK_EQ(count(found), 1);
+  CHECK_EQ(count(late), 1);
+}
+
+TEST(a_lasting_value_that_could_not_be_made_is_tried_again) {
+  static Lasting<int> value;
+  CHECK_RAISES(PyExc_ValueError, value.get([]() -> int {
+    PyErr_SetString(PyExc_ValueError, "not now");
+    throw PyError();
+  }));
+  CHECK_EQ(value.get([] { return 7; }), 7);
 }
 
 }  // namespace
