@@ -1,10 +1,40 @@
 // Private copies of containers, lifted slot by slot.
 #include "lift/lifter.h"
 
+#include "fake/python_tensor.h"
+
 namespace alternator::lift {
 
 // A container of plain values only is one guard, not one for each element.
 static constexpr Py_ssize_t kOneGuardFrom = 16;
+
+// Whether looking a key up runs nobody's code.
+static bool has_native_hash(PyObject* key) {
+  if (PyUnicode_CheckExact(key) || is_plain(key) || PyType_Check(key) || PyFunction_Check(key)) return true;
+  if (PyTuple_CheckExact(key)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++) {
+      if (!has_native_hash(PyTuple_GET_ITEM(key, i))) return false;
+    }
+    return true;
+  }
+  PyTypeObject* type = Py_TYPE(key);
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return !fake::is_tensor_object(key);
+  return type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+static void check_keys(Borrowed container) {
+  PyObject *key, *value;
+  Py_hash_t hash;
+  if (PyDict_Check(container.get())) {
+    for (Py_ssize_t position = 0; PyDict_Next(container.get(), &position, &key, &value);) {
+      if (!has_native_hash(key)) throw CannotLift(std::string("a dict with a key of type ") + Py_TYPE(key)->tp_name);
+    }
+  } else {
+    for (Py_ssize_t position = 0; _PySet_NextEntry(container.get(), &position, &key, &hash) != 0;) {
+      if (!has_native_hash(key)) throw CannotLift(std::string("a set with an element of type ") + Py_TYPE(key)->tp_name);
+    }
+  }
+}
 
 // A dict's keys in its own order; no method of a subclass is asked.
 static Ref keys_of(Borrowed dict) {
@@ -125,6 +155,7 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   PyTypeObject* base = container_base(container);
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
   source->bears_identity = true;
+  if (PyDict_Check(container.get()) || PyAnySet_Check(container.get())) check_keys(container);
   if (type != base) use_special_methods(type);
 
   if (PyAnySet_Check(container.get())) {

@@ -72,6 +72,11 @@ static bool is_stateless(PyTypeObject* type) {
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_plain(value.get()) && !is_enum_member(value)) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
+    if (auto [first, is_new] = plain_sources_.try_emplace(value.get(), source); is_new) {
+      keep(Ref::share(value));
+    } else if (first->second != source) {
+      first->second = nullptr;
+    }
     return Ref::share(value);
   }
   if (auto seen = lifted_.find(value.get()); seen != lifted_.end()) {

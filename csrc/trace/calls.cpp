@@ -264,7 +264,8 @@ Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments
     }
   }
   if (lifter.has_writes()) stop(report::Reason::native_call, name + " whose forward writes an outside object");
-  return call_torch(callable, arguments, positional, {});
+  // The public method: a graph can name it.
+  return call_torch(checked(PyObject_GetAttrString(cls.get(), "apply")), arguments, positional, {});
 }
 
 Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -411,6 +412,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     }
   }
   session.clear_failure();
+  const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   if (!result) {
@@ -467,10 +469,11 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     // A tensor's hash is where it is; a set or dict of the trace may go by that, as it does for other objects.
     if (frame_ != nullptr && reinterpret_cast<PyObject*>(cpython::function_of(frame_)) == natives.tensor_hash)
       return checked(PyLong_FromVoidPtr(arguments[0]));
-    // Plain values are kept by value: which object one is, is not guarded.
-    if (lift::is_plain(arguments[0])) stop(report::Reason::identity_number, "id of a plain value");
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
-    return make_identity(reinterpret_cast<uintptr_t>(arguments[0]));
+    Ref identity = make_identity(reinterpret_cast<uintptr_t>(arguments[0]));
+    // Plain values are guarded by value, not by which object they are.
+    if (lift::is_plain(arguments[0])) unguarded_identities.insert(keep_alive.emplace_back(identity).get());
+    return identity;
   }
   if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);
   if (is(natives.get_ident, 0, 0)) return make_identity(PyThread_get_thread_ident());

@@ -46,6 +46,7 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
     Paused paused(*this);
     return checked(PyObject_GetItem(container.get(), key.get()));
   }
+  const LookingUp looking_up(key);
   return checked(PyObject_GetItem(container.get(), key.get()));
 }
 
@@ -77,6 +78,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
       !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
     stop(report::Reason::identity_number, "a membership test");
   }
+  const LookingUp looking_up(value);
   return alternator::contains(container, value).value();
 }
 
@@ -120,6 +122,7 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
            o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
   };
   // Guards prove equality of plain values, not which object they are.
+  if (left == right && is_value(left) && lifter.has_one_origin(left)) return;
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
     stop(report::Reason::native_call, "an identity test of two equal constants");
   }

@@ -26,6 +26,8 @@ PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 // --- identities ---------------------------------------------------------------------------------------------
 
+thread_local bool LookingUp::now = false;
+
 PyTypeObject identity_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 static PyObject* refuse_identity() {
@@ -37,9 +39,20 @@ static PyObject* refuse_identity() {
   return nullptr;
 }
 
+static bool is_unguarded(PyObject* identity) {
+  Tracer* tracer = Tracer::current();
+  return tracer == nullptr || tracer->unguarded_identities.count(identity) != 0;
+}
+
 static PyObject* compare_identities(PyObject* left, PyObject* right, int operation) {
   if (operation != Py_EQ && operation != Py_NE) return refuse_identity();
+  if (is_unguarded(left) || is_unguarded(right)) return refuse_identity();
   return PyLong_Type.tp_richcompare(left, right, operation);
+}
+
+static Py_hash_t hash_identity(PyObject* identity) {
+  if (is_unguarded(identity) && !LookingUp::now) return refuse_identity(), -1;
+  return PyLong_Type.tp_hash(identity);
 }
 
 static int init_identity() {
@@ -57,7 +70,7 @@ static int init_identity() {
   identity_type.tp_base = &PyLong_Type;
   identity_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
   identity_type.tp_as_number = &numbers;
-  identity_type.tp_hash = PyLong_Type.tp_hash;
+  identity_type.tp_hash = hash_identity;
   identity_type.tp_richcompare = compare_identities;
   identity_type.tp_repr = one;
   identity_type.tp_str = one;

@@ -32,6 +32,19 @@ extern PyTypeObject lazy_type;
 // was. It differs on every run, so everything else that could look at it is a break, and it never leaves the call.
 extern PyTypeObject identity_type;
 
+// A key is looked up, not stored.
+class LookingUp {
+ public:
+  explicit LookingUp(Borrowed key) : before_(now) { now = Py_IS_TYPE(key.get(), &identity_type); }
+  ~LookingUp() { now = before_; }
+  LookingUp(const LookingUp&) = delete;
+  LookingUp& operator=(const LookingUp&) = delete;
+  static thread_local bool now;
+
+ private:
+  bool before_;
+};
+
 class Tracer {
  public:
   Tracer();
@@ -53,6 +66,10 @@ class Tracer {
   fake::Session session;
   lift::Lifter lifter;
   graph::Recorder recorder;
+
+  // Identities of plain values: they may be looked up, where they are not found; anything else is a break.
+  std::unordered_set<PyObject*> unguarded_identities;
+  std::vector<Ref> keep_alive;
 
   // --- the meaning of opcodes (tracing.h) ---
   Ref get_attribute(Borrowed owner, Borrowed name);
@@ -103,7 +120,6 @@ class Tracer {
   Ref reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name);
   // True: the test is one of structure alone, and runs natively.
   bool check_instance_test(Borrowed subject_class, Borrowed classes);
-  std::vector<Ref> keep_alive;
   void escape_all(PyObject* const* arguments, size_t count);
 
   cpython::Frame* frame_ = nullptr;
