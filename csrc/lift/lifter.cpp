@@ -50,6 +50,18 @@ void Lifter::guard_same(Source* source, Source* other) {
   tree_.guard(source, std::move(guard));
 }
 
+bool Lifter::guard_identity(Borrowed plain) {
+  auto found = origins_.find(plain.get());
+  if (found == origins_.end()) return is_code_constant(plain);
+  for (Source* source : found->second) guard(source, GuardKind::kIs, plain);
+  return true;
+}
+
+bool Lifter::has_one_origin(Borrowed plain) {
+  auto found = origins_.find(plain.get());
+  return (found == origins_.end() || found->second.size() == 1) && !is_code_constant(plain);
+}
+
 void Lifter::note_made_here(Borrowed object) {
   if (made_.insert(object.get()).second) keep(Ref::share(object));
 }
@@ -72,11 +84,9 @@ static bool is_stateless(PyTypeObject* type) {
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_plain(value.get()) && !is_enum_member(value)) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
-    if (auto [first, is_new] = plain_sources_.try_emplace(value.get(), source); is_new) {
-      keep(Ref::share(value));
-    } else if (first->second != source) {
-      first->second = nullptr;
-    }
+    std::vector<Source*>& origins = origins_[value.get()];
+    if (origins.empty()) keep(Ref::share(value));
+    if (origins.empty() || origins.back() != source) origins.push_back(source);
     return Ref::share(value);
   }
   if (auto seen = lifted_.find(value.get()); seen != lifted_.end()) {

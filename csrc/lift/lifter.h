@@ -89,10 +89,9 @@ class Lifter {
   void note_code(Borrowed code);
   bool is_code_constant(Borrowed object);
   // A plain value that came from one place only: wherever the program meets this object, it is that value passed on.
-  bool has_one_origin(Borrowed plain) {
-    auto found = plain_sources_.find(plain.get());
-    return (found == plain_sources_.end() || found->second != nullptr) && !is_code_constant(plain);
-  }
+  bool has_one_origin(Borrowed plain);
+  // Guards which object a plain value is, wherever it came from. False: it was computed in the trace.
+  bool guard_identity(Borrowed plain);
   // An object that lives as long as the process, or is reached through one that cannot change.
   Source* constant(Borrowed object) { return tree_.constant(object); }
 
@@ -135,7 +134,7 @@ class Lifter {
   fake::Session& session_;
   std::unordered_map<PyObject*, Known> known_;       // by lifted object
   std::unordered_map<PyObject*, PyObject*> lifted_;  // by original
-  std::unordered_map<PyObject*, Source*> plain_sources_;  // null: several
+  std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values
   std::vector<Ref> kept_;
   std::unordered_set<PyObject*> made_;
   std::unordered_set<PyObject*> codes_, code_constants_;

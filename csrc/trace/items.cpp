@@ -121,9 +121,10 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
     return lift::is_plain(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
            o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
   };
-  // Guards prove equality of plain values, not which object they are.
+  // Guards prove equality of plain values, not which object they are, unless that is asked.
   if (left == right && is_value(left) && lifter.has_one_origin(left)) return;
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
+    if (lifter.guard_identity(left) && lifter.guard_identity(right)) return;
     stop(report::Reason::native_call, "an identity test of two equal constants");
   }
 }
