@@ -241,7 +241,7 @@ class Generator(Expressions):
         use = (
             f"{result} = {name}({self.of(TENSOR, 0)})"
             if self.chance(0.7)
-            else f"{result} = [{name}(x) for x in {self.of(TENSORS, 1)}]"
+            else f"{result} = [{name}(x) for x in {self.of(TENSORS, 1)}[:3]]"  # what it runs may append
         )
         self.scope.add(TENSOR if "[" not in use.split("=")[1][:3] else TENSORS, result)
         return [head, *indented(self.with_globals(body)), use]
@@ -437,7 +437,9 @@ class Generator(Expressions):
         for kind, name in kept:
             self.scope.add(kind, name)
         for _ in range(self.rng.randint(3, 6)):
-            lines += self.call(parameters, kept)
+            # Calls that come again are to hit.
+            again = bool(self.calls) and self.chance(0.35)
+            lines += [self.rng.choice(self.calls[-2:])] if again else self.call(parameters, kept)
             if self.chance(0.6):
                 lines += self.edit(kept)
         return (

@@ -8,6 +8,7 @@ import pickle
 import select
 import signal
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ class Answer:
     calls: int = 0
     hits: int = 0
     eager: int = 0
+    breaks: dict[str, int] = field(default_factory=dict)  # why calls were not captured
 
     @property
     def failed(self) -> bool:
@@ -59,7 +61,10 @@ def judge(source: str, name: str, frontend: FrontEnd, thorough: bool) -> Answer:
     frontend.reset()
     changes = [one.change for one in first.expectations]
     counts = {name: sum(change.get(name, 0) for change in changes) for name in ("hits", "eager")}
-    return Answer("wrong" if lines else "ok", lines, len(changes), **counts)
+    breaks: Counter[str] = Counter()
+    for change in changes:
+        breaks.update(change["breaks"])
+    return Answer("wrong" if lines else "ok", lines, len(changes), **counts, breaks=dict(breaks))
 
 
 def read_exactly(fd: int, count: int) -> bytes:
