@@ -1,6 +1,7 @@
 // The rows of the lifting table.
 #include "lift/lifter.h"
 
+#include "lift/mutants.h"
 #include "lift/tensor_spec.h"
 #include "py/names.h"
 
@@ -69,9 +70,46 @@ static bool is_stateless(PyTypeObject* type) {
          type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject)) && type->tp_dictoffset == 0;
 }
 
+// Equal ones of these are one object anyway.
+static bool is_shared(Borrowed plain) {
+  PyObject* p = plain.get();
+  if (is_singleton(plain) || is_enum_member(plain)) return true;
+  if (PyLong_CheckExact(p)) {
+    int overflow = 0;
+    const long number = PyLong_AsLongAndOverflow(p, &overflow);
+    return overflow == 0 && number >= -5 && number <= 256;
+  }
+  return (PyUnicode_CheckExact(p) || PyBytes_CheckExact(p)) && PyObject_Length(p) == 0;
+}
+
+void Lifter::note_origin(Borrowed plain, Source* source) {
+  if (source->access == Access::kConstant || is_shared(plain)) return;
+  std::vector<Source*>& sources = origins_[plain.get()];
+  if (sources.empty()) keep(Ref::share(plain));
+  for (const Source* known : sources) {
+    if (known == source) return;
+  }
+  sources.push_back(source);
+}
+
+Source* Lifter::origin_of(Borrowed plain) {
+  auto found = origins_.find(plain.get());
+  if (found == origins_.end()) return nullptr;
+  Source* first = found->second.front();
+  // It could be the code's own, or that of another place: then all of them stay the same object.
+  if (is_code_constant(plain)) {
+    guard(first, GuardKind::kIs, plain);
+    return nullptr;
+  }
+  for (Source* other : found->second) guard_same(other, first);
+  return first;
+}
+
 Ref Lifter::lift(Borrowed value, Source* source) {
+  if (is_switched_off(value)) return Ref::share(value);
   if (is_plain(value.get()) && !is_enum_member(value)) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
+    note_origin(value, source);
     return Ref::share(value);
   }
   if (auto seen = lifted_.find(value.get()); seen != lifted_.end()) {
