@@ -98,14 +98,19 @@ class Generator(Expressions):
     def augmented(self) -> Lines:
         kind = self.rng.choice([INT, TENSOR, INTS, STR])
         names = [name for name in self.scope.names.get(kind, []) if name.isidentifier() and name.startswith("v")]
-        return [f"{self.rng.choice(names)} += {self.of(kind, 1)}"] if names else self.assignment()
+        return [f"{self.rng.choice(names)} += {self.of(kind, 1)}{self.short(kind)}"] if names else self.assignment()
+
+    @staticmethod
+    def short(kind: str) -> str:
+        """Nothing grows without bounds in a loop."""
+        return "[:3]" if kind in (INTS, STR) else ""
 
     def mutation(self) -> Lines:
         items, table, ttable, numbers = self.of(INTS, 0), self.of(TABLE, 0), self.of(TTABLE, 0), self.of(SET, 0)
         key, n = self.rng.choice(KEYS), self.of(INT, 1)
         safe = [
-            f"{items}.append({n})", f"{items}.extend({self.of(INTS, 1)})", f"{items}.insert(0, {n})", f"{items}.sort()", f"{items}.reverse()",
-            f"{items}[1:] = {self.of(INTS, 1)}", f"{items}.clear()", f"{table}[{key}] = {n}", f"{table}.pop({key}, None)",
+            f"{items}.append({n})", f"{items}.extend({self.of(INTS, 1)}[:3])", f"{items}.insert(0, {n})", f"{items}.sort()", f"{items}.reverse()",
+            f"{items}[1:] = {self.of(INTS, 1)}[:3]", f"{items}.clear()", f"{table}[{key}] = {n}", f"{table}.pop({key}, None)",
             f"{table}.setdefault({key}, {n})", f"{table}.update({self.of(TABLE, 1)})", f"{table}.clear()", f"{ttable}[{key}] = {self.of(TENSOR, 1)}",
             f"{self.of(TENSORS, 0)}.append({self.of(TENSOR, 1)})", f"{numbers}.add({n})", f"{numbers}.discard({n})", f"{numbers}.update({self.of(INTS, 1)})",
         ]  # fmt: skip

@@ -16,9 +16,10 @@ from .generate import source_of
 from .world import RandomProgram
 
 from frontends import FrontEnd  # isort: skip - found by way of .world
-from harness import compare, the_frontend  # isort: skip
+from harness import Record, compare, the_frontend  # isort: skip
 
 PROGRAMS_PER_CHILD = 300
+EAGER_SECONDS = 5  # of the processor's time, for a program that takes milliseconds
 
 
 @dataclass
@@ -37,12 +38,37 @@ class Answer:
         return self.status in ("wrong", "crash", "hang")
 
 
+class Endless(BaseException):
+    """The program itself does not end, or not soon."""
+
+
+def run_eagerly(program: RandomProgram) -> Record:
+    """Random programs may loop for ever: that is no hang of ours."""
+    ended = False
+
+    def stop(number: int, frame: Any) -> None:
+        nonlocal ended
+        ended = True
+        raise Endless
+
+    old = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, EAGER_SECONDS, 1)
+    try:
+        record = program.run(None)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, old)
+    if ended:
+        raise Endless
+    return record
+
+
 def judge(source: str, name: str, frontend: FrontEnd, thorough: bool) -> Answer:
     """Compiled against eager: each call looked at, entries used again with nothing looked at, and (thorough) a spy as backend."""
     try:
         program = RandomProgram(source, name)
-        wanted = program.run(None)
-    except Exception as error:  # a program that shrinking has broken
+        wanted = run_eagerly(program)
+    except (Exception, Endless) as error:  # a program that shrinking has broken
         return Answer("invalid", [repr(error)])
     if wanted.ended:
         return Answer("invalid", [wanted.ended])
