@@ -58,10 +58,10 @@ struct Binding {
   std::vector<Ref> held;
   std::vector<PyObject*> found;  // by node, from the root's on
   std::vector<bool> is_stable;   // by node: `found` is proved by the operations
-  // Dicts that are looked into because they used to change, with their versions at the last review: if they stay the same, they
-  // are bound by version again.
+  // Dicts that are looked into because they used to change, with their versions: if they stay the same, they are bound
+  // by version again.
   std::vector<std::pair<uint32_t, uint64_t>> watched;
-  uint64_t hits = 0, review_at = 32;
+  uint64_t hits = 0, review_at = 64;
 
   bool is_for(PyObject* object) const { return object == address && (!has_pinned_key || key.is(object)); }
   bool is_dead() const { return has_pinned_key && key.get() == nullptr; }

@@ -100,8 +100,7 @@ Operand Builder::value(Borrowed object) {
   if (lift::Source* source = world_.source_of(object)) {
     operand = needed(source);
   } else if (is_constant(object)) {
-    lift::Source* origin = lift::is_plain(object.get()) ? world_.origin_of(object) : nullptr;
-    operand = origin != nullptr ? needed(origin) : constant(object);
+    operand = constant(object);
   } else if (is_tensor(object)) {
     return tensor(object);
   } else {

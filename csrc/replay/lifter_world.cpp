@@ -7,10 +7,11 @@
 namespace alternator::replay {
 
 lift::Source* LifterWorld::source_of(Borrowed object) {
+  // A plain value is a constant; but what came from outside is given back as that very object.
+  if (object && lift::is_plain(object.get())) return lifter_.origin_of(object);
   const lift::Known* known = lifter_.known(object);
   return known != nullptr ? known->source : nullptr;
 }
-lift::Source* LifterWorld::origin_of(Borrowed plain) { return lifter_.origin_of(plain); }
 bool LifterWorld::made_here(Borrowed object) { return lifter_.made_here(object); }
 bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.is_code_constant(object); }
 bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(fake::unpack(tensor.get())); }

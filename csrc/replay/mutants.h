@@ -1,7 +1,7 @@
 // Switches that break replay on purpose: `make test-mutants` proves with them that a test notices.
 //
 // Names: a row of rebuild.def ("list": the trace's own object is given out on every run), an instruction that fills or
-// writes back ("ListExtend": it is left out), a row of the lifting table (lift/mutants.h), and a few families. They exist in a build with ALTERNATOR_MUTANTS only;
+// writes back ("ListExtend": it is left out), and a few families. They exist in a build with ALTERNATOR_MUTANTS only;
 // programs built before a switch keep their instructions.
 #pragma once
 

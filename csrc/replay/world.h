@@ -26,8 +26,6 @@ class World {
   // Where the object of the outside world is found that `object` stands for; null: it was made in the trace, or is a
   // constant.
   virtual lift::Source* source_of(Borrowed object) = 0;
-  // Of a plain value: where the very object is found; null: any equal one will do.
-  virtual lift::Source* origin_of(Borrowed) { return nullptr; }
   // A class or a function that the trace made.
   virtual bool made_here(Borrowed object) = 0;
   // A constant of the code that ran: the same object in every call.
@@ -50,7 +48,6 @@ class LifterWorld final : public World {
   explicit LifterWorld(lift::Lifter& lifter) : lifter_(lifter) {}
 
   lift::Source* source_of(Borrowed object) override;
-  lift::Source* origin_of(Borrowed plain) override;
   bool made_here(Borrowed object) override;
   bool is_code_constant(Borrowed object) override;
   bool is_graph_tensor(Borrowed tensor) override;
