@@ -12,7 +12,7 @@ Ref intern(const char* text) { return checked(PyUnicode_InternFromString(text));
 struct FxApi {
   Ref graph = torch_name("torch.fx", "Graph");
   Ref node = torch_name("torch.fx", "Node");
-  Ref graph_module = torch_name("torch.fx._lazy_graph_module", "_LazyGraphModule");
+  Ref graph_module = torch_name("alternator.graph_module", "GraphModule");
   Ref no_keywords;
   Ref no_arguments = checked(PyTuple_New(0));
   Ref ops[5] = {intern("placeholder"), intern("get_attr"), intern("call_function"), intern("call_method"),

@@ -290,6 +290,7 @@ std::unique_ptr<Binding> GuardProgram::bind(const Unit& unit, PyObject* key) {
   static uint64_t last_id = 0;
   auto binding = std::make_unique<Binding>();
   binding->id = ++last_id;
+  binding->review_at = 32;
   if (unit.has_key) {
     binding->address = key;
     binding->has_pinned_key = is_weakly_referable(key) || may_hold(key);

@@ -2,6 +2,7 @@
 #include "lift/lifter.h"
 
 #include "fake/python_tensor.h"
+#include "lift/keys.h"
 
 namespace alternator::lift {
 
@@ -165,6 +166,8 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   }
   if (base == known_types().deque) return lift_deque(container, source);
 
+  if (PyDict_Check(container.get()) && !has_quiet_keys(container.get()))
+    throw CannotLift("a dict with keys whose class has a __hash__ or an __eq__ of its own");
   Ref copy = copy_container(container, base);
   Shadow& shadow =
       add_shadow(PyList_Check(container.get()) ? ShadowKind::kList : ShadowKind::kDict, container, copy, source);
@@ -266,8 +269,15 @@ void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source*
   Py_XDECREF(std::exchange(*ours, private_dict.release()));
 }
 
+// One object for all keys that find the same slot.
 Ref Lifter::intern_key(Borrowed key) {
-  if (!PyUnicode_CheckExact(key.get())) return Ref::share(key);
+  if (!PyUnicode_CheckExact(key.get())) {
+    if (!is_plain(key.get())) return Ref::share(key);
+    if (!keys_) keys_ = checked(PyDict_New());
+    Borrowed first = PyDict_SetDefault(keys_.get(), key.get(), key.get());
+    if (!first) throw PyError();
+    return Ref::share(first);
+  }
   PyObject* interned = Py_NewRef(key.get());
   PyUnicode_InternInPlace(&interned);
   return Ref::steal(interned);
@@ -311,10 +321,20 @@ void Lifter::dict_store(Shadow& shadow, Borrowed key, Borrowed value) {
     guard(shadow.source, found ? GuardKind::kHasKey : GuardKind::kLacksKey, name);
     shadow.lifted_keys.insert(name.get());
     keep(Ref(name));
+    if (found) {
+      // What was there is not known to be the same in every call: even the same object again is a change.
+      Ref anything = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)));
+      check_status(PyDict_SetItem(shadow.snapshot.get(), name.get(), anything.get()));
+    }
   }
-  if (!value) shadow.deleted_keys.insert(name.get());
-  check_status(value ? PyDict_SetItem(shadow.copy.get(), name.get(), value.get())
-                     : PyDict_DelItem(shadow.copy.get(), name.get()));
+  // A new key is kept as it is: True and 1 are one key, but not one object.
+  Ref kept = PyUnicode_CheckExact(key.get()) ? Ref(name) : Ref::share(key);
+  if (!value) {
+    shadow.deleted_keys.insert(name.get());
+    shadow.deleted_keys.insert(keep(Ref(kept)));
+  }
+  check_status(value ? PyDict_SetItem(shadow.copy.get(), kept.get(), value.get())
+                     : PyDict_DelItem(shadow.copy.get(), kept.get()));
 }
 
 void Lifter::guard_length(Shadow& shadow) { guard(shadow.source, GuardKind::kLength, {}, shadow.length); }

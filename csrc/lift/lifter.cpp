@@ -1,6 +1,7 @@
 // The rows of the lifting table.
 #include "lift/lifter.h"
 
+#include "lift/mutants.h"
 #include "lift/tensor_spec.h"
 #include "py/names.h"
 
@@ -50,18 +51,6 @@ void Lifter::guard_same(Source* source, Source* other) {
   tree_.guard(source, std::move(guard));
 }
 
-bool Lifter::guard_identity(Borrowed plain) {
-  auto found = origins_.find(plain.get());
-  if (found == origins_.end()) return is_code_constant(plain);
-  for (Source* source : found->second) guard(source, GuardKind::kIs, plain);
-  return true;
-}
-
-bool Lifter::has_one_origin(Borrowed plain) {
-  auto found = origins_.find(plain.get());
-  return (found == origins_.end() || found->second.size() == 1) && !is_code_constant(plain);
-}
-
 void Lifter::note_made_here(Borrowed object) {
   if (made_.insert(object.get()).second) keep(Ref::share(object));
 }
@@ -81,12 +70,58 @@ static bool is_stateless(PyTypeObject* type) {
          type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject)) && type->tp_dictoffset == 0;
 }
 
+// Equal ones of these are one object anyway.
+static bool is_shared(Borrowed plain) {
+  PyObject* p = plain.get();
+  if (is_singleton(plain) || is_enum_member(plain)) return true;
+  if (PyLong_CheckExact(p)) {
+    int overflow = 0;
+    const long number = PyLong_AsLongAndOverflow(p, &overflow);
+    return overflow == 0 && number >= -5 && number <= 256;
+  }
+  return (PyUnicode_CheckExact(p) || PyBytes_CheckExact(p)) && PyObject_Length(p) == 0;
+}
+
+void Lifter::note_origin(Borrowed plain, Source* source) {
+  if (source->access == Access::kConstant || is_shared(plain)) return;
+  std::vector<Source*>& sources = origins_[plain.get()];
+  if (sources.empty()) keep(Ref::share(plain));
+  for (const Source* known : sources) {
+    if (known == source) return;
+  }
+  sources.push_back(source);
+}
+
+bool Lifter::guard_identity(Borrowed plain) {
+  auto found = origins_.find(plain.get());
+  if (found == origins_.end()) return is_code_constant(plain) || is_shared(plain);
+  for (Source* source : found->second) guard(source, GuardKind::kIs, plain);
+  return true;
+}
+
+bool Lifter::has_one_origin(Borrowed plain) {
+  auto found = origins_.find(plain.get());
+  return (found == origins_.end() || found->second.size() == 1) && !is_code_constant(plain);
+}
+
+Source* Lifter::origin_of(Borrowed plain) {
+  auto found = origins_.find(plain.get());
+  if (found == origins_.end()) return nullptr;
+  Source* first = found->second.front();
+  // It could be the code's own, or that of another place: then all of them stay the same object.
+  if (is_code_constant(plain)) {
+    guard(first, GuardKind::kIs, plain);
+    return nullptr;
+  }
+  for (Source* other : found->second) guard_same(other, first);
+  return first;
+}
+
 Ref Lifter::lift(Borrowed value, Source* source) {
+  if (is_switched_off(value)) return Ref::share(value);
   if (is_plain(value.get()) && !is_enum_member(value)) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
-    std::vector<Source*>& origins = origins_[value.get()];
-    if (origins.empty()) keep(Ref::share(value));
-    if (origins.empty() || origins.back() != source) origins.push_back(source);
+    note_origin(value, source);
     return Ref::share(value);
   }
   if (auto seen = lifted_.find(value.get()); seen != lifted_.end()) {

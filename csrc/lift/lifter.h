@@ -92,6 +92,9 @@ class Lifter {
   bool has_one_origin(Borrowed plain);
   // Guards which object a plain value is, wherever it came from. False: it was computed in the trace.
   bool guard_identity(Borrowed plain);
+  // Where a plain value came from that the program may tell by identity from an equal one; null: it is a constant. The
+  // guard that this is so goes with it.
+  Source* origin_of(Borrowed plain);
   // An object that lives as long as the process, or is reached through one that cannot change.
   Source* constant(Borrowed object) { return tree_.constant(object); }
 
@@ -112,6 +115,7 @@ class Lifter {
   Known& know(Borrowed lifted, Borrowed original, Source* source);
   void guard(Source* source, GuardKind kind, Borrowed object = {}, Py_ssize_t number = 0);
   void guard_same(Source* source, Source* other);
+  void note_origin(Borrowed plain, Source* source);
 
   Ref lift_tensor(Borrowed tensor, Source* source);
   Ref lift_tuple(Borrowed tuple, Source* source);
@@ -134,12 +138,13 @@ class Lifter {
   fake::Session& session_;
   std::unordered_map<PyObject*, Known> known_;       // by lifted object
   std::unordered_map<PyObject*, PyObject*> lifted_;  // by original
-  std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values
+  std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
   std::vector<Ref> kept_;
   std::unordered_set<PyObject*> made_;
   std::unordered_set<PyObject*> codes_, code_constants_;
   std::unordered_set<PyTypeObject*> special_;
   std::deque<Shadow> shadows_;
+  Ref keys_;  // dict: plain keys that were asked for -> the first that is equal
   std::unordered_map<PyObject*, Shadow*> name_spaces_;
   struct Cell {
     Source* source;

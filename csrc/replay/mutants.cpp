@@ -1,5 +1,6 @@
 #include "replay/mutants.h"
 
+#include "lift/mutants.h"
 #include "replay/program.h"
 
 #include <algorithm>
@@ -25,6 +26,7 @@ std::vector<std::string> mutant_names() {
   for (Op op : ops) {
     if (op > Op::kTensor) names.emplace_back(name_of(op));
   }
+  for (std::string& row : lift::mutant_names()) names.push_back(std::move(row));
   return names;
 }
 
@@ -49,6 +51,7 @@ std::set<std::string, std::less<>>& disabled() {
 }  // namespace
 
 bool set_mutant(std::string_view name, bool off) {
+  if (lift::set_mutant(name, off)) return true;
   const std::vector<std::string> names = mutant_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) return false;
   if (off) {

@@ -58,16 +58,23 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (known != nullptr && known->opaque) {
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   }
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)) return get_with_hooks(owner, name);
+  const bool has_attributes = known != nullptr && known->instance;  // an exception, say
+  if (has_attributes || ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)))
+    return get_with_hooks(owner, name);
 
   // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
-  if (known == nullptr || known->shadow != nullptr || lift::is_plain(value.get()) || PyCFunction_Check(value.get()) ||
+  if (known == nullptr || known->shadow != nullptr || PyCFunction_Check(value.get()) ||
       Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyMethod_Check(value.get()) ||
       lifter.known(value) != nullptr) {
     return value;
   }
-  return lifter.lift(value, tree->child(known->source, lift::Access::kField, name));
+  Borrowed field = _PyType_Lookup(type, name.get());
+  if (field && (Py_IS_TYPE(field.get(), &PyMemberDescr_Type) || Py_IS_TYPE(field.get(), &PyGetSetDescr_Type)))
+    return lifter.lift(value, tree->child(known->source, lift::Access::kField, name));
+  if (type == &PyMethod_Type && !field) return get_attribute(PyMethod_GET_FUNCTION(owner.get()), name);
+  if (field == Borrowed(value)) return value;  // of the type, which is guarded
+  stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
 }
 
 // Python's own __getattribute__ and __getattr__, where a class has them.

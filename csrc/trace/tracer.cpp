@@ -7,6 +7,9 @@
 #include "trace/thread_state.h"
 #include "trace/tracing.h"
 
+#include <ATen/SavedTensorHooks.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
 namespace alternator::trace {
 
 static thread_local Tracer* current_tracer = nullptr;
@@ -196,7 +199,18 @@ class TraceScope {
 
 }  // namespace
 
+// Code of the user's that torch runs by itself while operations run: it would see the fakes of a trace.
+static const char* active_callbacks() {
+  if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
+  if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
+  return nullptr;
+}
+
 Ref Tracer::run(cpython::Frame* frame) {
+  if (const char* what = active_callbacks()) {
+    stopped = report::Break{report::Reason::callbacks, what, {}, 0};
+    return {};
+  }
   Borrowed function = cpython::function_of(frame);
   PyCodeObject* code = cpython::code_of(frame);
   Chain chain(1);

@@ -50,6 +50,7 @@ class Fuzzer:
         self.deadline = time.monotonic() + options.seconds if options.seconds else None
         self.counts: collections.Counter[str] = collections.Counter()
         self.causes: collections.Counter[str] = collections.Counter()
+        self.breaks: collections.Counter[str] = collections.Counter()
         self.started = time.monotonic()
 
     def take(self) -> int | None:
@@ -74,6 +75,8 @@ class Fuzzer:
             self.counts[answer.status] += 1
             for name in ("calls", "hits", "eager"):
                 self.counts[name] += getattr(answer, name)
+            self.counts["captured"] += answer.eager < answer.calls  # some call of it
+            self.breaks.update(answer.breaks)
             if self.counts["programs"] % 500 == 0:
                 print(self.summary(), flush=True)
 
@@ -106,16 +109,23 @@ class Fuzzer:
         for thread in threads:
             thread.join()
         print(self.summary())
+        if self.breaks:
+            print("breaks: " + ", ".join(f"{why} {count}" for why, count in self.breaks.most_common()))
         for cause, count in self.causes.most_common():
             print(f"{count:6} {cause}")
         return 1 if self.causes or not self.counts["ok"] else 0
 
     def summary(self) -> str:
         c = self.counts
+
+        def share(part: int, whole: str) -> str:
+            return f"{100 * part / max(c[whole], 1):.0f}%"
+
         per_minute = 60 * c["programs"] / max(time.monotonic() - self.started, 1e-6)
         return (
             f"{c['programs']} programs ({per_minute:.0f} a minute): {c['ok']} right, {c['wrong']} wrong, {c['crash']} crashes, {c['hang']} hangs, "
-            f"{c['invalid']} invalid; {c['calls']} calls, {c['hits']} hits, {c['eager']} eager"
+            f"{c['invalid']} invalid; {c['calls']} calls, {c['hits']} hits, {c['eager']} eager: "
+            f"captured {share(c['calls'] - c['eager'], 'calls')} of the calls, {share(c['captured'], 'programs')} of the programs"
         )
 
 

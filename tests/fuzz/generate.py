@@ -98,14 +98,19 @@ class Generator(Expressions):
     def augmented(self) -> Lines:
         kind = self.rng.choice([INT, TENSOR, INTS, STR])
         names = [name for name in self.scope.names.get(kind, []) if name.isidentifier() and name.startswith("v")]
-        return [f"{self.rng.choice(names)} += {self.of(kind, 1)}"] if names else self.assignment()
+        return [f"{self.rng.choice(names)} += {self.of(kind, 1)}{self.short(kind)}"] if names else self.assignment()
+
+    @staticmethod
+    def short(kind: str) -> str:
+        """Nothing grows without bounds in a loop."""
+        return "[:3]" if kind in (INTS, STR) else ""
 
     def mutation(self) -> Lines:
         items, table, ttable, numbers = self.of(INTS, 0), self.of(TABLE, 0), self.of(TTABLE, 0), self.of(SET, 0)
         key, n = self.rng.choice(KEYS), self.of(INT, 1)
         safe = [
-            f"{items}.append({n})", f"{items}.extend({self.of(INTS, 1)})", f"{items}.insert(0, {n})", f"{items}.sort()", f"{items}.reverse()",
-            f"{items}[1:] = {self.of(INTS, 1)}", f"{items}.clear()", f"{table}[{key}] = {n}", f"{table}.pop({key}, None)",
+            f"{items}.append({n})", f"{items}.extend({self.of(INTS, 1)}[:3])", f"{items}.insert(0, {n})", f"{items}.sort()", f"{items}.reverse()",
+            f"{items}[1:] = {self.of(INTS, 1)}[:3]", f"{items}.clear()", f"{table}[{key}] = {n}", f"{table}.pop({key}, None)",
             f"{table}.setdefault({key}, {n})", f"{table}.update({self.of(TABLE, 1)})", f"{table}.clear()", f"{ttable}[{key}] = {self.of(TENSOR, 1)}",
             f"{self.of(TENSORS, 0)}.append({self.of(TENSOR, 1)})", f"{numbers}.add({n})", f"{numbers}.discard({n})", f"{numbers}.update({self.of(INTS, 1)})",
         ]  # fmt: skip
@@ -241,7 +246,7 @@ class Generator(Expressions):
         use = (
             f"{result} = {name}({self.of(TENSOR, 0)})"
             if self.chance(0.7)
-            else f"{result} = [{name}(x) for x in {self.of(TENSORS, 1)}]"
+            else f"{result} = [{name}(x) for x in {self.of(TENSORS, 1)}[:3]]"  # what it runs may append
         )
         self.scope.add(TENSOR if "[" not in use.split("=")[1][:3] else TENSORS, result)
         return [head, *indented(self.with_globals(body)), use]
@@ -437,7 +442,9 @@ class Generator(Expressions):
         for kind, name in kept:
             self.scope.add(kind, name)
         for _ in range(self.rng.randint(3, 6)):
-            lines += self.call(parameters, kept)
+            # Calls that come again are to hit.
+            again = bool(self.calls) and self.chance(0.35)
+            lines += [self.rng.choice(self.calls[-2:])] if again else self.call(parameters, kept)
             if self.chance(0.6):
                 lines += self.edit(kept)
         return (

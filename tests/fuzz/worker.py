@@ -8,6 +8,7 @@ import pickle
 import select
 import signal
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +16,10 @@ from .generate import source_of
 from .world import RandomProgram
 
 from frontends import FrontEnd  # isort: skip - found by way of .world
-from harness import compare, the_frontend  # isort: skip
+from harness import Record, compare, the_frontend  # isort: skip
 
 PROGRAMS_PER_CHILD = 300
+EAGER_SECONDS = 5  # of the processor's time, for a program that takes milliseconds
 
 
 @dataclass
@@ -29,18 +31,44 @@ class Answer:
     calls: int = 0
     hits: int = 0
     eager: int = 0
+    breaks: dict[str, int] = field(default_factory=dict)  # why calls were not captured
 
     @property
     def failed(self) -> bool:
         return self.status in ("wrong", "crash", "hang")
 
 
+class Endless(BaseException):
+    """The program itself does not end, or not soon."""
+
+
+def run_eagerly(program: RandomProgram) -> Record:
+    """Random programs may loop for ever: that is no hang of ours."""
+    ended = False
+
+    def stop(number: int, frame: Any) -> None:
+        nonlocal ended
+        ended = True
+        raise Endless
+
+    old = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, EAGER_SECONDS, 1)
+    try:
+        record = program.run(None)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, old)
+    if ended:
+        raise Endless
+    return record
+
+
 def judge(source: str, name: str, frontend: FrontEnd, thorough: bool) -> Answer:
     """Compiled against eager: each call looked at, entries used again with nothing looked at, and (thorough) a spy as backend."""
     try:
         program = RandomProgram(source, name)
-        wanted = program.run(None)
-    except Exception as error:  # a program that shrinking has broken
+        wanted = run_eagerly(program)
+    except (Exception, Endless) as error:  # a program that shrinking has broken
         return Answer("invalid", [repr(error)])
     if wanted.ended:
         return Answer("invalid", [wanted.ended])
@@ -59,7 +87,10 @@ def judge(source: str, name: str, frontend: FrontEnd, thorough: bool) -> Answer:
     frontend.reset()
     changes = [one.change for one in first.expectations]
     counts = {name: sum(change.get(name, 0) for change in changes) for name in ("hits", "eager")}
-    return Answer("wrong" if lines else "ok", lines, len(changes), **counts)
+    breaks: Counter[str] = Counter()
+    for change in changes:
+        breaks.update(change["breaks"])
+    return Answer("wrong" if lines else "ok", lines, len(changes), **counts, breaks=dict(breaks))
 
 
 def read_exactly(fd: int, count: int) -> bytes:

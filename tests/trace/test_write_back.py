@@ -876,3 +876,45 @@ def test_several_places_in_one_order(t):
     one = A()
     f(one, T(2))
     f(one, T(2))
+
+
+# ---------------------------------------------------------------------------------------- what was there already
+
+
+@program()
+def test_what_was_there_is_written_again(t):
+    """The first call writes what is there already; the next one has something else there."""
+
+    class Box:
+        def __init__(self, n):
+            self.n = n
+
+    def fn(x, box, table):
+        setattr(box, "n", 1)
+        table["k"] = 1
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(2), Box(1), {"k": 1})
+    f.hit(T(2), Box(3), {"k": 3})
+    f.hit(T(2), Box(1), {"k": 1})
+
+
+@program()
+def test_keys_that_are_equal_but_not_the_same(t):
+    """A dict slot is found by equality, whatever object asks for it; the first key that was stored stays."""
+
+    def fn(x, table, key):
+        table[key] = 7
+        seen = [table[int("1000")], table[1000.0]]
+        del table[int("1000")]
+        seen.append(int("1000") in table)
+        table[int("1000")] = 8
+        table[True] = 5
+        table[1] = 6
+        return x + table[1000], seen
+
+    f = t.compile(fn)
+    f(T(2), {1000: 1, "b": 2}, 1000)
+    f.hit(T(2), {1000: 2, "b": 2}, 1000)
+    f(T(2), {"b": 2}, 1000)
