@@ -2,7 +2,6 @@
 #include "lift/lifter.h"
 
 #include "fake/python_tensor.h"
-#include "lift/keys.h"
 
 namespace alternator::lift {
 
@@ -166,8 +165,6 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   }
   if (base == known_types().deque) return lift_deque(container, source);
 
-  if (PyDict_Check(container.get()) && !has_quiet_keys(container.get()))
-    throw CannotLift("a dict with keys whose class has a __hash__ or an __eq__ of its own");
   Ref copy = copy_container(container, base);
   Shadow& shadow =
       add_shadow(PyList_Check(container.get()) ? ShadowKind::kList : ShadowKind::kDict, container, copy, source);
@@ -195,7 +192,7 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
   const bool frozen = set.type() == &PyFrozenSet_Type;
   std::vector<Ref> lifted_elements;
   if (plain) {
-    guard(source, GuardKind::kEquals, frozen ? Ref::share(set) : checked(PySet_New(set.get())));
+    guard(source, GuardKind::kEquals, set);
   } else {
     guard(source, GuardKind::kLength, {}, count);
     for (Py_ssize_t i = 0; i < count; i++) {

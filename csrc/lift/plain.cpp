@@ -1,7 +1,6 @@
 #include "lift/plain.h"
 
 #include "cpython/objects.h"
-#include "lift/keys.h"
 #include "py/lasting.h"
 
 #include <structmember.h>
@@ -358,17 +357,6 @@ Found find_among_unsafe(PyObject* dict, PyObject* key, PyObject** value) {
 }
 
 }  // namespace
-
-bool has_quiet_keys(PyObject* dict) {
-  if (cpython::has_str_keys_only(dict)) return true;
-  Py_ssize_t position = 0;
-  PyObject *key, *value;
-  while (PyDict_Next(dict, &position, &key, &value)) {
-    // Members of an enum have a __hash__ in Python, of the standard library's.
-    if (!is_plain(key) && !(compares_natively(key) && hashes_natively(key))) return false;
-  }
-  return true;
-}
 
 Found find_item(PyObject* dict, PyObject* key, PyObject** value, KeySafety* safety) {
   *value = nullptr;

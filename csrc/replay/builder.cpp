@@ -58,9 +58,8 @@ void Builder::own_dict(Borrowed dict, Borrowed owner) {
 bool Builder::is_constant(Borrowed object, int depth) {
   PyObject* o = object.get();
   if (PyType_Check(o)) return !world_.made_here(object);
-  if (depth == 0 && (PyTuple_CheckExact(o) || PyFrozenSet_CheckExact(o)) && PyObject_Length(o) > 0 &&
-      !world_.is_code_constant(object))
-    return false;
+  const bool is_made = (PyTuple_CheckExact(o) && PyTuple_GET_SIZE(o) > 0) || PyFrozenSet_CheckExact(o);
+  if (depth == 0 && is_made && !world_.is_code_constant(object)) return false;
   if (lift::is_plain(o)) return !world_.made_here(object.type());
   if (depth > kDeepestConstant || world_.source_of(object) != nullptr) return false;
   if (PyTuple_CheckExact(o)) {

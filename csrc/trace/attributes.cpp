@@ -185,6 +185,9 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
   }
   Ref value = checked(get(attribute.get(), owner.get(), reinterpret_cast<PyObject*>(type)));
   if (fixed || python_descriptor) return value;
+  // What an object of the trace keeps in its own fields, its __dict__ among them, is of the trace too.
+  const bool is_field = kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type;
+  if (is_field && owner && lifter.known(owner) == nullptr && !PyType_Check(value.get())) return value;
   if (PyMethod_Check(value.get())) {
     (void)function_of(PyMethod_GET_FUNCTION(value.get()));  // a class method's code is guarded like any other
     return value;

@@ -55,6 +55,7 @@ import numpy as np
 import torch
 from frontends import FRONTENDS, FrontEnd, chosen, missing
 from snapshot import Observer, Snapshot, difference
+from torch.utils._python_dispatch import _disable_current_modes
 
 GAPS = Path(__file__).with_name("gaps.txt")
 KNOWN_WRONG = Path(__file__).with_name("known_wrong.txt")
@@ -256,8 +257,13 @@ class Spy:
         self.world: Any = None  # the arguments and what they looked like; None: nothing can be said
 
     def look(self, args: Any, kwargs: Any) -> list[tuple[str, Snapshot]]:
+        with _disable_current_modes():  # looking at tensors is no operation of the program's
+            seen = self.look_without_modes(args, kwargs)
+        return [("modes", modes()), *seen]
+
+    def look_without_modes(self, args: Any, kwargs: Any) -> list[tuple[str, Snapshot]]:
         run = self.run
-        seen = [("output", run.output.getvalue()), ("modes", modes()), ("rng", rng_states())]
+        seen = [("output", run.output.getvalue()), ("rng", rng_states())]
         originals = [one.original for one in run.compiled]
         seen += [("world", self.observer(value)) for value in (*args, *kwargs.values(), *originals)]
         seen += [(f"global {name}", self.observer(value)) for name, value in run.set_globals().items()]

@@ -782,3 +782,33 @@ def test_context_manager_object_returned(t):
     f = t.compile(lambda x: (torch.no_grad(), contextlib.nullcontext(x), x + 1))
     f.free(T(2))
     f.free(T(2))
+
+
+# ----------------------------------------------------------------------------------------------- found by the fuzzer
+
+
+@program()
+def test_dict_of_a_made_object_is_its_own(t):
+    class Node:
+        def __init__(self, n):
+            self.n = n
+            self.link = None
+
+    def fn(x, node):
+        made = Node(node.n)
+        vars(made)["extra"] = 3
+        made.__dict__["more"] = x + 1
+        node.link = made
+        return x
+
+    f = t.compile(fn)
+    f(T(2), Node(1))
+    f.hit(T(2), Node(1))
+
+
+@program()
+def test_empty_frozenset_is_made_anew(t):
+    f = t.compile(lambda x: (frozenset([]), (), x + 1))
+    first = f(T(2))
+    second = f.hit(T(2))
+    t.note(first[0] is second[0])
