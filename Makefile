@@ -20,6 +20,7 @@ ROOMS ?=
 
 .PHONY: help demo test bench lint format clean distclean build build-torch build-core build-asan
 .PHONY: fuzz build-mutants test-mutants test-trace test-asan test-cpython test-cpython-ci
+.PHONY: test-opinfo test-inductor test-million
 
 help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -58,6 +59,15 @@ test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for ev
 
 test-trace: build .venv/.has-test ## All tests of trace, guard and replay, those too that do not pass yet
 	@$(PYTHON) -m pytest -q tests/trace $(PYTEST)
+
+test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's whole operator database (10 minutes)
+	@$(PYTHON) tests/opinfo/run.py
+
+test-inductor: build-torch .venv/.has-test ## Every recorded module through Inductor, for inference and training (10 minutes)
+	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_graph_inductor.py $(PYTEST)
+
+test-million: build-torch .venv/.has-test ## A million operators on fakes, a million recorded calls: nothing stays behind
+	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_fake_lifetime.py tests/test_graph.py -k behind $(PYTEST)
 
 test-asan: build-asan .venv/.has-test ## The C++ unit tests and the interpreter tests under ASan and UBSan
 	@tools/asan.sh $(PYTHON) -m pytest -q $(filter-out tests/test_demo.py,$(CORE_TESTS)) $(PYTEST)

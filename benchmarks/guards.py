@@ -19,10 +19,12 @@ from typing import Any
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "guards"))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "guards"))
+sys.path.append(str(ROOT))
 
-from guard_models import module_tree
-from guard_trees import Program, Tree, guards
+from guard_models import module_tree  # noqa: E402
+from guard_trees import Program, Tree, guards  # noqa: E402
 
 
 class Chain(nn.Module):

@@ -21,9 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[1:1] = [str(ROOT / "tests")]
+sys.path.append(str(ROOT))
 
-from recording import graph, record
+from recording import graph, record  # noqa: E402
 
 
 class Block(nn.Module):

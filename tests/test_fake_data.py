@@ -274,10 +274,15 @@ def test_what_fakes_cannot_stand_in_for_is_refused() -> None:
         for make in (
             lambda: x.to_sparse(),
             lambda: x.to_sparse_csr(),
+            lambda: x.to_sparse_csc(),
+            lambda: x.to_sparse_bsr((2, 2)),
             lambda: x.to_mkldnn(),
             lambda: torch.sparse_coo_tensor(torch.zeros(2, 2, dtype=torch.int64), x[0, :2], (2, 2)),
             lambda: torch.zeros(2, 2, layout=torch.sparse_coo),
+            lambda: torch.zeros(2, 2, layout=torch.sparse_csr),
             lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+            lambda: torch.quantize_per_channel(x, x[0], x[0], 0, torch.quint8),
+            lambda: torch._empty_affine_quantized([2], scale=0.1, zero_point=0, dtype=torch.qint8),
             lambda: torch.nested.as_nested_tensor([x, x]),
         ):
             with pytest.raises(fake.UnsupportedError) as caught:

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="the recorder needs torch")
 import torch.nn.functional as F  # noqa: E402
 from recording import check, graph, record, same  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
 
 def square(n: int = 4, **options: Any) -> torch.Tensor:
@@ -449,16 +450,22 @@ def test_a_call_on_another_thread_is_reported() -> None:
     assert record(program, square()).names == ["add"]
 
 
-def _record_much(count: int) -> None:
+def _record_much(count: int) -> list[StorageWeakRef]:
+    """Records `count` calls; watches some of the storages that they make."""
     recorder = graph.Recorder()
     x = recorder.fake_of(torch.ones(4), "L['x']")
+    storages = []
     with recorder:
         y = x
-        for _ in range(count // 4):
+        for step in range(count // 5):
             y = torch.sin(y) + x
             y[0] = 1.0
+            if step % 20 == 0:
+                storages.append(StorageWeakRef(y.untyped_storage()))
             y = y.view(2, 2).view(4)
-    recorder.finish(y)
+    program = recorder.finish(y)
+    assert len(program.nodes) == count
+    return storages
 
 
 long = pytest.mark.skipif(not os.environ.get("ALTERNATOR_LONG_TESTS"), reason="a minute: set ALTERNATOR_LONG_TESTS=1")
@@ -473,8 +480,10 @@ def test_recording_leaves_nothing_behind(total: int) -> None:
 
     _record_much(2000)
     before = census()
-    for _ in range(total // 2000):
-        _record_much(2000)
+    storages = [storage for _ in range(total // 2000) for storage in _record_much(2000)]
+    gc.collect()
+    assert len(storages) >= total // 100 and all(storage.expired() for storage in storages)
+    del storages
     objects, tensors = census()
     assert tensors == before[1]
     assert abs(objects - before[0]) < 50

@@ -10,30 +10,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="the recorder needs torch")
 
 from recording import record  # noqa: E402
-from test_graph_models import CASES  # noqa: E402
+from test_graph_models import CASES, CausalAttention  # noqa: E402
 from torch import nn  # noqa: E402
 
-# Some ten seconds each: CI compiles the first two, ALTERNATOR_LONG_TESTS=1 all.
+# Some ten seconds each: CI compiles the first two, `make test-inductor` all that draw no random numbers (Inductor's are
+# not eager's).
 QUICK = ("mlp", "gpt")
-MORE = (
-    "resnet_block",
-    "encoder",
-    "decoder",
-    "gru",
-    "embedding_bag",
-    "custom_function",
-    "in_place",
-    "views",
-    "indexing",
-    "modes",
-    "norms",
-    "losses",
-    "einsum",
-    "constants",
-)
-long = pytest.mark.skipif(
-    not os.environ.get("ALTERNATOR_LONG_TESTS"), reason="ten seconds each: set ALTERNATOR_LONG_TESTS=1"
-)
+MORE = [name for name in CASES if name not in QUICK and name != "dropout"]
+long = pytest.mark.skipif(not os.environ.get("ALTERNATOR_LONG_TESTS"), reason="ten seconds each: make test-inductor")
 NAMES = [*QUICK, *[pytest.param(name, marks=long) for name in MORE]]
 
 
@@ -65,12 +49,12 @@ def test_inference(name: str) -> None:
     close(recorded.inputs, expected_inputs)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "in_place"])
+@pytest.mark.parametrize("name", NAMES)
 def test_training(name: str) -> None:
     torch.manual_seed(1)
     module, *args = CASES[name]()
     for part in module.modules():
-        if isinstance(part, (nn.Dropout, nn.MultiheadAttention, nn.GRU)):
+        if isinstance(part, (nn.Dropout, nn.MultiheadAttention, nn.GRU, CausalAttention)):
             part.p = part.dropout = 0.0  # Inductor draws other numbers
 
     def gradients(result: Any) -> list[torch.Tensor | None]:

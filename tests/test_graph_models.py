@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the recorder needs torch")
 
 import torch.nn.functional as F  # noqa: E402
-from recording import check  # noqa: E402
+from recording import check, record  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -311,6 +312,29 @@ def test_replay_equals_eager(name: str) -> None:
     torch.manual_seed(1)
     module, *args = CASES[name]()
     check(module, *args)
+
+
+# Modules with an operator whose metadata only torch's Python code can tell.
+NEEDS_PYTHON = ("conv3d", "lstm", "embedding_bag", "dropout", "norms", "in_place", "losses", "einsum")
+PYTHON_KERNELS = ("_meta_registrations.py", "/_decomp/", "/_refs/", "/_prims", "/_subclasses/", "/_library/")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in NEEDS_PYTHON])
+def test_no_operator_of_a_common_module_goes_through_python(name: str) -> None:
+    module, *args = CASES[name]()
+    record(module, *args)  # what is decided once
+    seen = set()
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and any(part in frame.f_code.co_filename for part in PYTHON_KERNELS):
+            seen.add(frame.f_code.co_name)
+
+    sys.setprofile(watch)
+    try:
+        record(module, *args)
+    finally:
+        sys.setprofile(None)
+    assert not seen
 
 
 def test_encoder_takes_the_fast_path_of_eager() -> None:

@@ -56,6 +56,7 @@ at::Tensor to_fake_tensor(const py::object& mode, const at::Tensor& tensor, c10:
 
 // What FakeTensorMode found, as one of ours.
 at::Tensor from_fake_tensor(const SessionState& session, const at::Tensor& found) {
+  refuse_other_kinds(found);
   const auto device =
       py::reinterpret_steal<py::object>(THPVariable_Wrap(found)).attr("fake_device").cast<c10::Device>();
   at::Tensor meta =

@@ -37,6 +37,14 @@ bool depends_on_data(const Call& call) {
   return !(call.op.counts_known && !call.arguments()[1].isNone());
 }
 
+// Meta kernels know nothing of quantized tensors, and answer with the type that went in.
+void refuse_quantized(const Call& call) {
+  if (call.op.dtype_argument < 0) return;
+  const c10::IValue& argument = call.arguments()[call.op.dtype_argument];
+  if (argument.isInt() && c10::isQIntType(argument.toScalarType())) [[unlikely]]
+    fail(FailureKind::Unsupported, call.op.name, "fakes cannot stand in for a quantized tensor");
+}
+
 void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
   Op& op = op_of(handle);
   SessionState& session = session_for(op);
@@ -54,6 +62,7 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
     return;
   }
 
+  refuse_quantized(call);
   ArgumentScan scan(session, op);
   replace_tensors(call.arguments(), op.argument_count, [&](const at::Tensor& tensor, size_t i) {
     return scan.add(tensor, i < 64 && (op.written_arguments >> i & 1) != 0);

@@ -166,7 +166,7 @@ std::vector<c10::Device> devices_of_list(c10::ArrayRef<c10::IValue> arguments) {
   std::vector<c10::Device> devices;
   for (const c10::IValue& argument : arguments) {
     if (!argument.isTensorList()) continue;
-    for (const at::Tensor tensor : argument.toTensorList()) devices.push_back(tensor.device());
+    for (const at::Tensor& tensor : argument.toTensorVector()) devices.push_back(tensor.device());
     break;
   }
   return devices;

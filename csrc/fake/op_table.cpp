@@ -83,6 +83,13 @@ bool mentions_tensors(const c10::TypePtr& type) {
   return false;
 }
 
+// A dtype, which is an integer to everybody but the schema.
+bool is_dtype(const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
+  return type->kind() == c10::TypeKind::ScalarTypeType;
+}
+
 // Changes when a kernel is added to an operator or taken away, or when another operator takes its place in memory.
 uint64_t fingerprint_of(const c10::impl::OperatorEntry& entry) {
   const c10::OperatorName& name = entry.operator_name();
@@ -111,6 +118,7 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
     c10::TypePtr type = argument.type();
     if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
     op->has_tensor_arguments |= mentions_tensors(type);
+    if (is_dtype(argument)) op->dtype_argument = static_cast<int16_t>(i);
     if (type->kind() == c10::TypeKind::DeviceObjType) op->device_argument = static_cast<int16_t>(i);
     if (const c10::AliasInfo* alias = argument.alias_info(); alias != nullptr && alias->isWrite()) {
       op->mutates = true;

@@ -34,6 +34,7 @@ struct Op {
 
   uint16_t argument_count = 0, return_count = 0;
   int16_t device_argument = -1;
+  int16_t dtype_argument = -1;
   uint64_t written_arguments = 0;  // a bit for each of the first 64 arguments
   bool mutates = false;            // any argument is written
   bool returns_view = false;       // an output aliases an argument that is not written

@@ -6,9 +6,7 @@
 #include <Python.h>
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/MaybeOwned.h>
 #include <torch/csrc/Export.h>
-#include <torch/headeronly/version.h>
 
 TORCH_PYTHON_API extern PyObject* THPVariableClass;
 TORCH_PYTHON_API extern PyObject* ParameterClass;
@@ -20,13 +18,8 @@ namespace alternator::fake {
 
 struct PythonTensor {
   PyObject_HEAD;
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 12
-  c10::MaybeOwned<at::Tensor> cdata;
-  const at::Tensor& tensor() const { return *cdata; }
-#else
   at::Tensor cdata;
   const at::Tensor& tensor() const { return cdata; }
-#endif
 };
 
 inline bool is_tensor_type(PyTypeObject* type) {

@@ -46,13 +46,18 @@ void SessionState::record(Failure failure) {
   failure_ = std::move(failure);
 }
 
-at::Tensor SessionState::adopt(const at::Tensor& meta, c10::Device device) const {
-  c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
-  if (as_fake(impl) != nullptr) return meta;
+void refuse_other_kinds(const at::Tensor& output) {
+  const c10::TensorImpl* impl = output.unsafeGetTensorImpl();
   if (impl->layout() != at::kStrided || !impl->has_storage())
     fail(FailureKind::Unsupported, "", "fakes cannot stand in for a sparse, nested or opaque tensor");
   if (c10::isQIntType(c10::typeMetaToScalarType(impl->dtype())))
     fail(FailureKind::Unsupported, "", "fakes cannot stand in for a quantized tensor");
+}
+
+at::Tensor SessionState::adopt(const at::Tensor& meta, c10::Device device) const {
+  c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
+  if (as_fake(impl) != nullptr) return meta;
+  refuse_other_kinds(meta);
   // A composite made a real tensor: a number, without asking the dispatcher.
   if (!impl->device().is_meta() && !impl->key_set().has(kFakeKey)) return make_constant(*this, meta);
   // A view that a kernel made of a fake carries the fake's keys already (a view of a normal tensor stays normal

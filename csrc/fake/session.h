@@ -16,6 +16,9 @@ namespace alternator::fake {
 // The device that a rule's outputs get: set for the time of its call.
 extern thread_local c10::Device t_device;
 
+// Throws if an operator's output is a kind of tensor that fakes do not stand in for.
+void refuse_other_kinds(const at::Tensor& output);
+
 class SessionState {
  public:
   explicit SessionState(Options options);

@@ -121,7 +121,7 @@ def clone_inputs(value: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided:
             return leaf
         with torch.no_grad():
-            twin = torch.empty(0, dtype=leaf.dtype).set_(
+            twin = torch.empty(0, dtype=leaf.dtype, device=leaf.device).set_(
                 leaf.untyped_storage().clone(), leaf.storage_offset(), leaf.shape, leaf.stride()
             )
         if leaf.is_conj():
@@ -185,7 +185,7 @@ def check_sample(call: Callable[..., Any], sample: Any, result: Result) -> None:
         result.add(*found)
 
 
-def check_op(op: Any, dtypes: tuple[torch.dtype, ...] = DTYPES, samples: int = 15) -> Result:
+def check_op(op: Any, dtypes: tuple[torch.dtype, ...] = DTYPES, samples: int = 15, device: str = "cpu") -> Result:
     """Runs an operator's samples of each dtype in eager and on fakes."""
     result = Result(name_of(op))
 
@@ -193,12 +193,12 @@ def check_op(op: Any, dtypes: tuple[torch.dtype, ...] = DTYPES, samples: int = 1
         return op(value, *args, **kwargs)
 
     for dtype in dtypes:
-        if dtype not in op.dtypes:
+        if dtype not in op.supported_dtypes(device):
             continue
         requires_grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
         torch.manual_seed(0)
         try:
-            inputs = op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
+            inputs = op.sample_inputs(device, dtype, requires_grad=requires_grad)
             # Sampling is lazy, and the seed must not depend on what ran in between.
             inputs = [sample for _, sample in zip(range(samples), inputs, strict=False)]
         except Exception as error:

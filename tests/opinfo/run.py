@@ -21,12 +21,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+sys.path.append(str(HERE.parent.parent))
 
 KNOWN = HERE / "known.json"
 HANG_SECONDS = 120.0
 
 
-def work(indices: list[int], samples: int) -> None:
+def work(indices: list[int], samples: int, device: str) -> None:
     """A worker: a line of JSON before and after each operator."""
     from opinfo import compare
 
@@ -34,11 +35,11 @@ def work(indices: list[int], samples: int) -> None:
     operators = compare.database()
     for index in indices:
         print(json.dumps({"start": index}), flush=True)
-        result = compare.check_op(operators[index], samples=samples)
+        result = compare.check_op(operators[index], samples=samples, device=device)
         print(json.dumps({"done": index, **vars(result)}), flush=True)
 
 
-def check_all(indices: list[int], names: dict[int, str], samples: int, jobs: int) -> list[dict]:
+def check_all(indices: list[int], names: dict[int, str], samples: int, jobs: int, device: str) -> list[dict]:
     """Runs workers over slices of the database; a worker that dies or stops is replaced."""
     results: list[dict] = []
     queue = collections.deque(indices[i::jobs] for i in range(jobs))
@@ -51,6 +52,7 @@ def check_all(indices: list[int], names: dict[int, str], samples: int, jobs: int
         if not left:
             return
         command = [sys.executable, __file__, "--worker", ",".join(map(str, left)), "--samples", str(samples)]
+        command += ["--device", device]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
@@ -126,11 +128,12 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only every n-th operator")
     parser.add_argument("--samples", type=int, default=15, help="samples of an operator and dtype")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--device", default="cpu", help="where the samples live")
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        work([int(index) for index in arguments.worker.split(",")], arguments.samples)
+        work([int(index) for index in arguments.worker.split(",")], arguments.samples, arguments.device)
         return 0
 
     from opinfo import compare
@@ -141,9 +144,12 @@ def main() -> int:
     if arguments.op:
         operators = compare.database()
         chosen = [index for index, name in names.items() if arguments.op in name]
-        results = [vars(compare.check_op(operators[index], samples=arguments.samples)) for index in chosen]
+        results = [
+            vars(compare.check_op(operators[index], samples=arguments.samples, device=arguments.device))
+            for index in chosen
+        ]
     else:
-        results = check_all(list(names)[:: arguments.every], names, arguments.samples, arguments.jobs)
+        results = check_all(list(names)[:: arguments.every], names, arguments.samples, arguments.jobs, arguments.device)
     known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
     fine = report(results, known)
     print(f"{time.monotonic() - begin:.0f} s")

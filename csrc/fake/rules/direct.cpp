@@ -46,7 +46,6 @@
 #include <ATen/ops/gelu_ops.h>
 #include <ATen/ops/glu_ops.h>
 #include <ATen/ops/gt_ops.h>
-#include <ATen/ops/index_add_ops.h>
 #include <ATen/ops/index_ops.h>
 #include <ATen/ops/le_ops.h>
 #include <ATen/ops/leaky_relu_ops.h>

@@ -3,11 +3,14 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/NativeFunctions.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/abs_ops.h>
+#include <ATen/ops/add_ops.h>
 #include <ATen/ops/angle_ops.h>
 #include <ATen/ops/bernoulli_ops.h>
+#include <ATen/ops/div_ops.h>
 #include <ATen/ops/floor_divide_ops.h>
 #include <ATen/ops/hardswish_ops.h>
 #include <ATen/ops/hardtanh_ops.h>
@@ -15,9 +18,11 @@
 #include <ATen/ops/logical_not_ops.h>
 #include <ATen/ops/logit_ops.h>
 #include <ATen/ops/masked_fill_ops.h>
+#include <ATen/ops/mul_ops.h>
 #include <ATen/ops/native_dropout_ops.h>
 #include <ATen/ops/relu_ops.h>
 #include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/sub_ops.h>
 #include <ATen/ops/where_ops.h>
 
 namespace alternator::fake {
@@ -54,6 +59,17 @@ Tensor& bernoulli_(Tensor& self, double p, std::optional<at::Generator>) {
   TORCH_CHECK(0 <= p && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
   return self;
 }
+
+// The composite of an in-place operator runs on meta tensors, whose kernel for a tensor and a number is a Python one.
+Tensor number(const at::Scalar& value) { return at::native::wrapped_scalar_tensor(value); }
+Tensor& add_scalar_(Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
+  return at::_ops::add__Tensor::call(self, number(other), alpha);
+}
+Tensor& sub_scalar_(Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
+  return at::_ops::sub__Tensor::call(self, number(other), alpha);
+}
+Tensor& mul_scalar_(Tensor& self, const at::Scalar& other) { return at::_ops::mul__Tensor::call(self, number(other)); }
+Tensor& div_scalar_(Tensor& self, const at::Scalar& other) { return at::_ops::div__Tensor::call(self, number(other)); }
 
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double, std::optional<bool>) {
   const Maker make;
@@ -138,6 +154,10 @@ void add_elementwise_rules(RuleRegistry& rules) {
   rules.add<at::_ops::abs>(abs);
   rules.add<at::_ops::logical_not>(logical_not);
   rules.add<at::_ops::bernoulli__float>(bernoulli_);
+  rules.add<at::_ops::add__Scalar>(add_scalar_);
+  rules.add<at::_ops::sub__Scalar>(sub_scalar_);
+  rules.add<at::_ops::mul__Scalar>(mul_scalar_);
+  rules.add<at::_ops::div__Scalar>(div_scalar_);
   rules.add<at::_ops::native_dropout>(native_dropout);
   rules.add<at::_ops::floor_divide>(binary);
   rules.add<at::_ops::rsub_Tensor>(rsub);

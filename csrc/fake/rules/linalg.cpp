@@ -3,6 +3,8 @@
 
 #include <ATen/ops/_linalg_check_errors_ops.h>
 #include <ATen/ops/dot_ops.h>
+#include <ATen/ops/linalg_lu_solve_meta_dispatch.h>
+#include <ATen/ops/linalg_lu_solve_ops.h>
 #include <ATen/ops/vdot_ops.h>
 
 namespace alternator::fake {
@@ -33,6 +35,19 @@ Tensor vdot_of_conjugates(const Tensor& self, const Tensor& other) {
   return result;
 }
 
+// X A = B is solved as A^H X^H = B^H, and the result conjugated lazily: the meta kernel knows nothing of it.
+Tensor lu_solve(const Tensor& factors, const Tensor& pivots, const Tensor& right_side, bool left, bool adjoint) {
+  const Maker make;
+  Tensor result;
+  {
+    const AsMeta as_meta;
+    result = at::meta::linalg_lu_solve(factors, pivots, right_side, left, adjoint);
+  }
+  result = make.adopt(result);
+  if (!left && result.is_complex() && result.numel() != 0) result.unsafeGetTensorImpl()->_set_conj(true);
+  return result;
+}
+
 // A singular matrix is an error of the data: it is raised when the program runs.
 void check_errors(const Tensor&, std::string_view, bool) {}
 
@@ -41,6 +56,7 @@ void check_errors(const Tensor&, std::string_view, bool) {}
 void add_linalg_rules(RuleRegistry& rules) {
   rules.add<at::_ops::dot>(dot_of_conjugates);
   rules.add<at::_ops::vdot>(vdot_of_conjugates);
+  rules.add<at::_ops::linalg_lu_solve>(lu_solve);
   rules.add<at::_ops::_linalg_check_errors>(check_errors);
 }
 

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# build.sh [FOLDER]: builds alternator._C with fakes and recorder for the torch that `python3` imports, whatever its
+# version, into FOLDER (default build/gpu), for machines that have torch, CMake and ninja but nothing of `make`.
+# FOLDER/package then holds an importable `alternator`.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=${1:-build/gpu}
+python=$(command -v python3)
+"$python" -c 'import sys, torch; print("CPython", sys.version.split()[0], "torch", torch.__version__, "CUDA", torch.version.cuda)'
+mkdir -p "$folder/package/alternator"
+cmake -S . -B "$folder" -G Ninja -DPython_EXECUTABLE="$python" -DALTERNATOR_TORCH=ON -DALTERNATOR_TESTS=OFF \
+  -DALTERNATOR_BIND_GUARDS=OFF -DALTERNATOR_BIND_REPLAY=OFF -DALTERNATOR_BIND_DISPATCH=OFF \
+  -DALTERNATOR_MODULE_DIR="$PWD/$folder/package/alternator" --log-level=ERROR
+cmake --build "$folder" --target _C
+# The package itself needs every room; fakes and recorder are used through `alternator._C`.
+echo 'from . import _C' >"$folder/package/alternator/__init__.py"
