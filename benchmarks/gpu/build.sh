@@ -8,7 +8,19 @@ folder=${1:-build/gpu}
 python=$(command -v python3)
 "$python" -c 'import sys, torch; print("CPython", sys.version.split()[0], "torch", torch.__version__, "CUDA", torch.version.cuda)'
 mkdir -p "$folder/package/alternator"
-cmake -S . -B "$folder" -G Ninja -DPython_EXECUTABLE="$python" -DALTERNATOR_TORCH=ON -DALTERNATOR_TESTS=OFF \
+# torch brings the shared libstdc++ along: a module that carries a copy of its own crashes at the first number that it
+# writes to a stream.
+compiler=
+for candidate in ${CXX:-} g++ c++; do
+  echo '#include <sstream>
+std::string text(int x) { std::ostringstream s; s << x; return s.str(); }' >"$folder/probe.cpp"
+  if "$candidate" -shared -fPIC -o "$folder/probe.so" "$folder/probe.cpp" && readelf -d "$folder/probe.so" | grep 'libstdc++\.so' >/dev/null; then
+    compiler=$(command -v "$candidate")
+    break
+  fi
+done
+[ -n "$compiler" ] || { echo "build.sh: no C++ compiler here links the shared libstdc++" >&2; exit 1; }
+cmake -S . -B "$folder" -G Ninja -DPython_EXECUTABLE="$python" -DCMAKE_CXX_COMPILER="$compiler" -DALTERNATOR_TORCH=ON -DALTERNATOR_TESTS=OFF \
   -DALTERNATOR_BIND_GUARDS=OFF -DALTERNATOR_BIND_REPLAY=OFF -DALTERNATOR_BIND_DISPATCH=OFF \
   -DALTERNATOR_MODULE_DIR="$PWD/$folder/package/alternator" --log-level=ERROR
 cmake --build "$folder" --target _C

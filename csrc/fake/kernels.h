@@ -9,13 +9,19 @@
 namespace alternator::fake {
 
 // While this lives, fakes say that they are on "meta" and operators go to Meta kernels.
+// Not an IncludeDispatchKeyGuard: in torch 2.11 that one takes the key away again, but not the bit of its backend, and
+// real tensors would go to Meta kernels from then on.
 class AsMeta {
  public:
-  AsMeta() : exclude_(kFakeKey), include_(c10::DispatchKey::Meta) {}
+  AsMeta() {
+    c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+    keys.included_ = keys.included_.add(c10::DispatchKey::Meta);
+    keys.excluded_ = keys.excluded_.add(kFakeKey);
+    c10::impl::_force_tls_local_dispatch_key_set(keys);
+  }
 
  private:
-  c10::impl::ExcludeDispatchKeyGuard exclude_;
-  c10::impl::IncludeDispatchKeyGuard include_;
+  c10::impl::ForceDispatchKeyGuard before_;
 };
 
 // One call: its arguments are the last ones on the stack, and outputs without a device of their own get `device`.

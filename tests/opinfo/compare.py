@@ -35,7 +35,8 @@ DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 # Outcomes of a sample, from best to worst.
 MATCH = "match"
 BOTH_DATA_DEPENDENT = "data-dependent"  # we say so, and FakeTensorMode can say no more
-OUTCOMES = (MATCH, BOTH_DATA_DEPENDENT, "unsupported", "stride", "autograd", "error", "wrong", "crash")
+NO_SAMPLES = "no samples"  # not an operator of this device
+OUTCOMES = (MATCH, BOTH_DATA_DEPENDENT, NO_SAMPLES, "unsupported", "stride", "autograd", "error", "wrong", "crash")
 
 
 @dataclass
@@ -203,8 +204,10 @@ def check_op(op: Any, dtypes: tuple[torch.dtype, ...] = DTYPES, samples: int = 1
             inputs = [sample for _, sample in zip(range(samples), inputs, strict=False)]
         except Exception as error:
             if not result.reason:
-                result.reason = f"no samples for {dtype}: {error}"
+                result.reason = f"sampling {dtype}: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
             continue
         for sample in inputs:
             check_sample(call, sample, result)
+    if result.samples == 0:
+        result.outcome = NO_SAMPLES
     return result

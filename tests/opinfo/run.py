@@ -104,13 +104,13 @@ def finish(slot: list, selector, running: list) -> None:
 
 def report(results: list[dict], known: dict[str, dict]) -> bool:
     """Prints the tally; False if an operator got worse than known.json says."""
-    from opinfo.compare import OUTCOMES
+    from opinfo.compare import NO_SAMPLES, OUTCOMES
 
     tally = collections.Counter(result["outcome"] for result in results)
     print(f"{len(results)} operators:", ", ".join(f"{tally[o]} {o}" for o in OUTCOMES if tally[o]))
     fine = True
     for result in sorted(results, key=lambda r: (OUTCOMES.index(r["outcome"]), r["name"])):
-        if result["outcome"] in OUTCOMES[:2]:
+        if result["outcome"] in OUTCOMES[:2] or (result["outcome"] == NO_SAMPLES and not result["reason"]):
             continue
         expected = known.get(result["name"])
         surprise = expected is None or expected["outcome"] != result["outcome"]
