@@ -8,6 +8,7 @@ import pickle
 import select
 import signal
 import struct
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from frontends import FrontEnd  # isort: skip - found by way of .world
 from harness import Record, compare, the_frontend  # isort: skip
 
 PROGRAMS_PER_CHILD = 300
+FORKING = threading.Lock()
+OPEN_ENDS: set[int] = set()  # of pipes to children, in this process
 EAGER_SECONDS = 5  # of the processor's time, for a program that takes milliseconds
 
 
@@ -124,13 +127,19 @@ class Worker:
         self.served = 0
 
     def start(self) -> None:
+        with FORKING:
+            self.fork()
+
+    def fork(self) -> None:
         the_frontend(self.frontend)  # imports once, here
         down_read, down_write = os.pipe()
         up_read, up_write = os.pipe()
+        OPEN_ENDS.update((down_write, up_read))
         self.child = os.fork()
         if self.child == 0:
-            os.close(down_write)
-            os.close(up_read)
+            # The ends of other workers' pipes too: a child whose pipe somebody else holds open never sees its end.
+            for end in OPEN_ENDS:
+                os.close(end)
             status = 1
             try:
                 self.serve(down_read, up_write)
@@ -158,8 +167,10 @@ class Worker:
     def stop(self) -> int:
         if not self.child:
             return 0
-        os.close(self.to_child)
-        os.close(self.from_child)
+        with FORKING:
+            for end in (self.to_child, self.from_child):
+                OPEN_ENDS.discard(end)
+                os.close(end)
         _, status = os.waitpid(self.child, 0)
         self.child = 0
         return status
