@@ -57,6 +57,8 @@ void report_break(CompiledObject* compiled, const report::Break& event) {
   throw PyError();
 }
 
+constexpr int kMostTries = 3;
+
 void give_up(CompiledObject* compiled, const guards::Roots& roots) {
   if (compiled->gave_up) return;
   compiled->gave_up = true;
@@ -85,7 +87,8 @@ PyObject* run_compiled(CompiledObject* compiled, PyThreadState* ts, cpython::Fra
       give_up(compiled, roots);
     } else {
       totals.traces++;
-      found = trace_entry(frame, *compiled->backend);
+      for (int tries = 1; found == nullptr; tries++)
+        found = trace_entry(frame, *compiled->backend, tries == kMostTries);
       if (found->eager_because) {
         report_break(compiled, *found->eager_because);
       } else if (found->has_graph()) {

@@ -16,11 +16,13 @@ static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuar
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
 // sources.
-std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend) {
-  trace::Tracer tracer;
+std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend, bool last_try) {
+  trace::OwnedTracer owned;
+  trace::Tracer& tracer = *owned;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
   Ref result = tracer.run(frame);
   if (!result) return give_up(tracer, std::move(ambient), *tracer.stopped);
+  tracer.keep_alive.push_back(Ref(result));
 
   auto entry = std::make_unique<Entry>();
   std::vector<Ref> outputs;
@@ -44,10 +46,12 @@ std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend
   }
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient));
   std::vector<Ref> values;
-  // Another thread may have written meanwhile: an entry is believed only after its guards hold.
+  // Another thread may have written meanwhile, or a module was loaded late: an entry is believed only after its guards
+  // hold.
   const guards::Roots roots{reinterpret_cast<PyObject*>(cpython::function_of(frame)), frame->localsplus};
   if (!entry->guards->check(roots, &values)) {
-    throw InternalError("the guards of a new trace do not hold: " + entry->guards->failure(roots));
+    if (last_try) throw InternalError("the guards of a new trace do not hold: " + entry->guards->failure(roots));
+    return nullptr;
   }
   if (!backend.callable) {
     entry->eager = std::make_unique<graph::Replay>(*entry->program);

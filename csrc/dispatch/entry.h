@@ -35,7 +35,7 @@ struct Backend {
   Ref callable;  // null: "eager"
 };
 // Traces a frame that has not begun. An entry without a graph says why in `eager_because`: what the trace read until
-// then is guarded, so that only such calls are given up.
-std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend);
+// then is guarded, so that only such calls are given up. Null: what it had read changed while it ran.
+std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend, bool last_try);
 
 }  // namespace alternator::dispatch

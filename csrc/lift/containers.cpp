@@ -31,7 +31,8 @@ static void check_keys(Borrowed container) {
     }
   } else {
     for (Py_ssize_t position = 0; _PySet_NextEntry(container.get(), &position, &key, &hash) != 0;) {
-      if (!has_native_hash(key)) throw CannotLift(std::string("a set with an element of type ") + Py_TYPE(key)->tp_name);
+      if (!has_native_hash(key))
+        throw CannotLift(std::string("a set with an element of type ") + Py_TYPE(key)->tp_name);
     }
   }
 }
@@ -220,7 +221,8 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
 
 // A deque is lifted whole: its methods read it natively.
 Ref Lifter::lift_deque(Borrowed deque, Source* source) {
-  if (deque.type() != known_types().deque) throw CannotLift(std::string("a container of type ") + deque.type()->tp_name);
+  if (deque.type() != known_types().deque)
+    throw CannotLift(std::string("a container of type ") + deque.type()->tp_name);
   Ref bound = checked(PyObject_GetAttrString(deque.get(), "maxlen"));
   Ref maxlen_name = checked(PyUnicode_InternFromString("maxlen"));
   guard(tree_.child(source, Access::kField, maxlen_name), bound.get() == Py_None ? GuardKind::kIs : GuardKind::kEquals,
@@ -235,7 +237,8 @@ Ref Lifter::lift_deque(Borrowed deque, Source* source) {
   for (Py_ssize_t i = 0; i < count; i++) {
     Ref element = lift(PyList_GET_ITEM(elements.get(), i), tree_.child(source, Access::kIndex, {}, i));
     escape(element);
-    checked(PyObject_CallMethodOneArg(lifted.get(), checked(PyUnicode_InternFromString("append")).get(), element.get()));
+    checked(
+        PyObject_CallMethodOneArg(lifted.get(), checked(PyUnicode_InternFromString("append")).get(), element.get()));
   }
   Shadow& shadow = add_shadow(ShadowKind::kDeque, deque, lifted, source);
   shadow.whole = true;

@@ -136,8 +136,8 @@ class Lifter {
 
   SourceTree& tree_;
   fake::Session& session_;
-  std::unordered_map<PyObject*, Known> known_;       // by lifted object
-  std::unordered_map<PyObject*, PyObject*> lifted_;  // by original
+  std::unordered_map<PyObject*, Known> known_;                   // by lifted object
+  std::unordered_map<PyObject*, PyObject*> lifted_;              // by original
   std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
   std::vector<Ref> kept_;
   std::unordered_set<PyObject*> made_;

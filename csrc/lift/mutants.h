@@ -1,5 +1,6 @@
-// Switches that take away a row of the lifting table: what the row is about is passed on as it is, without a source or a
-// guard. `make test-mutants` proves with them that a test notices. They exist in a build with ALTERNATOR_MUTANTS only.
+// Switches that take away a row of the lifting table: what the row is about is passed on as it is, without a source or
+// a guard. `make test-mutants` proves with them that a test notices. They exist in a build with ALTERNATOR_MUTANTS
+// only.
 #pragma once
 
 #include "py/ref.h"

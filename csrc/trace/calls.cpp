@@ -345,9 +345,11 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   if (!self) stop(report::Reason::native_call, name);
   lift::Known* known = lifter.known(self);
   if (known == nullptr || known->shadow != nullptr) return {};
-  // Native code would read the outside object's own state. Where that is a __dict__ and nothing else, this is the answer.
+  // Native code would read the outside object's own state. Where that is a __dict__ and nothing else, this is the
+  // answer.
   PyTypeObject* type = self.type();
-  const bool ordinary = known->instance && lift::has_plain_layout(type) && lift::layout_base(type) == &PyBaseObject_Type &&
+  const bool ordinary = known->instance && lift::has_plain_layout(type) &&
+                        lift::layout_base(type) == &PyBaseObject_Type &&
                         type->tp_basicsize <= PyBaseObject_Type.tp_basicsize + 2 * Py_ssize_t(sizeof(void*)) &&
                         strcmp(found, "__reduce_ex__") == 0 && count == 1;
   for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
@@ -360,7 +362,8 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   make = lifter.lift(make, lifter.constant(make));
   lift::Shadow* attributes = lifter.attributes(self);
   if (attributes != nullptr) lifter.lift_whole(*attributes);
-  PyObject* state = attributes != nullptr && PyDict_GET_SIZE(attributes->copy.get()) > 0 ? attributes->copy.get() : Py_None;
+  PyObject* state =
+      attributes != nullptr && PyDict_GET_SIZE(attributes->copy.get()) > 0 ? attributes->copy.get() : Py_None;
   Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
   return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
 }

@@ -40,8 +40,7 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
       return call(get_from_type(container.as<PyTypeObject>(), name), arguments + 1, 1, {});
     }
   }
-  if (key.type() == &identity_type && !PyDict_Check(container.get()))
-    stop(report::Reason::identity_number, "an index");
+  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (graph::is_tensor(container)) {
     Paused paused(*this);
     return checked(PyObject_GetItem(container.get(), key.get()));
@@ -59,8 +58,7 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   }
   check_use(container, "an item");
   lifter.escape(key);
-  if (key.type() == &identity_type && !PyDict_Check(container.get()))
-    stop(report::Reason::identity_number, "an index");
+  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   std::optional<Paused> paused;
   if (graph::is_tensor(container)) paused.emplace(*this);
   check_status(value ? PyObject_SetItem(container.get(), key.get(), value.get())

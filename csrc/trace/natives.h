@@ -16,7 +16,8 @@ class Natives {
   bool torch(Borrowed callable) const;
   // Builtins with a meaning of their own for the tracer.
   PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *super_type, *isinstance, *build_class, *type_type;
-  PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length, *mode_enabled;
+  PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length,
+      *mode_enabled;
   PyObject *object_getattribute, *object_setattr, *object_delattr, *dict_get, *list_append;
 
  private:

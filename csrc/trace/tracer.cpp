@@ -154,6 +154,39 @@ PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwfla
   return ::alternator::run(ts, frame, throwflag, tracing);
 }
 
+namespace {
+
+// Frames end where they are.
+struct Discarded : Concrete {
+  static constexpr bool kObserves = true;
+  Verdict at_boundary(const Position&) { return Verdict::kGo; }
+};
+
+PyObject* evaluate_discarded(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  const bool closing = throwflag != 0 && PyErr_ExceptionMatches(PyExc_GeneratorExit) != 0;
+  Discarded semantics;
+  PyObject* result = ::alternator::run(ts, frame, throwflag, semantics);
+  if (result != nullptr) return result;
+  PyErr_Clear();
+  if (!closing) return Py_NewRef(Py_None);
+  PyErr_SetNone(PyExc_GeneratorExit);
+  return nullptr;
+}
+
+}  // namespace
+
+Discarding::Discarding() : abandoning_(control.abandoning), evaluator_(control.evaluator) {
+  acquire_hook();
+  control.evaluator = evaluate_discarded;
+  control.abandoning = true;
+}
+
+Discarding::~Discarding() {
+  control.abandoning = abandoning_;
+  control.evaluator = evaluator_;
+  release_hook();
+}
+
 void Tracer::stop_here(report::Reason reason, std::string context) {
   if (!stopped) {
     report::Break event{reason, std::move(context), {}, 0};
@@ -239,11 +272,16 @@ Ref Tracer::run(cpython::Frame* frame) {
     recorder.begin();
     result = continue_chain(chain, true);
     if (abandoned()) {
+      {
+        const Discarding discarding;
+        result.reset();
+        PyErr_Clear();
+      }
       finish_abandoning();
-      result.reset();
     } else if (!result) {
-      SavedError raised;
-      // The call is run again without us: it raises by itself.
+      // The call is run again without us: it raises by itself. What this run leaves behind is not closed.
+      const Discarding discarding;
+      PyErr_Clear();
       stopped = report::Break{report::Reason::raises, {}, {}, 0};
     } else {
       Tracing tracing(*this);

@@ -138,6 +138,36 @@ class Paused {
   Tracer* tracer_;
 };
 
+// A trace is thrown away: no code runs in its scope. A generator of the trace that dies is not closed, its frame is
+// cleared; callbacks of weak references are left out.
+class Discarding {
+ public:
+  Discarding();
+  ~Discarding();
+  Discarding(const Discarding&) = delete;
+  Discarding& operator=(const Discarding&) = delete;
+
+ private:
+  bool abandoning_;
+  PyObject* (*evaluator_)(PyThreadState*, cpython::Frame*, int);
+};
+
+// A tracer whose objects are discarded at its end.
+class OwnedTracer {
+ public:
+  OwnedTracer() : tracer_(std::make_unique<Tracer>()) {}
+  ~OwnedTracer() {
+    const Discarding discarding;
+    tracer_.reset();
+  }
+  OwnedTracer(const OwnedTracer&) = delete;
+  OwnedTracer& operator=(const OwnedTracer&) = delete;
+  Tracer& operator*() { return *tracer_; }
+
+ private:
+  std::unique_ptr<Tracer> tracer_;
+};
+
 // The frame evaluator of a thread that traces.
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);
 

@@ -18,7 +18,7 @@ CAPTURED = 65  # percent of the calls: a fuzzer of programs that run eagerly fin
 def test_random_programs() -> None:
     if chosen() != "alternator" or missing("alternator"):
         pytest.skip(missing("alternator") or "the fuzzer is for Alternator here")
-    dose = ["--seed", "1", "--programs", str(PROGRAMS), "--seconds", str(SECONDS), "--jobs", "2", "--no-shrink"]
+    dose = ["--seed", "1", "--programs", str(PROGRAMS), "--seconds", str(SECONDS), "--jobs", "1", "--no-shrink"]
     run = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", *dose], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS + 120
     )
