@@ -11,15 +11,13 @@ for_found_versions := set -e; versions=$$(tools/found_versions.sh $(OTHER_VERSIO
 PYTHON := .venv/bin/python
 # The tests that need no torch: for the other versions, and under the sanitizers.
 CORE_TESTS := tests/test_cpp.py tests/test_demo.py $(wildcard tests/interpreter)
-# Leaks, threads and failures at every step of a trace: they do not pass yet, `make test-trace` shows them.
-TRACE_ROBUSTNESS := tests/trace/test_nothing_stays.py tests/trace/test_failing_traces.py
 # More words for pytest, as in: make test PYTEST="-k generators -x"
 PYTEST ?=
 # The rooms for clang-tidy, as in: make lint ROOMS="py cpython". Without: those that changed.
 ROOMS ?=
 
 .PHONY: help demo test bench lint format clean distclean build build-torch build-core build-asan
-.PHONY: fuzz build-mutants test-mutants test-trace test-asan test-cpython test-cpython-ci
+.PHONY: fuzz build-mutants test-mutants test-asan test-cpython test-cpython-ci
 .PHONY: test-opinfo test-inductor test-million
 
 help: ## What there is to make
@@ -54,11 +52,8 @@ test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for ev
 	@failed=; $(for_found_versions); do echo "== CPython $$version, without torch"; \
 	  .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST) || failed="$$failed $$version"; done; \
 	echo "== CPython 3.11, with torch"; \
-	$(PYTHON) -m pytest -q $(TRACE_ROBUSTNESS:%=--ignore=%) $(PYTEST) || failed="$$failed 3.11"; \
+	$(PYTHON) -m pytest -q $(PYTEST) || failed="$$failed 3.11"; \
 	[ -z "$$failed" ] || { echo "alternator: tests failed on CPython$$failed" >&2; exit 1; }
-
-test-trace: build .venv/.has-test ## All tests of trace, guard and replay, those too that do not pass yet
-	@$(PYTHON) -m pytest -q tests/trace $(PYTEST)
 
 test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's whole operator database (10 minutes)
 	@$(PYTHON) tests/opinfo/run.py

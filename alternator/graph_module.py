@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import linecache
+import weakref
 from typing import Any
 
+import torch.fx.graph_module
 from torch.fx._lazy_graph_module import _LazyGraphModule
+
+
+def _forget_source(file_name: str) -> None:
+    """torch keeps the text of generated code for tracebacks; nobody needs it when its module is gone."""
+    linecache.cache.pop(file_name, None)
+    torch.fx.graph_module._loader.eval_cache.pop(file_name, None)
 
 
 class GraphModule(_LazyGraphModule):
     """Its code is generated when it is first needed. Unlike torch's, that first call of forward() is not a call of the module:
     hooks that are global to all modules do not run."""
+
+    def real_recompile(self) -> Any:
+        is_needed = self._needs_recompile()
+        result = super().real_recompile()
+        code = getattr(type(self).forward, "__code__", None)
+        if is_needed and code is not None and code.co_filename.startswith("<eval_with_key>"):
+            weakref.finalize(self, _forget_source, code.co_filename)
+        return result
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
         self.real_recompile()

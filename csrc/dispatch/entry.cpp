@@ -36,6 +36,7 @@ std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend
   for (size_t i = 0; i < outputs.size(); i++)
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
   entry->program = tracer.recorder.finish(list);
+  entry->output_count = PyList_GET_SIZE(list.get());
 
   for (uint32_t declared : entry->program->inputs) {
     lift::Source* source = tracer.tree->at(PyLong_AsUnsignedLong(entry->program->declared[declared].source.get()));
@@ -78,6 +79,13 @@ Ref Entry::run(const std::vector<Ref>& values) const {
   } else {
     outputs = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1,
                                           inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    const bool is_sequence = PyTuple_Check(outputs.get()) || PyList_Check(outputs.get());
+    if (!is_sequence || PySequence_Fast_GET_SIZE(outputs.get()) != output_count) {
+      PyErr_Format(PyExc_RuntimeError,
+                   "alternator: what the backend made of the graph must return a tuple or list of %zd results, not %R",
+                   output_count, outputs.get());
+      throw PyError();
+    }
   }
   return residual.run(values, outputs);
 }

@@ -22,6 +22,7 @@ class Entry {
   Ref compiled;                          // ... what the backend made of it
   std::vector<size_t> inputs;            // positions of the graph's inputs among the needed values
   replay::Residual residual;
+  Py_ssize_t output_count = 0;  // of the graph
   uint64_t hits = 0;
   // Why calls with these guards run as they are, where nothing could be captured.
   std::optional<report::Break> eager_because;

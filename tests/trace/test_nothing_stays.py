@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from typing import Any
 
@@ -19,6 +20,7 @@ class Box:
 
 def steady(work: Any, times: int, warm_up: int = 50) -> None:
     """Does something many times; the process must not hold more afterwards."""
+    logging.getLogger("alternator").setLevel(logging.CRITICAL)  # pytest keeps every record
     for _ in range(warm_up):
         work()
     before = Held()

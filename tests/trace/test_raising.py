@@ -337,3 +337,27 @@ def test_recursion_error(t):
     f = t.compile(lambda n, x: deep(n, x) + 1)
     f(100, T(2))
     f.hit(100, T(2))
+
+
+@program(one_graph=False)
+def test_generator_that_an_exception_leaves_suspended(t):
+    """It is closed once, by the call itself: the trace that came before runs none of its code."""
+    log = []
+
+    def steps():
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("closed")
+
+    def fn(x):
+        generator = steps()
+        log.append(next(generator))
+        x = x + 1
+        raise ValueError("left")
+
+    t.watch(lambda: log)
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
