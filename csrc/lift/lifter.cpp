@@ -51,6 +51,17 @@ void Lifter::guard_same(Source* source, Source* other) {
   tree_.guard(source, std::move(guard));
 }
 
+// A class that is still being made (its hooks run) is known by its bases.
+bool Lifter::made_here(Borrowed object) const {
+  if (made_.count(object.get()) != 0) return true;
+  if (made_.empty() || !PyType_Check(object.get())) return false;
+  PyObject* bases = object.as<PyTypeObject>()->tp_bases;
+  for (Py_ssize_t i = 0; bases != nullptr && i < PyTuple_GET_SIZE(bases); i++) {
+    if (made_here(PyTuple_GET_ITEM(bases, i))) return true;
+  }
+  return false;
+}
+
 void Lifter::note_made_here(Borrowed object) {
   if (made_.insert(object.get()).second) keep(Ref::share(object));
 }
@@ -140,6 +151,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (type == &PyTuple_Type || (PyTuple_Check(value.get()) && has_plain_layout(type) && type->tp_dictoffset == 0)) {
     return lift_tuple(value, source);
   }
+  if (PyTuple_Check(value.get())) throw CannotLift(std::string("a tuple with attributes: ") + type->tp_name);
   if (PyList_Check(value.get()) || PyDict_Check(value.get()) || PyAnySet_Check(value.get()) ||
       has_type_name(value, "collections.deque")) {
     return lift_container(value, source);

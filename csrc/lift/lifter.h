@@ -83,7 +83,7 @@ class Lifter {
   PyObject* type_attribute(PyTypeObject* type, Borrowed name);
   Source* attribute_source(PyTypeObject* type, Borrowed name);
   void use_special_methods(PyTypeObject* type);
-  bool made_here(Borrowed object) const { return made_.count(object.get()) != 0; }
+  bool made_here(Borrowed object) const;
   void note_made_here(Borrowed object);
   // A code object whose instructions run: its constants are the same objects in every call.
   void note_code(Borrowed code);

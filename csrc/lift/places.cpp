@@ -52,8 +52,16 @@ Shadow* Lifter::attributes(Borrowed instance) {
   if (slot == nullptr) return nullptr;
   // An instance that has no dict yet gets an empty one in our view only.
   Ref dict = *slot != nullptr ? Ref::share(*slot) : checked(PyDict_New());
-  Ref copy = checked(PyDict_Copy(dict.get()));
   Source* source = tree_.child(k->source, Access::kDict);
+  // The dict itself may have been handed over before, or belong to another instance too.
+  if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
+    if (Known* shared = known(seen->second); shared != nullptr && shared->shadow != nullptr) {
+      guard_same(source, shared->source);
+      k->attributes = shared->shadow;
+      return k->attributes;
+    }
+  }
+  Ref copy = checked(PyDict_Copy(dict.get()));
   Shadow& shadow = add_shadow(ShadowKind::kDict, dict, copy, source);
   shadow.owner = Ref(k->original);
   keep(Ref(copy));

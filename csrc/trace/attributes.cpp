@@ -193,10 +193,13 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
     return value;
   }
   if (PyFunction_Check(value.get())) return function_of(value);
-  if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || lift::is_plain(value.get()))
-    return value;
+  if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type)) return value;
   // What a C descriptor finds in an object of the trace is the trace's own: a slot, its __dict__.
-  if (owner && lifter.known(owner) == nullptr) return value;
+  if (owner && (lifter.known(owner) == nullptr || PyTuple_Check(owner.get()))) return value;
+  // ... and what it finds in an outside object has no place that could be found again.
+  if (owner && !PyType_Check(owner.get()) && kind != &PyStaticMethod_Type)
+    stop(report::Reason::native_call, std::string("a descriptor of type ") + kind->tp_name);
+  if (lift::is_plain(value.get())) return value;
   return lifter.lift(value, lifter.constant(value));
 }
 
