@@ -55,7 +55,7 @@ PyObject* capture_resume(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (cannot_continue(*held) == nullptr) chain.swap(*held);
   acquire_hook();
   control.running += in_loop;
-  Ref result = continue_chain(chain.empty() ? *held : chain, in_loop != 0);
+  Ref result = continue_chain(chain.empty() ? *held : chain, in_loop != 0 ? run_in_loop : nullptr);
   control.running -= in_loop;
   release_hook();
   return result.release();

@@ -1,8 +1,7 @@
 #include "dispatch/compiled.h"
 
+#include "dispatch/driver.h"
 #include "interpreter/capture.h"
-#include "interpreter/hook.h"
-#include "interpreter/loop.h"
 #include "py/names.h"
 #include "trace/tracer.h"
 
@@ -15,20 +14,11 @@ namespace alternator::dispatch {
 
 namespace {
 
-Counters totals;
-std::map<std::string, uint64_t> breaks;
-
 struct CompiledObject {
   PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject* function;
-  PyObject* self;      // null: none
-  PyObject* on_break;  // called with the text of a break; null: nobody wants to know
+  PyObject* function;  // the compilation's, for __wrapped__
   PyObject* weak_references;
-  Backend* backend;
-  bool fullgraph;
-  std::vector<std::shared_ptr<Entry>>* entries;
-  size_t most_entries;  // after that, calls that none of them fits run as they are
-  bool gave_up;         // ... and that was said once
+  std::shared_ptr<Compilation>* compilation;
 };
 
 std::set<CompiledObject*>& all() {
@@ -36,124 +26,25 @@ std::set<CompiledObject*>& all() {
   return *objects;
 }
 
-// Which call the hook waits for, on this thread.
-thread_local CompiledObject* requested = nullptr;
-
-void report_break(CompiledObject* compiled, const report::Break& event) {
-  breaks[report::name(event.reason)]++;
-  if (compiled->on_break == nullptr) return;
-  SavedError outer;
-  Ref text = Ref::steal(PyUnicode_FromString(event.text().c_str()));
-  Ref name = Ref::steal(PyUnicode_FromString(report::name(event.reason)));
-  Ref done = text && name
-                 ? Ref::steal(PyObject_CallFunctionObjArgs(compiled->on_break, name.get(), text.get(), nullptr))
-                 : Ref();
-  if (!done) PyErr_WriteUnraisable(compiled->on_break);
-}
-
-[[noreturn]] void raise_break(const report::Break& event) {
-  PyErr_SetString(PyExc_RuntimeError,
-                  ("alternator: fullgraph=True, but the function cannot be captured whole\n" + event.text()).c_str());
-  throw PyError();
-}
-
-constexpr int kMostTries = 3;
-
-void give_up(CompiledObject* compiled, const guards::Roots& roots) {
-  if (compiled->gave_up) return;
-  compiled->gave_up = true;
-  report_break(compiled,
-               report::Break{report::Reason::too_many_entries,
-                             "the guard that failed last: " + compiled->entries->front()->guards->failure(roots),
-                             Ref::share(PyFunction_GET_CODE(compiled->function)),
-                             reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function))->co_firstlineno});
-}
-
-// The frame of a compiled function, before its first instruction: found, traced, or left to the default loop.
-PyObject* run_compiled(CompiledObject* compiled, PyThreadState* ts, cpython::Frame* frame) {
-  try {
-    const guards::Roots roots{reinterpret_cast<PyObject*>(cpython::function_of(frame)), frame->localsplus};
-    std::vector<Ref> values;
-    std::shared_ptr<Entry> found;  // another thread may reset() while it runs
-    for (auto& entry : *compiled->entries) {
-      values.clear();
-      if (!entry->guards->check(roots, &values)) continue;
-      found = entry;
-      break;
-    }
-    if (found != nullptr) {
-      totals.hits += found->eager_because ? 0 : 1;
-    } else if (compiled->entries->size() >= compiled->most_entries) {
-      give_up(compiled, roots);
-    } else {
-      totals.traces++;
-      for (int tries = 1; found == nullptr; tries++)
-        found = trace_entry(frame, *compiled->backend, tries == kMostTries);
-      if (found->eager_because) {
-        report_break(compiled, *found->eager_because);
-      } else if (found->has_graph()) {
-        totals.graphs++;
-      }
-      compiled->entries->insert(compiled->entries->begin(), found);
-      values.clear();
-      if (!found->eager_because && !found->guards->check(roots, &values))
-        throw InternalError("the guards of a new entry do not hold");
-    }
-    if (found != nullptr && !found->eager_because) {
-      found->hits++;
-      return found->run(values).release();
-    }
-    if (found != nullptr && compiled->fullgraph && found->eager_because->reason != report::Reason::raises)
-      raise_break(*found->eager_because);
-  } catch (const PyError&) {
-    return nullptr;
-  } catch (const std::exception& error) {
-    report_break(compiled, report::Break{report::Reason::internal, error.what(), {}, 0});
-    PyErr_Clear();
-  }
-  totals.eager++;
-  return run_default(ts, frame, 0);
-}
-
-PyObject* evaluate_requested(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
-  CompiledObject* compiled = requested;
-  requested = nullptr;
-  control.evaluator = nullptr;
-  if (throwflag || compiled == nullptr ||
-      reinterpret_cast<PyObject*>(cpython::function_of(frame)) != compiled->function ||
-      cpython::next_instruction(frame) != cpython::first_instruction(cpython::code_of(frame))) {
-    return run_default(ts, frame, throwflag);
-  }
-  return run_compiled(compiled, ts, frame);
-}
-
 PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t flagged, PyObject* keyword_names) {
-  auto* compiled = reinterpret_cast<CompiledObject*>(self);
+  // The call may outlive the object.
+  const std::shared_ptr<Compilation> compilation = *reinterpret_cast<CompiledObject*>(self)->compilation;
   std::vector<PyObject*> with_self;
   size_t positional = PyVectorcall_NARGS(flagged);
-  if (compiled->self != nullptr) {
+  if (compilation->self) {
     const size_t total =
         positional + (keyword_names != nullptr ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names)) : 0);
     with_self.resize(total + 1);
-    with_self[0] = compiled->self;
+    with_self[0] = compilation->self.get();
     std::copy(arguments, arguments + total, with_self.begin() + 1);
     arguments = with_self.data();
     positional++;
   }
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function));
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compilation->function.get()));
   const bool plain =
       control.evaluator != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
-  if (plain) return PyObject_Vectorcall(compiled->function, arguments, positional, keyword_names);
-  totals.calls++;
-  Ref keep = Ref::share(self);
-  acquire_hook();
-  requested = compiled;
-  control.evaluator = evaluate_requested;
-  PyObject* result = PyObject_Vectorcall(compiled->function, arguments, positional, keyword_names);
-  requested = nullptr;  // a call that failed before its frame existed
-  control.evaluator = nullptr;
-  release_hook();
-  return result;
+  if (plain) return PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names);
+  return call(*compilation, arguments, positional, keyword_names);
 }
 
 void compiled_dealloc(PyObject* self) {
@@ -161,11 +52,7 @@ void compiled_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   all().erase(compiled);
   if (compiled->weak_references != nullptr) PyObject_ClearWeakRefs(self);
-  delete compiled->entries;
-  delete compiled->backend;
-  Py_CLEAR(compiled->function);
-  Py_CLEAR(compiled->self);
-  Py_CLEAR(compiled->on_break);
+  delete std::exchange(compiled->compilation, nullptr);
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -174,16 +61,18 @@ void compiled_dealloc(PyObject* self) {
 int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   auto* compiled = reinterpret_cast<CompiledObject*>(self);
   Py_VISIT(Py_TYPE(self));
-  Py_VISIT(compiled->function);
-  Py_VISIT(compiled->self);
-  Py_VISIT(compiled->on_break);
+  if (compiled->compilation == nullptr || compiled->compilation->use_count() > 1) return 0;
+  const Compilation& compilation = **compiled->compilation;
+  Py_VISIT(compilation.function.get());
+  Py_VISIT(compilation.self.get());
+  Py_VISIT(compilation.on_break.get());
   return 0;
 }
 
 int compiled_clear(PyObject* self) {
   auto* compiled = reinterpret_cast<CompiledObject*>(self);
-  compiled->entries->clear();
-  Py_CLEAR(compiled->self);
+  (*compiled->compilation)->reset();
+  (*compiled->compilation)->self.reset();
   return 0;
 }
 
@@ -192,16 +81,26 @@ PyObject* compiled_get(PyObject* self, PyObject* instance, PyObject*) {
   return PyMethod_New(self, instance);
 }
 
+// Those of the function's start first.
+template <class Visit>
+void each_entry(PyObject* self, Visit&& visit) {
+  const std::shared_ptr<Compilation> compilation = *reinterpret_cast<CompiledObject*>(self)->compilation;
+  for (auto& entry : compilation->start->entries) visit(*entry);
+  for (auto& [key, place] : compilation->resumed) {
+    for (auto& entry : place->entries) visit(*entry);
+  }
+}
+
 PyObject* compiled_guards(PyObject* self, void*) {
   return guarded([&]() -> Ref {
     Ref list = checked(PyList_New(0));
-    for (auto& entry : *reinterpret_cast<CompiledObject*>(self)->entries) {
+    each_entry(self, [&](const Entry& entry) {
       Ref texts = checked(PyList_New(0));
-      for (const std::string& text : entry->guards->texts()) {
+      for (const std::string& text : entry.guards->texts()) {
         check_status(PyList_Append(texts.get(), checked(PyUnicode_FromString(text.c_str())).get()));
       }
       check_status(PyList_Append(list.get(), texts.get()));
-    }
+    });
     return list;
   });
 }
@@ -209,9 +108,9 @@ PyObject* compiled_guards(PyObject* self, void*) {
 PyObject* compiled_residuals(PyObject* self, void*) {
   return guarded([&]() -> Ref {
     Ref list = checked(PyList_New(0));
-    for (auto& entry : *reinterpret_cast<CompiledObject*>(self)->entries) {
-      check_status(PyList_Append(list.get(), checked(PyUnicode_FromString(entry->residual.text().c_str())).get()));
-    }
+    each_entry(self, [&](const Entry& entry) {
+      check_status(PyList_Append(list.get(), checked(PyUnicode_FromString(entry.residual.text().c_str())).get()));
+    });
     return list;
   });
 }
@@ -259,8 +158,6 @@ PyTypeObject* compiled_type;
 
 }  // namespace
 
-Counters& counters() { return totals; }
-
 Ref break_counts() {
   Ref dict = checked(PyDict_New());
   for (auto& [name, count] : breaks) {
@@ -282,23 +179,22 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   }
   auto* compiled = reinterpret_cast<CompiledObject*>(compiled_type->tp_alloc(compiled_type, 0));
   if (compiled == nullptr) throw PyError();
+  auto compilation = std::make_shared<Compilation>();
+  compilation->function = Ref::share(function);
+  if (self && self.get() != Py_None) compilation->self = Ref::share(self);
+  if (on_break && on_break.get() != Py_None) compilation->on_break = Ref::share(on_break);
+  if (backend && backend.get() != Py_None) compilation->backend.callable = Ref::share(backend);
+  compilation->fullgraph = fullgraph;
+  compilation->most_entries = most_entries;
   compiled->vectorcall = compiled_vectorcall;
-  compiled->function = Py_NewRef(function.get());
-  compiled->self = self && self.get() != Py_None ? Py_NewRef(self.get()) : nullptr;
-  compiled->on_break = on_break && on_break.get() != Py_None ? Py_NewRef(on_break.get()) : nullptr;
-  compiled->backend = new Backend{backend && backend.get() != Py_None ? Ref::share(backend) : Ref()};
-  compiled->fullgraph = fullgraph;
-  compiled->most_entries = most_entries;
-  compiled->entries = new std::vector<std::shared_ptr<Entry>>;
+  compiled->function = function.get();
+  compiled->compilation = new std::shared_ptr<Compilation>(std::move(compilation));
   all().insert(compiled);
   return Ref::steal(reinterpret_cast<PyObject*>(compiled));
 }
 
 void reset_all() {
-  for (CompiledObject* compiled : all()) {
-    compiled->entries->clear();
-    compiled->gave_up = false;
-  }
+  for (CompiledObject* compiled : all()) (*compiled->compilation)->reset();
 }
 
 namespace {

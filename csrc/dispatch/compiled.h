@@ -6,10 +6,6 @@
 
 namespace alternator::dispatch {
 
-struct Counters {
-  uint64_t calls = 0, hits = 0, traces = 0, graphs = 0, eager = 0;
-};
-Counters& counters();
 // reason -> how often, since the last reset.
 Ref break_counts();
 void reset_counters();

@@ -1,6 +1,8 @@
 #include "dispatch/entry.h"
 
 #include "graph/fx_export.h"
+#include "trace/stopped.h"
+#include "trace/thread_state.h"
 #include "trace/tracer.h"
 
 namespace alternator::dispatch {
@@ -15,28 +17,27 @@ static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuar
 
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
-// sources.
-std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend, bool last_try) {
-  trace::OwnedTracer owned;
-  trace::Tracer& tracer = *owned;
-  guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-  Ref result = tracer.run(frame);
-  if (!result) return give_up(tracer, std::move(ambient), *tracer.stopped);
-  tracer.keep_alive.push_back(Ref(result));
-
+// sources. Throws CannotRebuild.
+static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, Borrowed result) {
   auto entry = std::make_unique<Entry>();
+  std::vector<Borrowed> results;
+  if (result) {
+    results.push_back(result);
+  } else {
+    trace::each_value(tracer.cut, [&](const Ref& value) { results.push_back(value); });
+    for (const FrameState& state : tracer.cut) entry->stop.push_back(trace::shape_of(state));
+    entry->stop.back().function = tracer.cut.back().function;
+  }
   std::vector<Ref> outputs;
   std::vector<lift::Source*> needed;
-  try {
-    entry->residual = replay::Residual::build(tracer.lifter, result, &outputs, &needed);
-  } catch (const replay::CannotRebuild& error) {
-    return give_up(tracer, std::move(ambient), {report::Reason::cannot_rebuild, error.what(), {}, 0});
-  }
+  entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed);
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
   entry->program = tracer.recorder.finish(list);
   entry->output_count = PyList_GET_SIZE(list.get());
+  if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
+  entry->exit_nesting = tracer.exit_nesting;
 
   for (uint32_t declared : entry->program->inputs) {
     lift::Source* source = tracer.tree->at(PyLong_AsUnsignedLong(entry->program->declared[declared].source.get()));
@@ -46,31 +47,91 @@ std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend
     entry->inputs.push_back(position);
   }
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient));
-  std::vector<Ref> values;
-  // Another thread may have written meanwhile, or a module was loaded late: an entry is believed only after its guards
-  // hold.
-  const guards::Roots roots{reinterpret_cast<PyObject*>(cpython::function_of(frame)), frame->localsplus};
-  if (!entry->guards->check(roots, &values)) {
-    if (last_try) throw InternalError("the guards of a new trace do not hold: " + entry->guards->failure(roots));
-    return nullptr;
-  }
-  if (!backend.callable) {
-    entry->eager = std::make_unique<graph::Replay>(*entry->program);
-  } else if (entry->has_graph()) {
-    Ref examples = checked(PyList_New(static_cast<Py_ssize_t>(entry->inputs.size())));
-    for (size_t i = 0; i < entry->inputs.size(); i++) {
-      PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[entry->inputs[i]].get()));
-    }
-    Ref module = graph::export_fx(*entry->program, {});
-    entry->compiled =
-        checked(PyObject_CallFunctionObjArgs(backend.callable.get(), module.get(), examples.get(), nullptr));
-  } else {
-    entry->eager = std::make_unique<graph::Replay>(*entry->program);
-  }
   return entry;
 }
 
-Ref Entry::run(const std::vector<Ref>& values) const {
+// Hands the graph to the backend. False: what the trace had read changed meanwhile.
+static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backend& backend, bool last_try) {
+  std::vector<Ref> values;
+  // Another thread may have written meanwhile, or a module was loaded late: an entry is believed only after its guards
+  // hold.
+  if (!entry.guards->check(roots, &values)) {
+    if (last_try) throw InternalError("the guards of a new trace do not hold: " + entry.guards->failure(roots));
+    return false;
+  }
+  if (!backend.callable || !entry.has_graph()) {
+    entry.eager = std::make_unique<graph::Replay>(*entry.program);
+    return true;
+  }
+  Ref examples = checked(PyList_New(static_cast<Py_ssize_t>(entry.inputs.size())));
+  for (size_t i = 0; i < entry.inputs.size(); i++) {
+    PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[entry.inputs[i]].get()));
+  }
+  Ref module = graph::export_fx(*entry.program, {});
+  entry.compiled = checked(PyObject_CallFunctionObjArgs(backend.callable.get(), module.get(), examples.get(), nullptr));
+  return true;
+}
+
+// Nothing is gained by stopping before what is no instruction's fault.
+static bool has_place(report::Reason reason) {
+  return reason != report::Reason::raises && reason != report::Reason::internal && reason != report::Reason::too_long;
+}
+
+// The outermost frame that waits for another one through native code; -1: there is none.
+static int waits_through_native_code(const Chain& chain) {
+  for (size_t i = chain.size(); i-- > 0;) {
+    if (chain[i].joint == Joint::kCannot) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// The trace is run once more, as far as the instruction that stopped it, and cut there: nothing has to be undone. Where
+// that frame cannot be left as it is, its caller's instruction is executed for real, and so on. Null: nowhere.
+static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points) {
+  for (size_t at = 0; at < points.size();) {
+    trace::OwnedTracer owned;
+    trace::Tracer& tracer = *owned;
+    guards::AmbientGuard ambient = guards::AmbientGuard::capture();
+    (void)tracer.run(chain, &points[at]);
+    if (tracer.cut.empty() || tracer.stopped) return nullptr;
+    if (const int native = waits_through_native_code(tracer.cut); native >= 0) {
+      at += std::max(native, 1);
+      continue;
+    }
+    try {
+      return build_entry(tracer, std::move(ambient), {});
+    } catch (const replay::CannotRebuild&) {
+      at++;
+    }
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
+                                   bool may_break, bool last_try) {
+  std::unique_ptr<Entry> entry;
+  {
+    trace::OwnedTracer owned;
+    trace::Tracer& tracer = *owned;
+    guards::AmbientGuard ambient = guards::AmbientGuard::capture();
+    Ref result = tracer.run(chain, nullptr);
+    if (result) {
+      tracer.keep_alive.push_back(Ref(result));
+      try {
+        entry = build_entry(tracer, std::move(ambient), result);
+      } catch (const replay::CannotRebuild& error) {
+        return give_up(tracer, std::move(ambient), {report::Reason::cannot_rebuild, error.what(), {}, 0});
+      }
+    } else {
+      if (may_break && has_place(tracer.stopped->reason)) entry = stop_before(chain, tracer.break_points);
+      if (entry == nullptr) return give_up(tracer, std::move(ambient), *tracer.stopped);
+      entry->stops_because = *tracer.stopped;
+    }
+  }
+  return compile_entry(*entry, roots, backend, last_try) ? std::move(entry) : nullptr;
+}
+
+Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
   Ref outputs;
   std::vector<PyObject*> arguments(inputs.size() + 1);
   for (size_t i = 0; i < inputs.size(); i++) arguments[i + 1] = values[inputs[i]].get();
@@ -87,7 +148,17 @@ Ref Entry::run(const std::vector<Ref>& values) const {
       throw PyError();
     }
   }
-  return residual.run(values, outputs);
+  if (stop.empty() && !exit_state && exit_nesting == 0) return residual.run(values, outputs);
+  std::vector<Ref> results = residual.run_all(values, outputs);
+  if (exit_state) exit_state->apply();
+  if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
+  if (stop.empty()) return std::move(results[0]);
+  chain->clear();
+  for (const FrameState& state : stop) chain->push_back(trace::shape_of(state));
+  chain->back().function = stop.back().function;
+  size_t next = 0;
+  trace::each_value(*chain, [&](Ref& value) { value = std::move(results[next++]); });
+  return {};
 }
 
 }  // namespace alternator::dispatch

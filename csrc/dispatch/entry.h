@@ -1,10 +1,11 @@
-// One compiled way through a function: guards, graph, residual program.
+// One compiled way from a place in a function to its end or to the next break: guards, graph, residual program.
 #pragma once
 
 #include "interpreter/control.h"
 
 #include "graph/program.h"
 #include "graph/replay.h"
+#include "graph/state.h"
 #include "guards/program.h"
 #include "replay/residual.h"
 #include "report/event.h"
@@ -26,17 +27,25 @@ class Entry {
   uint64_t hits = 0;
   // Why calls with these guards run as they are, where nothing could be captured.
   std::optional<report::Break> eager_because;
+  // Where it ends in mid-function, before an instruction that is executed for real: the frames without their values.
+  Chain stop;
+  std::optional<report::Break> stops_because;
+  // What the thread's state becomes, where the call changes it.
+  std::optional<graph::Ambient> exit_state;
+  int exit_nesting = 0;
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
-  // The rest of a call whose guards hold.
-  Ref run(const std::vector<Ref>& values) const;
+  // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on.
+  Ref run(const std::vector<Ref>& values, Chain* chain) const;
 };
 
 struct Backend {
   Ref callable;  // null: "eager"
 };
-// Traces a frame that has not begun. An entry without a graph says why in `eager_because`: what the trace read until
-// then is guarded, so that only such calls are given up. Null: what it had read changed while it ran.
-std::unique_ptr<Entry> trace_entry(cpython::Frame* frame, const Backend& backend, bool last_try);
+// Traces from a stopped chain of frames; a function that has not begun is one. An entry that captured nothing says why in
+// `eager_because`: what the trace read until then is guarded, so that only such calls are given up. Null: what it had
+// read changed while it ran. `roots`: the chain's values, for guards.
+std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
+                                   bool may_break, bool last_try);
 
 }  // namespace alternator::dispatch

@@ -42,6 +42,21 @@ Ambient Ambient::now() {
   return state;
 }
 
+void Ambient::apply() const {
+  if (c10::GradMode::is_enabled() != grad) c10::GradMode::set_enabled(grad);
+  if (c10::typeMetaToScalarType(c10::get_default_dtype()) != default_dtype)
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_dtype));
+  const auto& devices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
+  bool any = false;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (at::autocast::is_autocast_enabled(devices[i]) != autocast[i].enabled)
+      at::autocast::set_autocast_enabled(devices[i], autocast[i].enabled);
+    if (autocast[i].enabled) at::autocast::set_autocast_dtype(devices[i], autocast[i].dtype);
+    any = any || autocast[i].enabled;
+  }
+  if (any) at::autocast::set_autocast_cache_enabled(autocast_cache);
+}
+
 void StateWalk::leave(std::vector<Step>& steps) {
   const Scope& scope = open_.back();
   steps.push_back({.kind = scope.exit, .scope = scope.number});

@@ -31,6 +31,8 @@ struct Ambient {
 
   bool operator==(const Ambient&) const = default;
   static Ambient now();
+  // Makes it the thread's state, but for inference mode, which is a scope that somebody holds.
+  void apply() const;
 };
 
 enum class StepKind : uint8_t { SetGrad, EnterAutocast, ExitAutocast, EnterInference, ExitInference, SetDefaultDtype };

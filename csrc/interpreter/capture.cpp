@@ -82,11 +82,20 @@ void capture_innermost(const Position& position) {
   set_abandoned();
 }
 
-void capture_outer(const Position& position) {
+void capture_outer(const Position& position, const FrameState* waiting) {
   if (control.abandoning) return;
   SavedError unwinding;
   FrameState state = snapshot(position);
-  classify_joint(position, control.capturing->back(), &state);
+  if (waiting != nullptr) {
+    state.next = waiting->next;
+    state.current = waiting->current;
+    state.joint = waiting->joint;
+    state.operands = waiting->operands;
+    state.attempt = waiting->attempt;
+    state.keyword_names = waiting->keyword_names;
+  } else {
+    classify_joint(position, control.capturing->back(), &state);
+  }
   control.capturing->push_back(std::move(state));
 }
 

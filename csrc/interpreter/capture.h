@@ -22,7 +22,8 @@ bool may_capture(const Position& position);
 // Called at a boundary where the watch of this thread wants it. Sets the unwinding exception.
 void capture_innermost(const Position& position);
 // Called where an instruction failed because of a capture further in.
-void capture_outer(const Position& position);
+// `waiting`: the frame was filled from this state, and its instruction has been waiting since.
+void capture_outer(const Position& position, const FrameState* waiting);
 // Called where native code lost the unwinding exception. Sets it again.
 void capture_swallowed();
 
@@ -36,9 +37,14 @@ int init_capture();
 
 // Why the chain cannot be continued; null: it can.
 const std::string* cannot_continue(const Chain& chain);
-// Continues a captured chain on fresh frames, in our loop or in the default one. Its values move into them, so that
-// objects die when they would have died. Null with NotImplementedError where one of its joints cannot be continued.
-Ref continue_chain(Chain& chain, bool in_loop);
+// Continues a captured chain on fresh frames; `runner` runs each of them (null: the default loop). Its values move into
+// them, so that objects die when they would have died. Null with NotImplementedError where one of its joints cannot be
+// continued.
+Ref continue_chain(Chain& chain, FrameRunner runner);
+// In our loop, under what the thread's control says.
+PyObject* run_in_loop(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry);
+// A generator whose frame is cleared, as those of captured frames are. Nothing of its code runs.
+Ref make_cleared_generator(Borrowed function, Borrowed code);
 
 // The hook's side of continuing: `frame` belongs to the function that control.pending waits for.
 bool is_pending(cpython::Frame* frame, int throwflag);

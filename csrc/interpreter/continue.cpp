@@ -10,9 +10,12 @@
 
 namespace alternator {
 
-static PyObject* go_on(PyThreadState* ts, cpython::Frame* frame, int throwflag, bool in_loop, const Entry& entry) {
-  if (!in_loop) return run_default(ts, frame, throwflag);
-  if (control.evaluator != nullptr) return control.evaluator(ts, frame, throwflag);
+static PyObject* go_on(PyThreadState* ts, cpython::Frame* frame, int throwflag, FrameRunner runner,
+                       const Entry& entry) {
+  return runner != nullptr ? runner(ts, frame, throwflag, entry) : run_default(ts, frame, throwflag);
+}
+
+PyObject* run_in_loop(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
   Concrete concrete;
   if (control.watch == nullptr && global_control.exit_every == 0) return run(ts, frame, throwflag, concrete, entry);
   Probe probe;
@@ -44,10 +47,10 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
       PyObject_Vectorcall(carrier.get(), arguments.data(), static_cast<size_t>(positional), names_tuple.get()));
 }
 
-static void await_frame(Chain& chain, size_t index, bool in_loop) {
+static void await_frame(Chain& chain, size_t index, FrameRunner runner) {
   control.pending = &chain;
   control.pending_index = index;
-  control.pending_in_loop = in_loop;
+  control.pending_runner = runner;
 }
 
 static void revive(const FrameState& state) {
@@ -56,19 +59,26 @@ static void revive(const FrameState& state) {
                             cpython::first_instruction(code) + state.next);
 }
 
-static Ref run_state(Chain& chain, size_t index, bool in_loop) {
+Ref make_cleared_generator(Borrowed function, Borrowed code) {
+  // The frame reaches RETURN_GENERATOR and no further; one that never started is closed without running anything.
+  Ref generator = call_with_placeholders(function, code);
+  if (!generator) throw PyError();
+  return checked(PyObject_CallMethod(generator.get(), "close", nullptr)), generator;
+}
+
+static Ref run_state(Chain& chain, size_t index, FrameRunner runner) {
   const FrameState& state = chain[index];
   Ref result;
   if (state.generator) {
     revive(state);
-    await_frame(chain, index, in_loop);
+    await_frame(chain, index, runner);
     if (PyAsyncGen_CheckExact(state.generator.get())) {
       PyErr_SetString(PyExc_NotImplementedError, "an async generator's frame is continued only by what awaits it");
     } else {
       result = Ref::steal(PyObject_CallMethodOneArg(state.generator.get(), names::send, Py_None));
     }
   } else {
-    await_frame(chain, index, in_loop);
+    await_frame(chain, index, runner);
     result = call_with_placeholders(state.function, state.code);
   }
   control.pending = nullptr;
@@ -82,12 +92,12 @@ const std::string* cannot_continue(const Chain& chain) {
   return nullptr;
 }
 
-Ref continue_chain(Chain& chain, bool in_loop) {
+Ref continue_chain(Chain& chain, FrameRunner runner) {
   if (const std::string* why = cannot_continue(chain)) {
     PyErr_Format(PyExc_NotImplementedError, "cannot be continued: %s", why->c_str());
     return {};
   }
-  return run_state(chain, chain.size() - 1, in_loop);
+  return run_state(chain, chain.size() - 1, runner);
 }
 
 bool is_pending(cpython::Frame* frame, int throwflag) {
@@ -134,7 +144,7 @@ static cpython::CodeUnit* with_prefixes(cpython::CodeUnit* first, cpython::CodeU
 }
 
 static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** sp, Chain& chain, size_t index,
-                           bool in_loop, const Entry& entry) {
+                           FrameRunner runner, const Entry& entry) {
   const FrameState& state = chain[index];
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
   cpython::CodeUnit* at = first + state.current;
@@ -144,24 +154,25 @@ static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** 
     if (!receiver) {
       cpython::set_stack_pointer(frame, sp);
       cpython::set_throw_position(frame, at);
-      return go_on(ts, frame, 1, in_loop, entry);
+      return go_on(ts, frame, 1, runner, entry);
     }
     Py_DECREF(std::exchange(sp[-2], receiver.release()));
     Py_DECREF(std::exchange(sp[-1], Py_NewRef(Py_None)));  // what was sent has arrived already
   }
   cpython::set_stack_pointer(frame, sp);
   cpython::set_next_instruction(frame, with_prefixes(first, at));
-  await_frame(chain, index - 1, in_loop);
-  return go_on(ts, frame, 0, in_loop, entry);
+  await_frame(chain, index - 1, runner);
+  return go_on(ts, frame, 0, runner, entry);
 }
 
 PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   Chain& chain = *control.pending;
   const size_t index = control.pending_index;
-  const bool in_loop = control.pending_in_loop;
+  const FrameRunner runner = control.pending_runner;
   control.pending = nullptr;
   FrameState& state = chain[index];
-  const Entry entry{state.saved_exception_slot, state.first_argument.get()};
+  const Entry entry{state.saved_exception_slot, state.first_argument.get(),
+                    state.joint == Joint::kNone ? nullptr : &state};
 
   fill_locals(state, frame);
   PyObject** sp = fill_stack(state, frame);
@@ -176,9 +187,9 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
   if (state.joint == Joint::kNone) {
     cpython::set_next_instruction(frame, first + state.next);
-    return go_on(ts, frame, 0, in_loop, entry);
+    return go_on(ts, frame, 0, runner, entry);
   }
-  if (state.joint == Joint::kReexecute) return reexecute(ts, frame, sp, chain, index, in_loop, entry);
+  if (state.joint == Joint::kReexecute) return reexecute(ts, frame, sp, chain, index, runner, entry);
 
   // Wait in the instruction, as the current frame, for the inner frames to finish.
   cpython::set_current_instruction(frame, first + state.current);
@@ -187,7 +198,7 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
     cpython::Link link(ts, frame);
     const bool entered = cpython::enter_recursion(ts);
     cpython::hide_stack(frame);
-    Ref result = entered ? run_state(chain, index - 1, in_loop) : Ref();
+    Ref result = entered ? run_state(chain, index - 1, runner) : Ref();
     // Delivering may run the rest of the instruction, which belongs to this frame.
     delivery = deliver(state, chain[index - 1], frame, sp, std::move(result));
     chain[index - 1] = FrameState();  // what the inner frame was called with may die now
@@ -196,10 +207,10 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   cpython::set_stack_pointer(frame, delivery.sp);
   if (delivery.next == nullptr) {
     cpython::set_throw_position(frame, first + state.current);
-    return go_on(ts, frame, 1, in_loop, entry);
+    return go_on(ts, frame, 1, runner, entry);
   }
   cpython::set_next_instruction(frame, delivery.next);
-  return go_on(ts, frame, 0, in_loop, entry);
+  return go_on(ts, frame, 0, runner, entry);
 }
 
 }  // namespace alternator

@@ -20,6 +20,9 @@ struct Watch {
   Chain* chain = nullptr;  // with kCapture: what receives the frames
 };
 
+// Runs a frame that was filled in mid-function.
+using FrameRunner = PyObject* (*)(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry);
+
 struct Control {
   int running = 0;              // >0: frames of this thread run in our loop
   uint64_t exit_countdown = 0;  // stress: instructions until the next exit to the default loop
@@ -31,7 +34,7 @@ struct Control {
   // The next frame of this function is to be filled from chain[index] instead of being run.
   Chain* pending = nullptr;
   size_t pending_index = 0;
-  bool pending_in_loop = false;
+  FrameRunner pending_runner = nullptr;  // null: the default loop
   Stats stats;
 };
 extern thread_local Control control __attribute__((tls_model("initial-exec")));

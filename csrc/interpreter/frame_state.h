@@ -40,4 +40,11 @@ struct FrameState {
 // Innermost frame first.
 using Chain = std::vector<FrameState>;
 
+// What a frame that goes on in mid-function brings along.
+struct Entry {
+  int saved_exception_slot = -1;
+  PyObject* first_argument = nullptr;   // borrowed: its caller keeps it alive
+  const FrameState* waiting = nullptr;  // it waited for an inner frame, which did not return
+};
+
 }  // namespace alternator

@@ -17,12 +17,6 @@
 
 namespace alternator {
 
-// What a frame that goes on in mid-function brings along.
-struct Entry {
-  int saved_exception_slot = -1;
-  PyObject* first_argument = nullptr;  // borrowed: its caller keeps it alive
-};
-
 inline PyObject* run_default(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   return _PyEval_EvalFrameDefault(ts, frame, throwflag);
 }
@@ -81,6 +75,10 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
         if (verdict == Verdict::kLeave) {
           control.stats.exits++;
           goto leave;
+        }
+        if (verdict == Verdict::kFail) [[unlikely]] {
+          flow = Flow::kError;
+          goto stopped;
         }
         if (verdict == Verdict::kCapture && may_capture(m.position(0, 0, entry.first_argument))) goto capture;
       }
@@ -164,12 +162,12 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
                              // continued
   if constexpr (S::kObserves) {
     capture_swallowed();
-    capture_outer(m.position(0, 0, entry.first_argument));
+    capture_outer(m.position(0, 0, entry.first_argument), nullptr);
     goto abandon;
   }
 [[maybe_unused]] capture_outer:  // the frame that this one called was captured
   if constexpr (S::kObserves) {
-    alternator::capture_outer(m.position(opcode, oparg, entry.first_argument));
+    alternator::capture_outer(m.position(opcode, oparg, entry.first_argument), executed == 0 ? entry.waiting : nullptr);
   }
 [[maybe_unused]] abandon:
   if constexpr (S::kObserves) {

@@ -31,7 +31,8 @@ struct Position {
 enum class Verdict : uint8_t {
   kGo,      // execute the instruction
   kLeave,   // let the default loop go on from here
-  kCapture  // record the chain of frames and abandon it
+  kCapture,  // record the chain of frames and abandon it
+  kFail      // an exception is set
 };
 
 // A builtin that takes its arguments as an array is called directly, as CPython's specialised instructions do. That

@@ -67,6 +67,13 @@ class Lifter {
   Shadow& name_space(Borrowed dict);
 
   // --- places ---
+  // A frame slot that nobody has read: `stand_in` is given back as what is found at `source`.
+  void know_unread(Borrowed stand_in, Borrowed value, Source* source) {
+    know(stand_in, value, source);
+    keep(Ref::share(stand_in));
+  }
+  // An outside cell, found at `source`.
+  Ref use_cell(Borrowed cell, Source* source);
   // A function's closure cells, before its frame takes them over.
   void use_closure(Borrowed function);
   bool is_outside_cell(Borrowed cell) const { return cells_.count(cell.get()) != 0; }

@@ -96,15 +96,18 @@ void Lifter::use_closure(Borrowed function) {
   Source* source = k != nullptr ? k->source : constant(function);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); i++) {
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
-    Source* cell_source = tree_.child(source, Access::kCell, {}, i);
-    auto [entry, added] = cells_.try_emplace(cell, Cell{cell_source});
-    if (added) {
-      cell_source->bears_identity = true;
-      (void)remember(cell, Ref::share(cell), cell_source);
-    } else {
-      guard_same(cell_source, entry->second.source);
-    }
+    (void)use_cell(cell, tree_.child(source, Access::kCell, {}, i));
   }
+}
+
+Ref Lifter::use_cell(Borrowed cell, Source* source) {
+  auto [entry, added] = cells_.try_emplace(cell.get(), Cell{source});
+  if (!added) {
+    guard_same(source, entry->second.source);
+    return Ref::share(cell);
+  }
+  source->bears_identity = true;
+  return remember(cell, Ref::share(cell), source);
 }
 
 Ref Lifter::load_cell(Borrowed cell) {

@@ -212,8 +212,8 @@ void Builder::complete() {
   last_.clear();
 }
 
-Program Builder::finish(Operand result) {
-  program_.result = result;
+Program Builder::finish(std::vector<Operand> results) {
+  program_.results = std::move(results);
   program_.outputs = static_cast<uint32_t>(graph_outputs_->size());
   for (const lift::Source* source : *needed_) program_.needed_texts.push_back(source->text());
   return std::move(program_);

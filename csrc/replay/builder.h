@@ -31,7 +31,7 @@ class Builder {
   bool is_traced(Borrowed object);
   void own_dict(Borrowed dict, Borrowed owner);
   // The program, once the result and the effects are in.
-  Program finish(Operand result);
+  Program finish(std::vector<Operand> results);
 
   World& world() { return world_; }
 

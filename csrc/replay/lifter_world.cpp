@@ -21,10 +21,10 @@ void LifterWorld::guard_length(const lift::Shadow& shadow) {
   lifter_.tree().guard(shadow.source, {lift::GuardKind::kLength, {}, {}, shadow.length});
 }
 
-Residual Residual::build(lift::Lifter& lifter, Borrowed result, std::vector<Ref>* graph_outputs,
+Residual Residual::build(lift::Lifter& lifter, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
                          std::vector<lift::Source*>* needed) {
   LifterWorld world(lifter);
-  return build(world, result, graph_outputs, needed);
+  return build(world, results, graph_outputs, needed);
 }
 
 }  // namespace alternator::replay

@@ -1,6 +1,8 @@
 // Making and filling new objects.
 #include "replay/machine.h"
 
+#include "interpreter/suspended.h"
+
 #include "replay/set_order.h"
 #include "replay/tensors.h"
 
@@ -41,6 +43,8 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
     }
     case Op::kStructSequence:
       return checked(PyObject_CallOneArg(operands[0], operands.tuple(1).get()));
+    case Op::kGenerator:
+      return make_generator(operands[0], operands[1], operands[2]);
     case Op::kCell:
       return checked(PyCell_New(nullptr));
     case Op::kFunction:
@@ -170,6 +174,12 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
     case Op::kSetState: {
       Ref state = instruction.number != 0 ? operands.tuple(2) : Ref::share(operands[2]);
       checked(PyObject_CallFunctionObjArgs(operands[1], object, state.get(), nullptr)).reset();
+      return;
+    }
+    case Op::kFillGenerator: {
+      const std::vector<PyObject*> values = operands.array(2);
+      fill_generator(object, operands[1], static_cast<int>(instruction.number >> 8),
+                     static_cast<int8_t>(instruction.number & 0xff), values.data(), values.size());
       return;
     }
     case Op::kAdvance:

@@ -58,7 +58,7 @@ struct Program {
   std::vector<std::string> needed_texts;  // how a user would write each needed source
   uint32_t registers = 0;
   uint32_t outputs = 0;
-  Operand result;
+  std::vector<Operand> results;
 
   const Operand* operands_of(const Instruction& instruction) const { return operands.data() + instruction.first; }
 };

@@ -1,4 +1,5 @@
 // Iterators, and the other types that say with __reduce_ex__ how they are made.
+#include "interpreter/suspended.h"
 #include "replay/builder.h"
 
 namespace alternator::replay::recipes {
@@ -41,6 +42,18 @@ Recipe reduced(Builder&, Borrowed object) {
     recipe.fill.push_back(
         {Op::kSetState, {std::move(restore), Ref::share(PyTuple_GET_ITEM(parts.get(), 2))}, 0, false, true});
   }
+  return recipe;
+}
+
+Recipe generator(Builder&, Borrowed object) {
+  Suspended found;
+  if (const char* why = describe_generator(object, &found)) cannot_rebuild(object, why);
+  Recipe recipe{{Op::kGenerator, {found.code, found.name, found.qualified_name}}};
+  if (!found.function) return recipe;
+  Step fill{Op::kFillGenerator, {found.function}, int64_t{found.next} << 8 | (found.state & 0xff), false, true};
+  for (Ref& local : found.locals) fill.operands.push_back(std::move(local));
+  for (Ref& value : found.stack) fill.operands.push_back(std::move(value));
+  recipe.fill.push_back(std::move(fill));
   return recipe;
 }
 

@@ -5,21 +5,32 @@
 
 namespace alternator::replay {
 
+std::vector<Ref> Residual::run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
+  Machine machine(program_, needed_values, graph_outputs);
+  for (const Instruction& instruction : program_.instructions) machine.execute(instruction);
+  std::vector<Ref> results;
+  results.reserve(program_.results.size());
+  for (const Operand operand : program_.results) results.push_back(Ref::share(machine.get(operand)));
+  return results;
+}
+
 Ref Residual::run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
   Machine machine(program_, needed_values, graph_outputs);
   for (const Instruction& instruction : program_.instructions) machine.execute(instruction);
-  return Ref::share(machine.get(program_.result));
+  return Ref::share(machine.get(program_.results[0]));
 }
 
-Residual Residual::build(World& world, Borrowed result, std::vector<Ref>* graph_outputs,
+Residual Residual::build(World& world, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
                          std::vector<lift::Source*>* needed) {
   Builder builder(world, graph_outputs, needed);
-  const Operand operand = builder.value(result);
+  std::vector<Operand> operands;
+  operands.reserve(results.size());
+  for (Borrowed result : results) operands.push_back(builder.value(result));
   const std::vector<Write> effects = collect_effects(builder);
   builder.complete();
   for (const Write& write : effects) builder.emit(write.op, write.operands, write.number);
   Residual residual;
-  residual.program_ = builder.finish(operand);
+  residual.program_ = builder.finish(std::move(operands));
   return residual;
 }
 

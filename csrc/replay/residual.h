@@ -20,15 +20,21 @@ class Residual {
  public:
   Residual() = default;
 
-  // Throws CannotRebuild, or PyError. `graph_outputs` and `needed` may hold entries already: new ones are added.
-  static Residual build(World& world, Borrowed result, std::vector<Ref>* graph_outputs,
+  // Throws CannotRebuild, or PyError. `graph_outputs` and `needed` may hold entries already: new ones are added. A call
+  // that stops in mid-frame leaves many values behind, and some that are not there (null).
+  static Residual build(World& world, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
                         std::vector<lift::Source*>* needed);
-  static Residual build(lift::Lifter& lifter, Borrowed result, std::vector<Ref>* graph_outputs,
+  static Residual build(World& world, Borrowed result, std::vector<Ref>* graph_outputs,
+                        std::vector<lift::Source*>* needed) {
+    return build(world, std::vector<Borrowed>{result}, graph_outputs, needed);
+  }
+  static Residual build(lift::Lifter& lifter, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
                         std::vector<lift::Source*>* needed);
 
   // `graph_outputs`: a list or tuple of tensors. May be called again while it runs. On an exception what was written
   // so far stays written, as in eager.
   Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
+  std::vector<Ref> run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
 
   std::string text() const { return text_of(program_); }
   const Program& program() const { return program_; }

@@ -9,6 +9,16 @@
 
 namespace alternator::trace {
 
+// How many autocast scopes are open: when the last one closes, the casts of weights that it kept are dropped.
+inline int autocast_nesting() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+inline void set_autocast_nesting(int wanted) {
+  for (int now = autocast_nesting(); now < wanted; now++) at::autocast::increment_nesting();
+  for (int now = autocast_nesting(); now > wanted; now--) at::autocast::decrement_nesting();
+}
+
 class ThreadState {
  public:
   ThreadState() : default_dtype_(c10::get_default_dtype()), cache_(at::autocast::is_autocast_cache_enabled()) {
@@ -18,6 +28,7 @@ class ThreadState {
     at::ThreadLocalState::setThreadLocalState(state_);
     if (c10::get_default_dtype() != default_dtype_) c10::set_default_dtype(default_dtype_);
     at::autocast::set_autocast_cache_enabled(cache_);
+    set_autocast_nesting(nesting_);
     for (size_t i = 0; i < dtypes_.size(); i++) {
       if (at::autocast::get_autocast_dtype(kDevices[i]) != dtypes_[i])
         at::autocast::set_autocast_dtype(kDevices[i], dtypes_[i]);
@@ -31,6 +42,7 @@ class ThreadState {
   at::ThreadLocalState state_;
   caffe2::TypeMeta default_dtype_;
   bool cache_;
+  int nesting_ = autocast_nesting();
   std::array<at::ScalarType, std::tuple_size_v<std::remove_cvref_t<decltype(kDevices)>>> dtypes_;
 };
 

@@ -4,6 +4,7 @@
 #include "interpreter/hook.h"
 #include "interpreter/loop.h"
 #include "trace/natives.h"
+#include "trace/stopped.h"
 #include "trace/thread_state.h"
 #include "trace/tracing.h"
 
@@ -89,12 +90,14 @@ int init_trace() {
   return PyType_Ready(&lazy_type);
 }
 
-static Ref make_lazy(Borrowed value, lift::Source* source) {
+Ref Tracer::unread(Borrowed value, lift::Source* source) {
   auto* lazy = PyObject_New(LazyObject, &lazy_type);
   if (lazy == nullptr) throw PyError();
   lazy->value = Py_NewRef(value.get());
   lazy->source = source;
-  return Ref::steal(reinterpret_cast<PyObject*>(lazy));
+  Ref made = Ref::steal(reinterpret_cast<PyObject*>(lazy));
+  lifter.know_unread(made, value, source);
+  return made;
 }
 
 // --- the user's lines -------------------------------------------------------------------------------------
@@ -146,12 +149,16 @@ Paused::~Paused() {
   current_tracer = tracer_;
 }
 
-PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
   Tracer* tracer = current_tracer;
   if (tracer == nullptr) return run_default(ts, frame, throwflag);
   // Torch functions that slots reach are recorded like those that a CALL reaches.
   Tracing tracing(*tracer);
-  return ::alternator::run(ts, frame, throwflag, tracing);
+  return ::alternator::run(ts, frame, throwflag, tracing, entry);
+}
+
+PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  return run_traced(ts, frame, throwflag, {});
 }
 
 namespace {
@@ -196,6 +203,7 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
       event.line = PyCode_Addr2Line(code, index_ * static_cast<int>(sizeof(cpython::CodeUnit)));
     }
     stopped = std::move(event);
+    note_break_points();
   }
   abandon_everything();
 }
@@ -239,39 +247,110 @@ static const char* active_callbacks() {
   return nullptr;
 }
 
-Ref Tracer::run(cpython::Frame* frame) {
+// --- from a stopped chain to a trace -----------------------------------------------------------------------
+
+void Tracer::fill(const Chain& chain, Chain* filled) {
+  Py_ssize_t slot = 0;
+  auto source = [&](Borrowed name) { return tree->slot(slot, name); };
+  Ref unnamed = checked(PyUnicode_InternFromString("a value on the stack"));
+  Ref a_function = checked(PyUnicode_InternFromString("a function that is being called"));
+  // In the order of each_value().
+  for (size_t i = chain.size(); i-- > 0;) {
+    const FrameState& from = chain[i];
+    FrameState& to = (*filled)[i] = shape_of(from);
+    auto* code = from.code.as<PyCodeObject>();
+    const bool outermost = i + 1 == chain.size();
+    const bool begun = from.next > 0 || from.joint != Joint::kNone;
+    to.function = lifter.lift(from.function, outermost ? tree->function() : source(a_function));
+    if (!outermost) slot++;
+    if (begun) lifter.note_code(from.code);
+    for (size_t j = 0; j < from.locals.size(); j++, slot++) {
+      if (!from.locals[j]) continue;
+      Borrowed value = from.locals[j], name = PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(j));
+      const bool is_cell = begun && PyCell_Check(value.get()) &&
+                           (PyBytes_AS_STRING(code->co_localspluskinds)[j] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
+      to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : unread(value, source(name));
+    }
+    // Where the rest of the waiting instruction looks at its operands, they must be there.
+    const bool looks =
+        from.joint != Joint::kNone && from.joint != Joint::kValue && from.joint != Joint::kDiscard;
+    for (size_t j = 0; j < from.stack.size(); j++, slot++) {
+      if (!from.stack[j]) continue;
+      const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();
+      to.stack[j] = is_operand ? lifter.lift(from.stack[j], source(unnamed)) : unread(from.stack[j], source(unnamed));
+      unread_on_stack_ = unread_on_stack_ || !is_operand;
+    }
+    // It is only compared with operands, or is what __init__ is about: a plain value is never either.
+    if (from.first_argument && begun) {
+      to.first_argument = lift::is_plain(from.first_argument.get())
+                              ? Ref::share(from.first_argument)
+                              : lifter.lift(from.first_argument, source(unnamed));
+    }
+    slot += 2;  // and the generator
+    if (from.generator) stop(report::Reason::native_call, "a generator that is running");
+  }
+}
+
+Verdict Tracer::begin_instruction(const Position& position) {
+  frame_ = position.frame;
+  index_ = position.next_index();
+  while (!active_.empty() && active_.back().frame != frame_) {
+    // A frame further down goes on: those above have ended.
+    bool below = false;
+    for (const Active& active : active_) below = below || active.frame == frame_;
+    if (!below) break;
+    active_.pop_back();
+  }
+  if (active_.empty() || active_.back().frame != frame_) active_.push_back({frame_, {}});
+  path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
+          static_cast<uint64_t>(index_);
+  active_.back().at = {++instructions_, path_};
+  if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
+    control.watch = &watch_;
+    return Verdict::kCapture;
+  }
+  return Verdict::kGo;
+}
+
+void Tracer::note_break_points() {
+  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+  for (; frame != nullptr; frame = frame->previous) {
+    for (const Active& active : active_) {
+      if (active.frame == frame) break_points.push_back(active.at);
+    }
+  }
+}
+
+Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
   if (const char* what = active_callbacks()) {
     stopped = report::Break{report::Reason::callbacks, what, {}, 0};
     return {};
   }
-  Borrowed function = cpython::function_of(frame);
-  PyCodeObject* code = cpython::code_of(frame);
-  Chain chain(1);
-  FrameState& state = chain[0];
-  state.function = Ref::share(function);
-  state.code = Ref::share(code);
-  state.locals.resize(static_cast<size_t>(code->co_nlocalsplus));
-  for (int i = 0; i < code->co_nlocalsplus; i++) {
-    if (frame->localsplus[i] == nullptr) continue;
-    Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
-    state.locals[static_cast<size_t>(i)] = make_lazy(frame->localsplus[i], tree->slot(i, name));
-  }
   if (lift::Taint::wanted()) {
     taint = std::make_unique<lift::Taint>();
-    taint->collect(function);
-    for (int i = 0; i < code->co_nlocalsplus; i++) {
-      if (frame->localsplus[i] != nullptr) taint->collect(frame->localsplus[i]);
-    }
+    taint->collect(chain.back().function);
+    each_value(chain, [&](const Ref& value) {
+      if (value) taint->collect(value);
+    });
   }
+  until_ = until;
+  watch_.chain = &cut;
   Ref result;
   {
     TraceScope scope(*this);
     const graph::Ambient entry = graph::Ambient::now();
-    lift::Source* root = tree->function();
-    (void)lifter.lift(function, root);
+    const int nesting = autocast_nesting();
+    Watch* const watch = control.watch;
+    Tracing tracing(*this);
+    Chain frames(chain.size());
     recorder.begin();
-    result = continue_chain(chain, true);
-    if (abandoned()) {
+    if (tracing.status([&] { fill(chain, &frames); }) == 0) result = continue_chain(frames, run_traced);
+    control.watch = watch;
+    exit_state = graph::Ambient::now();
+    exit_nesting = autocast_nesting() - nesting;
+    if (control.capturing == &cut) {
+      finish_capture();
+    } else if (abandoned()) {
       {
         const Discarding discarding;
         result.reset();
@@ -283,15 +362,13 @@ Ref Tracer::run(cpython::Frame* frame) {
       const Discarding discarding;
       PyErr_Clear();
       stopped = report::Break{report::Reason::raises, {}, {}, 0};
-    } else {
-      Tracing tracing(*this);
-      if (!(graph::Ambient::now() == entry)) {
-        stopped = report::Break{report::Reason::native_call, "the call leaves torch's modes changed", {}, 0};
-        result.reset();
-      } else if (tracing.escape(result) < 0) {
-        finish_abandoning();
-        result.reset();
-      }
+    } else if (tracing.escape(result) < 0) {
+      finish_abandoning();
+      result.reset();
+    }
+    if (exit_state.inference != entry.inference && !stopped) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves the inference mode changed", {}, 0};
+      result.reset();
     }
     recorder.end();
   }

@@ -4,6 +4,7 @@
 #include "interpreter/control.h"
 
 #include "graph/recorder.h"
+#include "graph/state.h"
 #include "graph/torch_types.h"
 #include "lift/lifter.h"
 #include "lift/taint.h"
@@ -32,6 +33,12 @@ extern PyTypeObject lazy_type;
 // was. It differs on every run, so everything else that could look at it is a break, and it never leaves the call.
 extern PyTypeObject identity_type;
 
+// A place where a trace may be cut: an instruction that it was in when it stopped.
+struct BreakPoint {
+  uint64_t number = 0;  // of the instruction, in the order of execution
+  uint64_t path = 0;    // a hash of the way there: the same program takes the same way again
+};
+
 // A key is looked up, not stored.
 class LookingUp {
  public:
@@ -54,12 +61,17 @@ class Tracer {
 
   static Tracer* current();  // of this thread; null while native torch code runs
 
-  // Runs the code of `frame`'s function on a second frame. Null: see `stopped`, or an exception left the function
-  // (then `stopped` is `raises`).
-  Ref run(cpython::Frame* frame);
+  // Runs a stopped chain of frames (a function that has not begun is one) on frames of its own, as far as `until` if that
+  // is given. Null: it got there, and `cut` is what was found; or see `stopped` and `break_points`; or an exception left
+  // the function (then `stopped` is `raises`).
+  Ref run(const Chain& chain, const BreakPoint* until);
 
+  Chain cut;  // the traced frames at `until`; empty: it was not reached
   std::optional<report::Break> stopped;
-  uint64_t instructions = 0;
+  std::vector<BreakPoint> break_points;  // where it was when it stopped: in the innermost frame first
+  // The thread's state at the end of the trace.
+  graph::Ambient exit_state;
+  int exit_nesting = 0;  // of autocast, against that at its beginning
   std::unique_ptr<lift::Taint> taint;  // where the sanitizer is on
 
   std::unique_ptr<lift::SourceTree> tree;
@@ -87,11 +99,10 @@ class Tracer {
   void check_use(Borrowed value, const char* what);
   void check_text(Borrowed value, int depth = 0);
 
-  // The user's position, for guards and breaks.
-  void at(cpython::Frame* frame, int index) {
-    frame_ = frame;
-    index_ = index;
-  }
+  // An instruction begins. kCapture: the trace is to be cut here.
+  Verdict begin_instruction(const Position& position);
+  uint64_t instructions() const { return instructions_; }
+  bool has_unread_on_stack() const { return unread_on_stack_; }
   // The sanitizer: an outside object that was not lifted is a bug of ours.
   void check_taint(PyObject* value);
   // Records why the trace ends here and sets the exception that unwinds it.
@@ -122,7 +133,23 @@ class Tracer {
   bool check_instance_test(Borrowed subject_class, Borrowed classes);
   void escape_all(PyObject* const* arguments, size_t count);
 
-  cpython::Frame* frame_ = nullptr;
+  // The frames of its own for a stopped chain.
+  void fill(const Chain& chain, Chain* filled);
+  Ref unread(Borrowed value, lift::Source* source);
+  void note_break_points();
+
+  // The instruction that each active frame is in; frames that ended may lie on top.
+  struct Active {
+    cpython::Frame* frame;
+    BreakPoint at;
+  };
+  std::vector<Active> active_;
+  uint64_t instructions_ = 0, path_ = 0;
+  const BreakPoint* until_ = nullptr;
+  Watch watch_;
+  bool unread_on_stack_ = false;
+
+  cpython::Frame* frame_ = nullptr;  // the user's position, for guards and breaks
   int index_ = 0;
 };
 

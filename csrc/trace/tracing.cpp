@@ -1,5 +1,7 @@
 #include "trace/tracing.h"
 
+#include "trace/operands.h"
+
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -7,15 +9,35 @@ namespace alternator::trace {
 static constexpr uint64_t kMostInstructions = 50'000'000;
 
 Verdict Tracing::at_boundary(const Position& position) {
-  t.at(position.frame, position.next_index());
-  if (++t.instructions > kMostInstructions) [[unlikely]]
+  const Verdict verdict = t.begin_instruction(position);
+  if (verdict != Verdict::kGo) [[unlikely]]
+    return verdict;
+  if (t.instructions() > kMostInstructions) [[unlikely]] {
     t.stop_here(report::Reason::too_long, {});
+    return Verdict::kFail;
+  }
+  if (t.has_unread_on_stack() && read_operands(position) < 0) return Verdict::kFail;
   if (t.taint != nullptr) [[unlikely]] {
     // What the last instruction pushed; an unpacking pushes several.
     PyObject** base = cpython::stack_base(position.frame);
     for (PyObject** slot = position.sp; slot > base && position.sp - slot < 4;) t.check_taint(*--slot);
   }
   return Verdict::kGo;
+}
+
+int Tracing::read_operands(const Position& position) {
+  const cpython::CodeUnit* next = position.next;
+  int opcode = cpython::base_opcode(*next), oparg = cpython::argument(*next);
+  while (opcode == EXTENDED_ARG) {
+    next++;
+    opcode = cpython::base_opcode(*next);
+    oparg = oparg << 8 | cpython::argument(*next);
+  }
+  const int count = std::min(operands_looked_at(opcode, oparg), position.stack_size());
+  for (int i = 1; i <= count; i++) {
+    if (position.sp[-i] != nullptr && local(&position.sp[-i]) == nullptr) return -1;
+  }
+  return 0;
 }
 
 bool Tracing::torch_failed() {

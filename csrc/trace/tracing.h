@@ -204,6 +204,8 @@ struct Tracing : Concrete {
   }
 
  private:
+  // Values on the stack of a resumed frame are lifted when an instruction looks at them.
+  int read_operands(const Position& position);
   int use(Borrowed object, const char* what) {
     return status([&] {
       t.lifter.escape(object);

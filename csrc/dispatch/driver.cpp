@@ -1,0 +1,208 @@
+#include "dispatch/driver.h"
+
+#include "dispatch/arguments.h"
+#include "interpreter/capture.h"
+#include "interpreter/hook.h"
+#include "interpreter/step.h"
+#include "trace/stopped.h"
+
+namespace alternator::dispatch {
+
+Counters totals;
+std::map<std::string, uint64_t> breaks;
+
+static void report_break(const Compilation& compilation, const report::Break& event) {
+  breaks[report::name(event.reason)]++;
+  if (!compilation.on_break) return;
+  SavedError outer;
+  Ref text = Ref::steal(PyUnicode_FromString(event.text().c_str()));
+  Ref name = Ref::steal(PyUnicode_FromString(report::name(event.reason)));
+  Ref done = text && name ? Ref::steal(PyObject_CallFunctionObjArgs(compilation.on_break.get(), name.get(), text.get(),
+                                                                    nullptr))
+                          : Ref();
+  if (!done) PyErr_WriteUnraisable(compilation.on_break.get());
+}
+
+[[noreturn]] static void raise_break(const report::Break& event) {
+  PyErr_SetString(PyExc_RuntimeError,
+                  ("alternator: fullgraph=True, but the function cannot be captured whole\n" + event.text()).c_str());
+  throw PyError();
+}
+
+static void give_up(const Compilation& compilation, Place& place, const guards::Roots& roots) {
+  if (place.gave_up) return;
+  place.gave_up = true;
+  Borrowed code = PyFunction_GET_CODE(compilation.function.get());
+  const std::string failure = place.entries.empty() ? "" : place.entries.front()->guards->failure(roots);
+  report_break(compilation, report::Break{report::Reason::too_many_entries, "the guard that failed last: " + failure,
+                                          Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
+}
+
+// Everything about a stopped chain that is not a value, and which values there are.
+static std::string key_of(const Chain& chain) {
+  std::string key;
+  auto add = [&](auto number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); };
+  for (const FrameState& state : chain) {
+    add(state.code.get());
+    add(state.next);
+    add(state.current);
+    add(state.operands);
+    add(state.attempt);
+    add(state.joint);
+    add(state.keyword_names.get());
+    add(state.stack.size());
+  }
+  trace::each_value(chain, [&](const Ref& value) { key.push_back(value ? '1' : '0'); });
+  return key;
+}
+
+static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& chain) {
+  std::shared_ptr<Place>& place = compilation.resumed[key_of(chain)];
+  if (place == nullptr) {
+    place = std::make_shared<Place>();
+    for (const FrameState& state : chain) place->shape.push_back(trace::shape_of(state));
+  }
+  return place;
+}
+
+namespace {
+
+constexpr int kMostTries = 3;
+
+// One call on its way.
+class Call {
+ public:
+  explicit Call(Compilation& compilation) : compilation_(compilation) {}
+
+  // The entry for where the call is now, traced if there is none; null: it goes on without us.
+  std::shared_ptr<Entry> find(Place& place, std::vector<Ref>* values);
+  Ref run();
+
+  Chain chain;                    // empty: the function has not begun
+  std::vector<Ref> slots;         // ... and these are its slots
+  std::vector<PyObject*> values;  // of either, for guards
+
+ private:
+  guards::Roots roots() const { return {compilation_.function.get(), values.data()}; }
+  void collect_values();
+  std::shared_ptr<Entry> trace(Place& place);
+
+  Compilation& compilation_;
+};
+
+void Call::collect_values() {
+  values.clear();
+  if (chain.empty()) {
+    for (const Ref& slot : slots) values.push_back(slot.get());
+  } else {
+    trace::each_value(chain, [&](const Ref& value) { values.push_back(value.get()); });
+  }
+}
+
+std::shared_ptr<Entry> Call::trace(Place& place) {
+  totals.traces++;
+  Chain start;
+  if (chain.empty()) {
+    FrameState& state = start.emplace_back();
+    state.function = compilation_.function;
+    state.code = Ref::share(PyFunction_GET_CODE(compilation_.function.get()));
+    state.locals = slots;
+  }
+  std::shared_ptr<Entry> entry;
+  for (int tries = 1; entry == nullptr; tries++) {
+    entry = trace_entry(chain.empty() ? start : chain, roots(), compilation_.backend, !compilation_.fullgraph,
+                        tries == kMostTries);
+  }
+  if (entry->has_graph()) totals.graphs++;
+  if (entry->eager_because) report_break(compilation_, *entry->eager_because);
+  if (entry->stops_because) report_break(compilation_, *entry->stops_because);
+  place.entries.insert(place.entries.begin(), entry);
+  return entry;
+}
+
+std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) {
+  for (size_t i = 0; i < place.entries.size(); i++) {
+    found_values->clear();
+    std::shared_ptr<Entry> entry = place.entries[i];  // another thread may reset() while it runs
+    if (!entry->guards->check(roots(), found_values)) continue;
+    if (i > 0) std::rotate(place.entries.begin(), place.entries.begin() + static_cast<long>(i), place.entries.begin() + static_cast<long>(i) + 1);
+    totals.hits += entry->eager_because ? 0 : 1;
+    return entry;
+  }
+  if (place.entries.size() >= compilation_.most_entries) {
+    give_up(compilation_, place, roots());
+    return nullptr;
+  }
+  std::shared_ptr<Entry> entry = trace(place);
+  found_values->clear();
+  if (!entry->eager_because && !entry->guards->check(roots(), found_values))
+    throw InternalError("the guards of a new entry do not hold");
+  return entry;
+}
+
+// Null without an exception: the rest of the call is to run as it is.
+Ref Call::run() {
+  std::shared_ptr<Place> place = compilation_.start;
+  std::vector<Ref> found_values;
+  for (;;) {
+    collect_values();
+    std::shared_ptr<Entry> entry;
+    try {
+      entry = find(*place, &found_values);
+    } catch (const PyError&) {
+      throw;
+    } catch (const std::exception& error) {
+      report_break(compilation_, report::Break{report::Reason::internal, error.what(), {}, 0});
+      PyErr_Clear();
+    }
+    if (entry == nullptr) return {};
+    if (entry->eager_because) {
+      if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises)
+        raise_break(*entry->eager_because);
+      return {};
+    }
+    entry->hits++;
+    Chain next;
+    Ref result = entry->run(found_values, &next);
+    if (result) return result;
+    // What the call held until now may die as it would have.
+    found_values.clear();
+    slots.clear();
+    values.clear();
+    chain = std::move(next);
+    if (!step(chain, &result)) {
+      if (!result) throw PyError();
+      return result;
+    }
+    place = place_of(compilation_, chain);
+  }
+}
+
+}  // namespace
+
+PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names) {
+  Call call(compilation);
+  totals.calls++;
+  try {
+    if (bind_arguments(compilation.function, arguments, positional, keyword_names, &call.slots)) {
+      if (Ref result = call.run()) return result.release();
+      totals.eager++;
+    }
+  } catch (const PyError&) {
+    return nullptr;
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
+    return nullptr;
+  }
+  if (call.chain.empty()) {
+    call.slots.clear();
+    return PyObject_Vectorcall(compilation.function.get(), arguments, positional, keyword_names);
+  }
+  call.values.clear();
+  acquire_hook();
+  Ref result = continue_chain(call.chain, nullptr);
+  release_hook();
+  return result.release();
+}
+
+}  // namespace alternator::dispatch

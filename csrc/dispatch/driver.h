@@ -1,0 +1,41 @@
+// What one compile() knows, and how a call goes through it.
+#pragma once
+
+#include "dispatch/entry.h"
+
+#include <map>
+
+namespace alternator::dispatch {
+
+// The entries of one place: the start of the function, or a chain of frames that stopped.
+struct Place {
+  std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
+  bool gave_up = false;                         // there are too many, and that was said
+  Chain shape;                                  // keeps the code objects that its key speaks of
+};
+
+struct Compilation {
+  Ref function, self;  // self null: none
+  Ref on_break;        // called with the name and the text of a break; null: nobody wants to know
+  Backend backend;
+  bool fullgraph = false;
+  size_t most_entries = 0;  // of a place; after that, calls that none of them fits run as they are
+  std::shared_ptr<Place> start = std::make_shared<Place>();
+  std::map<std::string, std::shared_ptr<Place>> resumed;
+
+  void reset() {
+    start = std::make_shared<Place>();
+    resumed.clear();
+  }
+};
+
+struct Counters {
+  uint64_t calls = 0, hits = 0, traces = 0, graphs = 0, eager = 0;
+};
+extern Counters totals;
+extern std::map<std::string, uint64_t> breaks;  // by reason
+
+// A call with `self` among the arguments already. Null: an exception is set.
+PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names);
+
+}  // namespace alternator::dispatch

@@ -1,0 +1,37 @@
+// A stopped chain of frames as a list of values: the arguments of a resume point.
+#pragma once
+
+#include "interpreter/frame_state.h"
+
+namespace alternator::trace {
+
+// Visits every value of a chain, null ones included, outermost frame first. Sources, guards and residual programs number
+// them in this order. A function that has not begun is a chain of one frame: its slots come first.
+template <class AnyChain, class Visit>
+void each_value(AnyChain& chain, Visit&& visit) {
+  for (size_t i = chain.size(); i-- > 0;) {
+    auto& state = chain[i];
+    if (i + 1 < chain.size()) visit(state.function);
+    for (auto& local : state.locals) visit(local);
+    for (auto& value : state.stack) visit(value);
+    visit(state.first_argument);
+    visit(state.generator);
+  }
+}
+
+// What of a frame is not a value: the same in every call that stops at the same place.
+inline FrameState shape_of(const FrameState& state) {
+  FrameState shape;
+  shape.code = state.code;
+  shape.next = state.next;
+  shape.current = state.current;
+  shape.operands = state.operands;
+  shape.attempt = state.attempt;
+  shape.joint = state.joint;
+  shape.keyword_names = state.keyword_names;
+  shape.locals.resize(state.locals.size());
+  shape.stack.resize(state.stack.size());
+  return shape;
+}
+
+}  // namespace alternator::trace
