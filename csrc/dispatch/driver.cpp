@@ -49,6 +49,7 @@ static std::string key_of(const Chain& chain) {
     add(state.operands);
     add(state.attempt);
     add(state.joint);
+    add(state.saved_exception_slot);
     add(state.keyword_names.get());
     add(state.stack.size());
   }

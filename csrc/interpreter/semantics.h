@@ -69,7 +69,8 @@ struct Concrete {
   int escape(Borrowed) { return 0; }
 
   // --- names ---
-  PyObject* local(PyObject** slot) { return *slot; }  // borrowed; null: unbound
+  PyObject* local(PyObject** slot) { return *slot; }        // borrowed; null: unbound
+  PyObject* moved_local(PyObject** slot) { return *slot; }  // the same, where it only goes to the stack
   Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
     return cpython::load_global(globals, builtins, name);
   }

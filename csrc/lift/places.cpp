@@ -76,6 +76,14 @@ Shadow& Lifter::name_space(Borrowed dict) {
   Shadow*& found = name_spaces_[dict.get()];
   if (found != nullptr) return *found;
   if (!PyDict_CheckExact(dict.get())) throw CannotLift("globals that are not a plain dict");
+  // The dict itself may have been handed over before.
+  if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
+    Known* handed = known(seen->second);
+    guard(handed->source, GuardKind::kIs, dict);
+    handed->shadow->is_namespace = true;
+    found = handed->shadow;
+    return *found;
+  }
   Ref copy = checked(PyDict_Copy(dict.get()));
   Source* source = constant(dict);
   Shadow& shadow = add_shadow(ShadowKind::kDict, dict, copy, source);

@@ -64,14 +64,18 @@ Recipe kept(Builder&, Borrowed object) {
   return itself();
 }
 
-Recipe kept_union(Builder& builder, Borrowed object) {
+Recipe type_union(Builder& builder, Borrowed object) {
   Ref parts = checked(PyObject_GetAttrString(object.get(), "__args__"));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); i++) {
     if (builder.world().made_here(PyTuple_GET_ITEM(parts.get(), i))) {
       cannot_rebuild(object, "it names a class that was made in the call");
     }
   }
-  return itself();
+  // Made anew, as `int | str` makes it.
+  Ref reduce = checked(PyImport_ImportModule("functools")), either = checked(PyImport_ImportModule("operator"));
+  return {{Op::kCall,
+           {checked(PyObject_GetAttrString(reduce.get(), "reduce")), checked(PyObject_GetAttrString(either.get(), "or_")),
+            std::move(parts)}}};
 }
 
 Recipe kept_descriptor(Builder& builder, Borrowed object) {

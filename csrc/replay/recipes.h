@@ -54,7 +54,7 @@ ALT_RECIPE(generator)
 ALT_RECIPE(reduced)
 ALT_RECIPE(dict_iterator)
 ALT_RECIPE(kept)
-ALT_RECIPE(kept_union)
+ALT_RECIPE(type_union)
 ALT_RECIPE(kept_descriptor)
 ALT_RECIPE(kept_module)
 // By family, not by exact type.

@@ -33,12 +33,12 @@ std::string text_of(Borrowed name) {
 }
 
 // What the tensor match does not cover.
-bool is_unguarded_tensor_attribute(Borrowed name) {
+bool is_unguarded_tensor_attribute(std::string_view name) {
   for (const char* text :
        {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
         "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage", "data_ptr", "is_shared",
         "storage_offset", "register_hook", "retain_grad", "_use_count", "__dict__"}) {
-    if (equals(name, text)) return true;
+    if (name == text) return true;
   }
   return false;
 }
@@ -259,10 +259,17 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
   no_attribute(cls, name);
 }
 
+void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+  if (!is_unguarded_tensor_attribute(std::string_view(name).substr(name.rfind('.') + 1))) return;
+  Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
+  if (self && is_tensor(self) && lifter.known(self) != nullptr) stop(report::Reason::tensor_attribute, name);
+}
+
 Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   lift::Known* known = lifter.known(tensor);
   const bool outside = known != nullptr && known->source != nullptr;
-  if (outside && is_unguarded_tensor_attribute(name)) stop(report::Reason::tensor_attribute, text_of(name));
+  if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
   if (outside && equals(name, "grad")) {
     Ref grad = checked(PyObject_GetAttr(known->original.get(), name.get()));
     return lifter.lift(grad, tree->child(known->source, lift::Access::kGrad));

@@ -214,6 +214,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   for (size_t i = 0; i < total; i++) check_use(arguments[i], "a torch call");
   const std::string name = native_name(callable);
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
+  check_tensor_method(callable, name, arguments, positional);
   session.clear_failure();
   try {
     Paused paused(*this);
@@ -277,12 +278,19 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
   if (type == &PySuper_Type && total == 0) {
-    // super() looks at the current frame's first argument by itself.
+    // super() looks at the current frame's first argument by itself, and at the cell of its class.
     PyObject*& first = frame_->localsplus[0];
     if (first != nullptr && Py_IS_TYPE(first, &lazy_type)) {
       auto* lazy = reinterpret_cast<LazyObject*>(first);
       Ref lifted = lifter.lift(lazy->value, lazy->source);
       Py_DECREF(std::exchange(first, lifted.release()));
+    }
+    for (int i = 0; i < cpython::code_of(frame_)->co_nlocalsplus; i++) {
+      PyObject* cell = frame_->localsplus[i];
+      if (cell == nullptr || !PyCell_Check(cell) || !lifter.is_outside_cell(cell)) continue;
+      PyObject* name = PyTuple_GET_ITEM(cpython::code_of(frame_)->co_localsplusnames, i);
+      if (i != 0 && PyUnicode_CompareWithASCIIString(name, "__class__") != 0) continue;
+      if (lifter.load_cell(cell).get() != PyCell_GET(cell)) stop(report::Reason::native_call, "super()");
     }
     return checked(PyObject_Vectorcall(type_object.get(), arguments, 0, nullptr));
   }

@@ -34,6 +34,9 @@ inline int operands_looked_at(int opcode, int oparg) {
 #ifdef LOAD_CLOSURE
     case LOAD_CLOSURE:
 #endif
+#ifdef PRECALL
+    case PRECALL:  // it would take a bound method apart; CALL does so too
+#endif
       return 0;
     case UNARY_NEGATIVE:
     case UNARY_NOT:
@@ -94,9 +97,6 @@ inline int operands_looked_at(int opcode, int oparg) {
     case MAP_ADD:
       return oparg + 2;
     case CALL:
-#ifdef PRECALL
-    case PRECALL:
-#endif
       return oparg + 2;
     default:
       return kAllOperands;

@@ -16,6 +16,7 @@ void each_value(AnyChain& chain, Visit&& visit) {
     for (auto& value : state.stack) visit(value);
     visit(state.first_argument);
     visit(state.generator);
+    if (state.saved_exception_slot >= 0) visit(state.handled);
   }
 }
 
@@ -28,6 +29,7 @@ inline FrameState shape_of(const FrameState& state) {
   shape.operands = state.operands;
   shape.attempt = state.attempt;
   shape.joint = state.joint;
+  shape.saved_exception_slot = state.saved_exception_slot;
   shape.keyword_names = state.keyword_names;
   shape.locals.resize(state.locals.size());
   shape.stack.resize(state.stack.size());

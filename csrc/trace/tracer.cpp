@@ -95,6 +95,7 @@ Ref Tracer::unread(Borrowed value, lift::Source* source) {
   if (lazy == nullptr) throw PyError();
   lazy->value = Py_NewRef(value.get());
   lazy->source = source;
+  lazy->lifted = nullptr;
   Ref made = Ref::steal(reinterpret_cast<PyObject*>(lazy));
   lifter.know_unread(made, value, source);
   return made;
@@ -252,8 +253,9 @@ static const char* active_callbacks() {
 void Tracer::fill(const Chain& chain, Chain* filled) {
   Py_ssize_t slot = 0;
   auto source = [&](Borrowed name) { return tree->slot(slot, name); };
-  Ref unnamed = checked(PyUnicode_InternFromString("a value on the stack"));
-  Ref a_function = checked(PyUnicode_InternFromString("a function that is being called"));
+  auto unnamed = [&](const char* what) {
+    return tree->slot(slot, checked(PyUnicode_FromFormat("%s_%zd", what, slot)));
+  };
   // In the order of each_value().
   for (size_t i = chain.size(); i-- > 0;) {
     const FrameState& from = chain[i];
@@ -261,7 +263,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
     auto* code = from.code.as<PyCodeObject>();
     const bool outermost = i + 1 == chain.size();
     const bool begun = from.next > 0 || from.joint != Joint::kNone;
-    to.function = lifter.lift(from.function, outermost ? tree->function() : source(a_function));
+    to.function = lifter.lift(from.function, outermost ? tree->function() : unnamed("callee"));
     if (!outermost) slot++;
     if (begun) lifter.note_code(from.code);
     for (size_t j = 0; j < from.locals.size(); j++, slot++) {
@@ -277,16 +279,17 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
     for (size_t j = 0; j < from.stack.size(); j++, slot++) {
       if (!from.stack[j]) continue;
       const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();
-      to.stack[j] = is_operand ? lifter.lift(from.stack[j], source(unnamed)) : unread(from.stack[j], source(unnamed));
+      to.stack[j] = is_operand ? lifter.lift(from.stack[j], unnamed("stack")) : unread(from.stack[j], unnamed("stack"));
       unread_on_stack_ = unread_on_stack_ || !is_operand;
     }
     // It is only compared with operands, or is what __init__ is about: a plain value is never either.
     if (from.first_argument && begun) {
       to.first_argument = lift::is_plain(from.first_argument.get())
                               ? Ref::share(from.first_argument)
-                              : lifter.lift(from.first_argument, source(unnamed));
+                              : lifter.lift(from.first_argument, unnamed("argument"));
     }
     slot += 2;  // and the generator
+    if (from.saved_exception_slot >= 0) stop(report::Reason::native_call, "an exception that is being handled");
     if (from.generator) stop(report::Reason::native_call, "a generator that is running");
   }
 }

@@ -22,10 +22,12 @@ struct Stop {
 };
 [[noreturn]] void stop(report::Reason reason, std::string context = {});
 
-// A frame slot that was not read yet: only when it is, it is lifted and guarded.
+// A frame slot that was not read yet. Instructions may move it about; only when one looks at it, it is lifted and
+// guarded.
 struct LazyObject {
   PyObject_HEAD PyObject* value;
   lift::Source* source;
+  PyObject* lifted;  // borrowed: the lifter keeps it; null: not read yet
 };
 extern PyTypeObject lazy_type;
 
@@ -103,6 +105,7 @@ class Tracer {
   Verdict begin_instruction(const Position& position);
   uint64_t instructions() const { return instructions_; }
   bool has_unread_on_stack() const { return unread_on_stack_; }
+  void note_unread_on_stack() { unread_on_stack_ = true; }
   // The sanitizer: an outside object that was not lifted is a bug of ours.
   void check_taint(PyObject* value);
   // Records why the trace ends here and sets the exception that unwinds it.
@@ -113,6 +116,8 @@ class Tracer {
   Ref get_from_module(Borrowed module, Borrowed name);
   Ref get_from_type(PyTypeObject* type, Borrowed name);
   Ref get_from_tensor(Borrowed tensor, Borrowed name);
+  // A method may have been looked up before the trace.
+  void check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
   Ref get_from_function(Borrowed function, Borrowed name);
   Ref get_from_super(Borrowed super, Borrowed name);
   Ref get_generic(Borrowed owner, Borrowed name, bool* absent);

@@ -53,11 +53,21 @@ struct Tracing : Concrete {
     PyObject* found = *slot;
     if (found == nullptr || !Py_IS_TYPE(found, &lazy_type)) return found;
     auto* lazy = reinterpret_cast<LazyObject*>(found);
-    Ref lifted = value([&] { return t.lifter.lift(lazy->value, lazy->source); });
-    if (!lifted) return nullptr;
-    *slot = lifted.release();
+    if (lazy->lifted == nullptr) {
+      Ref lifted = value([&] { return t.lifter.lift(lazy->value, lazy->source); });
+      if (!lifted) return nullptr;
+      lazy->lifted = t.lifter.keep(std::move(lifted));
+    }
+    *slot = Py_NewRef(lazy->lifted);
     Py_DECREF(found);
     return *slot;
+  }
+  PyObject* moved_local(PyObject** slot) {
+    PyObject* found = *slot;
+    if (found == nullptr || !Py_IS_TYPE(found, &lazy_type)) return found;
+    if (reinterpret_cast<LazyObject*>(found)->lifted != nullptr) return local(slot);
+    t.note_unread_on_stack();
+    return found;
   }
   Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
     return value([&] { return t.load_global(globals, builtins, name); });

@@ -255,6 +255,7 @@ class Spy:
         self.observer = Observer(run.observer.home)
         self.observer.blind = run.observer.blind
         self.world: Any = None  # the arguments and what they looked like; None: nothing can be said
+        self.traces = 0
 
     def look(self, args: Any, kwargs: Any) -> list[tuple[str, Snapshot]]:
         with _disable_current_modes():  # looking at tensors is no operation of the program's
@@ -272,9 +273,15 @@ class Spy:
 
     def before(self, args: Any, kwargs: Any) -> None:
         self.world = args, kwargs, self.look(args, kwargs)
+        self.traces = self.count()
+
+    def count(self) -> int:
+        counters = self.run.frontend.counters() if self.run.frontend else {"traces": 0, "hits": 0}
+        return counters["traces"] + counters["hits"]
 
     def after_trace(self) -> None:
-        if self.world is None:
+        # Before a call's later traces, its earlier parts have run.
+        if self.world is None or self.count() > self.traces + 1:
             return
         args, kwargs, wanted = self.world
         got = self.look(args, kwargs)

@@ -42,7 +42,7 @@ ALT_OP(LOAD_CONST) {
 
 template <class S>
 ALT_INLINE Flow load_local(Machine<S>& m, int index) {
-  PyObject* value = m.semantics.local(&m.local(index));
+  PyObject* value = m.semantics.moved_local(&m.local(index));
   if (value == nullptr) [[unlikely]] {
     cpython::set_unbound(m.code, index);
     return Flow::kError;
