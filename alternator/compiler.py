@@ -40,8 +40,9 @@ def _backend(backend: str | Backend) -> Backend | None:
     raise ValueError(f"unknown backend {backend!r}: so far there are 'eager' and any callable (gm, example_inputs)")
 
 
-def _say_break(reason: str, text: str) -> None:
-    log.warning("not captured, runs without compilation [%s]\n%s", reason, text)
+def _say_break(reason: str, text: str, whole: bool) -> None:
+    what = "the rest of the call runs without compilation" if whole else "graph break"
+    log.warning("%s [%s]\n%s", what, reason, text)
 
 
 def compile(model: Any = None, *, backend: str | Backend = "eager", fullgraph: bool = False) -> Any:

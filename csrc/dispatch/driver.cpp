@@ -11,14 +11,15 @@ namespace alternator::dispatch {
 Counters totals;
 std::map<std::string, uint64_t> breaks;
 
-static void report_break(const Compilation& compilation, const report::Break& event) {
+// `whole`: the rest of the call runs as it is; otherwise one instruction does.
+static void report_break(const Compilation& compilation, const report::Break& event, bool whole = true) {
   breaks[report::name(event.reason)]++;
   if (!compilation.on_break) return;
   SavedError outer;
   Ref text = Ref::steal(PyUnicode_FromString(event.text().c_str()));
   Ref name = Ref::steal(PyUnicode_FromString(report::name(event.reason)));
   Ref done = text && name ? Ref::steal(PyObject_CallFunctionObjArgs(compilation.on_break.get(), name.get(), text.get(),
-                                                                    nullptr))
+                                                                    whole ? Py_True : Py_False, nullptr))
                           : Ref();
   if (!done) PyErr_WriteUnraisable(compilation.on_break.get());
 }
@@ -116,7 +117,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   }
   if (entry->has_graph()) totals.graphs++;
   if (entry->eager_because) report_break(compilation_, *entry->eager_because);
-  if (entry->stops_because) report_break(compilation_, *entry->stops_because);
+  if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
   place.entries.insert(place.entries.begin(), entry);
   return entry;
 }
@@ -126,7 +127,9 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     found_values->clear();
     std::shared_ptr<Entry> entry = place.entries[i];  // another thread may reset() while it runs
     if (!entry->guards->check(roots(), found_values)) continue;
-    if (i > 0) std::rotate(place.entries.begin(), place.entries.begin() + static_cast<long>(i), place.entries.begin() + static_cast<long>(i) + 1);
+    if (i > 0)
+      std::rotate(place.entries.begin(), place.entries.begin() + static_cast<long>(i),
+                  place.entries.begin() + static_cast<long>(i) + 1);
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }

@@ -21,7 +21,7 @@ struct Watch {
 };
 
 // Runs a frame that was filled in mid-function.
-using FrameRunner = PyObject* (*)(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry);
+using FrameRunner = PyObject* (*)(PyThreadState * ts, cpython::Frame* frame, int throwflag, const Entry& entry);
 
 struct Control {
   int running = 0;              // >0: frames of this thread run in our loop

@@ -29,8 +29,8 @@ struct Position {
 };
 
 enum class Verdict : uint8_t {
-  kGo,      // execute the instruction
-  kLeave,   // let the default loop go on from here
+  kGo,       // execute the instruction
+  kLeave,    // let the default loop go on from here
   kCapture,  // record the chain of frames and abandon it
   kFail      // an exception is set
 };

@@ -45,7 +45,8 @@ Ref make_generator(Borrowed code, Borrowed name, Borrowed qualified_name) {
 void fill_generator(Borrowed generator, Borrowed function, int next, int state, PyObject* const* values, size_t count) {
   auto* g = generator.as<PyGenObject>();
   PyCodeObject* code = cpython::code_of_generator(g);
-  const bool revived = cpython::revive_generator(g, function.as<PyFunctionObject>(), cpython::first_instruction(code) + next);
+  const bool revived =
+      cpython::revive_generator(g, function.as<PyFunctionObject>(), cpython::first_instruction(code) + next);
   ALT_CHECK(revived, "a generator that is to be filled has not finished");
   cpython::Frame* frame = cpython::frame_of_generator(g);
   for (size_t i = 0; i < count; i++) frame->localsplus[i] = Py_XNewRef(values[i]);

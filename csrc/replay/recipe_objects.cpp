@@ -74,8 +74,8 @@ Recipe type_union(Builder& builder, Borrowed object) {
   // Made anew, as `int | str` makes it.
   Ref reduce = checked(PyImport_ImportModule("functools")), either = checked(PyImport_ImportModule("operator"));
   return {{Op::kCall,
-           {checked(PyObject_GetAttrString(reduce.get(), "reduce")), checked(PyObject_GetAttrString(either.get(), "or_")),
-            std::move(parts)}}};
+           {checked(PyObject_GetAttrString(reduce.get(), "reduce")),
+            checked(PyObject_GetAttrString(either.get(), "or_")), std::move(parts)}}};
 }
 
 Recipe kept_descriptor(Builder& builder, Borrowed object) {

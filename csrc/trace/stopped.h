@@ -5,8 +5,8 @@
 
 namespace alternator::trace {
 
-// Visits every value of a chain, null ones included, outermost frame first. Sources, guards and residual programs number
-// them in this order. A function that has not begun is a chain of one frame: its slots come first.
+// Visits every value of a chain, null ones included, outermost frame first. Sources, guards and residual programs
+// number them in this order. A function that has not begun is a chain of one frame: its slots come first.
 template <class AnyChain, class Visit>
 void each_value(AnyChain& chain, Visit&& visit) {
   for (size_t i = chain.size(); i-- > 0;) {

@@ -274,8 +274,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : unread(value, source(name));
     }
     // Where the rest of the waiting instruction looks at its operands, they must be there.
-    const bool looks =
-        from.joint != Joint::kNone && from.joint != Joint::kValue && from.joint != Joint::kDiscard;
+    const bool looks = from.joint != Joint::kNone && from.joint != Joint::kValue && from.joint != Joint::kDiscard;
     for (size_t j = 0; j < from.stack.size(); j++, slot++) {
       if (!from.stack[j]) continue;
       const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();

@@ -63,9 +63,9 @@ class Tracer {
 
   static Tracer* current();  // of this thread; null while native torch code runs
 
-  // Runs a stopped chain of frames (a function that has not begun is one) on frames of its own, as far as `until` if that
-  // is given. Null: it got there, and `cut` is what was found; or see `stopped` and `break_points`; or an exception left
-  // the function (then `stopped` is `raises`).
+  // Runs a stopped chain of frames (a function that has not begun is one) on frames of its own, as far as `until` if
+  // that is given. Null: it got there, and `cut` is what was found; or see `stopped` and `break_points`; or an
+  // exception left the function (then `stopped` is `raises`).
   Ref run(const Chain& chain, const BreakPoint* until);
 
   Chain cut;  // the traced frames at `until`; empty: it was not reached
@@ -73,7 +73,7 @@ class Tracer {
   std::vector<BreakPoint> break_points;  // where it was when it stopped: in the innermost frame first
   // The thread's state at the end of the trace.
   graph::Ambient exit_state;
-  int exit_nesting = 0;  // of autocast, against that at its beginning
+  int exit_nesting = 0;                // of autocast, against that at its beginning
   std::unique_ptr<lift::Taint> taint;  // where the sanitizer is on
 
   std::unique_ptr<lift::SourceTree> tree;

@@ -67,7 +67,7 @@ def test_fullgraph_leaves_the_world_alone(front):
 
 
 @in_child
-def test_one_log_line_says_why(front):
+def test_one_log_line_for_each_break_says_why(front):
     records = []
 
     class Keeping(logging.Handler):
@@ -81,7 +81,7 @@ def test_one_log_line_says_why(front):
     for _ in range(3):
         assert torch.equal(f(T(2)), wanted)
     logging.getLogger("alternator").removeHandler(handler)
-    assert len(records) == 1, records
+    assert len(records) == 2, records  # numpy() and from_numpy(), however often the function is called
     assert HERE in records[0] and str(line_of(untraceable, "must be named")) in records[0]
 
 
@@ -116,13 +116,13 @@ def test_counters(front):
 
 
 @in_child
-def test_counters_of_eager_calls(front):
+def test_counters_of_calls_that_break(front):
     front.reset()
     f = front.compile(untraceable, eager_backend)
     f(T(2))
     f(T(2))
     counters = front.counters()
-    assert counters["eager"] == 2 and counters["hits"] == 0 and counters["graphs"] == 0
+    assert counters["eager"] == 0 and counters["hits"] == 3 and counters["graphs"] == 2
     assert sum(counters["breaks"].values()) >= 1
 
 
