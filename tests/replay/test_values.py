@@ -663,6 +663,42 @@ def test_iterators_belong_to_their_container() -> None:
         next(keys)
 
 
+def test_generators_stand_where_they_stood() -> None:
+    def inner(held: Any) -> Any:
+        yield held[0]
+        return "inner"
+
+    def steps(first: Any, held: Any, name: str = "n") -> Any:
+        local = [first, held]
+        got = yield first
+        local.append(got)
+        local.append((yield from inner(held)))
+        yield name, local
+
+    def make(x: Any, y: Any) -> Any:
+        held = [y]
+        new, started, inside, done = (steps(x, held) for _ in range(4))
+        next(started)
+        next(inside)
+        inside.send("sent")
+        list(done)
+        return held, new, started, inside, done
+
+    x, y = torch.zeros(1), torch.ones(1)
+    residual = replay.World().build(make(x, y))
+    for _ in range(2):
+        held, new, started, inside, done = residual.run({}, [a := torch.ones(2), b := torch.ones(3)])
+        assert held[0] is not y and {id(a), id(b)} >= {id(held[0])}
+        first = next(new)
+        assert first is not x and first is not held[0]
+        assert new.send("again") is held[0] and started.send("sent") is held[0]
+        for generator_object, sent in ((new, "again"), (started, "sent"), (inside, "sent")):
+            ((name, local),) = list(generator_object)
+            assert name == "n" and local[0] is first and local[1] is held and local[2:] == [sent, "inner"]
+        assert list(done) == []
+        assert inside.__name__ == "steps" and inside.__qualname__.endswith("<locals>.steps")
+
+
 def test_exhausted_iterators() -> None:
     def make(x: Any, y: Any) -> Any:
         def done(iterator: Any) -> Any:
@@ -807,10 +843,6 @@ def test_classes_that_cannot_be_made_again() -> None:
 # ---- what is never made again
 
 
-def generator() -> Any:
-    yield 1
-
-
 class Thread:
     pass
 
@@ -818,9 +850,6 @@ class Thread:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda x, y: generator(), "a generator"),
-        (lambda x, y: [plain(a=[generator()])], "a generator"),
-        (lambda x, y: map(len, generator()), "a generator"),
         (lambda x, y: memoryview(b"a"), "a memory view"),
         (lambda x, y: weakref.proxy(Thread), "a weak proxy"),
         (lambda x, y: sys._getframe(), "a frame"),
