@@ -8,7 +8,12 @@ __version__ = "0.1.0.dev0"
 
 _C = _load_core()
 
-# After the core, which it uses.
-from .compiler import compile, counters, reset  # noqa: E402
+# After the core, which they use.
+from . import config  # noqa: E402
+from .compiler import compile, counters, disable, is_compiling, reset  # noqa: E402
+from .errors import BackendFailed  # noqa: E402
+from .install import install, uninstall  # noqa: E402
 
-__all__ = ["__version__", "compile", "counters", "reset"]
+__all__ = [
+    "BackendFailed", "__version__", "compile", "config", "counters", "disable", "install", "is_compiling", "reset", "uninstall",
+]  # fmt: skip

@@ -1,21 +1,40 @@
-"""compile, reset and counters: the front door, as far as it is built."""
+"""compile, disable, reset, counters, is_compiling: the front door."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+import functools
+import os
+import weakref
+from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 
-from . import config
+from . import backends, config
 from ._load import load_core
+from .backends import Compiler
+from .handoff import Handoff
+from .logs import Listener
+from .modules import original_of, view_of
 
 _C = load_core()
-log = logging.getLogger("alternator")
+Model = TypeVar("Model", bound=Callable[..., Any])
 
-Backend = Callable[[torch.fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
+
+def is_on() -> bool:
+    """False with ALTERNATOR=0 in the environment: then nothing is compiled."""
+    return os.environ.get("ALTERNATOR", "1") != "0"
+
+
+def _caller(callable_object: Callable[..., Any]) -> Any:
+    """A Python function that calls what has no Python code of its own: torch.sin, a functools.partial."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return callable_object(*args, **kwargs)
+
+    functools.update_wrapper(call, callable_object, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+    return call
 
 
 def _target(model: Any) -> tuple[FunctionType, Any]:
@@ -27,38 +46,197 @@ def _target(model: Any) -> tuple[FunctionType, Any]:
     call = getattr(type(model), "__call__", None)  # noqa: B004  the function itself is wanted
     if isinstance(call, FunctionType):
         return call, model
-    raise TypeError(
-        f"alternator.compile needs a Python function, a method, or an object with a Python __call__, not {model!r}"
+    if not callable(model):
+        raise TypeError(f"alternator.compile needs a function, a method or a callable object, not {model!r}")
+    return _caller(model), None
+
+
+def _innermost(model: Any) -> Any:
+    """What was given to compile(), if this is what it gave back."""
+    if isinstance(model, _C.Compiled):
+        return model.__wrapped__ if model.__self__ is None else MethodType(model.__wrapped__, model.__self__)
+    return original_of(model)
+
+
+def is_disabled(model: Any) -> bool:
+    function = model.__func__ if isinstance(model, MethodType) else model
+    attributes = getattr(function, "__dict__", {})
+    if attributes.get("_torchdynamo_disable") is not True:
+        return False
+    # functools.wraps copies attributes: the mark is the one function's that it was made for.
+    owner = attributes.get("_torchdynamo_wrapper_id")
+    return owner is None or owner == id(function)
+
+
+@overload
+def compile(
+    model: Model,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Compiler | None = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    isolate_recompiles: bool = False,
+) -> Model: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Compiler | None = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    isolate_recompiles: bool = False,
+) -> Callable[[Model], Model]: ...
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Compiler | None = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    isolate_recompiles: bool = False,
+) -> Any:
+    """A callable that does what `model` does, through graphs that `backend` compiled. Also a decorator.
+
+    model: a function, a method, a callable object or an nn.Module. A compiled module is the user's module in all but its calls:
+        another object of its class that shares its state. The original stays as it is.
+    fullgraph: raise where the call cannot be captured in one graph, instead of running it as it is.
+    dynamic: accepted; shapes are static so far, a call with other shapes is compiled again.
+    backend: "inductor", "eager", "aot_eager", the name of any backend that is registered with torch, or a callable
+        (graph_module, example_inputs) that gives a callable. None is torch.compiler.get_default_backend().
+    mode, options: Inductor's, with the meaning that torch.compile gives them; one of the two. Other backends get them as keywords.
+    disable: give `model` back as it is.
+    isolate_recompiles: compiled calls are kept for this compile() alone. So far they always are.
+
+    What cannot be traced runs as it is, and the logger "alternator" says why.
+    """
+    return _compile(
+        model,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backend,
+        mode=mode,
+        options=options,
+        disable=disable,
+        isolate_recompiles=isolate_recompiles,
     )
 
 
-def _backend(backend: str | Backend) -> Backend | None:
-    if callable(backend):
-        return backend
-    if backend == "eager":
-        return None
-    raise ValueError(f"unknown backend {backend!r}: so far there are 'eager' and any callable (gm, example_inputs)")
+def _check(fullgraph: Any, dynamic: Any, disable: Any, isolate_recompiles: Any, recompile_limit: Any) -> None:
+    flags = {"fullgraph": fullgraph, "disable": disable, "isolate_recompiles": isolate_recompiles}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, not {value!r}")
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
+    if recompile_limit is not None and (not isinstance(recompile_limit, int) or recompile_limit < 0):
+        raise TypeError(f"recompile_limit must be a number of recompilations, or None, not {recompile_limit!r}")
 
 
-def _say_break(reason: str, text: str, whole: bool) -> None:
-    what = "the rest of the call runs without compilation" if whole else "graph break"
-    log.warning("%s [%s]\n%s", what, reason, text)
-
-
-def compile(model: Any = None, *, backend: str | Backend = "eager", fullgraph: bool = False) -> Any:
-    """A callable that does what `model` does, through a graph that `backend` compiled.
-
-    What cannot be traced runs as it is, and the logger "alternator" says why; with `fullgraph` it raises.
-    """
+def _compile(
+    model: Any,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Compiler | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    isolate_recompiles: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+) -> Any:
+    _check(fullgraph, dynamic, disable, isolate_recompiles, recompile_limit)
+    again = functools.partial(
+        _compile,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backend,
+        mode=mode,
+        options=options,
+        disable=disable,
+        isolate_recompiles=isolate_recompiles,
+        name=name,
+        recompile_limit=recompile_limit,
+    )
     if model is None:
-        return lambda decorated: compile(decorated, backend=backend, fullgraph=fullgraph)
+
+        def decorate(decorated: Any) -> Any:
+            if decorated is None:
+                raise RuntimeError("Model can't be None")
+            return again(decorated)
+
+        return decorate
+    resolved = backends.resolve(backend, mode, options, dynamic, name)
+    model = _innermost(model)
+    if isinstance(model, type):
+        # As in torch: objects of the class are compiled when they are called.
+        setattr(model, "__call__", again(model.__call__))  # noqa: B010  mypy takes it for a method
+        return model
     function, self = _target(model)
-    return _C.compile(function, self, _backend(backend), fullgraph, config.recompile_limit, _say_break)
+    if disable or not is_on() or is_disabled(model):
+        return model
+    handoff = Handoff(resolved)
+    listener = Listener(function.__code__, handoff.frame)
+    limit = config.recompile_limit if recompile_limit is None else recompile_limit
+    compiled = _C.compile(function, self, handoff, fullgraph, limit, listener.broke, listener)
+    _handoffs.add(handoff)
+    if isinstance(model, torch.nn.Module):
+        return view_of(model, compiled, again) or compiled
+    return compiled
+
+
+_handoffs: weakref.WeakSet[Handoff] = weakref.WeakSet()
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """Marks a function, a module or a class to run without compilation, for Alternator and for TorchDynamo. Also a decorator.
+
+    A compiled function that calls it breaks there. What it calls runs without compilation too, whatever `recursive` says, unless it was
+    compiled by itself.
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    fn = _innermost(fn)
+    if not callable(fn):
+        raise TypeError(f"alternator.disable needs something that can be called, not {fn!r}")
+    if isinstance(fn, type):
+        setattr(fn, "__call__", disable(fn.__call__, recursive, reason=reason))  # noqa: B010
+        return fn
+    target: Callable[..., Any] = fn
+
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    functools.update_wrapper(disabled, target)
+    marked: Any = disabled
+    marked._torchdynamo_disable = True
+    marked._torchdynamo_disable_msg = reason
+    marked._torchdynamo_disable_recursive = recursive
+    marked._torchdynamo_orig_callable = target
+    marked._torchdynamo_wrapper_id = id(marked)
+    if isinstance(fn, torch.nn.Module):
+        return view_of(fn, marked, functools.partial(disable, recursive=recursive, reason=reason)) or marked
+    return marked
+
+
+def is_compiling() -> bool:
+    """True in a program that is being compiled."""
+    return False  # the tracer answers for itself
 
 
 def reset() -> None:
     """Forget everything that was compiled, and all counts."""
     _C.reset()
+    for handoff in list(_handoffs):
+        handoff.backend.reset()
 
 
 def counters() -> dict[str, Any]:

@@ -1,6 +1,12 @@
-"""Settings that `compile` reads when it is called."""
+"""Settings that `compile` reads when it is called, and compiled functions when they compile."""
 
 from __future__ import annotations
 
 # How many different calls of one function are compiled; calls beyond that run as they are, and a warning says so.
 recompile_limit: int = 8
+
+# A graph whose backend raises runs as it was recorded, and a warning says so; otherwise the error goes to the caller.
+suppress_errors: bool = False
+
+# Seconds after which a backend that is still compiling gets a line on the terminal. Only on a terminal; 0 is never.
+progress_after: float = 3.0

@@ -17,6 +17,8 @@ namespace {
 struct CompiledObject {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;  // the compilation's, for __wrapped__
+  PyObject* self;      // ... and for __self__; null: none
+  PyObject* attributes;
   PyObject* weak_references;
   std::shared_ptr<Compilation>* compilation;
 };
@@ -53,6 +55,7 @@ void compiled_dealloc(PyObject* self) {
   all().erase(compiled);
   if (compiled->weak_references != nullptr) PyObject_ClearWeakRefs(self);
   delete std::exchange(compiled->compilation, nullptr);
+  Py_CLEAR(compiled->attributes);
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -61,18 +64,22 @@ void compiled_dealloc(PyObject* self) {
 int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   auto* compiled = reinterpret_cast<CompiledObject*>(self);
   Py_VISIT(Py_TYPE(self));
+  Py_VISIT(compiled->attributes);
   if (compiled->compilation == nullptr || compiled->compilation->use_count() > 1) return 0;
   const Compilation& compilation = **compiled->compilation;
   Py_VISIT(compilation.function.get());
   Py_VISIT(compilation.self.get());
   Py_VISIT(compilation.on_break.get());
+  Py_VISIT(compilation.listener.get());
   return 0;
 }
 
 int compiled_clear(PyObject* self) {
   auto* compiled = reinterpret_cast<CompiledObject*>(self);
   (*compiled->compilation)->reset();
+  compiled->self = nullptr;
   (*compiled->compilation)->self.reset();
+  Py_CLEAR(compiled->attributes);
   return 0;
 }
 
@@ -130,12 +137,44 @@ PyObject* of_function(PyObject* self, void*) {
 constexpr char kDocName[] = "__doc__";
 constexpr char kModuleName[] = "__module__";
 
+// As for functions: a copy is the thing itself; a pickle holds its name. One that is bound is found on its object.
+PyObject* compiled_copy(PyObject* self, PyObject*) { return Py_NewRef(self); }
+
+PyObject* compiled_reduce(PyObject* self, PyObject*) {
+  auto* compiled = reinterpret_cast<CompiledObject*>(self);
+  return guarded([&] {
+    const char* which = compiled->self == nullptr ? "__qualname__" : "__name__";
+    Ref name = checked(PyObject_GetAttrString(compiled->function, which));
+    if (compiled->self == nullptr) return name;
+    Ref get = checked(PyObject_GetAttrString(checked(PyImport_ImportModule("builtins")).get(), "getattr"));
+    return checked(Py_BuildValue("(O(OO))", get.get(), compiled->self, name.get()));
+  });
+}
+
+PyObject* compiled_repr(PyObject* self) {
+  auto* compiled = reinterpret_cast<CompiledObject*>(self);
+  return guarded([&] {
+    Ref name = checked(PyObject_GetAttrString(compiled->function, "__qualname__"));
+    if (compiled->self == nullptr)
+      return checked(PyUnicode_FromFormat("<compiled function %U at %p>", name.get(), self));
+    return checked(PyUnicode_FromFormat("<compiled method %U of a %s at %p>", name.get(),
+                                        Py_TYPE(compiled->self)->tp_name, self));
+  });
+}
+
+PyMethodDef compiled_methods[] = {{"__copy__", compiled_copy, METH_NOARGS, nullptr},
+                                  {"__deepcopy__", compiled_copy, METH_O, nullptr},
+                                  {"__reduce__", compiled_reduce, METH_NOARGS, nullptr},
+                                  {}};
 PyMemberDef compiled_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weak_references), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, attributes), READONLY, nullptr},
+    {"__self__", T_OBJECT, offsetof(CompiledObject, self), READONLY, "what the function is bound to, or None"},
     {"__wrapped__", T_OBJECT, offsetof(CompiledObject, function), READONLY, "the function as it was"},
     {}};
 PyGetSetDef compiled_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {"_guards", compiled_guards, nullptr, "the guards of each entry, as text", nullptr},
     {"__doc__", of_function<kDocName>, nullptr, nullptr, nullptr},
     {"__module__", of_function<kModuleName>, nullptr, nullptr, nullptr},
@@ -147,6 +186,8 @@ PyType_Slot compiled_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(compiled
                                 {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                                 {Py_tp_getattro, reinterpret_cast<void*>(compiled_getattr)},
                                 {Py_tp_descr_get, reinterpret_cast<void*>(compiled_get)},
+                                {Py_tp_repr, reinterpret_cast<void*>(compiled_repr)},
+                                {Py_tp_methods, compiled_methods},
                                 {Py_tp_members, compiled_members},
                                 {Py_tp_getset, compiled_getset},
                                 {}};
@@ -172,7 +213,7 @@ void reset_counters() {
 }
 
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed on_break) {
+                  Borrowed on_break, Borrowed listener) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
@@ -183,11 +224,13 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compilation->function = Ref::share(function);
   if (self && self.get() != Py_None) compilation->self = Ref::share(self);
   if (on_break && on_break.get() != Py_None) compilation->on_break = Ref::share(on_break);
+  if (listener && listener.get() != Py_None) compilation->listener = Ref::share(listener);
   if (backend && backend.get() != Py_None) compilation->backend.callable = Ref::share(backend);
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
   compiled->vectorcall = compiled_vectorcall;
   compiled->function = function.get();
+  compiled->self = compilation->self.get();
   compiled->compilation = new std::shared_ptr<Compilation>(std::move(compilation));
   all().insert(compiled);
   return Ref::steal(reinterpret_cast<PyObject*>(compiled));
@@ -200,16 +243,18 @@ void reset_all() {
 namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"function", "self", "backend", "fullgraph", "recompile_limit", "on_break", nullptr};
-  PyObject *function, *self, *backend, *on_break;
+  static const char* keywords[] = {"function", "self", "backend", "fullgraph", "recompile_limit",
+                                   "on_break", "listener", nullptr};
+  PyObject *function, *self, *backend, *on_break, *listener = nullptr;
   int fullgraph;
   Py_ssize_t limit;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpnO:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &limit, &on_break)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpnO|O:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &limit, &on_break, &listener)) {
     return nullptr;
   }
   return guarded([&] {
-    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), on_break);
+    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), on_break,
+                         listener);
   });
 }
 
@@ -233,7 +278,7 @@ PyObject* module_counters(PyObject*, PyObject*) {
 PyMethodDef functions[] = {
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
      METH_VARARGS | METH_KEYWORDS,
-     "compile(function, self, backend, fullgraph, recompile_limit, on_break): a compiled callable"},
+     "compile(function, self, backend, fullgraph, recompile_limit, on_break, listener=None): a compiled callable"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},
     {}};

@@ -24,6 +24,39 @@ static void report_break(const Compilation& compilation, const report::Break& ev
   if (!done) PyErr_WriteUnraisable(compilation.on_break.get());
 }
 
+static void tell_listener(const Compilation& compilation, const char* method, Borrowed argument) {
+  if (!compilation.listener) return;
+  SavedError outer;
+  Ref done = Ref::steal(PyObject_CallMethod(compilation.listener.get(), method, "O", argument.get()));
+  if (!done) PyErr_WriteUnraisable(compilation.listener.get());
+}
+
+// Before a further trace: for each entry of the place, which guard fails.
+static void tell_recompile(const Compilation& compilation, const Place& place, const guards::Roots& roots) {
+  if (!compilation.listener || place.entries.empty()) return;
+  Ref reasons = checked(PyList_New(0));
+  const std::vector<std::shared_ptr<Entry>> entries = place.entries;
+  for (auto& entry : entries) {
+    const std::string failure = entry->guards->failure(roots);
+    const char* text = failure.empty() ? "other inputs of the graph share memory" : failure.c_str();
+    check_status(PyList_Append(reasons.get(), checked(PyUnicode_FromString(text)).get()));
+  }
+  tell_listener(compilation, "recompiling", reasons);
+}
+
+// The texts of the guards, where somebody reads them.
+static void tell_added(const Compilation& compilation, const Entry& entry) {
+  if (!compilation.listener) return;
+  Ref wanted = checked(PyObject_CallMethod(compilation.listener.get(), "wants_guards", nullptr));
+  Ref texts = Ref::share(Py_None);
+  if (truth(wanted).value()) {
+    texts = checked(PyList_New(0));
+    for (const std::string& text : entry.guards->texts())
+      check_status(PyList_Append(texts.get(), checked(PyUnicode_FromString(text.c_str())).get()));
+  }
+  tell_listener(compilation, "added", texts);
+}
+
 [[noreturn]] static void raise_break(const report::Break& event) {
   PyErr_SetString(PyExc_RuntimeError,
                   ("alternator: fullgraph=True, but the function cannot be captured whole\n" + event.text()).c_str());
@@ -103,6 +136,7 @@ void Call::collect_values() {
 
 std::shared_ptr<Entry> Call::trace(Place& place) {
   totals.traces++;
+  tell_recompile(compilation_, place, roots());
   Chain start;
   if (chain.empty()) {
     FrameState& state = start.emplace_back();
@@ -119,6 +153,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   if (entry->eager_because) report_break(compilation_, *entry->eager_because);
   if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
   place.entries.insert(place.entries.begin(), entry);
+  tell_added(compilation_, *entry);
   return entry;
 }
 
@@ -126,7 +161,7 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
   for (size_t i = 0; i < place.entries.size(); i++) {
     found_values->clear();
     std::shared_ptr<Entry> entry = place.entries[i];  // another thread may reset() while it runs
-    if (!entry->guards->check(roots(), found_values)) continue;
+    if (!entry->admits(roots(), found_values)) continue;
     if (i > 0)
       std::rotate(place.entries.begin(), place.entries.begin() + static_cast<long>(i),
                   place.entries.begin() + static_cast<long>(i) + 1);
@@ -139,7 +174,7 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
   }
   std::shared_ptr<Entry> entry = trace(place);
   found_values->clear();
-  if (!entry->eager_because && !entry->guards->check(roots(), found_values))
+  if (!entry->eager_because && !entry->admits(roots(), found_values))
     throw InternalError("the guards of a new entry do not hold");
   return entry;
 }

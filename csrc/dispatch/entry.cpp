@@ -1,6 +1,6 @@
 #include "dispatch/entry.h"
 
-#include "graph/fx_export.h"
+#include "dispatch/handoff.h"
 #include "trace/stopped.h"
 #include "trace/thread_state.h"
 #include "trace/tracer.h"
@@ -13,6 +13,20 @@ static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuar
   entry->guards =
       std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(), std::move(ambient));
   return entry;
+}
+
+static bool writes(const graph::Program& program) {
+  for (const graph::Node& node : program.nodes) {
+    if (node.live && (node.effects & (graph::kMutates | graph::kActs)) != 0) return true;
+  }
+  return false;
+}
+
+Entry::Entry() = default;
+Entry::~Entry() = default;
+
+bool Entry::admits(const guards::Roots& roots, std::vector<Ref>* values) const {
+  return guards->check(roots, values) && (sharing == nullptr || sharing->holds(*values, inputs));
 }
 
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
@@ -45,13 +59,15 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     while (position < needed.size() && needed[position] != source) position++;
     if (position == needed.size()) needed.push_back(source);
     entry->inputs.push_back(position);
+    entry->input_sources.push_back(source);
   }
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient));
   return entry;
 }
 
 // Hands the graph to the backend. False: what the trace had read changed meanwhile.
-static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backend& backend, bool last_try) {
+static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backend& backend, Borrowed code,
+                          bool last_try) {
   std::vector<Ref> values;
   // Another thread may have written meanwhile, or a module was loaded late: an entry is believed only after its guards
   // hold.
@@ -67,8 +83,14 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   for (size_t i = 0; i < entry.inputs.size(); i++) {
     PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[entry.inputs[i]].get()));
   }
-  Ref module = graph::export_fx(*entry.program, {});
-  entry.compiled = checked(PyObject_CallFunctionObjArgs(backend.callable.get(), module.get(), examples.get(), nullptr));
+  Answer answer = hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
+  if (answer.callable) {
+    entry.compiled = std::move(answer.callable);
+    entry.boxed = answer.boxed;
+    if (writes(*entry.program)) entry.sharing = std::make_unique<Sharing>(values, entry.inputs);
+  } else {
+    entry.eager = std::make_unique<graph::Replay>(*entry.program);
+  }
   return true;
 }
 
@@ -128,7 +150,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       entry->stops_because = *tracer.stopped;
     }
   }
-  return compile_entry(*entry, roots, backend, last_try) ? std::move(entry) : nullptr;
+  return compile_entry(*entry, roots, backend, chain.front().code, last_try) ? std::move(entry) : nullptr;
 }
 
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
@@ -138,8 +160,15 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
   if (eager != nullptr) {
     outputs = eager->run(arguments.data() + 1, inputs.size());
   } else {
-    outputs = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1,
-                                          inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    if (boxed) {
+      Ref list = checked(PyList_New(static_cast<Py_ssize_t>(inputs.size())));
+      for (size_t i = 0; i < inputs.size(); i++)
+        PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i + 1]));
+      outputs = checked(PyObject_CallOneArg(compiled.get(), list.get()));
+    } else {
+      outputs = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1,
+                                            inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    }
     const bool is_sequence = PyTuple_Check(outputs.get()) || PyList_Check(outputs.get());
     if (!is_sequence || PySequence_Fast_GET_SIZE(outputs.get()) != output_count) {
       PyErr_Format(PyExc_RuntimeError,

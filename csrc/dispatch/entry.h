@@ -15,13 +15,23 @@
 
 namespace alternator::dispatch {
 
+class Sharing;
+
 class Entry {
  public:
+  Entry();
+  ~Entry();
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
   std::unique_ptr<guards::GuardProgram> guards;
   std::shared_ptr<graph::Program> program;
   std::unique_ptr<graph::Replay> eager;  // the recorded program itself; or
   Ref compiled;                          // ... what the backend made of it
+  bool boxed = false;                    // ... which takes its inputs as one list, and may empty it
+  std::unique_ptr<Sharing> sharing;      // where a backend's graph writes to its inputs: which of them overlap
   std::vector<size_t> inputs;            // positions of the graph's inputs among the needed values
+  std::vector<const lift::Source*> input_sources;
   replay::Residual residual;
   Py_ssize_t output_count = 0;  // of the graph
   uint64_t hits = 0;
@@ -35,6 +45,8 @@ class Entry {
   int exit_nesting = 0;
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
+  // Whether it is good for this call; fills the needed values.
+  bool admits(const guards::Roots& roots, std::vector<Ref>* values) const;
   // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on.
   Ref run(const std::vector<Ref>& values, Chain* chain) const;
 };

@@ -426,6 +426,8 @@ Ref Tracer::special_method(Borrowed owner, Borrowed name) {
     stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));
   Borrowed attribute = lifter.type_attribute(owner.type(), name);
   if (!attribute) return {};
+  if (known != nullptr && known->instance && Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type))
+    return lifter.load_field(owner, name, attribute);
   return bind_descriptor(attribute, owner, owner.type(), lifter.attribute_source(owner.type(), name));
 }
 

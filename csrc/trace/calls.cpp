@@ -2,7 +2,9 @@
 #include "trace/tracer.h"
 
 #include "graph/errors.h"
+#include "graph/mode.h"
 #include "py/names.h"
+#include "trace/markers.h"
 #include "trace/natives.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -29,33 +31,6 @@ std::string take_error_text() {
 }
 
 bool is_type(Borrowed object, const char* name) { return strcmp(object.type()->tp_name, name) == 0; }
-
-// Functions that tell a program whether it is being compiled.
-bool is_compiling_query(Borrowed function) {
-  static constinit Lasting<const std::vector<PyObject*>*> lasting;
-  const std::vector<PyObject*>* queries = lasting.get([] {
-    auto* found = new std::vector<PyObject*>;
-    for (auto [module, name] :
-         {std::pair{"torch.compiler", "is_compiling"}, std::pair{"torch.compiler", "is_dynamo_compiling"},
-          std::pair{"torch._utils", "is_compiling"}, std::pair{"torch._dynamo.external_utils", "is_compiling"}}) {
-      PyObject* loaded = PyDict_GetItemString(PyImport_GetModuleDict(), module);
-      Ref function = loaded != nullptr ? Ref::steal(PyObject_GetAttrString(loaded, name)) : Ref();
-      PyErr_Clear();
-      if (function) found->push_back(function.release());
-    }
-    return found;
-  });
-  for (PyObject* query : *queries) {
-    if (query == function.get()) return true;
-  }
-  return false;
-}
-
-// torch's own way to keep TorchDynamo out of a function: the decorator is looked through.
-bool is_dynamo_shield(Borrowed function) {
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
-  return PyUnicode_CompareWithASCIIString(code->co_qualname, "_disable_dynamo.<locals>.inner") == 0;
-}
 
 // MyFunction.apply of a torch.autograd.Function.
 bool is_autograd_apply(Borrowed callable) {
@@ -167,8 +142,10 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     return call(PyMethod_GET_FUNCTION(callable.get()), with_self.data() + 1, positional + 1, keyword_names);
   }
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
-  if (natives.torch(callable)) return call_torch(callable, arguments, positional, keyword_names);
+  if (natives.torch(callable) || is_allowed_in_graph(callable))
+    return call_torch(callable, arguments, positional, keyword_names);
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
+  if (is_compiled(callable)) return call_compiled(callable, arguments, positional, keyword_names);
   lift::Known* known = lifter.known(callable);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
@@ -186,18 +163,68 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (natives.function(callable)) return call_native(callable, arguments, positional, keyword_names);
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
     Ref call_name = checked(PyUnicode_InternFromString("__call__"));
-    if (Ref bound = special_method(callable, call_name); bound && PyMethod_Check(bound.get())) {
+    if (Ref bound = special_method(callable, call_name);
+        bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
       return call(bound, arguments, positional, keyword_names);
     }
   }
+  if (Ref substitute = substitute_of(callable))
+    return call(lifter.lift(substitute, lifter.constant(substitute)), arguments, positional, keyword_names);
   stop(report::Reason::native_call, native_name(callable));
 }
 
+// A compiled function inside of a compiled function is a part of it.
+Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  lift::Known* known = lifter.known(compiled);
+  if (known == nullptr) stop(report::Reason::native_call, "a compiled function of unknown origin");
+  lift::Source* source = known->source;
+  auto field = [&](const char* text) {
+    Ref name = checked(PyUnicode_InternFromString(text));
+    Ref value = checked(PyObject_GetAttr(compiled.get(), name.get()));
+    return lifter.lift(value, tree->child(source, lift::Access::kField, name));
+  };
+  Ref function = field("__wrapped__"), self = field("__self__");
+  if (self.get() == Py_None) return call(function, arguments, positional, keyword_names);
+  return call(checked(PyMethod_New(function.get(), self.get())), arguments, positional, keyword_names);
+}
+
+// What a function gives that is marked as constant: it runs once, now, on the real arguments.
+Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  std::vector<PyObject*> real(total + 1);
+  for (size_t i = 0; i < total; i++) {
+    lift::Known* known = lifter.known(arguments[i]);
+    if (known == nullptr && !lift::is_plain(arguments[i]))
+      stop(report::Reason::native_call, "a constant function on an object that the function makes");
+    real[i + 1] = known != nullptr ? known->original.get() : arguments[i];
+  }
+  Ref result;
+  {
+    const Paused paused(*this);
+    const fake::Inactive real_tensors;
+    const graph::WithoutTopMode unrecorded;
+    result = checked(PyObject_Vectorcall(function.get(), real.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                         keyword_names.get()));
+  }
+  return lifter.lift(result, lifter.constant(result));
+}
+
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  if (is_compiling_query(function)) return Ref::share(Py_True);
-  if (is_dynamo_shield(function)) {
-    Ref wrapped = checked(PyObject_GetAttrString(function.get(), "__wrapped__"));
-    return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
+  switch (mark_of(function)) {
+    case Mark::kNone:
+      break;
+    case Mark::kCompilingQuery:
+      return Ref::share(Py_True);
+    case Mark::kShield: {
+      Ref wrapped = checked(PyObject_GetAttrString(function.get(), "__wrapped__"));
+      return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
+    }
+    case Mark::kDisabled:
+      stop(report::Reason::disabled, disabled_text(function));
+    case Mark::kGraphBreak:
+      stop(report::Reason::asked_for, "torch._dynamo.graph_break");
+    case Mark::kConstant:
+      return call_constant(function, arguments, positional, keyword_names);
   }
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
   if ((code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {

@@ -1,0 +1,95 @@
+"""From the `backend`, `mode` and `options` of compile() to something that compiles graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# (graph module, example inputs) -> what runs the graph
+Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Backend:
+    name: str
+    compiler: Compiler | None  # None: the recorded program itself
+    # Built on AOTAutograd: wants torch's lock for compilers.
+    is_torchs: bool = False
+
+    def reset(self) -> None:
+        reset = getattr(self.compiler, "reset", None)
+        if callable(reset):
+            reset()
+
+
+def _name_of(backend: Any) -> str:
+    return backend if isinstance(backend, str) else getattr(backend, "__name__", None) or type(backend).__name__
+
+
+def default_backend() -> str | Compiler:
+    """torch.compiler.set_default_backend's, where somebody has called it."""
+    registry: Any = sys.modules.get("torch._dynamo.backends.registry")
+    chosen: str | Compiler = registry.get_default_backend() if registry is not None else "inductor"
+    return chosen
+
+
+def _inductor(mode: str | None, options: dict[str, Any], dynamic: bool | None, name: str | None) -> Backend:
+    # torch's own wrapper: modes and options are checked and meant as in torch.compile.
+    options.pop("guard_filter_fn", None)  # drops guards of TorchDynamo's; ours are all kept
+    use_aoti = options.pop("use_aoti", False)
+    wrapper: Any = torch._TorchCompileAOTInductorWrapper if use_aoti else torch._TorchCompileInductorWrapper
+    return Backend("inductor", wrapper(mode, options, dynamic, name), is_torchs=True)
+
+
+def _registered(name: str) -> Compiler:
+    from torch._dynamo.backends import registry
+    from torch._dynamo.exc import InvalidBackend
+
+    try:
+        return registry.lookup_backend(name)
+    except InvalidBackend as error:
+        known = ", ".join(registry.list_backends(exclude_tags=()))
+        error.args = (f"Invalid backend: {name!r}. Known backends: {known}; or any callable (gm, example_inputs).",)
+        raise error from None
+
+
+def resolve(
+    backend: str | Compiler | None,
+    mode: str | None,
+    options: Mapping[str, Any] | None,
+    dynamic: bool | None,
+    name: str | None = None,
+) -> Backend:
+    if mode is not None and options is not None:
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options must be a dict of names and values, not {options!r}")
+    if mode is not None and not isinstance(mode, str):
+        raise TypeError(f"mode must be a str, not {mode!r}")
+    if backend is None:
+        backend = default_backend()
+    chosen = dict(options or {})
+    if backend == "inductor":
+        return _inductor(mode, chosen, dynamic, name)
+    if not isinstance(backend, str) and not callable(backend):
+        raise TypeError(f"backend must be a name or a callable (gm, example_inputs), not {backend!r}")
+
+    keywords: dict[str, Any] = {}
+    if mode and mode != "default":
+        keywords["mode"] = mode
+    if chosen:
+        keywords["options"] = chosen
+    if backend == "eager" and not keywords:
+        return Backend("eager", None)
+    compiler = _registered(backend) if isinstance(backend, str) else backend
+    if not keywords:
+        return Backend(_name_of(backend), compiler, isinstance(backend, str))
+
+    def with_keywords(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        return compiler(gm, example_inputs, **keywords)
+
+    return Backend(_name_of(backend), with_keywords, isinstance(backend, str))

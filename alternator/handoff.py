@@ -1,0 +1,189 @@
+"""The way of a graph to its backend, in the form that backends know from TorchDynamo."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import random
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch._guards import CompileContext, CompileId, GuardSource, Source, TracingContext, compile_context, tracing
+
+from . import config, logs
+from .backends import Backend
+from .errors import backend_failed
+from .graph_module import GraphModule
+
+# What runs a graph, and whether it takes a list; None: the recorded program itself.
+Answer = tuple[Callable[..., Any], bool] | None
+
+_graph_numbers = itertools.count()
+_frame_numbers = itertools.count()
+
+
+class InputSource(Source):
+    """Where an input of a graph came from, for backends that tell inputs apart by it. The guards are Alternator's: they prove
+    which inputs are one object, so that what AOTAutograd asks for in addition already holds."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @property
+    def _name_template(self) -> str:
+        return self.text
+
+    @property
+    def guard_source(self) -> GuardSource:
+        return GuardSource.CONSTANT
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InputSource) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def _uses_cuda() -> bool:
+    is_initialized: Callable[[], bool] = torch.cuda.is_initialized
+    return is_initialized()
+
+
+@contextlib.contextmanager
+def _state_kept() -> Iterator[None]:
+    """A backend may draw random numbers and switch modes: the program does not see it."""
+    numbers, torch_numbers = random.getstate(), torch.get_rng_state()
+    device_numbers = torch.cuda.get_rng_state_all() if _uses_cuda() else None
+    grad = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        random.setstate(numbers)
+        torch.set_rng_state(torch_numbers)
+        if device_numbers is not None:
+            torch.cuda.set_rng_state_all(device_numbers)
+        torch._C._set_grad_enabled(grad)
+
+
+@contextlib.contextmanager
+def _torchs_lock() -> Iterator[None]:
+    """The lock that TorchDynamo holds while a backend of torch's works."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    with compile_lock:
+        yield
+
+
+def _takes_a_list(compiled: Any) -> bool:
+    """Whether its inputs come as one list, which it may empty. AOTAutograd copies the mark to wrappers that take them one by one."""
+    if getattr(compiled, "_boxed_call", False) is not True:
+        return False
+    call = compiled if isinstance(compiled, (FunctionType, MethodType)) else getattr(type(compiled), "__call__", None)  # noqa: B004
+    code = getattr(call, "__code__", None)
+    if code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        return False
+    is_bound = isinstance(call, MethodType) or call is not compiled
+    return code.co_argcount - is_bound == 1
+
+
+def _callable_of(compiled: Any) -> Any:
+    """What runs the graph, without the detour over a module's hooks or a first call that generates code."""
+    module = compiled if isinstance(compiled, GraphModule) else getattr(compiled, "__self__", None)
+    if not isinstance(module, GraphModule):
+        return compiled
+    if compiled is not module and getattr(compiled, "__name__", None) not in ("forward", "_lazy_forward"):
+        return compiled
+    if compiled is module and (module._forward_hooks or module._forward_pre_hooks):
+        return compiled
+    module.real_recompile()
+    return module.forward
+
+
+class Handoff:
+    """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.frame = next(_frame_numbers)
+        self.compiles = itertools.count()
+
+    def __call__(
+        self, export: Callable[..., Any], inputs: list[torch.Tensor], sources: list[tuple[str, bool]], code: CodeType
+    ) -> Answer:
+        compile_id = CompileId(frame_id=self.frame, frame_compile_id=next(self.compiles))
+        name = f"__compiled_fn_{next(_graph_numbers)}"
+        if self.backend.compiler is None and not logs.wants_graphs():
+            return None
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_state_kept())
+            if self.backend.is_torchs:
+                stack.enter_context(_torchs_lock())
+            fake_mode = self._fake_mode()
+            context = TracingContext(fake_mode)
+            stack.enter_context(compile_context(CompileContext(compile_id)))
+            stack.enter_context(tracing(context))
+            gm = export(fake_mode)
+            self._describe(gm, inputs, sources, compile_id, name)
+            logs.graph(name, gm, code)
+            if self.backend.compiler is None:
+                return None
+            with logs.compiling(self.backend.name, name, gm, code):
+                return self._compile(gm, inputs, name, code)
+
+    def _fake_mode(self) -> Any:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        return FakeTensorMode(shape_env=ShapeEnv())
+
+    def _describe(
+        self, gm: Any, inputs: list[torch.Tensor], sources: list[tuple[str, bool]], compile_id: CompileId, name: str
+    ) -> None:
+        """What AOTAutograd and Inductor read of a graph beside its nodes."""
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        for node, value, (text, is_state) in zip(placeholders, inputs, sources, strict=True):
+            node._dynamo_source = InputSource(text)
+            static = getattr(value, "_dynamo_static_input_type", None)
+            if static is None and (is_state or isinstance(value, torch.nn.Parameter)):
+                # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time.
+                static = "unguarded"
+            if static is not None:
+                node.meta.setdefault("tensor_dict", {})["_dynamo_static_input_type"] = static
+        gm.meta["dynamo_compile_id"] = compile_id
+        gm.meta["dynamo_flat_name_to_original_fqn"] = {}
+        gm.meta["backend_id"] = name
+        state = itertools.chain(gm.named_parameters(remove_duplicate=False), gm.named_buffers(remove_duplicate=False))
+        gm._param_name_to_source = {key: InputSource(f"constant {key}") for key, _ in state}
+        gm._source_to_user_stacks = {}
+
+    def _compile(self, gm: Any, inputs: list[torch.Tensor], name: str, code: CodeType) -> Answer:
+        assert self.backend.compiler is not None
+        try:
+            compiled = self.backend.compiler(gm, inputs)
+            if not callable(compiled):
+                raise TypeError(f"a backend must return a callable, not {compiled!r}")
+            runs = _callable_of(compiled)
+            return runs, _takes_a_list(runs)
+        except Exception as error:
+            if self._asks_to_skip(error):
+                return None
+            where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+            failed = backend_failed(self.backend.name, name, where, error)
+            if not self._suppressed():
+                raise failed.with_traceback(error.__traceback__) from None
+            logs.log.warning("%s\nThe graph runs as it was recorded.", failed)
+            return None
+
+    @staticmethod
+    def _asks_to_skip(error: Exception) -> bool:
+        exc: Any = sys.modules.get("torch._dynamo.exc")
+        return exc is not None and isinstance(error, exc.SkipFrame)
+
+    @staticmethod
+    def _suppressed() -> bool:
+        dynamo: Any = sys.modules.get("torch._dynamo.config")
+        return config.suppress_errors or (dynamo is not None and bool(dynamo.suppress_errors))

@@ -1,0 +1,100 @@
+"""install(): torch.compile and nn.Module.compile go through Alternator, so that programs need no edit."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from . import compiler
+
+# What stood there before, by (owner, name); empty: not installed.
+_originals: dict[tuple[Any, str], Any] = {}
+_lock = threading.Lock()
+_depth = 0
+
+# Modules of torch that pass a user's call on.
+_PASSING_ON = ("torch.compiler", "torch.nn.modules.module")
+
+
+def _is_torchs_own_call() -> bool:
+    """Whether the call of torch.compile that is being answered was made by torch for its own purposes."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name not in _PASSING_ON:
+            return isinstance(name, str) and (name == "torch" or name.startswith("torch."))
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _instead_of_compile(original: Any) -> Any:
+    @functools.wraps(original)
+    def compile(model: Any = None, *, backend: Any = None, shapes_spec: Any = None, **kwargs: Any) -> Any:
+        # Symbolic shapes are TorchDynamo's so far; torch.export has its own use for torch.compile.
+        if shapes_spec is not None or torch.compiler.is_exporting() or _is_torchs_own_call():
+            return original(model, backend=backend, shapes_spec=shapes_spec, **kwargs)
+        return compiler._compile(model, backend=backend, **kwargs)
+
+    return compile
+
+
+def _instead_of_reset(original: Any) -> Any:
+    @functools.wraps(original)
+    def reset() -> None:
+        compiler.reset()
+        original()
+
+    return reset
+
+
+_REPLACEMENTS = {
+    (torch, "compile"): _instead_of_compile,
+    (torch.compiler, "reset"): _instead_of_reset,
+}
+
+
+class Installed:
+    """What install() gives: leaving `with install():` undoes it."""
+
+    def __enter__(self) -> Installed:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        uninstall()
+
+
+def install() -> Installed:
+    """From now on torch.compile, torch.compiler.compile and nn.Module.compile mean Alternator's, until uninstall().
+
+    Calls of torch.compile that torch makes by itself are not meant, nor is what was compiled before. A `from torch import compile` that ran
+    before keeps torch's.
+    """
+    global _depth
+    with _lock:
+        _depth += 1
+        if _depth == 1:
+            for (owner, name), make in _REPLACEMENTS.items():
+                original = getattr(owner, name)
+                _originals[owner, name] = original
+                setattr(owner, name, make(original))
+    return Installed()
+
+
+def uninstall() -> None:
+    """Undoes one install(). What was compiled meanwhile stays compiled."""
+    global _depth
+    with _lock:
+        if _depth == 0:
+            return
+        _depth -= 1
+        if _depth == 0:
+            for (owner, name), original in _originals.items():
+                setattr(owner, name, original)
+            _originals.clear()

@@ -1,0 +1,107 @@
+#include "dispatch/handoff.h"
+
+#include "graph/fx_export.h"
+#include "graph/torch_types.h"
+
+#include <algorithm>
+
+namespace alternator::dispatch {
+
+namespace {
+
+struct Export {
+  std::shared_ptr<graph::Program> program;
+  Ref inputs;
+};
+constexpr char kCapsule[] = "alternator.export";
+
+PyObject* export_graph(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&]() -> Ref {
+    auto* what = static_cast<Export*>(PyCapsule_GetPointer(self, kCapsule));
+    if (what == nullptr) throw PyError();
+    if (!what->inputs) {
+      PyErr_SetString(PyExc_RuntimeError, "the graph can be exported only while the backend is called");
+      throw PyError();
+    }
+    return graph::export_fx(*what->program, {.fake_mode = count > 0 ? arguments[0] : nullptr,
+                                             .example_inputs = what->inputs,
+                                             .module_paths = count > 1 ? arguments[1] : nullptr});
+  });
+}
+PyMethodDef export_definition = {"export",
+                                 reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(export_graph)),
+                                 METH_FASTCALL, "export(fake_mode, module_paths): the graph as a torch.fx.GraphModule"};
+
+void free_export(PyObject* capsule) { delete static_cast<Export*>(PyCapsule_GetPointer(capsule, kCapsule)); }
+
+// module.__dict__["_parameters"]["weight"], or "_buffers".
+bool is_module_state(const lift::Source& source) {
+  if (source.access != lift::Access::kItem || source.parent == nullptr || source.parent->access != lift::Access::kItem)
+    return false;
+  PyObject* key = source.parent->key.get();
+  return key != nullptr && PyUnicode_Check(key) &&
+         (PyUnicode_CompareWithASCIIString(key, "_parameters") == 0 ||
+          PyUnicode_CompareWithASCIIString(key, "_buffers") == 0);
+}
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+}  // namespace
+
+Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
+              const std::vector<const lift::Source*>& sources, Borrowed code) {
+  auto made = std::make_unique<Export>(Export{program, Ref::share(inputs)});
+  Ref capsule = checked(PyCapsule_New(made.get(), kCapsule, free_export));
+  Export* what = made.release();
+  Ref export_function = checked(PyCFunction_New(&export_definition, capsule.get()));
+  Ref texts = checked(PyList_New(0));
+  for (const lift::Source* source : sources) {
+    Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
+    check_status(PyList_Append(texts.get(), row.get()));
+  }
+  Ref result = Ref::steal(PyObject_CallFunctionObjArgs(backend.get(), export_function.get(), inputs.get(), texts.get(),
+                                                       code.get(), nullptr));
+  what->inputs.reset();
+  if (!result) throw PyError();
+  if (result.get() == Py_None) return {};
+  PyObject* callable = nullptr;
+  int boxed = 0;
+  if (PyArg_ParseTuple(result.get(), "Op", &callable, &boxed) == 0) throw PyError();
+  return {Ref::share(callable), boxed != 0};
+}
+
+Sharing::Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inputs)
+    : first_(inputs.size()), offsets_(inputs.size(), -1) {
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const at::Tensor& tensor = graph::as_tensor(values[inputs[i]]);
+    first_[i] = i;
+    for (size_t before = 0; before < i && first_[i] == i; before++) {
+      const at::Tensor& other = graph::as_tensor(values[inputs[before]]);
+      if (storage_of(tensor) == nullptr || storage_of(tensor) != storage_of(other)) continue;
+      first_[i] = before;
+      offsets_[i] = tensor.storage_offset();
+      offsets_[before] = other.storage_offset();
+    }
+  }
+}
+
+bool Sharing::holds(const std::vector<Ref>& values, const std::vector<size_t>& inputs) const {
+  std::vector<const c10::StorageImpl*> alone;  // those that may be nobody else's
+  alone.reserve(first_.size());
+  for (size_t i = 0; i < first_.size(); i++) {
+    const at::Tensor& tensor = graph::as_tensor(values[inputs[i]]);
+    const c10::StorageImpl* storage = storage_of(tensor);
+    if (offsets_[i] >= 0 && tensor.storage_offset() != offsets_[i]) return false;
+    if (first_[i] != i) {
+      if (storage != storage_of(graph::as_tensor(values[inputs[first_[i]]]))) return false;
+    } else if (storage != nullptr) {
+      alone.push_back(storage);
+    }
+  }
+  std::sort(alone.begin(), alone.end());
+  return std::adjacent_find(alone.begin(), alone.end()) == alone.end();
+}
+
+}  // namespace alternator::dispatch

@@ -1,0 +1,114 @@
+#include "trace/markers.h"
+
+#include <cstring>
+
+namespace alternator::trace {
+
+namespace {
+
+bool equals(PyObject* text, const char* ascii) {
+  return text != nullptr && PyUnicode_Check(text) && PyUnicode_CompareWithASCIIString(text, ascii) == 0;
+}
+
+// The name of the module whose globals a function has.
+PyObject* module_name(Borrowed function) {
+  return PyDict_GetItemString(PyFunction_GET_GLOBALS(function.get()), "__name__");
+}
+
+PyObject* attribute(Borrowed function, const char* name) {
+  PyObject* dict = function.as<PyFunctionObject>()->func_dict;
+  PyObject* found = dict != nullptr && PyDict_GET_SIZE(dict) > 0 ? PyDict_GetItemString(dict, name) : nullptr;
+  PyErr_Clear();
+  return found;
+}
+
+bool is_set(Borrowed function, const char* name) { return attribute(function, name) == Py_True; }
+
+// functools.wraps copies attributes: a mark with an owner counts on that very function only.
+bool owns_marks(Borrowed function) {
+  PyObject* owner = attribute(function, "_torchdynamo_wrapper_id");
+  if (owner == nullptr || !PyLong_Check(owner)) return true;
+  void* address = PyLong_AsVoidPtr(owner);
+  PyErr_Clear();
+  return address == function.get();
+}
+
+// A module that somebody has loaded; we load none for this.
+PyObject* loaded(const char* name) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
+  PyErr_Clear();
+  return module;
+}
+
+bool is_compiling_query(PyObject* qualified, PyObject* module) {
+  if (equals(qualified, "is_dynamo_compiling")) return equals(module, "torch.compiler");
+  return equals(module, "torch.compiler") || equals(module, "torch._utils") ||
+         equals(module, "torch._dynamo.external_utils") || equals(module, "alternator.compiler");
+}
+
+}  // namespace
+
+Mark mark_of(Borrowed function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
+  PyObject* qualified = code->co_qualname;
+  switch (PyUnicode_GET_LENGTH(qualified)) {
+    case 11:
+      if (equals(qualified, "graph_break") && equals(module_name(function), "torch._dynamo.decorators"))
+        return Mark::kGraphBreak;
+      break;
+    case 12:
+    case 19:
+      if ((equals(qualified, "is_compiling") || equals(qualified, "is_dynamo_compiling")) &&
+          is_compiling_query(qualified, module_name(function)))
+        return Mark::kCompilingQuery;
+      break;
+    case 30:
+      if (equals(qualified, "_disable_dynamo.<locals>.inner")) return Mark::kShield;
+      break;
+    default:
+      break;
+  }
+  if (function.as<PyFunctionObject>()->func_dict == nullptr) return Mark::kNone;
+  if (is_set(function, "_torchdynamo_disable") && owns_marks(function)) return Mark::kDisabled;
+  if (is_set(function, "_dynamo_marked_constant")) return Mark::kConstant;
+  return Mark::kNone;
+}
+
+std::string disabled_text(Borrowed function) {
+  std::string result;
+  auto add = [&](PyObject* text, const char* before) {
+    const char* utf8 = text != nullptr && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
+    if (utf8 != nullptr) result += before + std::string(utf8);
+    PyErr_Clear();
+  };
+  add(function.as<PyFunctionObject>()->func_qualname, "");
+  add(attribute(function, "_torchdynamo_disable_msg"), ": ");
+  return result;
+}
+
+bool is_allowed_in_graph(Borrowed callable) {
+  PyObject* rules = loaded("torch._dynamo.trace_rules");
+  if (rules == nullptr) return false;
+  const SavedError outer;
+  Ref table = Ref::steal(PyObject_GetAttrString(rules, "_allowed_callable_ids"));
+  Ref ids = table ? Ref::steal(PyObject_GetAttrString(table.get(), "function_ids")) : Ref();
+  if (!ids || !PyAnySet_Check(ids.get()) || PySet_GET_SIZE(ids.get()) == 0) return false;
+  Ref number = Ref::steal(PyLong_FromVoidPtr(callable.get()));
+  return number && PySet_Contains(ids.get(), number.get()) == 1;
+}
+
+Ref substitute_of(Borrowed callable) {
+  PyObject* functions = loaded("torch._dynamo.variables.functions");
+  if (functions == nullptr) return {};
+  const SavedError outer;
+  Ref kind = Ref::steal(PyObject_GetAttrString(functions, "PolyfilledFunctionVariable"));
+  Ref handlers = kind ? Ref::steal(PyObject_CallMethod(kind.get(), "_get_polyfill_handlers", nullptr)) : Ref();
+  if (!handlers || !PyDict_Check(handlers.get())) return {};
+  PyObject* handler = PyDict_GetItem(handlers.get(), callable.get());
+  Ref found = handler != nullptr ? Ref::steal(PyObject_GetAttrString(handler, "__torch_dynamo_polyfill__")) : Ref();
+  return found && PyFunction_Check(found.get()) ? std::move(found) : Ref();
+}
+
+bool is_compiled(Borrowed callable) { return strcmp(callable.type()->tp_name, "alternator._C.Compiled") == 0; }
+
+}  // namespace alternator::trace

@@ -1,0 +1,28 @@
+// What users (and torch) mark functions with: "leave this one alone", "one opaque node", "its result never changes".
+#pragma once
+
+#include "py/error.h"
+
+#include <string>
+
+namespace alternator::trace {
+
+enum class Mark : uint8_t {
+  kNone,
+  kCompilingQuery,  // asks whether the program is being compiled: yes
+  kShield,          // torch's own way to keep TorchDynamo out of a function: it is looked through
+  kDisabled,        // torch.compiler.disable, torch._dynamo.disable, alternator.disable
+  kGraphBreak,      // torch._dynamo.graph_break
+  kConstant,        // torch.compiler.assume_constant_result
+};
+Mark mark_of(Borrowed function);
+// The reason that was given with kDisabled, and the function's name.
+std::string disabled_text(Borrowed function);
+// torch.compiler.allow_in_graph: a call is one node, whatever happens in it.
+bool is_allowed_in_graph(Borrowed callable);
+// torch.compiler.substitute_in_graph: the Python function that stands in for a native one; null: none.
+Ref substitute_of(Borrowed callable);
+// What alternator.compile made: a call of it is a call of the function behind it.
+bool is_compiled(Borrowed callable);
+
+}  // namespace alternator::trace

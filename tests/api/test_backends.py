@@ -1,0 +1,313 @@
+"""The way of a graph to its backend."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import alternator
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("offset", torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(x) + self.offset
+
+
+def x() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3)
+
+
+def placeholders(gm: Any) -> list[Any]:
+    return list(gm.graph.find_nodes(op="placeholder"))
+
+
+# ----------------------------------------------------------------------------------------------------- what they get
+
+
+def test_a_callable_gets_a_graph_and_real_inputs(seen: Any) -> None:
+    net = Net()
+    compiled = alternator.compile(net, backend=seen, fullgraph=True)
+    assert torch.equal(compiled(x()), net(x()))
+    (gm,), (inputs,) = seen.graphs, seen.inputs
+    assert isinstance(gm, torch.fx.GraphModule)
+    assert {id(t) for t in inputs} >= {id(net.linear.weight), id(net.linear.bias), id(net.offset)}
+    assert not any(type(t).__name__ == "FakeTensor" for t in inputs)
+
+
+def test_nodes_carry_examples_of_one_fake_mode() -> None:
+    from torch._guards import CompileContext, TracingContext, detect_fake_mode
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    modes = []
+
+    def backend(gm: Any, inputs: list[Any]) -> Any:
+        context = TracingContext.get()
+        assert context.fake_mode is not None
+        assert context.fake_mode.shape_env is not None
+        assert detect_fake_mode(inputs) is context.fake_mode
+        assert CompileContext.current_compile_id() == gm.meta["dynamo_compile_id"]
+        for node in gm.graph.nodes:
+            if node.op != "output":
+                assert isinstance(node.meta["example_value"], FakeTensor)
+                modes.append(node.meta["example_value"].fake_mode)
+        assert all(mode is context.fake_mode for mode in modes)
+        for node, value in zip(placeholders(gm), inputs, strict=True):
+            assert node.meta["example_value"].shape == value.shape
+        return gm.forward
+
+    alternator.compile(Net(), backend=backend, fullgraph=True)(x())
+    assert modes
+    assert TracingContext.try_get() is None
+
+
+def test_parameters_and_buffers_are_static(seen: Any) -> None:
+    alternator.compile(Net(), backend=seen)(x())
+    kinds = {
+        str(node._dynamo_source.name): node.meta["tensor_dict"].get("_dynamo_static_input_type")
+        for node in placeholders(seen.graphs[0])
+    }
+    assert sorted(map(str, kinds.values())) == ["None", "unguarded", "unguarded", "unguarded"]
+    (dynamic,) = (name for name, kind in kinds.items() if kind is None)
+    assert "args" in dynamic or "x" in dynamic
+
+
+def test_a_backend_may_return_the_module_or_anything_callable() -> None:
+    for make in (lambda gm: gm, lambda gm: gm.forward, lambda gm: lambda *args: gm(*args), lambda gm: Boxed(gm)):
+        compiled = alternator.compile(lambda x: (x + 1, x * 2), backend=lambda gm, inputs, make=make: make(gm))
+        for _ in range(2):
+            plus, times = compiled(x())
+            assert torch.equal(plus, x() + 1)
+            assert torch.equal(times, x() * 2)
+
+
+class Boxed:
+    _boxed_call = True
+
+    def __init__(self, gm: Any) -> None:
+        self.gm = gm
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        assert isinstance(inputs, list)
+        taken = list(inputs)
+        inputs.clear()
+        return self.gm(*taken)
+
+
+def test_a_compiler_may_draw_random_numbers() -> None:
+    def backend(gm: Any, inputs: list[Any]) -> Any:
+        random.random()
+        torch.rand(3)
+        torch.set_grad_enabled(False)
+        return gm.forward
+
+    torch.manual_seed(3)
+    random.seed(3)
+    expected = torch.rand(2), random.random()
+    torch.manual_seed(3)
+    random.seed(3)
+    alternator.compile(lambda x: x + 1, backend=backend)(x())
+    assert torch.is_grad_enabled()
+    assert torch.equal(torch.rand(2), expected[0])
+    assert random.random() == expected[1]
+
+
+def test_keywords_go_to_other_backends() -> None:
+    got: list[Any] = []
+
+    def backend(gm: Any, inputs: list[Any], **keywords: Any) -> Any:
+        got.append(keywords)
+        return gm.forward
+
+    alternator.compile(lambda x: x + 1, backend=backend, mode="fast")(x())
+    alternator.compile(lambda x: x + 1, backend=backend, options={"a": 1})(x())
+    alternator.compile(lambda x: x + 1, backend=backend, mode="default")(x())
+    assert got == [{"mode": "fast"}, {"options": {"a": 1}}, {}]
+
+
+# -------------------------------------------------------------------------------------------------------- when they fail
+
+
+def test_an_error_names_graph_backend_and_what_to_do() -> None:
+    def broken(gm: Any, inputs: list[Any]) -> Any:
+        raise ValueError("no such luck")
+
+    def f(x: Any) -> Any:
+        return x + 1
+
+    with pytest.raises(alternator.BackendFailed) as caught:
+        alternator.compile(f, backend=broken)(x())
+    text = str(caught.value)
+    for words in ("backend='broken'", "__compiled_fn_", "f (", __file__, "no such luck", "suppress_errors", "'eager'"):
+        assert words in text, words
+    assert isinstance(caught.value.inner_exception, ValueError)
+    assert caught.traceback[-1].name == "broken"
+
+
+def test_torchs_name_for_it_catches_it_too() -> None:
+    import torch._dynamo.exc
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed):
+        alternator.compile(lambda x: torch.relu(x), backend="relu_compile_error_TESTING_ONLY")(x())
+
+
+def test_errors_can_be_suppressed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(gm: Any, inputs: list[Any]) -> Any:
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr(alternator.config, "suppress_errors", True)
+    compiled = alternator.compile(lambda x: x + 1, backend=broken)
+    assert torch.equal(compiled(x()), x() + 1)
+    assert torch.equal(compiled(x()), x() + 1)
+    assert "no such luck" in caplog.text
+    assert alternator.counters()["hits"] == 1
+
+
+def test_what_is_no_callable_or_returns_no_tuple_is_said() -> None:
+    with pytest.raises(alternator.BackendFailed, match="must return a callable, not 3"):
+        alternator.compile(lambda x: x + 1, backend=lambda gm, inputs: 3)(x())  # type: ignore[arg-type, return-value]
+    with pytest.raises(RuntimeError, match="tuple or list of 1 results"):
+        alternator.compile(lambda x: x + 1, backend=lambda gm, inputs: lambda *a: a[0])(x())
+
+
+def test_a_backend_may_ask_to_skip() -> None:
+    from torch._dynamo.exc import SkipFrame
+
+    def skips(gm: Any, inputs: list[Any]) -> Any:
+        raise SkipFrame("not this one")
+
+    assert torch.equal(alternator.compile(lambda x: x + 1, backend=skips)(x()), x() + 1)
+
+
+# ------------------------------------------------------------------------------------------------- AOTAutograd and others
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition", "eager", "eager_noexcept"])
+def test_training(backend: str) -> None:
+    net = Net()
+    compiled = alternator.compile(net, backend=backend, fullgraph=True)
+    for _ in range(2):
+        net.zero_grad()
+        expected = net(x()).tanh()
+        expected.sum().backward()
+        gradients = [p.grad.clone() for p in net.parameters()]
+        net.zero_grad()
+        result = compiled(x()).tanh()
+        result.sum().backward()
+        torch.testing.assert_close(result, expected)
+        for parameter, gradient in zip(net.parameters(), gradients, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
+    assert alternator.counters()["graphs"] == 1
+
+
+def test_inputs_that_are_one_object_and_inputs_that_are_not() -> None:
+    def f(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return a * b
+
+    compiled = alternator.compile(f, backend="aot_eager", fullgraph=True)
+    for same in (True, False, True):
+        ours, theirs = torch.ones(3), torch.ones(3)
+        other, others = (ours, theirs) if same else (torch.ones(3), torch.ones(3))
+        assert torch.equal(compiled(ours, other), f(theirs, others))
+        assert torch.equal(ours, theirs)
+
+
+def test_inputs_that_share_memory() -> None:
+    """AOTAutograd turns writes into values: it must not do so for two inputs that overlap when it saw two that did not."""
+
+    def f(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return b * 2
+
+    compiled = alternator.compile(f, backend="aot_eager", fullgraph=True)
+
+    def apart() -> Any:
+        return torch.zeros(3), torch.zeros(3)
+
+    def views() -> Any:
+        whole = torch.zeros(6)
+        return whole[:3], whole[3:]
+
+    def overlapping() -> Any:
+        whole = torch.zeros(4)
+        return whole[:3], whole[1:]
+
+    def one() -> Any:
+        whole = torch.zeros(3)
+        return whole[:], whole[:]
+
+    for make in (apart, overlapping, views, one, apart, views, overlapping, one):
+        assert torch.equal(compiled(*make()), f(*make())), make.__name__
+    assert alternator.counters()["graphs"] == 4
+
+
+def test_results_that_are_views_and_inputs() -> None:
+    def f(x: Any) -> Any:
+        y = x + 1
+        return x.t(), y, y[0], x
+
+    compiled = alternator.compile(f, backend="aot_eager", fullgraph=True)
+    given = x()
+    for _ in range(2):
+        turned, y, row, same = compiled(given)
+        assert turned._base is given or turned.data_ptr() == given.data_ptr()
+        assert same is given
+        row.add_(100)
+        assert torch.equal(y[0], row)
+
+
+def test_without_gradients() -> None:
+    net = Net()
+    compiled = alternator.compile(net, backend="aot_eager")
+    with torch.no_grad():
+        assert not compiled(x()).requires_grad
+    assert compiled(x()).requires_grad
+    with torch.inference_mode():
+        assert torch.equal(compiled(x()), net(x()))
+
+
+def test_every_name_that_torch_knows_is_known() -> None:
+    for name in torch._dynamo.list_backends():
+        alternator.compile(lambda x: x + 1, backend=name)
+
+
+def test_one_that_was_registered_by_hand(seen: Any) -> None:
+    from torch._dynamo.backends.registry import register_backend
+
+    if "alternator_test" not in torch._dynamo.list_backends():
+        register_backend(lambda gm, inputs: CURRENT[-1](gm, inputs), name="alternator_test")
+    CURRENT.append(seen)
+    assert torch.equal(alternator.compile(lambda x: x + 1, backend="alternator_test")(x()), x() + 1)
+    assert len(seen.graphs) == 1
+
+
+CURRENT: list[Any] = []
+
+
+def test_torchs_default_backend(seen: Any) -> None:
+    torch.compiler.set_default_backend(seen)
+    try:
+        assert torch.equal(alternator.compile(lambda x: x + 1, backend=None)(x()), x() + 1)
+    finally:
+        torch.compiler.set_default_backend(None)
+    assert len(seen.graphs) == 1
+
+
+def test_backends_are_reset(seen: Any) -> None:
+    calls = []
+    seen.reset = lambda: calls.append(1)
+    compiled = alternator.compile(lambda x: x + 1, backend=seen)
+    compiled(x())
+    alternator.reset()
+    assert calls == [1]
+    compiled(x())
+    assert len(seen.graphs) == 2

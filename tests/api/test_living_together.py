@@ -1,0 +1,168 @@
+"""Threads, processes, recursion, and TorchDynamo in the same process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import alternator
+
+
+def x() -> torch.Tensor:
+    return torch.arange(4.0)
+
+
+def test_threads_that_call_for_the_first_time_together() -> None:
+    gate = threading.Barrier(4)
+    results: list[Any] = []
+
+    def backend(gm: Any, inputs: list[Any]) -> Any:
+        import time
+
+        time.sleep(0.01)
+        return gm.forward
+
+    compiled = alternator.compile(lambda x, by: x * by + 1, backend=backend)
+
+    def work(number: int) -> None:
+        gate.wait()
+        for i in range(20):
+            by = float((number + i) % 3)
+            results.append(torch.equal(compiled(x(), by), x() * by + 1))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 80
+
+
+def test_reset_while_others_call() -> None:
+    compiled = alternator.compile(lambda x: x + 1, backend="eager")
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def work() -> None:
+        while not stop.is_set():
+            if not torch.equal(compiled(x()), x() + 1):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        alternator.reset()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_recursion_and_reentrance() -> None:
+    def power(x: Any, n: int) -> Any:
+        return x if n == 0 else compiled(x * 2, n - 1)
+
+    compiled = alternator.compile(power, backend="eager")
+    assert torch.equal(compiled(x(), 3), x() * 8)
+
+    inner = alternator.compile(lambda x: x + 1, backend="eager")
+
+    def backend(gm: Any, inputs: list[Any]) -> Any:
+        assert torch.equal(inner(x()), x() + 1)  # a compiled function while another is compiled
+        return lambda *args: (inner(gm(*args)[0]),)
+
+    outer = alternator.compile(lambda x: x * 2, backend=backend)
+    for _ in range(2):
+        assert torch.equal(outer(x()), x() * 2 + 1)
+
+
+def test_autograd_threads() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return inner(grad)
+
+    inner = alternator.compile(lambda g: g * 2, backend="eager")
+    outer = alternator.compile(lambda x: x.sin(), backend="aot_eager")
+    leaf = x().requires_grad_()
+    outer(Double.apply(leaf)).sum().backward()
+    torch.testing.assert_close(leaf.grad, 2 * (x() * 2).cos())
+
+
+def test_generators_and_coroutines_run_as_they_are() -> None:
+    @alternator.compile(backend="eager")
+    def numbers(x: Any) -> Any:
+        yield x + 1
+        yield x + 2
+
+    assert [torch.equal(a, b) for a, b in zip(numbers(x()), (x() + 1, x() + 2), strict=True)] == [True, True]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_fork_after_compile(run_python: Callable[..., str]) -> None:
+    said = run_python(
+        """
+import os, torch, alternator
+torch.set_num_threads(1)
+net = torch.nn.Linear(4, 4)
+f = alternator.compile(net, backend="eager")
+g = alternator.compile(lambda x: x * 2, backend="eager")
+x = torch.ones(2, 4)
+f(x)
+child = os.fork()
+if child == 0:
+    ok = torch.equal(f(x), net(x)) and torch.equal(g(x), x * 2) and alternator.counters()["hits"] == 1
+    os._exit(0 if ok else 1)
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+assert torch.equal(f(x), net(x))
+"""
+    )
+    assert "child 0" in said
+
+
+def test_dynamo_inside_of_ours() -> None:
+    inner = torch.compile(lambda x: x + 1, backend="eager")
+    outer = alternator.compile(lambda x: inner(x) * 2, backend="eager")
+    for _ in range(2):
+        assert torch.equal(outer(x()), (x() + 1) * 2)
+    assert torch.equal(inner(x()), x() + 1)
+    torch._dynamo.reset()
+
+
+def test_ours_inside_of_dynamo() -> None:
+    inner = alternator.compile(lambda x: x + 1, backend="eager")
+    outer = torch.compile(lambda x: inner(x) * 2, backend="eager")
+    for _ in range(2):
+        assert torch.equal(outer(x()), (x() + 1) * 2)
+    assert torch.equal(inner(x()), x() + 1)
+    torch._dynamo.reset()
+
+
+def test_one_after_the_other() -> None:
+    graphs: list[Any] = []
+
+    def backend(gm: Any, inputs: list[Any]) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    def f(x: Any) -> Any:
+        return x.sin() + 1
+
+    ours = alternator.compile(f, backend=backend)
+    theirs = torch.compile(f, backend=backend)
+    for _ in range(3):
+        assert torch.equal(ours(x()), f(x()))
+        assert torch.equal(theirs(x()), f(x()))
+    assert len(graphs) == 2
+    assert alternator.counters()["hits"] == 2
+    torch._dynamo.reset()

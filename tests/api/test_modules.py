@@ -1,0 +1,244 @@
+"""A compiled module is still the user's module."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import alternator
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.scale = 2.0
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.first(x)).relu() * self.scale
+
+    def helper(self) -> float:
+        return self.scale
+
+
+def data() -> torch.Tensor:
+    return torch.randn(8, 4, generator=torch.Generator().manual_seed(3))
+
+
+def pair() -> tuple[Net, Any]:
+    torch.manual_seed(1)
+    net = Net()
+    return net, alternator.compile(net, backend="eager", fullgraph=True)
+
+
+def test_the_same_results_in_training_and_evaluation() -> None:
+    net, compiled = pair()
+    twin = copy.deepcopy(net)
+    for training in (True, False, True):
+        compiled.train(training)
+        twin.train(training)
+        assert net.training is training
+        result, expected = compiled(data()), twin(data())
+        assert torch.equal(result, expected)
+        assert torch.equal(net.norm.running_mean, twin.norm.running_mean)
+        compiled.zero_grad()
+        twin.zero_grad()
+        result.sum().backward()
+        expected.sum().backward()
+        for ours, theirs in zip(net.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(ours.grad, theirs.grad)
+    assert alternator.counters()["eager"] == 0
+
+
+def test_names_and_types() -> None:
+    net, compiled = pair()
+    assert list(compiled.state_dict()) == list(net.state_dict())
+    assert not any("_orig_mod" in name for name in compiled.state_dict())
+    assert [name for name, _ in compiled.named_modules()] == [name for name, _ in net.named_modules()]
+    assert isinstance(compiled, Net)
+    assert compiled.__class__ is Net
+    assert type(compiled).__name__ == "Net"
+    assert repr(compiled) == repr(net)
+    assert callable(compiled)
+
+
+def test_the_original_stays_eager() -> None:
+    net, compiled = pair()
+    net(data())
+    assert alternator.counters()["calls"] == 0
+    compiled(data())
+    assert alternator.counters()["calls"] == 1
+
+
+def test_attributes_are_shared() -> None:
+    net, compiled = pair()
+    compiled(data())
+    compiled.scale = 5.0
+    assert net.scale == 5.0
+    assert compiled.helper() == 5.0
+    assert torch.equal(compiled(data()), net(data()))
+    net.extra = nn.Linear(4, 4)
+    assert compiled.extra is net.extra
+    assert "extra.weight" in compiled.state_dict()
+    del compiled.extra
+    assert not hasattr(net, "extra")
+    with pytest.raises(AttributeError):
+        compiled.absent  # noqa: B018
+
+
+def test_parameters_are_shared_and_can_be_loaded() -> None:
+    net, compiled = pair()
+    compiled.eval()
+    before = compiled(data())
+    other = Net()
+    compiled.load_state_dict(other.state_dict())
+    assert torch.equal(net.first.weight, other.first.weight)
+    assert torch.equal(compiled(data()), other.eval()(data()))
+    assert not torch.equal(compiled(data()), before)
+    compiled.double()
+    assert net.first.weight.dtype is torch.float64
+    assert compiled(data().double()).dtype is torch.float64
+
+
+def test_hooks_run() -> None:
+    net, compiled = pair()
+    compiled.eval()
+    said: list[str] = []
+    handle = compiled.register_forward_hook(lambda module, args, result: result + 1)
+    pre = net.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+    inner = net.first.register_forward_hook(lambda module, args, result: said.append("first"))
+    expected = net(data())
+    assert torch.equal(compiled(data()), expected)
+    assert said == ["first", "first"]
+    handle.remove()
+    pre.remove()
+    inner.remove()
+    assert torch.equal(compiled(data()), net(data()))
+
+
+def test_deepcopy_is_compiled_and_on_its_own() -> None:
+    net, compiled = pair()
+    clone = copy.deepcopy(compiled)
+    assert isinstance(clone, Net)
+    assert clone.first.weight is not net.first.weight
+    with torch.no_grad():
+        clone.first.weight.zero_()
+    calls = alternator.counters()["calls"]
+    clone(data())
+    assert alternator.counters()["calls"] == calls + 1
+    assert not torch.equal(compiled(data()), clone(data()))
+    both = copy.deepcopy([net, compiled])
+    assert both[1].first is both[0].first
+    shallow = copy.copy(compiled)
+    assert shallow.first is net.first
+
+
+def test_a_pickle_holds_the_users_module() -> None:
+    net, compiled = pair()
+    compiled.eval()
+    text = pickle.dumps(compiled)
+    assert b"alternator" not in text
+    loaded = pickle.loads(text)
+    assert type(loaded) is Net
+    assert torch.equal(loaded(data()), net(data()))
+    file = io.BytesIO()
+    torch.save(compiled, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(data()), net(data()))
+
+
+def test_inside_of_another_module() -> None:
+    net, compiled = pair()
+    outer = nn.Sequential(OrderedDict(inner=compiled, last=nn.Linear(4, 2)))
+    plain = nn.Sequential(OrderedDict(inner=net, last=outer.last))
+    assert list(outer.state_dict()) == list(plain.state_dict())
+    outer.eval()
+    assert torch.equal(outer(data()), plain(data()))
+    assert alternator.counters()["graphs"] == 1
+    whole = alternator.compile(outer, backend="eager", fullgraph=True)
+    assert torch.equal(whole(data()), plain(data()))
+    assert alternator.counters()["eager"] == 0
+
+
+def test_compile_in_place() -> None:
+    net = Net().eval()
+    expected = net(data())
+    with alternator.install():
+        net.compile(backend="eager", fullgraph=True)
+    assert torch.equal(net(data()), expected)
+    assert alternator.counters()["graphs"] == 1
+    outer = alternator.compile(nn.Sequential(net), backend="eager", fullgraph=True)
+    assert torch.equal(outer(data()), expected)
+    assert type(pickle.loads(pickle.dumps(net))) is Net
+    assert torch.equal(copy.deepcopy(net)(data()), expected)
+
+
+def test_compiled_twice() -> None:
+    net, compiled = pair()
+    again: Any = alternator.compile(compiled, backend="eager")
+    net.eval()
+    assert torch.equal(again(data()), net(data()))
+    assert list(again.state_dict()) == list(net.state_dict())
+
+
+def test_classes_with_a_hook_for_subclasses() -> None:
+    registered: list[type] = []
+
+    class Base(nn.Module):
+        def __init_subclass__(cls, *, tag: str) -> None:
+            registered.append(cls)
+
+    class Tagged(Base, tag="one"):
+        def forward(self, x: Any) -> Any:
+            return x + 1
+
+    compiled: Any = alternator.compile(Tagged(), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(data()), data() + 1)
+    assert registered == [Tagged]
+    assert isinstance(compiled, Tagged)
+
+
+def test_parametrized_after_compile() -> None:
+    class Double(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    net = nn.Linear(4, 4)
+    compiled: Any = alternator.compile(net, backend="eager")
+    expected = torch.nn.functional.linear(data(), net.weight * 2, net.bias)
+    nn.utils.parametrize.register_parametrization(compiled, "weight", Double())
+    assert torch.equal(compiled(data()), expected)
+    assert torch.equal(net(data()), expected)
+    assert torch.equal(compiled.weight, net.weight)
+
+
+def test_graph_modules() -> None:
+    traced = torch.fx.symbolic_trace(Net().eval())
+    compiled: Any = alternator.compile(traced, backend="eager")
+    assert torch.equal(compiled(data()), traced(data()))
+    node = next(node for node in compiled.graph.nodes if node.op == "call_method" and node.target == "relu")
+    node.target = "tanh"
+    compiled.recompile()
+    assert torch.equal(compiled(data()), traced(data()))
+
+
+def test_nothing_keeps_a_compiled_module_alive() -> None:
+    import gc
+    import weakref
+
+    net, compiled = pair()
+    compiled(data())
+    alive = weakref.ref(net)
+    seen = weakref.ref(compiled)
+    del net, compiled
+    gc.collect()
+    assert alive() is None
+    assert seen() is None
