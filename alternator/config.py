@@ -8,5 +8,9 @@ recompile_limit: int = 8
 # A graph whose backend raises runs as it was recorded, and a warning says so; otherwise the error goes to the caller.
 suppress_errors: bool = False
 
+# Whether the graphs that a backend gets carry FakeTensors as example values. None: yes, except for callables of the user's while
+# torch._dynamo is not loaded (FakeTensors need it, and loading it takes seconds).
+example_values: bool | None = None
+
 # Seconds after which a backend that is still compiling gets a line on the terminal. Only on a terminal; 0 is never.
 progress_after: float = 3.0

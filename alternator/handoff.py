@@ -122,10 +122,10 @@ class Handoff:
             stack.enter_context(_state_kept())
             if self.backend.is_torchs:
                 stack.enter_context(_torchs_lock())
-            fake_mode = self._fake_mode()
-            context = TracingContext(fake_mode)
             stack.enter_context(compile_context(CompileContext(compile_id)))
-            stack.enter_context(tracing(context))
+            fake_mode = self._fake_mode()
+            if fake_mode is not None:
+                stack.enter_context(tracing(TracingContext(fake_mode)))
             gm = export(fake_mode)
             self._describe(gm, inputs, sources, compile_id, name)
             logs.graph(name, gm, code)
@@ -135,6 +135,13 @@ class Handoff:
                 return self._compile(gm, inputs, name, code)
 
     def _fake_mode(self) -> Any:
+        """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far
+        does without."""
+        wanted = config.example_values
+        if wanted is None:
+            wanted = "torch._dynamo" in sys.modules
+        if not (wanted or self.backend.is_torchs):
+            return None
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 

@@ -11,7 +11,7 @@ namespace {
 
 struct Export {
   std::shared_ptr<graph::Program> program;
-  Ref inputs;
+  bool is_open = true;  // while the backend is called
 };
 constexpr char kCapsule[] = "alternator.export";
 
@@ -19,12 +19,14 @@ PyObject* export_graph(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   return guarded([&]() -> Ref {
     auto* what = static_cast<Export*>(PyCapsule_GetPointer(self, kCapsule));
     if (what == nullptr) throw PyError();
-    if (!what->inputs) {
+    if (!what->is_open) {
       PyErr_SetString(PyExc_RuntimeError, "the graph can be exported only while the backend is called");
       throw PyError();
     }
+    // Example values are made from what was recorded: fake_mode.from_tensor() takes a thousand times as long, and
+    // AOTAutograd makes its own from the real inputs anyway.
     return graph::export_fx(*what->program, {.fake_mode = count > 0 ? arguments[0] : nullptr,
-                                             .example_inputs = what->inputs,
+                                             .example_inputs = nullptr,
                                              .module_paths = count > 1 ? arguments[1] : nullptr});
   });
 }
@@ -52,7 +54,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
               const std::vector<const lift::Source*>& sources, Borrowed code) {
-  auto made = std::make_unique<Export>(Export{program, Ref::share(inputs)});
+  auto made = std::make_unique<Export>(Export{program});
   Ref capsule = checked(PyCapsule_New(made.get(), kCapsule, free_export));
   Export* what = made.release();
   Ref export_function = checked(PyCFunction_New(&export_definition, capsule.get()));
@@ -63,7 +65,7 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   }
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(backend.get(), export_function.get(), inputs.get(), texts.get(),
                                                        code.get(), nullptr));
-  what->inputs.reset();
+  what->is_open = false;
   if (!result) throw PyError();
   if (result.get() == Py_None) return {};
   PyObject* callable = nullptr;

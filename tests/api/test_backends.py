@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ def test_a_callable_gets_a_graph_and_real_inputs(seen: Any) -> None:
     assert not any(type(t).__name__ == "FakeTensor" for t in inputs)
 
 
-def test_nodes_carry_examples_of_one_fake_mode() -> None:
+def test_nodes_carry_examples_of_one_fake_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternator.config, "example_values", True)
     from torch._guards import CompileContext, TracingContext, detect_fake_mode
     from torch._subclasses.fake_tensor import FakeTensor
 
@@ -67,6 +69,21 @@ def test_nodes_carry_examples_of_one_fake_mode() -> None:
     alternator.compile(Net(), backend=backend, fullgraph=True)(x())
     assert modes
     assert TracingContext.try_get() is None
+
+
+def test_examples_are_not_worth_loading_torch_dynamo(run_python: Callable[..., str]) -> None:
+    said = run_python(
+        """
+import sys, torch, alternator
+def show(gm, inputs):
+    print("dynamo" if "torch._dynamo" in sys.modules else "alone", "example_value" in next(iter(gm.graph.nodes)).meta)
+    return gm.forward
+alternator.compile(lambda x: x + 1, backend=show)(torch.ones(2))
+alternator.config.example_values = True
+alternator.compile(lambda x: x + 2, backend=show)(torch.ones(2))
+"""
+    )
+    assert said.splitlines() == ["alone False", "dynamo True"]
 
 
 def test_parameters_and_buffers_are_static(seen: Any) -> None:
