@@ -124,15 +124,19 @@ class Handoff:
                 stack.enter_context(_torchs_lock())
             stack.enter_context(compile_context(CompileContext(compile_id)))
             fake_mode = self._fake_mode()
+            static: list[Any] = []
             if fake_mode is not None:
                 stack.enter_context(tracing(TracingContext(fake_mode)))
+                static = self._static_examples(fake_mode, inputs)
             gm = export(fake_mode)
             self._describe(gm, inputs, sources, compile_id, name)
             logs.graph(name, gm, code)
             if self.backend.compiler is None:
                 return None
             with logs.compiling(self.backend.name, name, gm, code):
-                return self._compile(gm, inputs, name, code)
+                answer = self._compile(gm, inputs, name, code)
+            static.clear()
+            return answer
 
     def _fake_mode(self) -> Any:
         """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far
@@ -146,6 +150,14 @@ class Handoff:
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
         return FakeTensorMode(shape_env=ShapeEnv())
+
+    def _static_examples(self, fake_mode: Any, inputs: list[torch.Tensor]) -> list[Any]:
+        """As long as these live, the mode gives them to AOTAutograd: sizes are numbers, those of a view's base too."""
+        return [
+            fake_mode.from_tensor(value, static_shapes=True)
+            for value in inputs
+            if self.backend.is_torchs or value._is_view()
+        ]
 
     def _describe(
         self, gm: Any, inputs: list[torch.Tensor], sources: list[tuple[str, bool]], compile_id: CompileId, name: str

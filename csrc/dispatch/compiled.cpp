@@ -157,8 +157,8 @@ PyObject* compiled_repr(PyObject* self) {
     Ref name = checked(PyObject_GetAttrString(compiled->function, "__qualname__"));
     if (compiled->self == nullptr)
       return checked(PyUnicode_FromFormat("<compiled function %U at %p>", name.get(), self));
-    return checked(PyUnicode_FromFormat("<compiled method %U of a %s at %p>", name.get(),
-                                        Py_TYPE(compiled->self)->tp_name, self));
+    return checked(
+        PyUnicode_FromFormat("<compiled method %U of a %s at %p>", name.get(), Py_TYPE(compiled->self)->tp_name, self));
   });
 }
 
@@ -243,8 +243,8 @@ void reset_all() {
 namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"function", "self", "backend", "fullgraph", "recompile_limit",
-                                   "on_break", "listener", nullptr};
+  static const char* keywords[] = {"function",        "self",     "backend",  "fullgraph",
+                                   "recompile_limit", "on_break", "listener", nullptr};
   PyObject *function, *self, *backend, *on_break, *listener = nullptr;
   int fullgraph;
   Py_ssize_t limit;

@@ -30,8 +30,7 @@ PyObject* export_graph(PyObject* self, PyObject* const* arguments, Py_ssize_t co
                                              .module_paths = count > 1 ? arguments[1] : nullptr});
   });
 }
-PyMethodDef export_definition = {"export",
-                                 reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(export_graph)),
+PyMethodDef export_definition = {"export", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(export_graph)),
                                  METH_FASTCALL, "export(fake_mode, module_paths): the graph as a torch.fx.GraphModule"};
 
 void free_export(PyObject* capsule) { delete static_cast<Export*>(PyCapsule_GetPointer(capsule, kCapsule)); }
@@ -53,7 +52,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 }  // namespace
 
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
-              const std::vector<const lift::Source*>& sources, Borrowed code) {
+                 const std::vector<const lift::Source*>& sources, Borrowed code) {
   auto made = std::make_unique<Export>(Export{program});
   Ref capsule = checked(PyCapsule_New(made.get(), kCapsule, free_export));
   Export* what = made.release();

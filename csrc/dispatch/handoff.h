@@ -7,18 +7,18 @@
 namespace alternator::dispatch {
 
 // Calls backend(export, inputs, sources, code):
-//   export(fake_mode, module_paths)  the graph as a torch.fx.GraphModule, with example values in that mode; or None twice
-//   inputs                           the graph's real inputs in order
-//   sources                          for each: (its text, whether it is a parameter or buffer of a module)
-//   code                             of the function that was traced
-// It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the recorded
-// program itself is to run.
+//   export(fake_mode, module_paths)  the graph as a torch.fx.GraphModule, with example values in that mode; or None
+//   twice inputs                           the graph's real inputs in order sources                          for each:
+//   (its text, whether it is a parameter or buffer of a module) code                             of the function that
+//   was traced
+// It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
+// recorded program itself is to run.
 struct Answer {
   Ref callable;  // null: none
   bool boxed = false;
 };
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
-              const std::vector<const lift::Source*>& sources, Borrowed code);
+                 const std::vector<const lift::Source*>& sources, Borrowed code);
 
 // Which of a graph's inputs share memory, and where. A backend that rewrites writes into new values has relied on it.
 class Sharing {

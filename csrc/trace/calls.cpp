@@ -163,8 +163,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (natives.function(callable)) return call_native(callable, arguments, positional, keyword_names);
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
     Ref call_name = checked(PyUnicode_InternFromString("__call__"));
-    if (Ref bound = special_method(callable, call_name);
-        bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
+    if (Ref bound = special_method(callable, call_name); bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
       return call(bound, arguments, positional, keyword_names);
     }
   }
