@@ -170,8 +170,9 @@ class Handoff:
             if static is None and (is_state or isinstance(value, torch.nn.Parameter)):
                 # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time.
                 static = "unguarded"
+            attributes = node.meta.setdefault("tensor_dict", {})
             if static is not None:
-                node.meta.setdefault("tensor_dict", {})["_dynamo_static_input_type"] = static
+                attributes["_dynamo_static_input_type"] = static
         gm.meta["dynamo_compile_id"] = compile_id
         gm.meta["dynamo_flat_name_to_original_fqn"] = {}
         gm.meta["backend_id"] = name
