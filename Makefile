@@ -16,9 +16,9 @@ PYTEST ?=
 # The rooms for clang-tidy, as in: make lint ROOMS="py cpython". Without: those that changed.
 ROOMS ?=
 
-.PHONY: help demo test bench lint format clean distclean build build-torch build-core build-asan
+.PHONY: help demo demo-loop test bench lint format clean distclean build build-torch build-core build-asan
 .PHONY: fuzz build-mutants test-mutants test-asan test-cpython test-cpython-ci
-.PHONY: test-opinfo test-inductor test-million
+.PHONY: test-opinfo test-inductor test-million test-install
 
 help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -45,7 +45,10 @@ build-core: .venv/.has-build
 build-asan: .venv/.has-build
 	@tools/build.sh asan
 
-demo: build-core ## Run a real program under the eval loop and say what it did
+demo: build-torch .venv/.has-test ## Compile a small Llama with Inductor: graph, guards, results, costs beside TorchDynamo's
+	@$(PYTHON) demo/llama.py
+
+demo-loop: build-core ## Run a real program under the eval loop and say what it did
 	@$(PYTHON) demo/run.py
 
 # Two runs with torch: the traced programs run in forked children, which are cheap while little else is loaded.
@@ -62,6 +65,9 @@ test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's who
 
 test-inductor: build-torch .venv/.has-test ## Every recorded module through Inductor, for inference and training (10 minutes)
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_graph_inductor.py $(PYTEST)
+
+test-install: build-torch .venv/.has-test ## `pip install .` into a fresh environment that has torch (builds everything)
+	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_package.py $(PYTEST)
 
 test-million: build-torch .venv/.has-test ## A million operators on fakes, a million recorded calls: nothing stays behind
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_fake_lifetime.py tests/test_graph.py -k behind $(PYTEST)

@@ -47,6 +47,9 @@ class InputSource(Source):
     def __hash__(self) -> int:
         return hash(self.text)
 
+    def __reduce__(self) -> tuple[type[InputSource], tuple[str]]:
+        return InputSource, (self.text,)  # Inductor's cache of graphs holds them
+
 
 def _uses_cuda() -> bool:
     is_initialized: Callable[[], bool] = torch.cuda.is_initialized
@@ -87,7 +90,7 @@ def _takes_a_list(compiled: Any) -> bool:
     if code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         return False
     is_bound = isinstance(call, MethodType) or call is not compiled
-    return code.co_argcount - is_bound == 1
+    return bool(code.co_argcount - is_bound == 1)
 
 
 def _callable_of(compiled: Any) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,3 +53,42 @@ def test_another_torch_is_refused(tmp_path: Path) -> None:
     assert said.startswith(
         "ImportError: alternator's core was built for torch 2.13.0, but torch 9.9.9+cpu is installed"
     )
+
+
+@pytest.mark.skipif(not os.environ.get("ALTERNATOR_LONG_TESTS"), reason="builds everything: make test-install")
+def test_pip_install_in_a_fresh_environment_that_has_torch(tmp_path: Path) -> None:
+    fresh = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", fresh], check=True)
+    (packages,) = fresh.glob("lib/python*/site-packages")
+    # torch and what builds are there already; Alternator is not.
+    (packages / "ready.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = fresh / "bin/python"
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
+    built = subprocess.run(
+        [*pip, f"--config-settings=build-dir={tmp_path / 'build'}", ROOT],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    program = """
+import torch, alternator
+assert "site-packages" in alternator.__file__, alternator.__file__
+net = torch.nn.Linear(3, 3)
+compiled = alternator.compile(net, backend="aot_eager", fullgraph=True)
+torch.testing.assert_close(compiled(torch.ones(2, 3)), net(torch.ones(2, 3)))
+print(alternator.counters()["graphs"], "graph")
+"""
+    ran = subprocess.run([python, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 graph" in ran.stdout

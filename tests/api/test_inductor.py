@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -56,6 +58,14 @@ def test_modes_and_options(arguments: dict[str, Any]) -> None:
     data = torch.randn(16)
     for _ in range(2):
         torch.testing.assert_close(compiled(data), (data.sin() + 1).relu().sum())
+
+
+def test_sources_of_inputs_can_be_kept_in_a_cache() -> None:
+    from alternator.handoff import InputSource
+
+    source = InputSource("self.weight")
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert copy.deepcopy(source).name == "self.weight"
 
 
 def test_inputs_that_are_written() -> None:
