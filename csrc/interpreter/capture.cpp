@@ -90,6 +90,7 @@ void capture_outer(const Position& position, const FrameState* waiting) {
     state.next = waiting->next;
     state.current = waiting->current;
     state.joint = waiting->joint;
+    state.cannot = waiting->cannot;
     state.operands = waiting->operands;
     state.attempt = waiting->attempt;
     state.keyword_names = waiting->keyword_names;

@@ -15,6 +15,8 @@ namespace alternator::trace {
 
 static thread_local Tracer* current_tracer = nullptr;
 
+uint64_t Tracer::break_every = 0;
+
 Tracer* Tracer::current() { return current_tracer; }
 
 void stop(report::Reason reason, std::string context) { throw Stop{reason, std::move(context)}; }
@@ -82,6 +84,7 @@ static int init_identity() {
 }
 
 int init_trace() {
+  if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY")) Tracer::break_every = std::strtoull(every, nullptr, 10);
   if (init_identity() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
@@ -282,7 +285,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       unread_on_stack_ = unread_on_stack_ || !is_operand;
     }
     // It is only compared with operands, or is what __init__ is about: a plain value is never either.
-    if (from.first_argument && begun) {
+    if (from.first_argument && (begun || !outermost)) {
       to.first_argument = lift::is_plain(from.first_argument.get())
                               ? Ref::share(from.first_argument)
                               : lifter.lift(from.first_argument, unnamed("argument"));
@@ -310,6 +313,10 @@ Verdict Tracer::begin_instruction(const Position& position) {
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
     control.watch = &watch_;
     return Verdict::kCapture;
+  }
+  if (may_break && instructions_ == break_every) [[unlikely]] {
+    stop_here(report::Reason::forced, {});
+    return Verdict::kFail;
   }
   return Verdict::kGo;
 }
