@@ -290,8 +290,9 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
                               ? Ref::share(from.first_argument)
                               : lifter.lift(from.first_argument, unnamed("argument"));
     }
-    slot += 2;  // and the generator
+    slot += 3;  // and the generator, and the mapping of a class body
     if (from.saved_exception_slot >= 0) stop(report::Reason::native_call, "an exception that is being handled");
+    if (from.locals_mapping) stop(report::Reason::native_call, "a class body");
     if (from.generator) stop(report::Reason::native_call, "a generator that is running");
   }
 }
@@ -357,15 +358,19 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     control.watch = watch;
     exit_state = graph::Ambient::now();
     exit_nesting = autocast_nesting() - nesting;
-    if (control.capturing == &cut) {
-      finish_capture();
-    } else if (abandoned()) {
+    const bool was_cut = control.capturing == &cut;
+    if (was_cut) finish_capture();
+    if (was_cut && !result && !abandoned()) {
+      // All frames are in `cut`.
+    } else if (abandoned() || was_cut) {
+      // Native code lost the exception that unwinds a cut: nothing can be said of the frames.
       {
         const Discarding discarding;
         result.reset();
         PyErr_Clear();
       }
       finish_abandoning();
+      cut.clear();
     } else if (!result) {
       // The call is run again without us: it raises by itself. What this run leaves behind is not closed.
       const Discarding discarding;

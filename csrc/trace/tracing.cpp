@@ -40,7 +40,18 @@ int Tracing::read_operands(const Position& position) {
   return 0;
 }
 
+void Tracing::stop_with_error() {
+  Ref error = cpython::take_raised();
+  Ref text = Ref::steal(PyObject_Str(error.get()));
+  PyErr_Clear();
+  t.stop_here(report::Reason::torch_call, text ? PyUnicode_AsUTF8(text.get()) : "");
+}
+
 bool Tracing::torch_failed() {
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(graph::record_error_class().get()) && !t.stopped) {
+    stop_with_error();
+    return true;
+  }
   const fake::Failure* failure = t.session.failure();
   if (failure == nullptr || !PyErr_Occurred() || t.stopped) return false;
   t.stop_here(
