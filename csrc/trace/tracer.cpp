@@ -8,6 +8,7 @@
 #include "trace/thread_state.h"
 #include "trace/tracing.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
@@ -354,10 +355,12 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     Tracing tracing(*this);
     Chain frames(chain.size());
     recorder.begin();
+    const int64_t modes = at::impl::PythonTorchFunctionTLS::stack_len();
     if (tracing.status([&] { fill(chain, &frames); }) == 0) result = continue_chain(frames, run_traced);
     control.watch = watch;
     exit_state = graph::Ambient::now();
     exit_nesting = autocast_nesting() - nesting;
+    const bool modes_changed = at::impl::PythonTorchFunctionTLS::stack_len() != modes;
     const bool was_cut = control.capturing == &cut;
     if (was_cut) finish_capture();
     if (was_cut && !result && !abandoned()) {
@@ -380,9 +383,11 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       finish_abandoning();
       result.reset();
     }
-    if (exit_state.inference != entry.inference && !stopped) {
-      stopped = report::Break{report::Reason::native_call, "the call leaves the inference mode changed", {}, 0};
+    // A mode is an object that somebody holds; of such, nothing is made anew.
+    if ((exit_state.inference != entry.inference || modes_changed) && !stopped) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};
       result.reset();
+      cut.clear();
     }
     recorder.end();
   }

@@ -34,8 +34,11 @@ int Tracing::read_operands(const Position& position) {
     oparg = oparg << 8 | cpython::argument(*next);
   }
   const int count = std::min(operands_looked_at(opcode, oparg), position.stack_size());
+  const bool looks_into = looks_into_operands(opcode);
   for (int i = 1; i <= count; i++) {
-    if (position.sp[-i] != nullptr && local(&position.sp[-i]) == nullptr) return -1;
+    if (position.sp[-i] == nullptr) continue;
+    if (local(&position.sp[-i]) == nullptr) return -1;
+    if (looks_into && escape(position.sp[-i]) < 0) return -1;
   }
   return 0;
 }
