@@ -407,7 +407,8 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
 }
 
 // What an outside class says of the classes around it is not guarded.
-static bool looks_around_class(const lift::Lifter& lifter, Borrowed callable, PyObject* const* arguments, size_t count) {
+static bool looks_around_class(const lift::Lifter& lifter, Borrowed callable, PyObject* const* arguments,
+                               size_t count) {
   const char* name = nullptr;
   Borrowed cls;
   if (PyCFunction_Check(callable.get())) {

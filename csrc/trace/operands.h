@@ -103,8 +103,8 @@ inline int operands_looked_at(int opcode, int oparg) {
   }
 }
 
-// Instructions that take a container on the stack for one that the frame has just made, and look into it by themselves. A
-// frame that goes on in the middle has it from outside.
+// Instructions that take a container on the stack for one that the frame has just made, and look into it by themselves.
+// A frame that goes on in the middle has it from outside.
 inline bool looks_into_operands(int opcode) {
   switch (opcode) {
     case LIST_APPEND:

@@ -85,7 +85,8 @@ static int init_identity() {
 }
 
 int init_trace() {
-  if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY")) Tracer::break_every = std::strtoull(every, nullptr, 10);
+  if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
+    Tracer::break_every = std::strtoull(every, nullptr, 10);
   if (init_identity() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
