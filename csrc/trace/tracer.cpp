@@ -347,6 +347,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
   }
   until_ = until;
   watch_.chain = &cut;
+  watch_.below = cpython::current_frame(PyThreadState_Get());
   Ref result;
   {
     TraceScope scope(*this);
