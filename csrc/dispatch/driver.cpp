@@ -193,11 +193,14 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     give_up(compilation_, place, roots());
     return nullptr;
   }
-  std::shared_ptr<Entry> entry = trace(place);
-  found_values->clear();
-  if (!entry->eager_because && !entry->admits(roots(), found_values))
-    throw InternalError("the guards of a new entry do not hold");
-  return entry;
+  for (int tries = 0; tries < kMostTries; tries++) {
+    std::shared_ptr<Entry> entry = trace(place);
+    found_values->clear();
+    if (entry->eager_because || entry->admits(roots(), found_values)) return entry;
+    // What the backend imported while it compiled has changed what the trace had read.
+    std::erase(place.entries, entry);
+  }
+  throw InternalError("the guards of a new entry do not hold");
 }
 
 // Null without an exception: the rest of the call is to run as it is.
