@@ -13,11 +13,13 @@ PYTHON := .venv/bin/python
 CORE_TESTS := tests/test_cpp.py tests/test_demo.py $(wildcard tests/interpreter)
 # More words for pytest, as in: make test PYTEST="-k generators -x"
 PYTEST ?=
+# With words for pytest, one of several runs may select nothing; without, a run that collects no test has failed.
+or_none_collected := $(if $(PYTEST),[ $$? = 5 ],false)
 # The rooms for clang-tidy, as in: make lint ROOMS="py cpython". Without: those that changed.
 ROOMS ?=
 
 .PHONY: help demo demo-loop test bench lint format clean distclean build build-torch build-core build-asan
-.PHONY: fuzz test-breaks build-mutants test-mutants test-asan test-cpython test-cpython-ci
+.PHONY: fuzz build-mutants test-mutants test-asan test-cpython test-cpython-ci
 .PHONY: test-opinfo test-inductor test-million test-install
 
 help: ## What there is to make
@@ -56,8 +58,8 @@ test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for ev
 	@failed=; $(for_found_versions); do echo "== CPython $$version, without torch"; \
 	  .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST) || failed="$$failed $$version"; done; \
 	echo "== CPython 3.11, with torch"; \
-	$(PYTHON) -m pytest -q tests/trace $(PYTEST) || [ $$? = 5 ] || failed="$$failed 3.11"; \
-	$(PYTHON) -m pytest -q --ignore=tests/trace $(PYTEST) || [ $$? = 5 ] || failed="$$failed 3.11"; \
+	$(PYTHON) -m pytest -q tests/trace $(PYTEST) || $(or_none_collected) || failed="$$failed 3.11"; \
+	$(PYTHON) -m pytest -q --ignore=tests/trace $(PYTEST) || $(or_none_collected) || failed="$$failed 3.11"; \
 	[ -z "$$failed" ] || { echo "alternator: tests failed on CPython$$failed" >&2; exit 1; }
 
 test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's whole operator database (10 minutes)
@@ -89,11 +91,6 @@ build-mutants: .venv/.has-build
 MUTANTS ?=
 test-mutants: build-mutants .venv/.has-test ## Without any one guard, write-back, rebuild or lift row, a test must fail
 	@$(PYTHON) tests/trace/mutants.py --core build/mutants $(MUTANTS)
-
-# More words, as in: make test-breaks BREAKS="--every 1 2 3 --only generators"
-BREAKS ?=
-test-breaks: build-torch .venv/.has-test ## The traced programs with a break forced at every n-th instruction (long)
-	@$(PYTHON) tests/trace/forced.py $(BREAKS)
 
 # More words for the fuzzer, as in: make fuzz FUZZ="--seed 5000 --programs 20000"
 FUZZ ?= --seed 1 --seconds 60

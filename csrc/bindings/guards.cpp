@@ -1,5 +1,6 @@
 // alternator._C.guards: sources, guards and their programs by hand, for tests, benchmarks and tools.
 #include "bindings/bindings.h"
+#include "bindings/switches.h"
 #include "guards/mutants.h"
 #include "guards/program.h"
 #include "lift/source.h"
@@ -126,11 +127,7 @@ struct PyProgram {
 void bind_guards(py::module_& module) {
   if (init_names() < 0) throw py::error_already_set();
   module.attr("absent") = lend(absent());
-  module.attr("has_mutants") = kHasMutants;
-  module.def("mutant_names", &mutant_names);
-  module.def("set_mutant", [](const std::string& name, bool disabled) {
-    if (!set_mutant(name, disabled)) throw py::value_error("no such switch: " + name);
-  });
+  add_switches(module, switches());
   module.def("set_bindings", &GuardProgram::set_bindings, "False: every check walks.");
   module.def("set_verify", &GuardProgram::set_verify, "True: every check is also made by walking, and must agree.");
   module.def("is_plain", [](const py::object& object) { return lift::is_plain(object.ptr()); });

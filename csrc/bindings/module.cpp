@@ -1,6 +1,10 @@
 // alternator._C: the C++ core, as a Python module with one submodule for each room.
 #include "bindings/bindings.h"
+#include "bindings/switches.h"
 
+#ifdef ALTERNATOR_HAS_REPLAY
+#include "lift/mutants.h"
+#endif
 #ifdef ALTERNATOR_HAS_DISPATCH
 #include "dispatch/init.h"
 #endif
@@ -40,6 +44,8 @@ PYBIND11_MODULE(_C, module) {
 #ifdef ALTERNATOR_HAS_REPLAY
   pybind11::module_ replay = submodule(module, "replay", "Residual programs.");
   bind_replay(replay);
+  pybind11::module_ lift = submodule(module, "lift", "The lifting table.");
+  add_switches(lift, alternator::lift::switches());
 #endif
 #ifdef ALTERNATOR_HAS_DISPATCH
   if (dispatch::init_dispatch(module.ptr()) < 0) throw pybind11::error_already_set();

@@ -1,5 +1,6 @@
 // alternator._C.replay: residual programs over a world that a test describes by hand.
 #include "bindings/bindings.h"
+#include "bindings/switches.h"
 #include "replay/mutants.h"
 #include "replay/residual.h"
 #include "replay/tensors.h"
@@ -153,9 +154,7 @@ void bind_replay(py::module_& module) {
       .def("text", [](const Built& built) { return built.residual.text(); })
       .def_readonly("needed", &Built::needed)
       .def_readonly("outputs", &Built::outputs);
-  module.def("mutant_names", &mutant_names);
-  module.def("set_mutant", [](const std::string& name, bool disabled) { return set_mutant(name, disabled); });
-  module.attr("has_mutants") = kHasMutants;
+  add_switches(module, switches());
 }
 
 }  // namespace alternator

@@ -134,7 +134,7 @@ static Ref copy_container(Borrowed container, PyTypeObject* base) {
 }
 
 static bool all_plain(Borrowed container) {
-  auto plain = [](PyObject* value) { return is_plain(value); };
+  auto plain = [](PyObject* value) { return is_plain(value) && !is_nan(value); };
   if (PyList_CheckExact(container.get())) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(container.get()); i++) {
       if (!plain(PyList_GET_ITEM(container.get(), i))) return false;
@@ -189,7 +189,10 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
   Ref elements = checked(PySequence_Tuple(set.get()));
   const Py_ssize_t count = PyTuple_GET_SIZE(elements.get());
   bool plain = true, same = true;
-  for (Py_ssize_t i = 0; i < count; i++) plain = plain && is_plain(PyTuple_GET_ITEM(elements.get(), i));
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* element = PyTuple_GET_ITEM(elements.get(), i);
+    plain = plain && is_plain(element) && !is_nan(element);
+  }
   const bool frozen = set.type() == &PyFrozenSet_Type;
   std::vector<Ref> lifted_elements;
   if (plain) {
@@ -237,7 +240,7 @@ Ref Lifter::lift_deque(Borrowed deque, Source* source) {
   for (Py_ssize_t i = 0; i < count; i++) {
     Ref element = lift(PyList_GET_ITEM(elements.get(), i), tree_.child(source, Access::kIndex, {}, i));
     escape(element);
-    checked(
+    (void)checked(
         PyObject_CallMethodOneArg(lifted.get(), checked(PyUnicode_InternFromString("append")).get(), element.get()));
   }
   Shadow& shadow = add_shadow(ShadowKind::kDeque, deque, lifted, source);
@@ -357,7 +360,7 @@ void Lifter::lift_dict_whole(Shadow& shadow) {
   guard(shadow.source, GuardKind::kKeys, keys);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
     Borrowed key = PyTuple_GET_ITEM(keys.get(), i);
-    if (!is_plain(key.get())) {
+    if (!is_plain(key.get()) || is_nan(key.get())) {
       Ref lifted_key = lift(key, tree_.child(shadow.source, Access::kKey, {}, i));
       if (Borrowed(lifted_key) != key) throw CannotLift("a dict key that needs a private copy");
     }

@@ -77,8 +77,9 @@ static bool has_type_name(Borrowed value, const char* name) { return strcmp(valu
 
 // An object of a builtin type that is nothing but its identity, such as torch._C._VariableFunctions.
 static bool is_stateless(PyTypeObject* type) {
-  return (type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) == 0 && type->tp_itemsize == 0 &&
-         type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject)) && type->tp_dictoffset == 0;
+  return type != &PyBaseObject_Type && (type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) == 0 &&
+         type->tp_itemsize == 0 && type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject)) &&
+         type->tp_dictoffset == 0;
 }
 
 // Equal ones of these are one object anyway.
@@ -130,7 +131,8 @@ Source* Lifter::origin_of(Borrowed plain) {
 
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_switched_off(value)) return Ref::share(value);
-  if (is_plain(value.get()) && !is_enum_member(value)) {
+  const bool nan = is_nan(value.get());
+  if (is_plain(value.get()) && !is_enum_member(value) && !nan) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
     note_origin(value, source);
     return Ref::share(value);
@@ -141,6 +143,12 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   }
   if (made_here(value) || known(value) != nullptr) return Ref::share(value);  // of this trace: nothing to find again
 
+  if (nan) {
+    // A NaN equals nothing, but containers find it by identity.
+    guard(source, GuardKind::kEquals, value);
+    source->bears_identity = true;
+    return lift_itself(value, source, false);
+  }
   PyTypeObject* type = value.type();
   if (fake::is_tensor_object(value.get())) return lift_tensor(value, source);
   if (PyType_Check(value.get())) {
@@ -159,7 +167,6 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (type == &PyMethod_Type) return lift_method(value, source);
   if (PyCFunction_Check(value.get())) return lift_builtin(value, source);
   if (has_type_name(value, "functools.partial")) return lift_partial(value, source);
-  if (type == &PySuper_Type) return lift_super(value, source);
   if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
@@ -284,23 +291,6 @@ Ref Lifter::lift_weak_reference(Borrowed reference, Source* source) {
   Ref lifted = lift(referent, tree_.child(source, Access::kReferent));
   if (lifted.get() == Py_None) throw CannotLift("a dead weak reference");
   return remember(reference, checked(PyWeakref_NewRef(lifted.get(), nullptr)), source);
-}
-
-Ref Lifter::lift_super(Borrowed super, Source* source) {
-  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(super.type()));
-  auto field = [&](const char* text) {
-    Ref name = checked(PyUnicode_InternFromString(text));
-    // The type's own members: super objects answer for another class.
-    Borrowed member = _PyType_Lookup(&PySuper_Type, name.get());
-    Ref value = checked(member.type()->tp_descr_get(member.get(), super.get(), nullptr));
-    return lift(value, tree_.child(source, Access::kField, name));
-  };
-  Ref cls = field("__thisclass__"), self = field("__self__");
-  if (self.get() == Py_None) throw CannotLift("a super object without an instance");
-  return remember(
-      super,
-      checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PySuper_Type), cls.get(), self.get(), nullptr)),
-      source);
 }
 
 Ref Lifter::lift_partial(Borrowed partial, Source* source) {

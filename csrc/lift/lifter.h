@@ -89,7 +89,8 @@ class Lifter {
   // to be lifted from attribute_source().
   PyObject* type_attribute(PyTypeObject* type, Borrowed name);
   Source* attribute_source(PyTypeObject* type, Borrowed name);
-  void use_special_methods(PyTypeObject* type);
+  // False: one of them is an object that native code would call or bind as it is, not lifted.
+  bool use_special_methods(PyTypeObject* type);
   bool made_here(Borrowed object) const;
   void note_made_here(Borrowed object);
   // A code object whose instructions run: its constants are the same objects in every call.
@@ -131,7 +132,6 @@ class Lifter {
   Ref lift_deque(Borrowed deque, Source* source);
   Ref lift_method(Borrowed method, Source* source);
   Ref lift_builtin(Borrowed builtin, Source* source);
-  Ref lift_super(Borrowed super, Source* source);
   Ref lift_partial(Borrowed partial, Source* source);
   Ref lift_weak_reference(Borrowed reference, Source* source);
   Ref lift_function(Borrowed function, Source* source);
@@ -150,7 +150,7 @@ class Lifter {
   std::vector<Ref> kept_;
   std::unordered_set<PyObject*> made_;
   std::unordered_set<PyObject*> codes_, code_constants_;
-  std::unordered_set<PyTypeObject*> special_;
+  std::unordered_set<PyTypeObject*> special_, odd_;
   std::deque<Shadow> shadows_;
   Ref keys_;  // dict: plain keys that were asked for -> the first that is equal
   std::unordered_map<PyObject*, Shadow*> name_spaces_;

@@ -4,26 +4,19 @@
 
 #include "fake/python_tensor.h"
 
-#include <algorithm>
 #include <cstring>
-#include <set>
 
 namespace alternator::lift {
 
-std::vector<std::string> mutant_names() {
-  return {
-#define ALT_ROW(name) "lift." #name,
+Switches& switches() {
+  static auto* all = new Switches(
+      {
+#define ALT_ROW(name) #name,
 #include "lift/rows.def"
 #undef ALT_ROW
-  };
-}
-
-#ifdef ALTERNATOR_MUTANTS
-namespace {
-
-std::set<std::string, std::less<>>& disabled() {
-  static auto* names = new std::set<std::string, std::less<>>;
-  return *names;
+      },
+      "ALTERNATOR_WITHOUT_ROWS");
+  return *all;
 }
 
 // As Lifter::lift() goes through them.
@@ -49,23 +42,5 @@ const char* row_of(Borrowed value) {
   if (type->tp_descr_get != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return "descriptor";
   return has_plain_layout(type) ? "instance" : "opaque";
 }
-
-}  // namespace
-
-bool set_mutant(std::string_view name, bool off) {
-  const std::vector<std::string> names = mutant_names();
-  if (std::find(names.begin(), names.end(), name) == names.end()) return false;
-  if (off) {
-    disabled().emplace(name);
-  } else if (const auto found = disabled().find(name); found != disabled().end()) {
-    disabled().erase(found);
-  }
-  return true;
-}
-
-bool is_switched_off(Borrowed value) {
-  return !disabled().empty() && disabled().count("lift." + std::string(row_of(value))) != 0;
-}
-#endif
 
 }  // namespace alternator::lift

@@ -303,9 +303,23 @@ Ref special_methods(PyTypeObject* type) {
   return methods;
 }
 
-void Lifter::use_special_methods(PyTypeObject* type) {
-  if (is_fixed(type) || made_here(reinterpret_cast<PyObject*>(type)) || !special_.insert(type).second) return;
-  guard(constant(reinterpret_cast<PyObject*>(type)), GuardKind::kSpecialMethods, special_methods(type));
+// Of a Python class, with a __call__ or __get__ of its own.
+static bool is_object_as_method(PyObject* method) {
+  PyTypeObject* type = Py_TYPE(method);
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(method) &&
+         (type->tp_call != nullptr || type->tp_descr_get != nullptr);
+}
+
+bool Lifter::use_special_methods(PyTypeObject* type) {
+  if (is_fixed(type) || made_here(reinterpret_cast<PyObject*>(type))) return true;
+  if (!special_.insert(type).second) return odd_.count(type) == 0;
+  Ref methods = special_methods(type);
+  PyObject *name, *method;
+  for (Py_ssize_t position = 0; PyDict_Next(methods.get(), &position, &name, &method);) {
+    if (is_object_as_method(method)) odd_.insert(type);
+  }
+  guard(constant(reinterpret_cast<PyObject*>(type)), GuardKind::kSpecialMethods, methods);
+  return odd_.count(type) == 0;
 }
 
 }  // namespace alternator::lift

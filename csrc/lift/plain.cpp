@@ -11,6 +11,7 @@
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
 
+#include <cmath>
 #include <cstring>
 
 namespace alternator::lift {
@@ -27,6 +28,13 @@ const KnownTypes& known_types() {
     check_status(cpython::check_ordered_dict());
     return new KnownTypes{type("collections", "deque"), type("collections", "defaultdict"), type("enum", "EnumMeta")};
   });
+}
+
+bool is_nan(PyObject* object) {
+  if (PyFloat_CheckExact(object)) return std::isnan(PyFloat_AS_DOUBLE(object));
+  if (!PyComplex_CheckExact(object)) return false;
+  const Py_complex number = PyComplex_AsCComplex(object);
+  return std::isnan(number.real) || std::isnan(number.imag);
 }
 
 namespace {

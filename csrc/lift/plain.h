@@ -13,6 +13,9 @@ namespace alternator::lift {
 // instance of a subclass may carry more.
 bool is_plain(PyObject* object);
 
+// A float or complex that is not equal to itself.
+bool is_nan(PyObject* object);
+
 // Exact type and bits: True is not 1, -0.0 is not 0.0, NaN is itself. Deep for tuples, lists, dicts, sets and
 // frozensets of plain values, in their order of iteration; never calls a user's __eq__. Objects that are not plain are
 // compared by identity.

@@ -8,7 +8,7 @@ namespace alternator::replay {
 
 lift::Source* LifterWorld::source_of(Borrowed object) {
   // A plain value is a constant; but what came from outside is given back as that very object.
-  if (object && lift::is_plain(object.get())) return lifter_.origin_of(object);
+  if (object && lift::is_plain(object.get()) && !lift::is_nan(object.get())) return lifter_.origin_of(object);
   const lift::Known* known = lifter_.known(object);
   return known != nullptr ? known->source : nullptr;
 }

@@ -136,7 +136,14 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
     case Op::kFieldSet:
       return set_field(object, operands[1], operands[2]);
     case Op::kFieldDelete:
-      return set_field(object, operands[1], {});
+      // Set and deleted by the call: it may never have been there.
+      try {
+        set_field(object, operands[1], {});
+      } catch (const PyError&) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+        PyErr_Clear();
+      }
+      return;
     case Op::kTypeAttributeSet:
       return set_type_attribute(object, operands[1], operands[2]);
     case Op::kTypeAttributeDelete:

@@ -43,6 +43,21 @@ bool is_unguarded_tensor_attribute(std::string_view name) {
   return false;
 }
 
+// Whether torch's own classes have an attribute under this name, and the tensor's class is one of them.
+bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
+  PyObject* order = type->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); i++) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(order, i));
+    if (base == reinterpret_cast<PyTypeObject*>(THPVariableClass)) return true;
+    if (PyDict_GetItemWithError(base->tp_dict, name.get()) == nullptr) continue;
+    Ref module = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
+    const char* text = module && PyUnicode_Check(module.get()) ? PyUnicode_AsUTF8(module.get()) : nullptr;
+    PyErr_Clear();
+    return text != nullptr && strncmp(text, "torch.", 6) == 0;
+  }
+  return true;
+}
+
 }  // namespace
 
 // --- reading ----------------------------------------------------------------------------------------------
@@ -62,6 +77,14 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (has_attributes || ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)))
     return get_with_hooks(owner, name);
 
+  if (PyCell_Check(owner.get()) && lifter.is_outside_cell(owner) && equals(name, "cell_contents")) {
+    if (Ref contents = lifter.load_cell(owner)) return contents;
+    PyErr_SetString(PyExc_ValueError, "Cell is empty");
+    throw PyError();
+  }
+  if (known != nullptr && strcmp(type->tp_name, "functools.partial") == 0 &&
+      _PyType_Lookup(type, name.get()) == nullptr)
+    stop(report::Reason::opaque_object, "an attribute of a partial");
   // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
   if (known == nullptr || known->shadow != nullptr || PyCFunction_Check(value.get()) ||
@@ -217,7 +240,12 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
       attribute != nullptr && module.type() == &PyModule_Type) {
     return checked(PyObject_GetAttr(module.get(), name.get()));
   }
-  if (module.type() != &PyModule_Type) {  // torch.ops and other modules with a class of their own
+  if (module.type() != &PyModule_Type) {  // torch.ops: it makes what is asked for
+    Ref owner = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(module.type()), "__module__"));
+    PyErr_Clear();
+    const char* text = owner && PyUnicode_Check(owner.get()) ? PyUnicode_AsUTF8(owner.get()) : nullptr;
+    if (text == nullptr || (strcmp(text, "torch") != 0 && strncmp(text, "torch.", 6) != 0))
+      stop(report::Reason::native_call, "an attribute of a module with a class of its own");
     Ref value = checked(PyObject_GetAttr(module.get(), name.get()));
     return lifter.lift(value, lifter.constant(value));
   }
@@ -241,7 +269,9 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
       Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, __dict__, ...
       if (equals(name, "__dict__") && !lifter.made_here(cls))
         stop(report::Reason::native_call, "the __dict__ of an outside class");
-      if (lift::is_plain(value.get()) || PyType_Check(value.get()) || lifter.made_here(cls)) return value;
+      const bool fixed = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0;
+      if (lifter.made_here(cls)) return value;
+      if (fixed && (lift::is_plain(value.get()) || PyType_Check(value.get()))) return value;
       return lifter.lift(value, tree->child(lifter.constant(cls), lift::Access::kField, name));
     }
     return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
@@ -271,21 +301,35 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   const bool outside = known != nullptr && known->source != nullptr;
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
   if (outside && equals(name, "grad")) {
-    lift::Source* source = tree->child(known->source, lift::Access::kGrad);
-    Ref owner;
-    Borrowed grad = lift::follow(*source, known->original.get(), &owner);
-    return lifter.lift(grad ? grad : Borrowed(Py_None), source);
+    Ref grad = checked(PyObject_GetAttr(known->original.get(), name.get()));
+    return lifter.lift(grad, tree->child(known->source, lift::Access::kGrad));
   }
-  if (outside && lifter.type_attribute(tensor.type(), name) == nullptr) {
-    if (lift::Shadow* attributes = lifter.attributes(tensor)) {
-      if (Ref value = lifter.dict_item(*attributes, name)) return value;
+  PyTypeObject* type = tensor.type();
+  const bool torchs_own = has_torchs_attribute(type, name);
+  Borrowed attribute = lifter.type_attribute(type, name);
+  if (type != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
+    for (const char* hook : {"__getattr__", "__getattribute__"}) {
+      Borrowed found = lifter.type_attribute(type, checked(PyUnicode_InternFromString(hook)));
+      if (found && PyFunction_Check(found.get()) && (!attribute || strcmp(hook, "__getattribute__") == 0))
+        stop(report::Reason::native_call, std::string("a tensor class with ") + hook);
     }
-    no_attribute(tensor, name);
   }
-  Borrowed attribute = lifter.type_attribute(tensor.type(), name);
-  if (attribute && PyFunction_Check(attribute.get())) {  // a method that torch writes in Python
+  if (!attribute || !is_data_descriptor(attribute)) {  // what the instance has comes first
+    if (outside) {
+      if (lift::Shadow* attributes = lifter.attributes(tensor)) {
+        if (Ref value = lifter.dict_item(*attributes, name)) return value;
+      }
+      if (!attribute) no_attribute(tensor, name);
+    } else if (PyObject** dict = _PyObject_GetDictPtr(tensor.get()); dict != nullptr && *dict != nullptr) {
+      if (PyObject* value = PyDict_GetItemWithError(*dict, name.get())) return Ref::share(value);
+      if (PyErr_Occurred()) throw PyError();
+    }
+  }
+  if (attribute && PyFunction_Check(attribute.get())) {  // a method that is written in Python
     return checked(PyMethod_New(lifter.lift(attribute, lifter.constant(attribute)).get(), tensor.get()));
   }
+  // What a class of the user's adds is read like any other: a property, a class method, a number.
+  if (attribute && !torchs_own) return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
   Paused paused(*this);
   return checked(PyObject_GetAttr(tensor.get(), name.get()));
 }
@@ -319,10 +363,7 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
   Ref after = field("__thisclass__"), start = field("__self_class__"), self = field("__self__");
   if (!PyType_Check(start.get())) return checked(PyObject_GetAttr(super.get(), name.get()));
   PyObject* order = start.as<PyTypeObject>()->tp_mro;
-  if (!lifter.made_here(start)) {
-    lift::Source* mro = tree->child(lifter.constant(start), lift::Access::kMro);
-    tree->guard(mro, {lift::GuardKind::kIs, Ref::share(order)});
-  }
+  guard_order_of_bases(start);
   bool found_class = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); i++) {
     Borrowed cls = PyTuple_GET_ITEM(order, i);
@@ -376,8 +417,14 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
   Borrowed hook = lifter.type_attribute(type, hook_name);
   if (known == nullptr || !known->instance) {
+    // Without attributes of its own in the trace: a property, a cell, a partial.
+    if (known != nullptr && known->shadow == nullptr) {
+      if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && lifter.is_outside_cell(owner))
+        return lifter.store_cell(owner, Ref::share(value));
+      stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
+    }
     // A private object: its own dict is private too; the class's say in it is a fact.
-    lifter.type_attribute(type, name);
+    lift_descriptor(type, lifter.type_attribute(type, name), name);
     return natively();
   }
   if (PyFunction_Check(owner.get())) {
@@ -391,6 +438,18 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     return;
   }
   set_generic(owner, name, value);
+}
+
+// A descriptor of a Python class, whose __set__ native code is about to call on it.
+void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name) {
+  if (!attribute || attribute.type()->tp_descr_set == nullptr || lifter.made_here(attribute) ||
+      lifter.made_here(reinterpret_cast<PyObject*>(type)) || lifter.known(attribute) != nullptr ||
+      (attribute.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
+    return;
+  }
+  lifter.use_special_methods(attribute.type());
+  if (Borrowed(lifter.lift(attribute, lifter.attribute_source(type, name))) != attribute)
+    stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
 }
 
 void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
@@ -409,9 +468,8 @@ void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
         (void)call_function(lifter.lift(setter, lifter.constant(setter)), arguments + 1, value ? 2 : 1, {});
         return;
       }
-    } else if (!lifter.made_here(attribute)) {
-      lifter.use_special_methods(attribute.type());
-      (void)lifter.lift(attribute, lifter.attribute_source(type, name));
+    } else {
+      lift_descriptor(type, attribute, name);
     }
     check_status(attribute.type()->tp_descr_set(attribute.get(), owner.get(), value.get()));
     return;

@@ -15,12 +15,6 @@ namespace alternator::trace {
 
 namespace {
 
-Ref make_identity(uintptr_t number) {
-  Ref value = checked(PyLong_FromUnsignedLongLong(number));
-  Ref text = checked(PyTuple_Pack(1, value.get()));
-  return checked(PyLong_Type.tp_new(&identity_type, text.get(), nullptr));
-}
-
 std::string take_error_text() {
   Ref error = cpython::take_raised();
   Ref text = Ref::steal(PyObject_Str(error.get()));
@@ -40,6 +34,11 @@ bool is_autograd_apply(Borrowed callable) {
          PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self),
                           reinterpret_cast<PyTypeObject*>(Natives::table().function_base)) &&
          strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "apply") == 0;
+}
+
+// object.__hash__, tuple.__hash__, ...
+bool is_hash_slot(Borrowed descriptor) {
+  return PyUnicode_CompareWithASCIIString(reinterpret_cast<PyDescrObject*>(descriptor.get())->d_name, "__hash__") == 0;
 }
 
 // What forward() can neither change nor hold anything changeable in.
@@ -80,6 +79,11 @@ bool answers_by_structure(Borrowed cls) {
          PyUnicode_CompareWithASCIIString(module.get(), "collections.abc") == 0;
 }
 
+bool is_python_function(PyTypeObject* type, const char* name) {
+  PyObject* found = _PyType_Lookup(type, checked(PyUnicode_InternFromString(name)).get());
+  return found != nullptr && PyFunction_Check(found);
+}
+
 bool is_python_hook(PyTypeObject* metaclass, const char* name) {
   PyObject* found = _PyType_Lookup(metaclass, checked(PyUnicode_InternFromString(name)).get());
   if (found == nullptr || !PyFunction_Check(found)) return false;
@@ -115,7 +119,8 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
   // torch.FloatTensor and its like look at the tensor's own type, which a fake does not have.
   if (strcmp(classes.type()->tp_name, "torch.tensortype") == 0)
     stop(report::Reason::native_call, "an instance test against a tensor type");
-  lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
+  guard_order_of_bases(subject_class);
+  (void)lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
   if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
   // Hooks of the user's that would run as native callbacks, on classes that are not lifted.
   if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
@@ -123,9 +128,23 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
       lifter.made_here(subject_class)) {
     stop(report::Reason::native_call, "an instance test against an abstract base class");
   }
+  // What an object says of its class would be asked natively.
+  auto* subject = subject_class.as<PyTypeObject>();
+  if (Borrowed(lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
+          Borrowed(Natives::table().object_class) ||
+      is_python_function(subject, "__getattribute__") || is_python_function(subject, "__getattr__")) {
+    stop(report::Reason::native_call, "an instance test of an object with a __class__ of its own");
+  }
   (void)query(Natives::table().abc_token);
-  lifter.use_special_methods(subject_class.as<PyTypeObject>());
+  (void)lifter.use_special_methods(subject);
   return true;
+}
+
+void Tracer::guard_order_of_bases(Borrowed cls) {
+  auto* type = cls.as<PyTypeObject>();
+  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || lifter.made_here(cls)) return;
+  lift::Source* mro = tree->child(lifter.constant(cls), lift::Access::kMro);
+  tree->guard(mro, {lift::GuardKind::kIs, Ref::share(type->tp_mro)});
 }
 
 void Tracer::escape_all(PyObject* const* arguments, size_t count) {
@@ -160,6 +179,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     Ref wrapped = checked(PyObject_GetAttrString(callable.get(), "__wrapped__"));
     return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
   }
+  if (strcmp(callable.type()->tp_name, "functools.partial") == 0)
+    return call_partial(callable, arguments, positional, keyword_names);
   if (natives.function(callable)) return call_native(callable, arguments, positional, keyword_names);
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
     Ref call_name = checked(PyUnicode_InternFromString("__call__"));
@@ -215,17 +236,18 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kCompilingQuery:
       return Ref::share(Py_True);
     case Mark::kShield: {
-      Ref wrapped = checked(PyObject_GetAttrString(function.get(), "__wrapped__"));
-      return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
+      Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
+      return call(wrapped, arguments, positional, keyword_names);
     }
     case Mark::kDisabled:
       stop(report::Reason::disabled, disabled_text(function));
     case Mark::kGraphBreak:
-      stop(report::Reason::asked_for,
-           positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "graph_break()");
+      stop(report::Reason::asked_for, "torch._dynamo.graph_break");
     case Mark::kConstant:
       return call_constant(function, arguments, positional, keyword_names);
   }
+  if (function == Borrowed(Natives::table().tensor_hash) && positional == 1 && !keyword_names)
+    return hash_of(arguments[0], Natives::table().hash);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
   if ((code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
     escape_all(arguments,
@@ -238,7 +260,11 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
 Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
-  for (size_t i = 0; i < total; i++) check_use(arguments[i], "a torch call");
+  for (size_t i = 0; i < total; i++) {
+    check_use(arguments[i], "a torch call");
+    check_order(arguments[i], "a torch call");
+    if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
+  }
   const std::string name = native_name(callable);
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
   check_tensor_method(callable, name, arguments, positional);
@@ -295,8 +321,52 @@ Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments
     }
   }
   if (lifter.has_writes()) stop(report::Reason::native_call, name + " whose forward writes an outside object");
-  // The public method: a graph can name it.
-  return call_torch(checked(PyObject_GetAttrString(cls.get(), "apply")), arguments, positional, {});
+  // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
+  return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, positional, {});
+}
+
+PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
+  PyTypeObject* base = lift::layout_base(type);
+  if (base == nullptr || !(Natives::table().type(base) || PyType_IsSubtype(base, &PyType_Type))) {
+    stop(report::Reason::native_call, native_name(reinterpret_cast<PyObject*>(type)));
+  }
+  if (type->tp_finalize != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && base != type) {
+    stop(report::Reason::finaliser, type->tp_name);
+  }
+  if (!lifter.use_special_methods(type))
+    stop(report::Reason::native_call, std::string("a special method of ") + type->tp_name + " is no function");
+  if ((Py_TYPE(type)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) lifter.use_special_methods(Py_TYPE(type));
+  return base;
+}
+
+// A partial is its function, called with more: the gate is asked about that one.
+Ref Tracer::call_partial(Borrowed partial, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  auto field = [&](const char* name) { return checked(PyObject_GetAttrString(partial.get(), name)); };
+  Ref function = field("func"), first = field("args"), named = field("keywords");
+  std::vector<PyObject*> all{nullptr};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first.get()); i++) all.push_back(PyTuple_GET_ITEM(first.get(), i));
+  all.insert(all.end(), arguments, arguments + positional);
+  const size_t total = all.size() - 1;
+  Ref merged = checked(PyDict_Copy(named.get()));
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    check_status(PyDict_SetItem(merged.get(), PyTuple_GET_ITEM(keyword_names.get(), i),
+                                arguments[positional + static_cast<size_t>(i)]));
+  }
+  if (PyDict_GET_SIZE(merged.get()) == 0) return call(function, all.data() + 1, total, {});
+  std::vector<PyObject*> names;
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(merged.get(), &position, &key, &value);) {
+    if (!PyUnicode_Check(key)) {
+      PyErr_SetString(PyExc_TypeError, "keywords must be strings");
+      throw PyError();
+    }
+    names.push_back(key);
+    all.push_back(value);
+  }
+  Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(names.size())));
+  for (size_t i = 0; i < names.size(); i++)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(names[i]));
+  return call(function, all.data() + 1, total, tuple);
 }
 
 Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -335,15 +405,8 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
       }
     }
   }
-  PyTypeObject* base = lift::layout_base(type);
-  if (base == nullptr || !(natives.type(base) || PyType_IsSubtype(base, &PyType_Type))) {
-    stop(report::Reason::native_call, native_name(type_object));
-  }
-  if (type->tp_finalize != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && base != type) {
-    stop(report::Reason::finaliser, type->tp_name);
-  }
-  lifter.use_special_methods(type);
-  if ((Py_TYPE(type)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) lifter.use_special_methods(Py_TYPE(type));
+  PyTypeObject* base = check_class_call(type);
+  check_type_use(type, base, arguments, total);
   if (type == &PyUnicode_Type || type == &PyBytes_Type) {
     for (size_t i = 0; i < total; i++) check_text(arguments[i]);
   } else {
@@ -406,43 +469,25 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
 }
 
-// What an outside class says of the classes around it is not guarded.
-static bool looks_around_class(const lift::Lifter& lifter, Borrowed callable, PyObject* const* arguments,
-                               size_t count) {
-  const char* name = nullptr;
-  Borrowed cls;
-  if (PyCFunction_Check(callable.get())) {
-    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
-    cls = PyCFunction_GET_SELF(callable.get());
-  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0) {
-    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
-    cls = arguments[0];
-  }
-  if (name == nullptr || !cls || !PyType_Check(cls.get()) || lifter.made_here(cls)) return false;
-  return strcmp(name, "__subclasses__") == 0 || strcmp(name, "mro") == 0 || strcmp(name, "__dir__") == 0;
-}
-
 Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  const std::string name = native_name(callable);
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
     // Appending to an outside list needs none of its elements.
     if (!(PyList_CheckExact(self) && total == 1 &&
           strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "append") == 0)) {
       lifter.escape(self);
     }
-    check_use(self, native_name(callable).c_str());
+    check_use(self, name.c_str());
   }
   escape_all(arguments, total);
-  const std::string name = native_name(callable);
-  if (looks_around_class(lifter, callable, arguments, total)) stop(report::Reason::native_call, name);
-  bool shows = name == "builtins.repr" || name == "builtins.format" || name == "builtins.ascii" ||
-               name == "str.format" || name == "str.__mod__" || name == "str.join";
+  check_native_use(callable, arguments, total);
   bool tensors = false;
   for (size_t i = 0; i < total; i++) {
-    if (shows) check_text(arguments[i]);
-    const bool as_key = Py_IS_TYPE(arguments[i], &identity_type) && is_keyed_method(callable);
+    const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
+    if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
     if (callable != Borrowed(natives.isinstance) && !as_key) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
@@ -483,6 +528,26 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   }
   if (callable == Borrowed(natives.build_class) && PyType_Check(result.get())) lifter.note_made_here(result);
   return result;
+}
+
+// `callable`: hash, or a __hash__ slot, bound or not.
+Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
+  lifter.escape(value);
+  if (!is_identity(value)) check_use(value, "hash");
+  HashKind kind = hash_kind(lifter, value);
+  const bool bound = Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type);
+  // A base's slot under a __hash__ of the user's.
+  if (kind == HashKind::kPython && callable.get() != Natives::table().hash) {
+    PyObject* v = value.get();
+    kind = PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ? HashKind::kValue
+                                                                                         : HashKind::kAddress;
+  }
+  if (kind == HashKind::kNan) stop(report::Reason::identity_number, "the hash of a NaN");
+  Ref number = checked(bound ? PyObject_CallNoArgs(callable.get()) : PyObject_CallOneArg(callable.get(), value.get()));
+  // A __hash__ of the user's may be made of identities.
+  if (kind == HashKind::kValue || (kind == HashKind::kPython && identities_made() == 0)) return number;
+  keep_alive.push_back(Ref::share(value));
+  return make_identity(PyLong_AsSsize_t(number.get()));
 }
 
 Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
@@ -528,13 +593,17 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     if (frame_ != nullptr && reinterpret_cast<PyObject*>(cpython::function_of(frame_)) == natives.tensor_hash)
       return checked(PyLong_FromVoidPtr(arguments[0]));
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
-    Ref identity = make_identity(reinterpret_cast<uintptr_t>(arguments[0]));
+    Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
     // Plain values are guarded by value, not by which object they are.
     if (lift::is_plain(arguments[0])) unguarded_identities.insert(keep_alive.emplace_back(identity).get());
     return identity;
   }
   if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);
-  if (is(natives.get_ident, 0, 0)) return make_identity(PyThread_get_thread_ident());
+  if (is(natives.hash, 1, 1) ||
+      (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) && is_hash_slot(callable) && (*handled = count == 1))) {
+    return hash_of(arguments[0], callable);
+  }
+  if (is(natives.get_ident, 0, 0)) return make_identity(static_cast<Py_ssize_t>(PyThread_get_thread_ident()));
   // The recording itself stands on torch's stack of modes: the program does not see it.
   if (is(natives.mode_stack_length, 0, 0) || is(natives.mode_enabled, 0, 0)) {
     const int64_t own = at::impl::PythonTorchFunctionTLS::stack_len() - 1;
@@ -573,6 +642,10 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     Ref name = checked(PyObject_GetAttrString(callable.get(), "__name__"));
     Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
     Ref owner = checked(PyObject_GetAttrString(callable.get(), "__objclass__"));
+    if (count == 0 && PyUnicode_CompareWithASCIIString(name.get(), "__hash__") == 0) {
+      *handled = true;
+      return hash_of(self, callable);
+    }
     if (owner.get() == reinterpret_cast<PyObject*>(&PyBaseObject_Type)) {
       PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
       for (PyObject* native : {natives.object_getattribute, natives.object_setattr, natives.object_delattr}) {
@@ -586,7 +659,8 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
       count <= 2 && PyDict_CheckExact(PyCFunction_GET_SELF(callable.get())) &&
       strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "get") == 0) {
     lift::Known* dict = lifter.known(PyCFunction_GET_SELF(callable.get()));
-    if (dict != nullptr && dict->shadow != nullptr && !dict->shadow->whole && lift::is_plain(arguments[0])) {
+    if (dict != nullptr && dict->shadow != nullptr && !dict->shadow->whole && lift::is_plain(arguments[0]) &&
+        !lift::is_nan(arguments[0])) {
       *handled = true;
       Ref value = lifter.dict_item(*dict->shadow, arguments[0]);
       return value ? std::move(value) : Ref::share(count > 1 ? arguments[1] : Py_None);

@@ -5,7 +5,9 @@
 
 namespace alternator::trace {
 
-static bool is_lazy_key(Borrowed key) { return lift::is_plain(key.get()) || PyType_Check(key.get()); }
+// A NaN is found by identity.
+static bool is_plain_key(Borrowed key) { return lift::is_plain(key.get()) && !lift::is_nan(key.get()); }
+static bool is_lazy_key(Borrowed key) { return is_plain_key(key) || PyType_Check(key.get()); }
 
 // The shadow of a container whose slots are still lifted one by one.
 static lift::Shadow* open_shadow(lift::Lifter& lifter, Borrowed container) {
@@ -45,6 +47,7 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
     Paused paused(*this);
     return checked(PyObject_GetItem(container.get(), key.get()));
   }
+  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   const LookingUp looking_up(key);
   return checked(PyObject_GetItem(container.get(), key.get()));
 }
@@ -52,13 +55,13 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
 void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (value) lifter.escape(value);
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
-    if (value && PyDict_CheckExact(container.get()) && lift::is_plain(key.get()))
-      return lifter.dict_store(*shadow, key, value);
+    if (value && PyDict_CheckExact(container.get()) && is_plain_key(key)) return lifter.dict_store(*shadow, key, value);
     lifter.lift_whole(*shadow);
   }
   check_use(container, "an item");
   lifter.escape(key);
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
+  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   std::optional<Paused> paused;
   if (graph::is_tensor(container)) paused.emplace(*this);
   check_status(value ? PyObject_SetItem(container.get(), key.get(), value.get())
@@ -76,6 +79,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
       !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
     stop(report::Reason::identity_number, "a membership test");
   }
+  if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
   const LookingUp looking_up(value);
   return alternator::contains(container, value).value();
 }
@@ -104,6 +108,24 @@ Ref Tracer::load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
   throw PyError();
 }
 
+void Tracer::guard_import(Borrowed name) {
+  Ref hook_name = checked(PyUnicode_InternFromString("__import__"));
+  Ref hook = lifter.dict_item(lifter.name_space(PyEval_GetBuiltins()), hook_name);
+  if (!hook || !PyCFunction_Check(hook.get())) stop(report::Reason::native_call, "an __import__ of your own");
+  // `import a.b` gives a, and finds b in it.
+  Ref part = Ref::share(name);
+  lift::Source* modules = lifter.constant(PyImport_GetModuleDict());
+  while (true) {
+    Ref module = Ref::steal(PyImport_GetModule(part.get()));
+    if (!module) break;
+    tree->guard(tree->child(modules, lift::Access::kItem, part), {lift::GuardKind::kIs, std::move(module)});
+    const Py_ssize_t dot = PyUnicode_FindChar(part.get(), '.', 0, PyUnicode_GET_LENGTH(part.get()), -1);
+    if (dot < 0) break;
+    part = checked(PyUnicode_Substring(part.get(), 0, dot));
+  }
+  PyErr_Clear();
+}
+
 void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
   lift::Shadow& name_space = lifter.name_space(globals);
   if (!value && !lifter.dict_item(name_space, name)) {
@@ -116,9 +138,14 @@ void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
 void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   auto is_value = [](Borrowed object) {
     PyObject* o = object.get();
-    return lift::is_plain(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
+    return lift::is_plain(o) && !lift::is_nan(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
            o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
   };
+  // A tuple of the code's own: which object the other one is was not asked of any guard.
+  auto is_literal = [&](Borrowed object) {
+    return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
+  };
+  if (is_literal(left) || is_literal(right)) stop(report::Reason::native_call, "an identity test of a literal");
   // Guards prove equality of plain values, not which object they are, unless that is asked.
   if (left == right && is_value(left) && lifter.has_one_origin(left)) return;
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
@@ -132,34 +159,8 @@ void Tracer::check_use(Borrowed value, const char* what) {
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
-  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) lifter.use_special_methods(value.type());
-}
-
-// A text must not show a tensor's data or an object's address.
-void Tracer::check_text(Borrowed value, int depth) {
-  if (graph::is_tensor(value)) stop(report::Reason::tensor_text, {});
-  if (lift::is_plain(value.get()) || depth > 4) return;
-  lifter.escape(value);
-  check_use(value, "text");
-  if (PyList_Check(value.get()) || PyTuple_Check(value.get())) {
-    Ref items = checked(PySequence_Tuple(value.get()));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++)
-      check_text(PyTuple_GET_ITEM(items.get(), i), depth + 1);
-    return;
-  }
-  if (PyDict_Check(value.get())) {
-    PyObject *key, *item;
-    for (Py_ssize_t position = 0; PyDict_Next(value.get(), &position, &key, &item);) {
-      check_text(key, depth + 1);
-      check_text(item, depth + 1);
-    }
-    return;
-  }
-  if (PyExceptionInstance_Check(value.get()) || PyType_Check(value.get()) || PyAnySet_Check(value.get())) return;
-  if (value.type()->tp_repr == PyBaseObject_Type.tp_repr || PyFunction_Check(value.get()) ||
-      PyMethod_Check(value.get())) {
-    stop(report::Reason::identity_text, value.type()->tp_name);
-  }
+  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.use_special_methods(value.type()))
+    stop(report::Reason::native_call, std::string("a special method of ") + value.type()->tp_name + " is no function");
 }
 
 }  // namespace alternator::trace

@@ -1,5 +1,7 @@
 #include "trace/markers.h"
 
+#include "trace/natives.h"
+
 #include <cstring>
 
 namespace alternator::trace {
@@ -53,8 +55,7 @@ Mark mark_of(Borrowed function) {
   PyObject* qualified = code->co_qualname;
   switch (PyUnicode_GET_LENGTH(qualified)) {
     case 11:
-      if (equals(qualified, "graph_break") && (equals(module_name(function), "torch._dynamo.decorators") ||
-                                               equals(module_name(function), "alternator.breaks")))
+      if (equals(qualified, "graph_break") && equals(module_name(function), "torch._dynamo.decorators"))
         return Mark::kGraphBreak;
       break;
     case 12:
@@ -63,8 +64,8 @@ Mark mark_of(Borrowed function) {
           is_compiling_query(qualified, module_name(function)))
         return Mark::kCompilingQuery;
       break;
-    case 30:
-      if (equals(qualified, "_disable_dynamo.<locals>.inner")) return Mark::kShield;
+    case 30:  // every function that torch's decorator makes runs this code
+      if (code == reinterpret_cast<PyCodeObject*>(Natives::table().shield_code)) return Mark::kShield;
       break;
     default:
       break;

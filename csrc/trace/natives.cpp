@@ -95,6 +95,7 @@ Natives::Natives() : sets_(new Sets) {
   delattr = builtin("delattr");
   vars = builtin("vars");
   id = builtin("id");
+  hash = builtin("hash");
   len = builtin("len");
   isinstance = builtin("isinstance");
   super_type = builtin("super");
@@ -116,6 +117,14 @@ Natives::Natives() : sets_(new Sets) {
                                   .get(),
                               "setup_context"))
                       .release();
+  Ref function_class = Ref::steal(of_module("torch.autograd.function", "Function"));
+  Ref apply = checked(PyObject_GetAttrString(function_class.get(), "apply"));
+  function_apply = checked(PyObject_GetAttrString(apply.get(), "__func__")).release();
+  // Every function that the decorator makes runs this code.
+  Ref decorator = Ref::steal(of_module("torch._compile", "_disable_dynamo"));
+  Ref shielded = checked(PyObject_CallOneArg(decorator.get(), decorator.get()));
+  shield_code = Py_NewRef(PyFunction_GET_CODE(shielded.get()));
+  object_class = Py_NewRef(_PyType_Lookup(&PyBaseObject_Type, checked(PyUnicode_InternFromString("__class__")).get()));
   recursion_limit = of_module("sys", "getrecursionlimit");
   get_ident = of_module("_thread", "get_ident");
   abc_token = of_module("_abc", "get_cache_token");

@@ -8,15 +8,12 @@
 #include "trace/thread_state.h"
 #include "trace/tracing.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 namespace alternator::trace {
 
 static thread_local Tracer* current_tracer = nullptr;
-
-uint64_t Tracer::break_every = 0;
 
 Tracer* Tracer::current() { return current_tracer; }
 
@@ -31,62 +28,7 @@ static void lazy_dealloc(PyObject* self) {
 
 PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-// --- identities ---------------------------------------------------------------------------------------------
-
-thread_local bool LookingUp::now = false;
-
-PyTypeObject identity_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-
-static PyObject* refuse_identity() {
-  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
-    tracer->stop_here(report::Reason::identity_number, {});
-  } else if (!PyErr_Occurred()) {
-    PyErr_SetString(PyExc_SystemError, "alternator: an identity of a trace was used outside of it");
-  }
-  return nullptr;
-}
-
-static bool is_unguarded(PyObject* identity) {
-  Tracer* tracer = Tracer::current();
-  return tracer == nullptr || tracer->unguarded_identities.count(identity) != 0;
-}
-
-static PyObject* compare_identities(PyObject* left, PyObject* right, int operation) {
-  if (operation != Py_EQ && operation != Py_NE) return refuse_identity();
-  if (is_unguarded(left) || is_unguarded(right)) return refuse_identity();
-  return PyLong_Type.tp_richcompare(left, right, operation);
-}
-
-static Py_hash_t hash_identity(PyObject* identity) {
-  if (is_unguarded(identity) && !LookingUp::now) return refuse_identity(), -1;
-  return PyLong_Type.tp_hash(identity);
-}
-
-static int init_identity() {
-  static PyNumberMethods numbers;
-  auto one = [](PyObject*) { return refuse_identity(); };
-  auto two = [](PyObject*, PyObject*) { return refuse_identity(); };
-  auto three = [](PyObject*, PyObject*, PyObject*) { return refuse_identity(); };
-  numbers.nb_add = numbers.nb_subtract = numbers.nb_multiply = numbers.nb_remainder = numbers.nb_divmod = two;
-  numbers.nb_lshift = numbers.nb_rshift = numbers.nb_and = numbers.nb_xor = numbers.nb_or = two;
-  numbers.nb_floor_divide = numbers.nb_true_divide = two;
-  numbers.nb_power = three;
-  numbers.nb_negative = numbers.nb_positive = numbers.nb_absolute = numbers.nb_invert = one;
-  numbers.nb_int = numbers.nb_float = numbers.nb_index = one;
-  identity_type.tp_name = "int";
-  identity_type.tp_base = &PyLong_Type;
-  identity_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
-  identity_type.tp_as_number = &numbers;
-  identity_type.tp_hash = hash_identity;
-  identity_type.tp_richcompare = compare_identities;
-  identity_type.tp_repr = one;
-  identity_type.tp_str = one;
-  return PyType_Ready(&identity_type);
-}
-
 int init_trace() {
-  if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
-    Tracer::break_every = std::strtoull(every, nullptr, 10);
   if (init_identity() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
@@ -138,6 +80,7 @@ Tracer::Tracer()
       lifter(*tree, session),
       recorder(session, std::make_unique<TracedStack>(this)) {
   Natives::table();
+  forget_identities();
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
@@ -287,14 +230,13 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       unread_on_stack_ = unread_on_stack_ || !is_operand;
     }
     // It is only compared with operands, or is what __init__ is about: a plain value is never either.
-    if (from.first_argument && (begun || !outermost)) {
+    if (from.first_argument && begun) {
       to.first_argument = lift::is_plain(from.first_argument.get())
                               ? Ref::share(from.first_argument)
                               : lifter.lift(from.first_argument, unnamed("argument"));
     }
-    slot += 3;  // and the generator, and the mapping of a class body
+    slot += 2;  // and the generator
     if (from.saved_exception_slot >= 0) stop(report::Reason::native_call, "an exception that is being handled");
-    if (from.locals_mapping) stop(report::Reason::native_call, "a class body");
     if (from.generator) stop(report::Reason::native_call, "a generator that is running");
   }
 }
@@ -316,10 +258,6 @@ Verdict Tracer::begin_instruction(const Position& position) {
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
     control.watch = &watch_;
     return Verdict::kCapture;
-  }
-  if (may_break && instructions_ == break_every) [[unlikely]] {
-    stop_here(report::Reason::forced, {});
-    return Verdict::kFail;
   }
   return Verdict::kGo;
 }
@@ -347,7 +285,6 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
   }
   until_ = until;
   watch_.chain = &cut;
-  watch_.below = cpython::current_frame(PyThreadState_Get());
   Ref result;
   {
     TraceScope scope(*this);
@@ -357,25 +294,19 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     Tracing tracing(*this);
     Chain frames(chain.size());
     recorder.begin();
-    const int64_t modes = at::impl::PythonTorchFunctionTLS::stack_len();
     if (tracing.status([&] { fill(chain, &frames); }) == 0) result = continue_chain(frames, run_traced);
     control.watch = watch;
     exit_state = graph::Ambient::now();
     exit_nesting = autocast_nesting() - nesting;
-    const bool modes_changed = at::impl::PythonTorchFunctionTLS::stack_len() != modes;
-    const bool was_cut = control.capturing == &cut;
-    if (was_cut) finish_capture();
-    if (was_cut && !result && !abandoned()) {
-      // All frames are in `cut`.
-    } else if (abandoned() || was_cut) {
-      // Native code lost the exception that unwinds a cut: nothing can be said of the frames.
+    if (control.capturing == &cut) {
+      finish_capture();
+    } else if (abandoned()) {
       {
         const Discarding discarding;
         result.reset();
         PyErr_Clear();
       }
       finish_abandoning();
-      cut.clear();
     } else if (!result) {
       // The call is run again without us: it raises by itself. What this run leaves behind is not closed.
       const Discarding discarding;
@@ -385,11 +316,9 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       finish_abandoning();
       result.reset();
     }
-    // A mode is an object that somebody holds; of such, nothing is made anew.
-    if ((exit_state.inference != entry.inference || modes_changed) && !stopped) {
-      stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};
+    if (exit_state.inference != entry.inference && !stopped) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves the inference mode changed", {}, 0};
       result.reset();
-      cut.clear();
     }
     recorder.end();
   }

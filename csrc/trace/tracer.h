@@ -9,6 +9,7 @@
 #include "lift/lifter.h"
 #include "lift/taint.h"
 #include "report/event.h"
+#include "trace/identity.h"
 
 #include <memory>
 #include <optional>
@@ -31,27 +32,10 @@ struct LazyObject {
 };
 extern PyTypeObject lazy_type;
 
-// What id() gives in a trace: a number that may be a key or be compared for equality, since it says which object it
-// was. It differs on every run, so everything else that could look at it is a break, and it never leaves the call.
-extern PyTypeObject identity_type;
-
 // A place where a trace may be cut: an instruction that it was in when it stopped.
 struct BreakPoint {
   uint64_t number = 0;  // of the instruction, in the order of execution
   uint64_t path = 0;    // a hash of the way there: the same program takes the same way again
-};
-
-// A key is looked up, not stored.
-class LookingUp {
- public:
-  explicit LookingUp(Borrowed key) : before_(now) { now = Py_IS_TYPE(key.get(), &identity_type); }
-  ~LookingUp() { now = before_; }
-  LookingUp(const LookingUp&) = delete;
-  LookingUp& operator=(const LookingUp&) = delete;
-  static thread_local bool now;
-
- private:
-  bool before_;
 };
 
 class Tracer {
@@ -67,11 +51,6 @@ class Tracer {
   // that is given. Null: it got there, and `cut` is what was found; or see `stopped` and `break_points`; or an
   // exception left the function (then `stopped` is `raises`).
   Ref run(const Chain& chain, const BreakPoint* until);
-
-  // Debugging: a trace that may break does so at the latest before its n-th instruction. 0: where it must. Also read
-  // from the environment at start: ALTERNATOR_BREAK_EVERY.
-  static uint64_t break_every;
-  bool may_break = false;
 
   Chain cut;  // the traced frames at `until`; empty: it was not reached
   std::optional<report::Break> stopped;
@@ -98,6 +77,7 @@ class Tracer {
   bool contains(Borrowed container, Borrowed value);
   Tri truth(Borrowed value);
   Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name);
+  void guard_import(Borrowed name);
   void store_global(Borrowed globals, Borrowed name, Borrowed value);  // null: delete
   void note_identity_test(Borrowed left, Borrowed right);
   Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
@@ -105,6 +85,11 @@ class Tracer {
   // Before native code looks at a value by itself: an opaque object, or one whose text shows its address.
   void check_use(Borrowed value, const char* what);
   void check_text(Borrowed value, int depth = 0);
+  // Before native code goes through a value, or through what it holds: a set whose order follows addresses.
+  void check_order(Borrowed value, const char* what);
+  // What a native function or the constructor of a native type does with its arguments by itself (callbacks.cpp).
+  void check_native_use(Borrowed callable, PyObject* const* arguments, size_t count);
+  void check_type_use(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count);
 
   // An instruction begins. kCapture: the trace is to be cut here.
   Verdict begin_instruction(const Position& position);
@@ -128,6 +113,7 @@ class Tracer {
   Ref get_generic(Borrowed owner, Borrowed name, bool* absent);
   Ref get_with_hooks(Borrowed owner, Borrowed name);
   Ref bind_descriptor(Borrowed descriptor, Borrowed owner, PyTypeObject* type, lift::Source* source);
+  void lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name);
   void set_generic(Borrowed owner, Borrowed name, Borrowed value);
   Ref call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_compiled(Borrowed compiled, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
@@ -139,10 +125,17 @@ class Tracer {
   // Builtins that read objects by name or shape: null without an error where `callable` is none of them.
   Ref call_reflective(Borrowed callable, PyObject* const* arguments, size_t positional, bool* handled);
   Ref query(Borrowed builtin);
+  void guard_order_of_bases(Borrowed cls);
+  // hash(): a number, or an identity where it goes by addresses.
+  Ref hash_of(Borrowed value, Borrowed callable);
   // What copy and pickle ask an object for; null: the object is the trace's own, and native code may answer.
   Ref reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name);
   // True: the test is one of structure alone, and runs natively.
   bool check_instance_test(Borrowed subject_class, Borrowed classes);
+  void check_callback(Borrowed callback, PyObject* const* arguments, size_t count);
+  void check_shown(PyObject* const* arguments, size_t count);
+  PyTypeObject* check_class_call(PyTypeObject* type);  // the native base
+  Ref call_partial(Borrowed partial, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   void escape_all(PyObject* const* arguments, size_t count);
 
   // The frames of its own for a stopped chain.

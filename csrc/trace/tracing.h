@@ -3,8 +3,6 @@
 
 #include "trace/tracer.h"
 
-#include "graph/errors.h"
-
 namespace alternator::trace {
 
 struct Tracing : Concrete {
@@ -19,7 +17,6 @@ struct Tracing : Concrete {
       return body();
     } catch (const PyError&) {
       if (!PyErr_Occurred()) t.stop_here(report::Reason::internal, "an error without an exception");
-      if (PyErr_ExceptionMatches(graph::record_error_class().get())) stop_with_error();
     } catch (const Stop& stop) {
       t.stop_here(stop.reason, stop.context);
     } catch (const lift::CannotLift& error) {
@@ -127,11 +124,24 @@ struct Tracing : Concrete {
     return native(operand, {}, "an operator", [&] { return operation(operand.get()); });
   }
   Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
+    if ((operation == PyNumber_Remainder || operation == PyNumber_InPlaceRemainder) &&
+        (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get()))) {
+      // Texts with % show what stands on the right.
+      if (status([&] {
+            t.check_text(right);
+            if (holds_identity(right)) stop(report::Reason::identity_number, "a text");
+          }) < 0) {
+        return {};
+      }
+    }
+    if (PyAnySet_Check(right.get()) && (PyList_Check(left.get()))) {
+      if (status([&] { t.check_order(right, "an operator"); }) < 0) return {};  // list += set
+    }
     return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
   }
   Ref compare(Borrowed left, Borrowed right, int operation) {
-    if (left.type() == &identity_type || right.type() == &identity_type)
-      return Ref::steal(identity_type.tp_richcompare(left.get(), right.get(), operation));
+    if (is_identity(left) || is_identity(right))
+      return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
     return native(left, right, "a comparison",
                   [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }
@@ -155,6 +165,7 @@ struct Tracing : Concrete {
   }
 
   Ref get_iterator(Borrowed iterable) {
+    if (go_through(iterable) < 0) return {};
     return native(iterable, {}, "iteration", [&] { return PyObject_GetIter(iterable.get()); });
   }
   Ref next(Borrowed iterator) {
@@ -171,13 +182,14 @@ struct Tracing : Concrete {
     if (status([&] {
           t.lifter.escape(iterable);
           t.check_use(iterable, "unpacking");
+          t.check_order(iterable, "unpacking");
         }) < 0) {
       return false;
     }
     return Concrete::unpack(iterable, before, after, top) || (torch_failed(), false);
   }
   int list_extend(Borrowed list, Borrowed iterable) {
-    return use(iterable, "unpacking") < 0 ? -1 : Concrete::list_extend(list, iterable);
+    return use(iterable, "unpacking") < 0 || go_through(iterable) < 0 ? -1 : Concrete::list_extend(list, iterable);
   }
   int set_update(Borrowed set, Borrowed iterable) {
     return use(iterable, "unpacking") < 0 ? -1 : Concrete::set_update(set, iterable);
@@ -193,20 +205,15 @@ struct Tracing : Concrete {
     return value([&] { return t.call(callable, arguments, positional, keyword_names); });
   }
   Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
-  Ref make_tuple(Borrowed iterable) { return use(iterable, "unpacking") < 0 ? Ref() : Concrete::make_tuple(iterable); }
+  Ref make_tuple(Borrowed iterable) {
+    return use(iterable, "unpacking") < 0 || go_through(iterable) < 0 ? Ref() : Concrete::make_tuple(iterable);
+  }
   Ref make_function(Borrowed code, Borrowed globals) {
     Ref function = Concrete::make_function(code, globals);
     if (function) t.lifter.note_made_here(function);
     return function;
   }
 
-  int check_raise(Borrowed exception) {
-    return status([&] {
-      // Raising writes to it: its traceback, its context.
-      if (!PyType_Check(exception.get()) && t.lifter.known(exception) != nullptr)
-        stop(report::Reason::native_call, "an exception from outside is raised");
-    });
-  }
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
   Ref import_from(Borrowed module, Borrowed name) { return get_attribute(module, name); }
   int import_star(Borrowed, Borrowed) {
@@ -224,10 +231,11 @@ struct Tracing : Concrete {
   }
 
  private:
-  // The recorder's own errors are no exceptions of the program's.
-  void stop_with_error();
   // Values on the stack of a resumed frame are lifted when an instruction looks at them.
   int read_operands(const Position& position);
+  int go_through(Borrowed iterable) {
+    return status([&] { t.check_order(iterable, "iteration"); });
+  }
   int use(Borrowed object, const char* what) {
     return status([&] {
       t.lifter.escape(object);

@@ -117,6 +117,9 @@ class Expressions:
             f"len({self.of(STR, d)})", f"len({self.of(SET, d)})", f"(1 if {self.of(FLOAT, d)} > 0 else 2)", f"int({self.of(BOOL, d)})",
             f"({a} if {self.of(BOOL, d)} else {b})", f"{self.of(PAIR, d)}[0]", f"-{a}", f"len({self.of(OBJECT, d)})",
             f"functools.reduce(lambda p, q: p + q, {self.of(INTS, d)}, {a})", f"next(iter({self.of(INTS, d)}), {b})",
+            f"functools.reduce(getattr, ['n'], {self.of(OBJECT, 0)})", f"functools.partial(lambda p, q: p - q, {a})({b})",
+            f"len({{id({self.of(OBJECT, 0)}), id({self.of(OBJECT, 0)})}})", f"getattr({self.of(OBJECT, 0)}, {self.rng.choice(['n', 'k', 'gone'])!r}, {b})",
+            f"max({self.of(INTS, d)}, key=lambda v: v % 3, default={a})", f"sum(map(len, [{self.of(INTS, 0)}, {self.of(TABLE, 0)}]))",
         )  # fmt: skip
 
     def risky_int(self) -> str:
@@ -142,6 +145,7 @@ class Expressions:
             lambda: self.str_expression(-1), f"{self.of(STR, d)}.upper()", f"f'{{{strip(self.of(INT, d))}}}:{{{strip(self.of(STR, 0))}}}'",
             f"repr({self.of(INTS, d)})", f"str({self.of(FLOAT, d)})", f"repr({self.of(TABLE, d)})", f"({self.of(STR, d)} + 'z')",
             f"'-'.join(str(i) for i in {self.of(INTS, d)})", f"type({self.of(ANY, 0)}).__name__", f"'%s' % ({self.of(INT, d)},)",
+            f"','.join(map(str, {self.of(INTS, d)}))", f"'%s %r' % ({self.of(INT, d)}, {self.of(STR, 0)})", f"str({self.of(OBJECT, 0)})",
             f"repr({self.of(OBJECT, 0)})", f"next(iter({self.of(TABLE, d)}), 'none')", f"'{{}}'.format({self.of(BOOL, d)})",
         )  # fmt: skip
 
@@ -155,6 +159,8 @@ class Expressions:
             f"isinstance({self.of(ANY, 0)}, {self.rng.choice(['int', '(list, dict)', 'torch.Tensor', 'float', 'bool'])})",
             f"({self.same_kind_is()})", f"hasattr({self.of(OBJECT, 0)}, {self.rng.choice(['', 'x']) + 'n'!r})", f"{self.of(TENSOR, 0)}.requires_grad",
             f"({self.of(STR, d)} == {self.of(STR, d)})", f"({self.of(FLOAT, d)} == {self.of(FLOAT, d)})", "torch.is_grad_enabled()",
+            f"({self.of(OBJECT, 0)} in [{self.of(OBJECT, 0)}])", f"(id({self.of(OBJECT, 0)}) == id({self.of(OBJECT, 0)}))",
+            f"({self.of(FLOAT, d)} in [{self.of(FLOAT, d)}])", f"isinstance({self.of(OBJECT, 0)}, {self.rng.choice([*self.classes, 'Plain', 'Tight'])})",
             f"({self.of(OBJECT, 0)} == {self.of(OBJECT, 0)})", f"({a} in {self.of(SET, d)})", f"any({self.of(INTS, d)})", f"bool({self.of(OBJECT, 0)})",
         )  # fmt: skip
 
@@ -172,7 +178,8 @@ class Expressions:
             f"({source} + {self.of(INTS, d)})", f"list({self.of(TABLE, d)}.values())", f"list(map(lambda v: v * 2, {source}))",
             f"list(reversed({source}))", f"sorted({self.of(SET, d)})", f"[*{source}, {self.of(INT, d)}]", f"list(filter(None, {source}))",
             f"[a * b for a, b in zip({source}, {self.of(INTS, d)})]", f"{self.of(OBJECT, 0)}.items", f"copy.copy({source})",
-            f"list(itertools.accumulate({source}))", f"[i for i, _ in enumerate({source})]",
+            f"list(collections.deque({source}, maxlen=2))", f"sorted({source}, key=str)", f"[o.n for o in [{self.of(OBJECT, 0)}, {self.of(OBJECT, 0)}]]",
+            f"list(dict.fromkeys({source}))", f"list(itertools.accumulate({source}))", f"[i for i, _ in enumerate({source})]",
         ]  # fmt: skip
         if self.generators:
             choices += [f"list({self.rng.choice(self.generators)}({source}))"] * 2
@@ -220,6 +227,8 @@ class Expressions:
 
     def object_expression(self, d: int) -> str:
         made = f"{self.rng.choice(self.classes)}({self.of(INT, max(d, 0) - 1)})" if self.classes else "Plain(1)"
+        if "slots" in self.features and self.chance(0.5):
+            made = f"Tight({self.of(INT, max(d, 0) - 1)})"
         if d < 0 or not self.scope.of(OBJECT):
             return made
         return self.pick(

@@ -29,7 +29,7 @@ from .expressions import (
 
 Lines = list[str]
 FEATURES = {"print": 0.2, "class_write": 0.15, "globals()": 0.2, "subclass": 0.15, "risk": 0.35, "autocast": 0.3, "Counter": 0.2,
-            "raise": 0.3, "tensor_write": 0.6, "local_class": 0.4, "attempt": 0.6}  # fmt: skip
+            "raise": 0.3, "tensor_write": 0.6, "local_class": 0.4, "attempt": 0.6, "slots": 0.25}  # fmt: skip
 # Kinds of parameters of the compiled function, and values that a call may pass instead of the usual ones.
 PARAMETERS = [TENSOR, INT, INT, FLOAT, STR, BOOL, INTS, INTS, TENSORS, TABLE, TTABLE, SET, OBJECT, OBJECT, PAIR]
 ODD_VALUES = {INT: ["True", "2.0", "10**20"], FLOAT: ["-0.0", "1"], INTS: ["(1, 2)", "range(3)"], TABLE: ["collections.OrderedDict(b=1, a=2)"],
@@ -132,7 +132,8 @@ class Generator(Expressions):
             f"{o}.n = {self.of(INT, 1)}", f"{o}.n += 1", f"{o}.x = {self.of(TENSOR, 1)}", f"{o}.items.append({self.of(INT, 1)})",
             f"{o}.items = {self.of(INTS, 1)}", f"{o}.link = {self.of(OBJECT, 0)}", f"{o}.extra = {self.of(ANY, 1)}",
             f"setattr({o}, 'n', {self.of(INT, 1)})", f"vars({o})['extra'] = {self.of(INT, 0)}", f"{o}.p = {self.of(INT, 1)}", f"{o}.bump({self.of(INT, 0)})",
-            f"{o}.cache[{self.rng.choice(KEYS)}] = {self.of(ANY, 1)}",
+            f"{o}.cache[{self.rng.choice(KEYS)}] = {self.of(ANY, 1)}", f"{o}.recent.append({self.of(INT, 1)})", f"{o}.recent.rotate(1)",
+            f"{o}.items, {o}.cache = {self.of(INTS, 0)}, {self.of(TABLE, 0)}",
         ])]  # fmt: skip
 
     def tensor_write(self) -> Lines:
@@ -336,6 +337,8 @@ class Generator(Expressions):
                 "def scaled(self, x):",
                 *indented(self.with_globals([*self.block(2), f"return {self.of(TENSOR)}"])),
             ]
+        if self.chance(0.3):
+            body += ["def twin(self):", "    made = super().twin()", "    made.n += self.k", "    return made"]
         if self.chance(0.4):
             body += [
                 "@property",
@@ -460,7 +463,12 @@ class Generator(Expressions):
         ]
         for kind, _ in parameters:
             same = [name for k, name in kept if k == kind]
-            if same and self.chance(0.5):
+            if kind == TENSOR and self.chance(0.25):
+                # Views of another argument, or that argument itself.
+                arguments.append(
+                    arguments[0] + self.rng.choice(["", "[1:]", ".view(3, 1)", ".detach()"]) if same else "T(3)"
+                )
+            elif same and self.chance(0.5):
                 arguments.append(self.rng.choice(same))
             elif kind in ODD_VALUES and self.chance(0.12):
                 arguments.append(self.rng.choice(ODD_VALUES[kind]))
@@ -484,12 +492,15 @@ class Generator(Expressions):
                 choices += [f"{name}[{self.rng.choice(KEYS)}] = {self.of(INT, 0)}", f"{name}['a'] = {name}.pop('a', 1)"]
             elif kind == OBJECT:
                 choices += [f"{name}.n = {self.number()}", f"{name}.extra = 5", f"{name}.items = [{self.number()}]", f"{name}.scaled = lambda x: x * 9",
+                            f"{name}.link = {name}", *(f"{name}.items = {other}" for k, other in kept if k == INTS),
+                            *(f"{name}.cache = {other}" for k, other in kept if k == TABLE), f"{name}.recent = collections.deque([1], maxlen=2)",
                             f"{name}.__class__ = Plain", f"vars({name}).pop('n', None)", f"{name}.__dict__ = dict(vars({name}))"]  # fmt: skip
             elif kind == TENSOR:
                 choices += [f"{name}.requires_grad_()", f"{name}.detach().add_(1)"]
         for name in self.classes:
             choices += [f"{name}.k = {self.number()}", f"{name}.scaled = lambda self, x: x - 1", f"{name}.__len__ = lambda self: 3", f"{name}.nothing = 4",
-                        f"{name}.n = property(lambda self: 6, lambda self, v: None)", f"{name}.unrelated = 1"]  # fmt: skip
+                        f"{name}.n = property(lambda self: 6, lambda self, v: None)", f"{name}.unrelated = 1", f"{name}.__name__ = 'Renamed'", f"{name}.scaled = Plain.scaled",
+                        f"{name}.__repr__ = lambda self: 'other'", f"{name}.twin = lambda self: self"]  # fmt: skip
         for name in self.scope.of(MODULE):
             choices += [f"{name}.eval()", f"{name}.train()", f"{name}.n = {self.number()}", f"{name}.w = nn.Parameter(T(3, s=2))", f"{name}.w.data = T(3, s=5)",
                         f"{name}.w.requires_grad_(False)", f"{name}.register_forward_hook(lambda m, a, r: r * 2)", f"{name}.inner = nn.Identity()",

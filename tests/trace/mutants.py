@@ -1,22 +1,23 @@
 """Breaks the core on purpose, one switch at a time, and looks for a program that notices: `make test-mutants`.
 
-    python tests/trace/mutants.py --core build/mutants [--only WORD] [--jobs 2] [--list]
+    python tests/trace/mutants.py --core build/mutants [--only WORD] [--learn] [--list]
 
 The core is the one in build/mutants, configured with -DALTERNATOR_MUTANTS=ON. There each room has `mutant_names()` (guard kinds,
 ambient state, write-back kinds, rebuild kinds, lift rows) and `set_mutant(name, disabled)`. A mutant dies when a program that
-passes without it fails, is captured in another way, or crashes. The exit status is 0 when all die.
+passes without it fails, is captured in another way, or crashes. The program that killed it last (killers.json) is asked first, so
+that a run takes minutes; a mutant that this one no longer kills is shown to all others. The exit status is 0 when all die.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,14 @@ def all_programs() -> dict[str, Any]:
     return REGISTRY
 
 
+# Where a mutant of a room is most likely noticed.
+LIKELY = {
+    "lift": ["test_lift_rows", "test_found_again", "test_facts"],
+    "guards": ["test_guards_in_traces", "test_plain_values", "test_contexts", "test_live_edits", "test_facts"],
+    "replay": ["test_rebuild", "test_write_back", "test_effects"],
+}
+
+
 class Hunt:
     """Which programs pass without a mutant, and which of them fails first with one."""
 
@@ -73,10 +82,8 @@ class Hunt:
         self.switches, self.programs, self.memory = switches(core), programs, memory
         self.frontend = the_frontend("alternator")
         self.known_gaps = gaps()
-        self.lock = threading.Lock()
         # Who killed whom last time: tried first.
         self.killers: dict[str, str] = json.loads(memory.read_text()) if memory.exists() else {}
-        self.passing: list[str] = []
         self.verdicts: dict[str, str] = {}
 
     def turn_on(self, mutant: str) -> None:
@@ -85,43 +92,48 @@ class Hunt:
 
     def verdict(self, name: str) -> str:
         made = self.programs[name].judge(self.frontend, name in self.known_gaps)
-        return made.broken or made.text
+        text: str = made.broken or made.text
+        return text
 
-    def baseline(self) -> None:
-        """In batches: a program that crashes without any mutant is left out."""
+    def baseline(self, names: list[str]) -> None:
+        """What these programs say without a mutant; one that crashes is left out."""
         from harness import Crashed, forked
 
-        names = sorted(self.programs)
-        size = 25
-        for at in range(0, len(names), size):
-            batch = names[at : at + size]
-            try:
-                verdicts = forked(lambda batch=batch: {name: self.verdict(name) for name in batch}, timeout=600)
-            except Crashed:
-                verdicts = {}
-                for name in batch:
-                    try:
-                        verdicts[name] = forked(lambda name=name: self.verdict(name))
-                    except Crashed as error:
-                        print(f"left out, it crashes without a mutant: {name}: {error}")
-            self.verdicts |= verdicts
-        # A program that is wrong anyway cannot accuse a mutant; one that is a gap can, if its words change.
-        self.passing = [name for name, text in self.verdicts.items() if "compiled" not in text and "spy" not in text]
+        names = [name for name in names if name not in self.verdicts]
+        if not names:
+            return
+        try:
+            self.verdicts |= forked(lambda: {name: self.verdict(name) for name in names}, timeout=600)
+        except Crashed:
+            for name in names:
+                try:
+                    self.verdicts[name] = forked(functools.partial(self.verdict, name))
+                except Crashed as error:
+                    print(f"left out, it crashes without a mutant: {name}: {error}")
+                    self.verdicts[name] = "compiled: it crashes"
+
+    def can_accuse(self, name: str) -> bool:
+        """A program that is wrong anyway cannot; one that is a gap can, if its words change."""
+        return not any(word in self.verdicts[name] for word in ("compiled", "spy"))
 
     def order(self, mutant: str) -> list[str]:
-        first = [self.killers[mutant]] if self.killers.get(mutant) in self.verdicts else []
-        often = sorted(set(self.killers.values()) & set(self.passing))
-        return list(dict.fromkeys([*first, *often, *self.passing]))
+        first = [self.killers[mutant]] if self.killers.get(mutant) in self.programs else []
+        often = sorted(set(self.killers.values()) & set(self.programs))
+        likely = [name for file in LIKELY[mutant.partition(".")[0]] for name in self.programs if name.startswith(file)]
+        return list(dict.fromkeys([*first, *likely, *often, *sorted(self.programs)]))
 
     def hunt(self, mutant: str) -> str | None:
         """The program that notices this mutant."""
         from harness import Crashed, forked
 
-        names = self.order(mutant)
-        size = 5
+        found: str | None
+
+        names, size = self.order(mutant), 1
         while names:
             batch, names = names[:size], names[size:]
-            size = min(size * 2, 80)
+            size = 10 if size == 1 else min(size * 2, 80)
+            self.baseline(batch)
+            batch = [name for name in batch if self.can_accuse(name)]
 
             def work(batch: list[str] = batch) -> str | None:
                 self.turn_on(mutant)
@@ -131,7 +143,7 @@ class Hunt:
                 return None
 
             try:
-                found = forked(work, timeout=900)
+                found = forked(work, timeout=900) if batch else None
             except Crashed:
                 found = next((name for name in batch if self.crashes(mutant, name)), batch[0])
             if found:
@@ -151,34 +163,19 @@ class Hunt:
             return True
         return False
 
-    def run(self, mutants: list[str], jobs: int) -> list[str]:
-        todo, survivors = list(mutants), []
-
-        def work() -> None:
-            while True:
-                with self.lock:
-                    if not todo:
-                        return
-                    mutant = todo.pop(0)
-                started = time.monotonic()
-                killer = self.hunt(mutant)
-                with self.lock:
-                    if killer:
-                        self.killers[mutant] = killer
-                    else:
-                        survivors.append(mutant)
-                    print(
-                        f"{mutant:40} {'killed by ' + killer if killer else 'SURVIVES'} ({time.monotonic() - started:.1f} s)",
-                        flush=True,
-                    )
-                    self.memory.parent.mkdir(parents=True, exist_ok=True)
-                    self.memory.write_text(json.dumps(self.killers, indent=1, sort_keys=True))
-
-        threads = [threading.Thread(target=work) for _ in range(jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    def run(self, mutants: list[str], learn: bool) -> list[str]:
+        survivors = []
+        for mutant in mutants:
+            started = time.monotonic()
+            killer = self.hunt(mutant)
+            if killer:
+                self.killers[mutant] = killer
+            else:
+                survivors.append(mutant)
+            words = "killed by " + killer if killer else "SURVIVES"
+            print(f"{mutant:40} {words} ({time.monotonic() - started:.1f} s)", flush=True)
+            if learn:
+                self.memory.write_text(json.dumps(self.killers, indent=1, sort_keys=True) + "\n")
         return survivors
 
 
@@ -186,7 +183,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--core", type=Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--only", default="", help="mutants whose name contains this")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--learn", action="store_true", help="write down who killed whom, in killers.json")
     parser.add_argument("--list", action="store_true", help="name the mutants and stop")
     options = parser.parse_args()
     core = load_core(options.core)
@@ -194,10 +191,9 @@ def main() -> int:
     if options.list:
         print("\n".join(mutants))
         return 0
-    hunt = Hunt(core, all_programs(), ROOT / "build" / "mutants" / "killers.json")
-    hunt.baseline()
-    print(f"{len(mutants)} mutants, {len(hunt.passing)} of {len(hunt.programs)} programs can accuse them", flush=True)
-    survivors = hunt.run(mutants, options.jobs)
+    hunt = Hunt(core, all_programs(), HERE / "killers.json")
+    print(f"{len(mutants)} mutants, {len(hunt.programs)} programs that may accuse them", flush=True)
+    survivors = hunt.run(mutants, options.learn)
     print(f"{len(mutants) - len(survivors)} killed, {len(survivors)} survive: {', '.join(sorted(survivors))}")
     return 1 if survivors or not mutants else 0
 

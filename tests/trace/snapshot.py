@@ -200,10 +200,9 @@ class Observer:
         return (*self.all(iterate(value)), *extra)
 
     def see_dict(self, value: Any) -> tuple[Snapshot, ...]:
-        keys = list(
-            collections.OrderedDict.keys(value) if isinstance(value, collections.OrderedDict) else dict.keys(value)
-        )
-        parts = [(self.see(key), self.see(dict.__getitem__(value, key))) for key in keys]
+        # Looking a key up would run its __hash__.
+        ordered = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        parts: list[Snapshot] = [(self.see(key), self.see(item)) for key, item in list(ordered.items(value))]
         if isinstance(value, collections.defaultdict):
             parts.append(("default_factory", self.see(value.default_factory)))
         return tuple(parts)

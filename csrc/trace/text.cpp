@@ -1,0 +1,81 @@
+// Texts: what a native function may show of a value without showing its data or its address.
+#include "trace/tracer.h"
+
+#include "cpython/objects.h"
+#include "trace/natives.h"
+
+namespace alternator::trace {
+
+static constexpr int kDeepestText = 20;
+
+static bool is_python(PyTypeObject* type, const char* method) {
+  PyObject* found = _PyType_Lookup(type, checked(PyUnicode_InternFromString(method)).get());
+  return found != nullptr && PyFunction_Check(found);
+}
+
+// A class shows its name and its module, which may be assigned.
+static void guard_name(Tracer& t, Borrowed cls) {
+  auto* type = cls.as<PyTypeObject>();
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || t.lifter.made_here(cls)) return;
+  for (const char* field : {"__qualname__", "__module__"}) {
+    Ref name = checked(PyUnicode_InternFromString(field));
+    Ref text = checked(PyObject_GetAttr(cls.get(), name.get()));
+    if (!lift::is_plain(text.get())) stop(report::Reason::native_call, "a class without a name");
+    (void)t.lifter.lift(text, t.tree->child(t.lifter.constant(cls), lift::Access::kField, name));
+  }
+}
+
+// A text must not show a tensor's data or an object's address, nor depend on what is not guarded.
+void Tracer::check_text(Borrowed value, int depth) {
+  PyObject* v = value.get();
+  PyTypeObject* type = value.type();
+  if (graph::is_tensor(value)) stop(report::Reason::tensor_text, {});
+  if (lift::is_plain(v)) return;
+  if (depth > kDeepestText) stop(report::Reason::identity_text, "something nested deeply");
+  lifter.escape(value);
+  check_use(value, "text");
+  if (PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v) || type == lift::known_types().deque) {
+    check_order(value, "the text");
+    Ref items = checked(PySequence_Tuple(v));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++)
+      check_text(PyTuple_GET_ITEM(items.get(), i), depth + 1);
+    return;
+  }
+  if (PyDict_Check(v)) {
+    PyObject *key, *item;
+    for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
+      check_text(key, depth + 1);
+      check_text(item, depth + 1);
+    }
+    if (PyType_IsSubtype(type, lift::known_types().default_dict))
+      check_text(checked(PyObject_GetAttrString(v, "default_factory")), depth + 1);
+    return;
+  }
+  if (is_python(type, "__repr__")) return;  // it is traced
+  if (PyExceptionInstance_Check(v)) {
+    if (is_python(type, "__str__")) return;
+    // Its arguments are read natively.
+    if (lifter.known(value) != nullptr) stop(report::Reason::native_call, "the text of an outside exception");
+    return check_text(checked(PyObject_GetAttrString(v, "args")), depth + 1);
+  }
+  if (PyType_Check(v)) return guard_name(*this, value);
+  if (PyModule_Check(v) || PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ||
+      PyComplex_Check(v) || PyByteArray_Check(v)) {
+    return;
+  }
+  if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v) != nullptr && PyModule_Check(PyCFunction_GET_SELF(v))) return;
+  stop(report::Reason::identity_text, type->tp_name);
+}
+
+// Sets in a list or tuple are looked at too: native code may go through them in turn.
+void Tracer::check_order(Borrowed value, const char* what) {
+  auto check = [&](Borrowed one) {
+    if (PyAnySet_Check(one.get()) && iterates_by_address(lifter, one)) stop(report::Reason::identity_order, what);
+  };
+  check(value);
+  if (!PyList_CheckExact(value.get()) && !PyTuple_CheckExact(value.get())) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.get()); i++)
+    check(PySequence_Fast_GET_ITEM(value.get(), i));
+}
+
+}  // namespace alternator::trace
