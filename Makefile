@@ -19,7 +19,7 @@ or_none_collected := $(if $(PYTEST),[ $$? = 5 ],false)
 ROOMS ?=
 
 .PHONY: help demo demo-loop test bench lint format clean distclean build build-torch build-core build-asan
-.PHONY: fuzz build-mutants test-mutants test-asan test-cpython test-cpython-ci
+.PHONY: fuzz test-breaks build-mutants test-mutants test-asan test-cpython test-cpython-ci
 .PHONY: test-opinfo test-inductor test-million test-install
 
 help: ## What there is to make
@@ -91,6 +91,11 @@ build-mutants: .venv/.has-build
 MUTANTS ?=
 test-mutants: build-mutants .venv/.has-test ## Without any one guard, write-back, rebuild or lift row, a test must fail
 	@$(PYTHON) tests/trace/mutants.py --core build/mutants $(MUTANTS)
+
+# More words, as in: make test-breaks BREAKS="--every 1 2 3 --only generators"
+BREAKS ?=
+test-breaks: build-torch .venv/.has-test ## The traced programs with a break forced at every n-th instruction (long)
+	@$(PYTHON) tests/trace/forced.py $(BREAKS)
 
 # More words for the fuzzer, as in: make fuzz FUZZ="--seed 5000 --programs 20000"
 FUZZ ?= --seed 1 --seconds 60

@@ -10,10 +10,11 @@ _C = _load_core()
 
 # After the core, which they use.
 from . import config  # noqa: E402
+from .breaks import graph_break  # noqa: E402
 from .compiler import compile, counters, disable, is_compiling, reset  # noqa: E402
 from .errors import BackendFailed  # noqa: E402
 from .install import install, uninstall  # noqa: E402
 
 __all__ = [
-    "BackendFailed", "__version__", "compile", "config", "counters", "disable", "install", "is_compiling", "reset", "uninstall",
+    "BackendFailed", "__version__", "compile", "config", "counters", "disable", "graph_break", "install", "is_compiling", "reset", "uninstall",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# build.sh [FOLDER]: builds alternator._C with fakes and recorder for the torch that `python3` imports, whatever its
-# version, into FOLDER (default build/gpu), for machines that have torch, CMake and ninja but nothing of `make`.
-# FOLDER/package then holds an importable `alternator`.
+# build.sh [FOLDER]: builds alternator for the torch that `python3` imports, whatever its version, into FOLDER (default
+# build/gpu), for machines that have torch, CMake and ninja but nothing of `make`. FOLDER/package then holds an importable
+# `alternator`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${1:-build/gpu}
@@ -21,8 +21,6 @@ std::string text(int x) { std::ostringstream s; s << x; return s.str(); }' >"$fo
 done
 [ -n "$compiler" ] || { echo "build.sh: no C++ compiler here links the shared libstdc++" >&2; exit 1; }
 cmake -S . -B "$folder" -G Ninja -DPython_EXECUTABLE="$python" -DCMAKE_CXX_COMPILER="$compiler" -DALTERNATOR_TORCH=ON -DALTERNATOR_TESTS=OFF \
-  -DALTERNATOR_BIND_GUARDS=OFF -DALTERNATOR_BIND_REPLAY=OFF -DALTERNATOR_BIND_DISPATCH=OFF \
   -DALTERNATOR_MODULE_DIR="$PWD/$folder/package/alternator" --log-level=ERROR
 cmake --build "$folder" --target _C
-# The package itself needs every room; fakes and recorder are used through `alternator._C`.
-echo 'from . import _C' >"$folder/package/alternator/__init__.py"
+cp -r alternator/*.py alternator/py.typed "$folder/package/alternator/"

@@ -275,7 +275,15 @@ PyObject* module_counters(PyObject*, PyObject*) {
   });
 }
 
+PyObject* module_break_every(PyObject*, PyObject* number) {
+  const unsigned long long every = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromUnsignedLongLong(std::exchange(trace::Tracer::break_every, every));
+}
+
 PyMethodDef functions[] = {
+    {"break_every", module_break_every, METH_O,
+     "break_every(n): every trace breaks at the latest before its n-th instruction; 0: where it must. Gives what was"},
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
      METH_VARARGS | METH_KEYWORDS,
      "compile(function, self, backend, fullgraph, recompile_limit, on_break, listener=None): a compiled callable"},

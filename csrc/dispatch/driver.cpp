@@ -91,12 +91,33 @@ static std::string key_of(const Chain& chain) {
   return key;
 }
 
-static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& chain) {
+// The same as comparing keys.
+static bool is_at(const Place& place, const Chain& chain) {
+  if (place.shape.size() != chain.size()) return false;
+  for (size_t i = 0; i < chain.size(); i++) {
+    const FrameState &a = place.shape[i], &b = chain[i];
+    const bool same = a.code.get() == b.code.get() && a.next == b.next && a.current == b.current &&
+                      a.operands == b.operands && a.attempt == b.attempt && a.joint == b.joint &&
+                      a.saved_exception_slot == b.saved_exception_slot &&
+                      a.keyword_names.get() == b.keyword_names.get() && a.stack.size() == b.stack.size();
+    if (!same) return false;
+  }
+  size_t i = 0;
+  bool same = true;
+  trace::each_value(chain, [&](const Ref& value) { same = same && static_cast<bool>(value) == place.present[i++]; });
+  return same;
+}
+
+static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& chain, Entry& last) {
+  if (std::shared_ptr<Place> expected = last.next.lock(); expected != nullptr && is_at(*expected, chain))
+    return expected;
   std::shared_ptr<Place>& place = compilation.resumed[key_of(chain)];
   if (place == nullptr) {
     place = std::make_shared<Place>();
     for (const FrameState& state : chain) place->shape.push_back(trace::shape_of(state));
+    trace::each_value(chain, [&](const Ref& value) { place->present.push_back(static_cast<bool>(value)); });
   }
+  last.next = place;
   return place;
 }
 
@@ -172,11 +193,14 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     give_up(compilation_, place, roots());
     return nullptr;
   }
-  std::shared_ptr<Entry> entry = trace(place);
-  found_values->clear();
-  if (!entry->eager_because && !entry->admits(roots(), found_values))
-    throw InternalError("the guards of a new entry do not hold");
-  return entry;
+  for (int tries = 0; tries < kMostTries; tries++) {
+    std::shared_ptr<Entry> entry = trace(place);
+    found_values->clear();
+    if (entry->eager_because || entry->admits(roots(), found_values)) return entry;
+    // What the backend imported while it compiled has changed what the trace had read.
+    std::erase(place.entries, entry);
+  }
+  throw InternalError("the guards of a new entry do not hold");
 }
 
 // Null without an exception: the rest of the call is to run as it is.
@@ -213,7 +237,7 @@ Ref Call::run() {
       if (!result) throw PyError();
       return result;
     }
-    place = place_of(compilation_, chain);
+    place = place_of(compilation_, chain, *entry);
   }
 }
 

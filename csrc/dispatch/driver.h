@@ -11,7 +11,8 @@ namespace alternator::dispatch {
 struct Place {
   std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
   bool gave_up = false;                         // there are too many, and that was said
-  Chain shape;                                  // keeps the code objects that its key speaks of
+  Chain shape;                                  // what its key speaks of, with the code objects
+  std::vector<bool> present;                    // which values there are
 };
 
 struct Compilation {

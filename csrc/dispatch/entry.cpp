@@ -136,6 +136,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
+    tracer.may_break = may_break;
     Ref result = tracer.run(chain, nullptr);
     if (result) {
       tracer.keep_alive.push_back(Ref(result));

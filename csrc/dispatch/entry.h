@@ -16,6 +16,7 @@
 namespace alternator::dispatch {
 
 class Sharing;
+struct Place;
 
 class Entry {
  public:
@@ -43,6 +44,7 @@ class Entry {
   // What the thread's state becomes, where the call changes it.
   std::optional<graph::Ambient> exit_state;
   int exit_nesting = 0;
+  std::weak_ptr<Place> next;  // where a call was last found after its stop
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
   // Whether it is good for this call; fills the needed values.

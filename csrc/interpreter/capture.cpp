@@ -13,7 +13,7 @@ int init_capture() {
   return abandoned_type != nullptr ? 0 : -1;
 }
 
-static void set_abandoned() { PyErr_SetString(abandoned_type, "a captured frame is being abandoned"); }
+static void set_abandoned() { PyErr_SetNone(abandoned_type); }
 
 static std::vector<Ref> share_all(PyObject** begin, PyObject** end) {
   std::vector<Ref> values;
@@ -65,7 +65,8 @@ bool may_capture(const Position& position) {
   // A generator may be on its way into the handler: what it is to handle is on its stack still.
   const bool closing =
       cpython::owned_by_generator(position.frame) && position.stack_size() > 0 && is_exit(position.sp[-1]);
-  for (cpython::Frame* frame = position.frame; frame != nullptr; frame = frame->previous) {
+  cpython::Frame* const below = control.watch->below;
+  for (cpython::Frame* frame = position.frame; frame != nullptr && frame != below; frame = frame->previous) {
     if (!closing && !is_finaliser(frame)) continue;
     FrameState state = snapshot(position);
     state.joint = Joint::kCannot;
@@ -90,6 +91,7 @@ void capture_outer(const Position& position, const FrameState* waiting) {
     state.next = waiting->next;
     state.current = waiting->current;
     state.joint = waiting->joint;
+    state.cannot = waiting->cannot;
     state.operands = waiting->operands;
     state.attempt = waiting->attempt;
     state.keyword_names = waiting->keyword_names;

@@ -165,6 +165,21 @@ static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** 
   return go_on(ts, frame, 0, runner, entry);
 }
 
+// The rest of an instruction called a frame that was captured: the instruction waits for that one now.
+static void wait_for_rest(FrameState& state) {
+  const FrameState& inner = control.capturing->back();
+  if (state.joint == Joint::kAttribute) return;
+  if (state.joint == Joint::kNew && inner.first_argument && inner.joint != Joint::kCannot) {
+    PyObject* init = _PyType_Lookup(Py_TYPE(inner.first_argument.get()), names::__init__);
+    if (init == inner.function.get()) {
+      state.joint = Joint::kInstance;
+      return;
+    }
+  }
+  state.joint = Joint::kCannot;
+  state.cannot = "native code lies between the rest of an instruction and the frame that it led to";
+}
+
 PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   Chain& chain = *control.pending;
   const size_t index = control.pending_index;
@@ -200,7 +215,9 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
     cpython::hide_stack(frame);
     Ref result = entered ? run_state(chain, index - 1, runner) : Ref();
     // Delivering may run the rest of the instruction, which belongs to this frame.
+    const bool stopped = capture_in_flight();
     delivery = deliver(state, chain[index - 1], frame, sp, std::move(result));
+    if (!stopped && control.capturing != nullptr) wait_for_rest(state);
     chain[index - 1] = FrameState();  // what the inner frame was called with may die now
     if (entered) cpython::leave_recursion(ts);
   }

@@ -17,7 +17,8 @@ struct Watch {
   uint64_t seen = 0;
   Verdict action = Verdict::kGo;
   bool hit = false;
-  Chain* chain = nullptr;  // with kCapture: what receives the frames
+  Chain* chain = nullptr;           // with kCapture: what receives the frames
+  cpython::Frame* below = nullptr;  // ... down to this one, which is not captured
 };
 
 // Runs a frame that was filled in mid-function.

@@ -172,6 +172,7 @@ struct Concrete {
   Ref load_build_class(Borrowed builtins) { return cpython::load_build_class(builtins); }
 
   // --- exceptions, imports, patterns, coroutines ---
+  int check_raise(Borrowed) { return 0; }  // asked for an exception that is raised, and for its cause
   Tri exception_matches(Borrowed exception, Borrowed type) {
     if (cpython::check_except_type(type) < 0) return Tri(-1);
     return Tri(PyErr_GivenExceptionMatches(exception.get(), type.get()));

@@ -55,6 +55,7 @@ bool step(Chain& chain, Ref* result) {
   Chain stopped;
   Step step{cpython::current_frame(ts), cpython::handled_exception(ts), false, {}, current_step};
   step.watch.chain = &stopped;
+  step.watch.below = step.below;
   Watch* const watch = control.watch;
   current_step = &step;
   acquire_hook();

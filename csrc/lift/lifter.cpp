@@ -167,6 +167,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (type == &PyMethod_Type) return lift_method(value, source);
   if (PyCFunction_Check(value.get())) return lift_builtin(value, source);
   if (has_type_name(value, "functools.partial")) return lift_partial(value, source);
+  if (type == &PySuper_Type) return lift_super(value, source);
   if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
@@ -291,6 +292,23 @@ Ref Lifter::lift_weak_reference(Borrowed reference, Source* source) {
   Ref lifted = lift(referent, tree_.child(source, Access::kReferent));
   if (lifted.get() == Py_None) throw CannotLift("a dead weak reference");
   return remember(reference, checked(PyWeakref_NewRef(lifted.get(), nullptr)), source);
+}
+
+Ref Lifter::lift_super(Borrowed super, Source* source) {
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(super.type()));
+  auto field = [&](const char* text) {
+    Ref name = checked(PyUnicode_InternFromString(text));
+    // The type's own members: super objects answer for another class.
+    Borrowed member = _PyType_Lookup(&PySuper_Type, name.get());
+    Ref value = checked(member.type()->tp_descr_get(member.get(), super.get(), nullptr));
+    return lift(value, tree_.child(source, Access::kField, name));
+  };
+  Ref cls = field("__thisclass__"), self = field("__self__");
+  if (self.get() == Py_None) throw CannotLift("a super object without an instance");
+  return remember(
+      super,
+      checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PySuper_Type), cls.get(), self.get(), nullptr)),
+      source);
 }
 
 Ref Lifter::lift_partial(Borrowed partial, Source* source) {

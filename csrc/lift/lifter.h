@@ -132,6 +132,7 @@ class Lifter {
   Ref lift_deque(Borrowed deque, Source* source);
   Ref lift_method(Borrowed method, Source* source);
   Ref lift_builtin(Borrowed builtin, Source* source);
+  Ref lift_super(Borrowed super, Source* source);
   Ref lift_partial(Borrowed partial, Source* source);
   Ref lift_weak_reference(Borrowed reference, Source* source);
   Ref lift_function(Borrowed function, Source* source);

@@ -301,8 +301,10 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   const bool outside = known != nullptr && known->source != nullptr;
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
   if (outside && equals(name, "grad")) {
-    Ref grad = checked(PyObject_GetAttr(known->original.get(), name.get()));
-    return lifter.lift(grad, tree->child(known->source, lift::Access::kGrad));
+    lift::Source* source = tree->child(known->source, lift::Access::kGrad);
+    Ref owner;
+    Borrowed grad = lift::follow(*source, known->original.get(), &owner);
+    return lifter.lift(grad ? grad : Borrowed(Py_None), source);
   }
   PyTypeObject* type = tensor.type();
   const bool torchs_own = has_torchs_attribute(type, name);

@@ -242,7 +242,8 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kDisabled:
       stop(report::Reason::disabled, disabled_text(function));
     case Mark::kGraphBreak:
-      stop(report::Reason::asked_for, "torch._dynamo.graph_break");
+      stop(report::Reason::asked_for,
+           positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "graph_break()");
     case Mark::kConstant:
       return call_constant(function, arguments, positional, keyword_names);
   }
@@ -469,6 +470,22 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
 }
 
+// What an outside class says of the classes around it is not guarded.
+static bool looks_around_class(const lift::Lifter& lifter, Borrowed callable, PyObject* const* arguments,
+                               size_t count) {
+  const char* name = nullptr;
+  Borrowed cls;
+  if (PyCFunction_Check(callable.get())) {
+    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+    cls = PyCFunction_GET_SELF(callable.get());
+  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0) {
+    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
+    cls = arguments[0];
+  }
+  if (name == nullptr || !cls || !PyType_Check(cls.get()) || lifter.made_here(cls)) return false;
+  return strcmp(name, "__subclasses__") == 0 || strcmp(name, "mro") == 0 || strcmp(name, "__dir__") == 0;
+}
+
 Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
@@ -483,6 +500,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     check_use(self, name.c_str());
   }
   escape_all(arguments, total);
+  if (looks_around_class(lifter, callable, arguments, total)) stop(report::Reason::native_call, name);
   check_native_use(callable, arguments, total);
   bool tensors = false;
   for (size_t i = 0; i < total; i++) {

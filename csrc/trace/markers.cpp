@@ -55,7 +55,8 @@ Mark mark_of(Borrowed function) {
   PyObject* qualified = code->co_qualname;
   switch (PyUnicode_GET_LENGTH(qualified)) {
     case 11:
-      if (equals(qualified, "graph_break") && equals(module_name(function), "torch._dynamo.decorators"))
+      if (equals(qualified, "graph_break") && (equals(module_name(function), "torch._dynamo.decorators") ||
+                                               equals(module_name(function), "alternator.breaks")))
         return Mark::kGraphBreak;
       break;
     case 12:

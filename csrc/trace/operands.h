@@ -103,4 +103,20 @@ inline int operands_looked_at(int opcode, int oparg) {
   }
 }
 
+// Instructions that take a container on the stack for one that the frame has just made, and look into it by themselves.
+// A frame that goes on in the middle has it from outside.
+inline bool looks_into_operands(int opcode) {
+  switch (opcode) {
+    case LIST_APPEND:
+    case SET_ADD:
+    case MAP_ADD:
+    case LIST_EXTEND:
+    case SET_UPDATE:
+    case DICT_UPDATE:
+      return true;
+    default:
+      return operands_looked_at(opcode, 0) == kAllOperands;
+  }
+}
+
 }  // namespace alternator::trace

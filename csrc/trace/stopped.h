@@ -16,6 +16,7 @@ void each_value(AnyChain& chain, Visit&& visit) {
     for (auto& value : state.stack) visit(value);
     visit(state.first_argument);
     visit(state.generator);
+    visit(state.locals_mapping);
     if (state.saved_exception_slot >= 0) visit(state.handled);
   }
 }

@@ -8,12 +8,15 @@
 #include "trace/thread_state.h"
 #include "trace/tracing.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 namespace alternator::trace {
 
 static thread_local Tracer* current_tracer = nullptr;
+
+uint64_t Tracer::break_every = 0;
 
 Tracer* Tracer::current() { return current_tracer; }
 
@@ -29,6 +32,8 @@ static void lazy_dealloc(PyObject* self) {
 PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 int init_trace() {
+  if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
+    Tracer::break_every = std::strtoull(every, nullptr, 10);
   if (init_identity() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
@@ -230,13 +235,14 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       unread_on_stack_ = unread_on_stack_ || !is_operand;
     }
     // It is only compared with operands, or is what __init__ is about: a plain value is never either.
-    if (from.first_argument && begun) {
+    if (from.first_argument && (begun || !outermost)) {
       to.first_argument = lift::is_plain(from.first_argument.get())
                               ? Ref::share(from.first_argument)
                               : lifter.lift(from.first_argument, unnamed("argument"));
     }
-    slot += 2;  // and the generator
+    slot += 3;  // and the generator, and the mapping of a class body
     if (from.saved_exception_slot >= 0) stop(report::Reason::native_call, "an exception that is being handled");
+    if (from.locals_mapping) stop(report::Reason::native_call, "a class body");
     if (from.generator) stop(report::Reason::native_call, "a generator that is running");
   }
 }
@@ -258,6 +264,10 @@ Verdict Tracer::begin_instruction(const Position& position) {
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
     control.watch = &watch_;
     return Verdict::kCapture;
+  }
+  if (may_break && instructions_ == break_every) [[unlikely]] {
+    stop_here(report::Reason::forced, {});
+    return Verdict::kFail;
   }
   return Verdict::kGo;
 }
@@ -285,6 +295,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
   }
   until_ = until;
   watch_.chain = &cut;
+  watch_.below = cpython::current_frame(PyThreadState_Get());
   Ref result;
   {
     TraceScope scope(*this);
@@ -294,19 +305,25 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     Tracing tracing(*this);
     Chain frames(chain.size());
     recorder.begin();
+    const int64_t modes = at::impl::PythonTorchFunctionTLS::stack_len();
     if (tracing.status([&] { fill(chain, &frames); }) == 0) result = continue_chain(frames, run_traced);
     control.watch = watch;
     exit_state = graph::Ambient::now();
     exit_nesting = autocast_nesting() - nesting;
-    if (control.capturing == &cut) {
-      finish_capture();
-    } else if (abandoned()) {
+    const bool modes_changed = at::impl::PythonTorchFunctionTLS::stack_len() != modes;
+    const bool was_cut = control.capturing == &cut;
+    if (was_cut) finish_capture();
+    if (was_cut && !result && !abandoned()) {
+      // All frames are in `cut`.
+    } else if (abandoned() || was_cut) {
+      // Native code lost the exception that unwinds a cut: nothing can be said of the frames.
       {
         const Discarding discarding;
         result.reset();
         PyErr_Clear();
       }
       finish_abandoning();
+      cut.clear();
     } else if (!result) {
       // The call is run again without us: it raises by itself. What this run leaves behind is not closed.
       const Discarding discarding;
@@ -316,9 +333,11 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       finish_abandoning();
       result.reset();
     }
-    if (exit_state.inference != entry.inference && !stopped) {
-      stopped = report::Break{report::Reason::native_call, "the call leaves the inference mode changed", {}, 0};
+    // A mode is an object that somebody holds; of such, nothing is made anew.
+    if ((exit_state.inference != entry.inference || modes_changed) && !stopped) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};
       result.reset();
+      cut.clear();
     }
     recorder.end();
   }

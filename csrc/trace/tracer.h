@@ -52,6 +52,11 @@ class Tracer {
   // exception left the function (then `stopped` is `raises`).
   Ref run(const Chain& chain, const BreakPoint* until);
 
+  // Debugging: a trace that may break does so at the latest before its n-th instruction. 0: where it must. Also read
+  // from the environment at start: ALTERNATOR_BREAK_EVERY.
+  static uint64_t break_every;
+  bool may_break = false;
+
   Chain cut;  // the traced frames at `until`; empty: it was not reached
   std::optional<report::Break> stopped;
   std::vector<BreakPoint> break_points;  // where it was when it stopped: in the innermost frame first

@@ -34,13 +34,27 @@ int Tracing::read_operands(const Position& position) {
     oparg = oparg << 8 | cpython::argument(*next);
   }
   const int count = std::min(operands_looked_at(opcode, oparg), position.stack_size());
+  const bool looks_into = looks_into_operands(opcode);
   for (int i = 1; i <= count; i++) {
-    if (position.sp[-i] != nullptr && local(&position.sp[-i]) == nullptr) return -1;
+    if (position.sp[-i] == nullptr) continue;
+    if (local(&position.sp[-i]) == nullptr) return -1;
+    if (looks_into && escape(position.sp[-i]) < 0) return -1;
   }
   return 0;
 }
 
+void Tracing::stop_with_error() {
+  Ref error = cpython::take_raised();
+  Ref text = Ref::steal(PyObject_Str(error.get()));
+  PyErr_Clear();
+  t.stop_here(report::Reason::torch_call, text ? PyUnicode_AsUTF8(text.get()) : "");
+}
+
 bool Tracing::torch_failed() {
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(graph::record_error_class().get()) && !t.stopped) {
+    stop_with_error();
+    return true;
+  }
   const fake::Failure* failure = t.session.failure();
   if (failure == nullptr || !PyErr_Occurred() || t.stopped) return false;
   t.stop_here(

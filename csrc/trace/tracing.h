@@ -3,6 +3,8 @@
 
 #include "trace/tracer.h"
 
+#include "graph/errors.h"
+
 namespace alternator::trace {
 
 struct Tracing : Concrete {
@@ -17,6 +19,7 @@ struct Tracing : Concrete {
       return body();
     } catch (const PyError&) {
       if (!PyErr_Occurred()) t.stop_here(report::Reason::internal, "an error without an exception");
+      if (PyErr_ExceptionMatches(graph::record_error_class().get())) stop_with_error();
     } catch (const Stop& stop) {
       t.stop_here(stop.reason, stop.context);
     } catch (const lift::CannotLift& error) {
@@ -214,6 +217,13 @@ struct Tracing : Concrete {
     return function;
   }
 
+  int check_raise(Borrowed exception) {
+    return status([&] {
+      // Raising writes to it: its traceback, its context.
+      if (!PyType_Check(exception.get()) && t.lifter.known(exception) != nullptr)
+        stop(report::Reason::native_call, "an exception from outside is raised");
+    });
+  }
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
   Ref import_from(Borrowed module, Borrowed name) { return get_attribute(module, name); }
   int import_star(Borrowed, Borrowed) {
@@ -231,6 +241,8 @@ struct Tracing : Concrete {
   }
 
  private:
+  // The recorder's own errors are no exceptions of the program's.
+  void stop_with_error();
   // Values on the stack of a resumed frame are lifted when an instruction looks at them.
   int read_operands(const Position& position);
   int go_through(Borrowed iterable) {

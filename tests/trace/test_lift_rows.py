@@ -1057,3 +1057,29 @@ def test_generator_object_of_torch(t):
     f(torch.Generator().manual_seed(3), T(2))
     f(torch.Generator().manual_seed(3), T(2))
     f(torch.Generator().manual_seed(4), T(2))
+
+
+@program()
+def test_super_object_from_outside(t):
+    class Base(collections.OrderedDict):
+        def scale(self, x):
+            return x * len(self)
+
+    class Derived(Base):
+        def scale(self, x):
+            raise AssertionError("super() skips it")
+
+        def above(self):
+            return super()
+
+    def fn(above, x):
+        above.__setattr__("seen", 1)
+        return above.scale(x)
+
+    f = t.compile(fn)
+    one, two = Derived(a=1), Derived(a=1, b=2)
+    t.watch(lambda: (vars(one), vars(two)))
+    f(one.above(), T(2))
+    f(two.above(), T(2))
+    f(one.above(), T(2))
+    f.hit(one.above(), T(2))

@@ -17,6 +17,9 @@ ALT_INLINE bool leaves_frame(Machine<S>& m) {
 
 ALT_OP(RAISE_VARARGS) {
   if (oparg == 0 && leaves_frame(m)) return Flow::kLeave;
+  for (int i = 1; i <= oparg; i++) {
+    if (m.semantics.check_raise(m.peek(i)) < 0) return Flow::kError;
+  }
   Ref cause = oparg == 2 ? m.pop() : Ref();
   Ref exception = oparg >= 1 ? m.pop() : Ref();
   const auto raised = cpython::raise_exception(m.ts, std::move(exception), std::move(cause));
