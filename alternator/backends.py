@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,7 +43,9 @@ def _inductor(mode: str | None, options: dict[str, Any], dynamic: bool | None, n
     options.pop("guard_filter_fn", None)  # drops guards of TorchDynamo's; ours are all kept
     use_aoti = options.pop("use_aoti", False)
     wrapper: Any = torch._TorchCompileAOTInductorWrapper if use_aoti else torch._TorchCompileInductorWrapper
-    return Backend("inductor", wrapper(mode, options, dynamic, name), is_torchs=True)
+    # Older versions of torch do not take the name.
+    names = (name,) if "name" in inspect.signature(wrapper.__init__).parameters else ()
+    return Backend("inductor", wrapper(mode, options, dynamic, *names), is_torchs=True)
 
 
 def _registered(name: str) -> Compiler:
