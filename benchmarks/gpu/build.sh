@@ -9,7 +9,7 @@ python=$(command -v python3)
 "$python" -c 'import sys, torch; print("CPython", sys.version.split()[0], "torch", torch.__version__, "CUDA", torch.version.cuda)'
 mkdir -p "$folder/package/alternator"
 # torch brings the shared libstdc++ along: a module that carries a copy of its own crashes at the first number that it
-# writes to a stream.
+# writes to a stream. Search paths of the environment may lead to the static one first, so the shared one is named.
 compiler=
 for candidate in ${CXX:-} g++ c++; do
   echo '#include <sstream>
@@ -21,6 +21,7 @@ std::string text(int x) { std::ostringstream s; s << x; return s.str(); }' >"$fo
 done
 [ -n "$compiler" ] || { echo "build.sh: no C++ compiler here links the shared libstdc++" >&2; exit 1; }
 cmake -S . -B "$folder" -G Ninja -DPython_EXECUTABLE="$python" -DCMAKE_CXX_COMPILER="$compiler" -DALTERNATOR_TORCH=ON -DALTERNATOR_TESTS=OFF \
+  -DCMAKE_MODULE_LINKER_FLAGS="-Wl,--no-as-needed $("$compiler" -print-file-name=libstdc++.so) -Wl,--as-needed" \
   -DALTERNATOR_MODULE_DIR="$PWD/$folder/package/alternator" --log-level=ERROR
 cmake --build "$folder" --target _C
 cp -r alternator/*.py alternator/py.typed "$folder/package/alternator/"
