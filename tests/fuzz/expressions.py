@@ -118,7 +118,7 @@ class Expressions:
             f"({a} if {self.of(BOOL, d)} else {b})", f"{self.of(PAIR, d)}[0]", f"-{a}", f"len({self.of(OBJECT, d)})",
             f"functools.reduce(lambda p, q: p + q, {self.of(INTS, d)}, {a})", f"next(iter({self.of(INTS, d)}), {b})",
             f"functools.reduce(getattr, ['n'], {self.of(OBJECT, 0)})", f"functools.partial(lambda p, q: p - q, {a})({b})",
-            f"len({{id({self.of(OBJECT, 0)}), id({self.of(OBJECT, 0)})}})", f"getattr({self.of(OBJECT, 0)}, {self.rng.choice(['n', 'k', 'gone'])!r}, {b})",
+            f"len({{id({self.lasting_object()}), id({self.lasting_object()})}})", f"getattr({self.of(OBJECT, 0)}, {self.rng.choice(['n', 'k', 'gone'])!r}, {b})",
             f"max({self.of(INTS, d)}, key=lambda v: v % 3, default={a})", f"sum(map(len, [{self.of(INTS, 0)}, {self.of(TABLE, 0)}]))",
         )  # fmt: skip
 
@@ -159,10 +159,14 @@ class Expressions:
             f"isinstance({self.of(ANY, 0)}, {self.rng.choice(['int', '(list, dict)', 'torch.Tensor', 'float', 'bool'])})",
             f"({self.same_kind_is()})", f"hasattr({self.of(OBJECT, 0)}, {self.rng.choice(['', 'x']) + 'n'!r})", f"{self.of(TENSOR, 0)}.requires_grad",
             f"({self.of(STR, d)} == {self.of(STR, d)})", f"({self.of(FLOAT, d)} == {self.of(FLOAT, d)})", "torch.is_grad_enabled()",
-            f"({self.of(OBJECT, 0)} in [{self.of(OBJECT, 0)}])", f"(id({self.of(OBJECT, 0)}) == id({self.of(OBJECT, 0)}))",
+            f"({self.of(OBJECT, 0)} in [{self.of(OBJECT, 0)}])", f"(id({self.lasting_object()}) == id({self.lasting_object()}))",
             f"({self.of(FLOAT, d)} in [{self.of(FLOAT, d)}])", f"isinstance({self.of(OBJECT, 0)}, {self.rng.choice([*self.classes, 'Plain', 'Tight'])})",
             f"({self.of(OBJECT, 0)} == {self.of(OBJECT, 0)})", f"({a} in {self.of(SET, d)})", f"any({self.of(INTS, d)})", f"bool({self.of(OBJECT, 0)})",
         )  # fmt: skip
+
+    def lasting_object(self) -> str:
+        """One that lives on: the address of a temporary may be another's in the next moment."""
+        return self.rng.choice([name for name in self.scope.of(OBJECT) if name.isidentifier()] or ["Plain"])
 
     def same_kind_is(self) -> str:
         kind = self.rng.choice([INTS, OBJECT, TENSOR, TABLE])
