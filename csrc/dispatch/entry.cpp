@@ -151,7 +151,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       entry->stops_because = *tracer.stopped;
     }
   }
-  return compile_entry(*entry, roots, backend, chain.front().code, last_try) ? std::move(entry) : nullptr;
+  return compile_entry(*entry, roots, backend, chain.back().code, last_try) ? std::move(entry) : nullptr;
 }
 
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {

@@ -174,11 +174,14 @@ namespace {
 class TraceScope {
  public:
   explicit TraceScope(Tracer& tracer) : gc_(PyGC_Disable()) {
+    // A profiler or debugger sees the program run, not the trace of it.
+    PyThreadState_EnterTracing(PyThreadState_Get());
     current_tracer = &tracer;
     control.evaluator = evaluate_traced;
     acquire_hook();
   }
   ~TraceScope() {
+    PyThreadState_LeaveTracing(PyThreadState_Get());
     release_hook();
     control.evaluator = nullptr;
     current_tracer = nullptr;

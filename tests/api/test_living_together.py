@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -97,6 +98,26 @@ def test_autograd_threads() -> None:
     leaf = x().requires_grad_()
     outer(Double.apply(leaf)).sum().backward()
     torch.testing.assert_close(leaf.grad, 2 * (x() * 2).cos())
+
+
+@pytest.mark.parametrize("watch", [sys.setprofile, sys.settrace])
+def test_profilers_and_debuggers(watch: Any) -> None:
+    """They see the program run once, not the trace of it; and what is compiled meanwhile is compiled."""
+    compiled = alternator.compile(lambda x: inner_step(x) * 2, backend="eager", fullgraph=True)
+    events: list[str] = []
+    watch(lambda frame, event, arg: events.append(frame.f_code.co_name))
+    try:
+        result = compiled(x())
+    finally:
+        watch(None)
+    assert torch.equal(result, (x() + 1) * 2)
+    assert "inner_step" not in events
+    assert torch.equal(compiled(x()), result)
+    assert alternator.counters()["hits"] == 1
+
+
+def inner_step(x: Any) -> Any:
+    return x + 1
 
 
 def test_generators_and_coroutines_run_as_they_are() -> None:
