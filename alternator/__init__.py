@@ -16,5 +16,15 @@ from .errors import BackendFailed  # noqa: E402
 from .install import install, uninstall  # noqa: E402
 
 __all__ = [
-    "BackendFailed", "__version__", "compile", "config", "counters", "disable", "graph_break", "install", "is_compiling", "reset", "uninstall",
-]  # fmt: skip
+    "BackendFailed",
+    "__version__",
+    "compile",
+    "config",
+    "counters",
+    "disable",
+    "graph_break",
+    "install",
+    "is_compiling",
+    "reset",
+    "uninstall",
+]

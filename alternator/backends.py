@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +21,11 @@ class Backend:
     compiler: Compiler | None  # None: the recorded program itself
     # Built on AOTAutograd: wants torch's lock for compilers.
     is_torchs: bool = False
+
+    def prepare(self) -> None:
+        """Loads what the backend will load, before anything is traced: it registers abstract classes, which traces rely on."""
+        if self.name == "inductor":
+            importlib.import_module("torch._inductor.compile_fx")
 
     def reset(self) -> None:
         reset = getattr(self.compiler, "reset", None)

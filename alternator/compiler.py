@@ -183,6 +183,7 @@ def _compile(
     function, self = _target(model)
     if disable or not is_on() or is_disabled(model):
         return model
+    resolved.prepare()
     handoff = Handoff(resolved)
     listener = Listener(function.__code__, handoff.frame)
     limit = config.recompile_limit if recompile_limit is None else recompile_limit
