@@ -191,6 +191,8 @@ class Handoff:
                 raise TypeError(f"a backend must return a callable, not {compiled!r}")
             runs = _callable_of(compiled)
             return runs, _takes_a_list(runs)
+        except RecursionError:
+            raise  # the caller is too deep for a compilation: the call runs as it is
         except Exception as error:
             if self._asks_to_skip(error):
                 return None

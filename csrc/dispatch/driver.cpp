@@ -213,7 +213,9 @@ Ref Call::run() {
     try {
       entry = find(*place, &found_values);
     } catch (const PyError&) {
-      throw;
+      // Tracing and compiling take more of the stack than the call itself might.
+      if (!PyErr_ExceptionMatches(PyExc_RecursionError)) throw;
+      PyErr_Clear();
     } catch (const std::exception& error) {
       report_break(compilation_, report::Break{report::Reason::internal, error.what(), {}, 0});
       PyErr_Clear();

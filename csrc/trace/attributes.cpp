@@ -300,6 +300,11 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   lift::Known* known = lifter.known(tensor);
   const bool outside = known != nullptr && known->source != nullptr;
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
+  // The history of a fake is not the one that the real tensor will have: what hangs on it would be lost.
+  if (equals(name, "grad_fn") || equals(name, "register_hook") || equals(name, "register_post_accumulate_grad_hook") ||
+      equals(name, "_backward_hooks")) {
+    stop(report::Reason::tensor_attribute, text_of(name));
+  }
   if (outside && equals(name, "grad")) {
     lift::Source* source = tree->child(known->source, lift::Access::kGrad);
     Ref owner;

@@ -546,6 +546,13 @@ class Crashed(Exception):
     """A forked child died."""
 
 
+def without_pytests_handlers() -> None:
+    """pytest listens to torch's structured trace too; somebody who listens makes every graph be printed."""
+    from torch._logging._internal import trace_log
+
+    trace_log.handlers[:] = [one for one in trace_log.handlers if type(one).__module__ != "_pytest.logging"]
+
+
 def forked(work: Callable[[], Any], timeout: int = TIMEOUT) -> Any:
     """What `work` returns, done in a child process; ALTERNATOR_TEST_IN_PROCESS=1 does it here, for debuggers."""
     if os.environ.get("ALTERNATOR_TEST_IN_PROCESS"):
@@ -558,6 +565,7 @@ def forked(work: Callable[[], Any], timeout: int = TIMEOUT) -> Any:
         status = 1
         try:
             os.close(reader)
+            without_pytests_handlers()
             signal.alarm(timeout)
             try:
                 answer = (True, work())
