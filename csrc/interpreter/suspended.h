@@ -9,7 +9,7 @@ struct Suspended {
   Ref function;  // null: the generator has finished
   Ref code, name, qualified_name;
   int next = 0;
-  int state = 0;  // CPython's own word for it
+  int8_t state = 0;  // CPython's own word for it
   std::vector<Ref> locals, stack;
 };
 // Null, or why it cannot be told.
