@@ -6,12 +6,16 @@ python benchmarks/breaks.py
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import alternator
 
