@@ -93,7 +93,7 @@ template <class Visit>
 void each_entry(PyObject* self, Visit&& visit) {
   const std::shared_ptr<Compilation> compilation = *reinterpret_cast<CompiledObject*>(self)->compilation;
   for (auto& entry : compilation->start->entries) visit(*entry);
-  for (auto& [key, place] : compilation->resumed) {
+  for (auto& place : compilation->resumed) {
     for (auto& entry : place->entries) visit(*entry);
   }
 }
@@ -101,13 +101,7 @@ void each_entry(PyObject* self, Visit&& visit) {
 PyObject* compiled_guards(PyObject* self, void*) {
   return guarded([&]() -> Ref {
     Ref list = checked(PyList_New(0));
-    each_entry(self, [&](const Entry& entry) {
-      Ref texts = checked(PyList_New(0));
-      for (const std::string& text : entry.guards->texts()) {
-        check_status(PyList_Append(texts.get(), checked(PyUnicode_FromString(text.c_str())).get()));
-      }
-      check_status(PyList_Append(list.get(), texts.get()));
-    });
+    each_entry(self, [&](const Entry& entry) { check_status(PyList_Append(list.get(), entry.guard_texts().get())); });
     return list;
   });
 }

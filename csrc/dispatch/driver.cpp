@@ -49,11 +49,7 @@ static void tell_added(const Compilation& compilation, const Entry& entry) {
   if (!compilation.listener) return;
   Ref wanted = checked(PyObject_CallMethod(compilation.listener.get(), "wants_guards", nullptr));
   Ref texts = Ref::share(Py_None);
-  if (truth(wanted).value()) {
-    texts = checked(PyList_New(0));
-    for (const std::string& text : entry.guards->texts())
-      check_status(PyList_Append(texts.get(), checked(PyUnicode_FromString(text.c_str())).get()));
-  }
+  if (truth(wanted).value()) texts = entry.guard_texts();
   tell_listener(compilation, "added", texts);
 }
 
@@ -72,35 +68,10 @@ static void give_up(const Compilation& compilation, Place& place, const guards::
                                           Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
 
-// Everything about a stopped chain that is not a value, and which values there are.
-static std::string key_of(const Chain& chain) {
-  std::string key;
-  auto add = [&](auto number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); };
-  for (const FrameState& state : chain) {
-    add(state.code.get());
-    add(state.next);
-    add(state.current);
-    add(state.operands);
-    add(state.attempt);
-    add(state.joint);
-    add(state.saved_exception_slot);
-    add(state.keyword_names.get());
-    add(state.stack.size());
-  }
-  trace::each_value(chain, [&](const Ref& value) { key.push_back(value ? '1' : '0'); });
-  return key;
-}
-
-// The same as comparing keys.
 static bool is_at(const Place& place, const Chain& chain) {
   if (place.shape.size() != chain.size()) return false;
   for (size_t i = 0; i < chain.size(); i++) {
-    const FrameState &a = place.shape[i], &b = chain[i];
-    const bool same = a.code.get() == b.code.get() && a.next == b.next && a.current == b.current &&
-                      a.operands == b.operands && a.attempt == b.attempt && a.joint == b.joint &&
-                      a.saved_exception_slot == b.saved_exception_slot &&
-                      a.keyword_names.get() == b.keyword_names.get() && a.stack.size() == b.stack.size();
-    if (!same) return false;
+    if (!trace::same_shape(place.shape[i], chain[i])) return false;
   }
   size_t i = 0;
   bool same = true;
@@ -111,12 +82,16 @@ static bool is_at(const Place& place, const Chain& chain) {
 static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& chain, Entry& last) {
   if (std::shared_ptr<Place> expected = last.next.lock(); expected != nullptr && is_at(*expected, chain))
     return expected;
-  std::shared_ptr<Place>& place = compilation.resumed[key_of(chain)];
-  if (place == nullptr) {
-    place = std::make_shared<Place>();
-    for (const FrameState& state : chain) place->shape.push_back(trace::shape_of(state));
-    trace::each_value(chain, [&](const Ref& value) { place->present.push_back(static_cast<bool>(value)); });
+  for (const std::shared_ptr<Place>& place : compilation.resumed) {
+    if (is_at(*place, chain)) {
+      last.next = place;
+      return place;
+    }
   }
+  auto place = std::make_shared<Place>();
+  for (const FrameState& state : chain) place->shape.push_back(trace::shape_of(state));
+  trace::each_value(chain, [&](const Ref& value) { place->present.push_back(static_cast<bool>(value)); });
+  compilation.resumed.push_back(place);
   last.next = place;
   return place;
 }

@@ -11,7 +11,7 @@ namespace alternator::dispatch {
 struct Place {
   std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
   bool gave_up = false;                         // there are too many, and that was said
-  Chain shape;                                  // what its key speaks of, with the code objects
+  Chain shape;                                  // of the frames; empty: the start
   std::vector<bool> present;                    // which values there are
 };
 
@@ -23,7 +23,7 @@ struct Compilation {
   bool fullgraph = false;
   size_t most_entries = 0;  // of a place; after that, calls that none of them fits run as they are
   std::shared_ptr<Place> start = std::make_shared<Place>();
-  std::map<std::string, std::shared_ptr<Place>> resumed;
+  std::vector<std::shared_ptr<Place>> resumed;
 
   void reset() {
     start = std::make_shared<Place>();

@@ -29,6 +29,13 @@ bool Entry::admits(const guards::Roots& roots, std::vector<Ref>* values) const {
   return guards->check(roots, values) && (sharing == nullptr || sharing->holds(*values, inputs));
 }
 
+Ref Entry::guard_texts() const {
+  Ref texts = checked(PyList_New(0));
+  for (const std::string& text : guards->texts())
+    check_status(PyList_Append(texts.get(), checked(PyUnicode_FromString(text.c_str())).get()));
+  return texts;
+}
+
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
 // sources. Throws CannotRebuild.
@@ -178,7 +185,6 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
       throw PyError();
     }
   }
-  if (stop.empty() && !exit_state && exit_nesting == 0) return residual.run(values, outputs);
   std::vector<Ref> results = residual.run_all(values, outputs);
   if (exit_state) exit_state->apply();
   if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);

@@ -49,6 +49,7 @@ class Entry {
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
   // Whether it is good for this call; fills the needed values.
   bool admits(const guards::Roots& roots, std::vector<Ref>* values) const;
+  Ref guard_texts() const;  // a list
   // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on.
   Ref run(const std::vector<Ref>& values, Chain* chain) const;
 };

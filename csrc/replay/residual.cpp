@@ -14,12 +14,6 @@ std::vector<Ref> Residual::run_all(const std::vector<Ref>& needed_values, Borrow
   return results;
 }
 
-Ref Residual::run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
-  Machine machine(program_, needed_values, graph_outputs);
-  for (const Instruction& instruction : program_.instructions) machine.execute(instruction);
-  return Ref::share(machine.get(program_.results[0]));
-}
-
 Residual Residual::build(World& world, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
                          std::vector<lift::Source*>* needed) {
   Builder builder(world, graph_outputs, needed);

@@ -33,7 +33,9 @@ class Residual {
 
   // `graph_outputs`: a list or tuple of tensors. May be called again while it runs. On an exception what was written
   // so far stays written, as in eager.
-  Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
+  Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
+    return std::move(run_all(needed_values, graph_outputs)[0]);
+  }
   std::vector<Ref> run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
 
   std::string text() const { return text_of(program_); }

@@ -37,4 +37,11 @@ inline FrameState shape_of(const FrameState& state) {
   return shape;
 }
 
+// Whether two frames differ in their values only.
+inline bool same_shape(const FrameState& a, const FrameState& b) {
+  return a.code.get() == b.code.get() && a.next == b.next && a.current == b.current && a.operands == b.operands &&
+         a.attempt == b.attempt && a.joint == b.joint && a.saved_exception_slot == b.saved_exception_slot &&
+         a.keyword_names.get() == b.keyword_names.get() && a.stack.size() == b.stack.size();
+}
+
 }  // namespace alternator::trace

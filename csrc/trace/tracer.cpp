@@ -253,14 +253,16 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
 Verdict Tracer::begin_instruction(const Position& position) {
   frame_ = position.frame;
   index_ = position.next_index();
-  while (!active_.empty() && active_.back().frame != frame_) {
+  if (active_.empty() || active_.back().frame != frame_) {
     // A frame further down goes on: those above have ended.
-    bool below = false;
-    for (const Active& active : active_) below = below || active.frame == frame_;
-    if (!below) break;
-    active_.pop_back();
+    size_t at = active_.size();
+    while (at > 0 && active_[at - 1].frame != frame_) at--;
+    if (at > 0) {
+      active_.resize(at);
+    } else {
+      active_.push_back({frame_, {}});
+    }
   }
-  if (active_.empty() || active_.back().frame != frame_) active_.push_back({frame_, {}});
   path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
           static_cast<uint64_t>(index_);
   active_.back().at = {++instructions_, path_};
