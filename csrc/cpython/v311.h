@@ -146,6 +146,7 @@ inline Frame* frame_of_generator(PyGenObject* generator) { return reinterpret_ca
 // Gives a finished generator its frame again, empty and suspended at `next`: the same object goes on.
 // False where it still has one.
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next);
+inline bool is_suspended(const PyGenObject* generator) { return generator->gi_frame_state == FRAME_SUSPENDED; }
 // A generator's frame stops at a YIELD_VALUE.
 inline void suspend(PyThreadState*, Frame* frame, int) {
   _PyFrame_GetGenerator(frame)->gi_frame_state = FRAME_SUSPENDED;

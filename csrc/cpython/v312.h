@@ -89,6 +89,7 @@ inline void set_throw_position(Frame* frame, CodeUnit* at) { frame->prev_instr =
 inline bool can_throw_at(PyCodeObject*, int) { return true; }
 inline Frame*& current_frame(PyThreadState* ts) { return ts->cframe->current_frame; }
 inline uint64_t monitoring_version(PyThreadState* ts) { return ts->interp->monitoring_version; }
+inline bool is_suspended(const PyGenObject* generator) { return generator->gi_frame_state == FRAME_SUSPENDED; }
 // A generator's frame stops at a YIELD_VALUE.
 inline void suspend(PyThreadState* ts, Frame* frame, int) {
   PyGenObject* generator = _PyFrame_GetGenerator(frame);

@@ -97,6 +97,9 @@ inline Frame*& current_frame(PyThreadState* ts) { return ts->current_frame; }
 inline uint64_t monitoring_version(PyThreadState* ts) {
   return _Py_atomic_load_uintptr_relaxed(&ts->eval_breaker) & ~static_cast<uintptr_t>(_PY_EVAL_EVENTS_MASK);
 }
+inline bool is_suspended(const PyGenObject* generator) {
+  return generator->gi_frame_state == FRAME_SUSPENDED || generator->gi_frame_state == FRAME_SUSPENDED_YIELD_FROM;
+}
 // A generator's frame stops at a YIELD_VALUE, whose oparg is 1 where it delegates.
 inline void suspend(PyThreadState* ts, Frame* frame, int oparg) {
   PyGenObject* generator = _PyFrame_GetGenerator(frame);

@@ -51,7 +51,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   }
   std::vector<Ref> outputs;
   std::vector<lift::Source*> needed;
-  entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed);
+  entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, tracer.raises);
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
@@ -106,6 +106,13 @@ static bool has_place(report::Reason reason) {
   return reason != report::Reason::raises && reason != report::Reason::internal && reason != report::Reason::too_long;
 }
 
+// By a signal: nothing was written, and nothing of it belongs to the program.
+static void raise_interrupt(trace::Tracer& tracer) {
+  if (!tracer.interrupted) return;
+  cpython::set_raised(std::move(tracer.interrupted));
+  throw PyError();
+}
+
 // The outermost frame that waits for another one through native code; -1: there is none.
 static int waits_through_native_code(const Chain& chain) {
   for (size_t i = chain.size(); i-- > 0;) {
@@ -122,6 +129,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     (void)tracer.run(chain, &points[at]);
+    raise_interrupt(tracer);
     if (tracer.cut.empty() || tracer.stopped) return nullptr;
     if (const int native = waits_through_native_code(tracer.cut); native >= 0) {
       at += std::max(native, 1);
@@ -145,6 +153,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.may_break = may_break;
     Ref result = tracer.run(chain, nullptr);
+    raise_interrupt(tracer);
     if (result) {
       tracer.keep_alive.push_back(Ref(result));
       try {
@@ -188,6 +197,7 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
   std::vector<Ref> results = residual.run_all(values, outputs);
   if (exit_state) exit_state->apply();
   if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
+  if (residual.program().raises) replay::raise_again(std::move(results[0]));
   if (stop.empty()) return std::move(results[0]);
   chain->clear();
   for (const FrameState& state : stop) chain->push_back(trace::shape_of(state));

@@ -108,6 +108,12 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     }
 
   stopped:
+    if constexpr (S::kObserves) {
+      if ((flow == Flow::kError || flow == Flow::kUnwind) && !capture_in_flight()) {
+        semantics.raising();
+        if (capture_in_flight()) goto capture_outer;
+      }
+    }
     switch (flow) {
       case Flow::kNext:
         continue;

@@ -78,7 +78,7 @@ struct Machine {
   ALT_INLINE Flow handle_breaker() {
     if (!cpython::breaker_set(ts)) [[likely]]
       return Flow::kNext;
-    return cpython::handle_breaker(ts) < 0 ? Flow::kError : Flow::kNext;
+    return semantics.handle_breaker(ts) < 0 ? Flow::kError : Flow::kNext;
   }
   ALT_INLINE int escape(int n) {  // the n topmost values go where nobody sees them read
     if constexpr (Semantics::kObserves) {

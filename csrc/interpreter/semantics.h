@@ -173,6 +173,12 @@ struct Concrete {
 
   // --- exceptions, imports, patterns, coroutines ---
   int check_raise(Borrowed) { return 0; }  // asked for an exception that is raised, and for its cause
+  // What a raise statement was given, before anything of it has happened. It may be replaced.
+  int before_raise(Ref*) { return 0; }
+  // An exception is set and passes through a frame; its line has not joined the traceback yet.
+  void raising() {}
+  // Signals, pending calls, asynchronous exceptions.
+  int handle_breaker(PyThreadState* ts) { return cpython::handle_breaker(ts); }
   Tri exception_matches(Borrowed exception, Borrowed type) {
     if (cpython::check_except_type(type) < 0) return Tri(-1);
     return Tri(PyErr_GivenExceptionMatches(exception.get(), type.get()));

@@ -91,6 +91,12 @@ class Lifter {
   Source* attribute_source(PyTypeObject* type, Borrowed name);
   // False: one of them is an object that native code would call or bind as it is, not lifted.
   bool use_special_methods(PyTypeObject* type);
+  // An attribute of an outside class that the program wrote: what it found there is not the outside world's.
+  void store_class_attribute(PyTypeObject* type, Borrowed name, Ref value, bool writes);  // null: deleted
+  const Place* class_place(PyTypeObject* type, Borrowed name);  // of this very class; null: not written
+  // Whether looking up `name` on `type` finds what the program wrote: then `value` is that (null: nothing).
+  bool find_written(PyTypeObject* type, Borrowed name, PyObject** value);
+  bool has_class_writes() const { return !class_order_.empty(); }
   bool made_here(Borrowed object) const;
   void note_made_here(Borrowed object);
   // A code object whose instructions run: its constants are the same objects in every call.
@@ -105,6 +111,15 @@ class Lifter {
   Source* origin_of(Borrowed plain);
   // An object that lives as long as the process, or is reached through one that cannot change.
   Source* constant(Borrowed object) { return tree_.constant(object); }
+
+  // --- calls that are made for their effect, in order ---
+  void add_effect(EffectCall call) { effects_.push_back(std::move(call)); }
+  const std::vector<EffectCall>& effects() const { return effects_; }
+  // The very object on every run.
+  void note_constant(Borrowed object) {
+    if (constants_.insert(object.get()).second) keep(Ref::share(object));
+  }
+  bool is_noted_constant(Borrowed object) const { return constants_.count(object.get()) != 0; }
 
   // --- for replay ---
   const std::deque<Shadow>& shadows() const { return shadows_; }
@@ -150,7 +165,8 @@ class Lifter {
   std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
   std::vector<Ref> kept_;
   std::unordered_set<PyObject*> made_;
-  std::unordered_set<PyObject*> codes_, code_constants_;
+  std::unordered_set<PyObject*> codes_, code_constants_, constants_;
+  std::vector<EffectCall> effects_;
   std::unordered_set<PyTypeObject*> special_, odd_;
   std::deque<Shadow> shadows_;
   Ref keys_;  // dict: plain keys that were asked for -> the first that is equal
@@ -171,6 +187,8 @@ class Lifter {
     }
   };
   std::unordered_map<FieldKey, Place, FieldHash> fields_;
+  std::unordered_map<FieldKey, Place, FieldHash> class_places_;
+  std::vector<FieldKey> class_order_;
   std::vector<PyObject*> cell_order_;
   std::vector<FieldKey> field_order_;
   std::vector<std::pair<Ref, Source*>> tensors_;

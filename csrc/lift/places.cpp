@@ -186,6 +186,11 @@ std::vector<PlaceWrite> Lifter::writes() const {
     const Known* owner = known(key.instance);
     writes.push_back({PlaceKind::kField, owner->source, Ref::share(key.name), fields_.at(key).value});
   }
+  for (const FieldKey& key : class_order_) {
+    if (!class_places_.at(key).written) continue;
+    writes.push_back(
+        {PlaceKind::kTypeAttribute, tree_.constant(key.instance), Ref::share(key.name), class_places_.at(key).value});
+  }
   return writes;
 }
 
@@ -207,7 +212,7 @@ static bool same_items(Borrowed a, Borrowed b) {
 }
 
 bool Lifter::has_writes() const {
-  if (!cell_order_.empty() || !field_order_.empty()) return true;
+  if (!cell_order_.empty() || !field_order_.empty() || !class_order_.empty() || !effects_.empty()) return true;
   for (const Shadow& shadow : shadows_) {
     if (!shadow.deleted_keys.empty() || !same_items(shadow.copy, shadow.snapshot)) return true;
   }
@@ -272,7 +277,55 @@ Source* Lifter::attribute_source(PyTypeObject* type, Borrowed name) {
   return tree_.child(constant(reinterpret_cast<PyObject*>(type)), Access::kTypeAttribute, name);
 }
 
+void Lifter::store_class_attribute(PyTypeObject* type, Borrowed name, Ref value, bool writes) {
+  Ref key = intern_key(name);
+  const FieldKey place{reinterpret_cast<PyObject*>(type), key.get()};
+  auto [entry, added] = class_places_.try_emplace(place);
+  if (added) {
+    class_order_.push_back(place);
+    keep(Ref::share(reinterpret_cast<PyObject*>(type)));
+  }
+  if (entry->second.value) keep(Ref(entry->second.value));  // it may be in use
+  entry->second = {std::move(value), writes};
+  keep(std::move(key));
+}
+
+const Place* Lifter::class_place(PyTypeObject* type, Borrowed name) {
+  if (class_order_.empty()) return nullptr;
+  auto found = class_places_.find({reinterpret_cast<PyObject*>(type), intern_key(name).get()});
+  return found != class_places_.end() ? &found->second : nullptr;
+}
+
+bool Lifter::find_written(PyTypeObject* type, Borrowed name, PyObject** value) {
+  if (class_order_.empty()) return false;
+  std::vector<PyTypeObject*> without;
+  const Place* found = nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    const Place* place = class_place(base, name);
+    if (found == nullptr && place != nullptr) {
+      found = place;
+      if (found->value) break;
+      continue;
+    }
+    const bool has = place != nullptr ? static_cast<bool>(place->value)
+                                      : PyDict_GetItemWithError(base->tp_dict, name.get()) != nullptr;
+    if (found != nullptr && has) throw CannotLift("a class attribute behind one that was deleted");
+    if (found == nullptr && has) return false;
+    if (found == nullptr) without.push_back(base);
+  }
+  if (found == nullptr) return false;
+  for (PyTypeObject* base : without) {
+    Borrowed cls = reinterpret_cast<PyObject*>(base);
+    if (!is_fixed(base) && !made_here(cls))
+      guard(tree_.child(constant(cls), Access::kDict), GuardKind::kLacksKey, name);
+  }
+  *value = found->value.get();
+  return true;
+}
+
 PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
+  if (PyObject* written = nullptr; find_written(type, name, &written)) return written;
   PyObject* value = _PyType_Lookup(type, name.get());
   if (is_fixed(type) || made_here(reinterpret_cast<PyObject*>(type))) return value;
   Source* source = attribute_source(type, name);

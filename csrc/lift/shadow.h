@@ -26,6 +26,13 @@ struct Shadow {
       deleted_keys;  // dicts: keys that were deleted one by one; set again, they stand at the end
 };
 
+// A call that the program made for its effect only, such as print: made again with real values.
+struct EffectCall {
+  Ref callable;
+  Ref arguments;  // a tuple
+  Ref keywords;   // a dict, or null
+};
+
 // A write to a place that has no container: a cell, a __slots__ field, a class attribute, a function's field.
 enum class PlaceKind : uint8_t { kCell, kField, kTypeAttribute };
 struct PlaceWrite {

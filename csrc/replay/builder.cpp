@@ -57,6 +57,7 @@ void Builder::own_dict(Borrowed dict, Borrowed owner) {
 // each time.
 bool Builder::is_constant(Borrowed object, int depth) {
   PyObject* o = object.get();
+  if (world_.is_constant(object)) return true;
   if (PyType_Check(o)) return !world_.made_here(object);
   const bool is_made = (PyTuple_CheckExact(o) && PyTuple_GET_SIZE(o) > 0) || PyFrozenSet_CheckExact(o);
   if (depth == 0 && is_made && !world_.is_code_constant(object)) return false;

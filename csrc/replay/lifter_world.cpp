@@ -14,6 +14,8 @@ lift::Source* LifterWorld::source_of(Borrowed object) {
 }
 bool LifterWorld::made_here(Borrowed object) { return lifter_.made_here(object); }
 bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.is_code_constant(object); }
+bool LifterWorld::is_constant(Borrowed object) { return lifter_.is_noted_constant(object); }
+std::vector<EffectCall> LifterWorld::calls() { return lifter_.effects(); }
 bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(fake::unpack(tensor.get())); }
 const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(); }
 std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }
@@ -22,9 +24,9 @@ void LifterWorld::guard_length(const lift::Shadow& shadow) {
 }
 
 Residual Residual::build(lift::Lifter& lifter, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
-                         std::vector<lift::Source*>* needed) {
+                         std::vector<lift::Source*>* needed, bool raises) {
   LifterWorld world(lifter);
-  return build(world, results, graph_outputs, needed);
+  return build(world, results, graph_outputs, needed, raises);
 }
 
 }  // namespace alternator::replay

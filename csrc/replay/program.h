@@ -59,6 +59,7 @@ struct Program {
   uint32_t registers = 0;
   uint32_t outputs = 0;
   std::vector<Operand> results;
+  bool raises = false;  // the result is an exception that leaves the call
 
   const Operand* operands_of(const Instruction& instruction) const { return operands.data() + instruction.first; }
 };

@@ -14,8 +14,16 @@ std::vector<Ref> Residual::run_all(const std::vector<Ref>& needed_values, Borrow
   return results;
 }
 
+void raise_again(Ref exception) {
+  // As it is: its context was settled when the program raised it.
+  PyObject* type = Ref::share(exception.type()).release();
+  PyObject* traceback = PyException_GetTraceback(exception.get());
+  PyErr_Restore(type, exception.release(), traceback);
+  throw PyError();
+}
+
 Residual Residual::build(World& world, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
-                         std::vector<lift::Source*>* needed) {
+                         std::vector<lift::Source*>* needed, bool raises) {
   Builder builder(world, graph_outputs, needed);
   std::vector<Operand> operands;
   operands.reserve(results.size());
@@ -25,6 +33,7 @@ Residual Residual::build(World& world, const std::vector<Borrowed>& results, std
   for (const Write& write : effects) builder.emit(write.op, write.operands, write.number);
   Residual residual;
   residual.program_ = builder.finish(std::move(operands));
+  residual.program_.raises = raises;
   return residual;
 }
 

@@ -21,18 +21,19 @@ class Residual {
   Residual() = default;
 
   // Throws CannotRebuild, or PyError. `graph_outputs` and `needed` may hold entries already: new ones are added. A call
-  // that stops in mid-frame leaves many values behind, and some that are not there (null).
+  // that stops in mid-frame leaves many values behind, and some that are not there (null). `raises`: the result is an
+  // exception, with its traceback, that leaves the call.
   static Residual build(World& world, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
-                        std::vector<lift::Source*>* needed);
+                        std::vector<lift::Source*>* needed, bool raises = false);
   static Residual build(World& world, Borrowed result, std::vector<Ref>* graph_outputs,
                         std::vector<lift::Source*>* needed) {
     return build(world, std::vector<Borrowed>{result}, graph_outputs, needed);
   }
   static Residual build(lift::Lifter& lifter, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
-                        std::vector<lift::Source*>* needed);
+                        std::vector<lift::Source*>* needed, bool raises = false);
 
   // `graph_outputs`: a list or tuple of tensors. May be called again while it runs. On an exception what was written
-  // so far stays written, as in eager.
+  // so far stays written, as in eager. A program that raises hands its exception out.
   Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
     return std::move(run_all(needed_values, graph_outputs)[0]);
   }
@@ -48,5 +49,8 @@ class Residual {
  private:
   Program program_;
 };
+
+// Raises a rebuilt exception with the traceback that it has.
+[[noreturn]] void raise_again(Ref exception);
 
 }  // namespace alternator::replay

@@ -97,7 +97,7 @@ static std::string instruction_text(const Program& program, const Instruction& i
 std::string text_of(const Program& program) {
   std::string text;
   for (const Instruction& instruction : program.instructions) text += instruction_text(program, instruction) + "\n";
-  text += "return ";
+  text += program.raises ? "raise " : "return ";
   for (size_t i = 0; i < program.results.size(); i++)
     text += (i > 0 ? ", " : "") + operand_text(program, program.results[i]);
   return text + "\n";

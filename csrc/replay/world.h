@@ -12,12 +12,7 @@ class Lifter;
 
 namespace alternator::replay {
 
-// A call that the program made for its effect only, such as print: repeated with real values.
-struct EffectCall {
-  Ref callable;
-  Ref arguments;  // a tuple
-  Ref keywords;   // a dict, or null
-};
+using lift::EffectCall;
 
 class World {
  public:
@@ -30,6 +25,8 @@ class World {
   virtual bool made_here(Borrowed object) = 0;
   // A constant of the code that ran: the same object in every call.
   virtual bool is_code_constant(Borrowed) { return false; }
+  // Anything else that is the same object on every run.
+  virtual bool is_constant(Borrowed) { return false; }
   // A tensor that the graph can return.
   virtual bool is_graph_tensor(Borrowed tensor) = 0;
 
@@ -50,9 +47,11 @@ class LifterWorld final : public World {
   lift::Source* source_of(Borrowed object) override;
   bool made_here(Borrowed object) override;
   bool is_code_constant(Borrowed object) override;
+  bool is_constant(Borrowed object) override;
   bool is_graph_tensor(Borrowed tensor) override;
   const std::deque<lift::Shadow>& shadows() override;
   std::vector<lift::PlaceWrite> writes() override;
+  std::vector<EffectCall> calls() override;
   void guard_length(const lift::Shadow& shadow) override;
 
  private:

@@ -1,6 +1,7 @@
 // Attribute access: the language's rules, over private copies and guarded classes.
 #include "trace/tracer.h"
 
+#include "fake/python_tensor.h"
 #include "py/names.h"
 #include "trace/natives.h"
 
@@ -170,7 +171,7 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
   }
   if (attribute) {
     try {
-      return bind_descriptor(attribute, owner, type, lifter.attribute_source(type, name));
+      return bind_descriptor(attribute, owner, type, lifter.attribute_source(type, name), is_written(type, name));
     } catch (const PyError&) {
       if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     }
@@ -180,9 +181,10 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
 }
 
 // What an attribute found on a class means for `owner` (null: for the class itself).
-Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source) {
+Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source,
+                            bool written) {
   PyTypeObject* kind = attribute.type();
-  const bool fixed = lifter.made_here(reinterpret_cast<PyObject*>(type)) || lifter.made_here(attribute);
+  const bool fixed = written || lifter.made_here(reinterpret_cast<PyObject*>(type)) || lifter.made_here(attribute);
   auto function_of = [&](Borrowed function) {
     return fixed || !function ? Ref::share(function) : lifter.lift(function, lifter.constant(function));
   };
@@ -277,7 +279,7 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
     return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
   }
   if (Borrowed attribute = lifter.type_attribute(type, name)) {
-    return bind_descriptor(attribute, {}, type, lifter.attribute_source(type, name));
+    return bind_descriptor(attribute, {}, type, lifter.attribute_source(type, name), is_written(type, name));
   }
   if (meta_attribute) return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
   Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
@@ -379,6 +381,12 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
       continue;
     }
     auto* type = cls.as<PyTypeObject>();
+    const bool unbound_class = Borrowed(self) == Borrowed(start);
+    if (const lift::Place* place = lifter.class_place(type, name)) {
+      if (!place->value) continue;
+      return bind_descriptor(place->value, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
+                             lifter.constant(place->value), true);
+    }
     Borrowed attribute = PyDict_GetItemWithError(type->tp_dict, name.get());
     const bool guarded = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0 && !lifter.made_here(cls);
     if (guarded) {
@@ -390,8 +398,7 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
       }
     }
     if (!attribute) continue;
-    const bool unbound = Borrowed(self) == Borrowed(start);
-    return bind_descriptor(attribute, unbound ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
+    return bind_descriptor(attribute, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
                            lifter.constant(attribute));
   }
   return checked(PyObject_GetAttr(super.get(), name.get()));
@@ -404,8 +411,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   if (value) lifter.escape(value);
   auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
   if (PyType_Check(owner.get())) {
-    if (!lifter.made_here(owner))
-      stop(report::Reason::class_write, owner.as<PyTypeObject>()->tp_name + ("." + text_of(name)));
+    if (!lifter.made_here(owner)) return set_on_class(owner.as<PyTypeObject>(), name, value);
     return natively();
   }
   lift::Known* known = lifter.known(owner);
@@ -457,6 +463,60 @@ void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed na
   lifter.use_special_methods(attribute.type());
   if (Borrowed(lifter.lift(attribute, lifter.attribute_source(type, name))) != attribute)
     stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
+}
+
+// A class of the outside world is not written: what the program writes is kept beside it, and found there by every
+// look-up of ours. Native code looks for itself; so what that may ask for is not taken: special methods, data
+// descriptors.
+void Tracer::set_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
+  Borrowed cls = reinterpret_cast<PyObject*>(type);
+  PyTypeObject* metaclass = cls.type();
+  if (metaclass->tp_setattro != PyType_Type.tp_setattro) {
+    Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
+    Borrowed hook = lifter.type_attribute(metaclass, hook_name);
+    if (hook && PyFunction_Check(hook.get())) {
+      PyObject* arguments[] = {nullptr, cls.get(), name.get(), value.get()};
+      (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+      return;
+    }
+    // A class that has only the other one of the two: type's own is found.
+    if (hook && hook.type() != &PyWrapperDescr_Type) stop(report::Reason::class_write, metaclass->tp_name);
+  }
+  store_on_class(type, name, value);
+}
+
+void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
+  Borrowed cls = reinterpret_cast<PyObject*>(type);
+  const std::string what = std::string(type->tp_name) + "." + text_of(name);
+  auto refuse = [&](bool condition) {
+    if (condition) stop(report::Reason::class_write, what);
+  };
+  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || lifter.made_here(cls)) {
+    check_status(PyType_Type.tp_setattro(cls.get(), name.get(), value.get()));
+    return;
+  }
+  const std::string text = text_of(name);
+  refuse(!PyUnicode_CheckExact(name.get()) || (text.size() > 4 && text.starts_with("__") && text.ends_with("__")));
+  refuse(PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0);
+  Borrowed of_metaclass = lifter.type_attribute(cls.type(), name);
+  refuse(of_metaclass && of_metaclass.type()->tp_descr_set != nullptr);
+  Borrowed before = _PyType_Lookup(type, name.get());
+  refuse(before && before.type()->tp_descr_set != nullptr);
+  refuse(value && value.type()->tp_descr_set != nullptr);
+  const lift::Place* place = lifter.class_place(type, name);
+  bool writes = true;
+  if (!value) {
+    const bool has = PyDict_GetItemWithError(type->tp_dict, name.get()) != nullptr;
+    refuse(place != nullptr ? !place->value : !has);
+    tree->guard(tree->child(lifter.constant(cls), lift::Access::kDict),
+                {has ? lift::GuardKind::kHasKey : lift::GuardKind::kLacksKey, Ref::share(name)});
+    writes = has;  // made and deleted again in the call: nothing is left to do
+  }
+  // That it is no data descriptor is a fact too.
+  if (place == nullptr && before)
+    tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
+  if (place == nullptr && !before) tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});
+  lifter.store_class_attribute(type, name, Ref::share(value), writes);
 }
 
 void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {

@@ -160,6 +160,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     std::copy(arguments, arguments + total, with_self.begin() + 2);
     return call(PyMethod_GET_FUNCTION(callable.get()), with_self.data() + 1, positional + 1, keyword_names);
   }
+  Ref shown;
+  if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (natives.torch(callable) || is_allowed_in_graph(callable))
     return call_torch(callable, arguments, positional, keyword_names);
@@ -181,6 +183,9 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (strcmp(callable.type()->tp_name, "functools.partial") == 0)
     return call_partial(callable, arguments, positional, keyword_names);
+  if (PyCFunction_Check(callable.get()) && positional == 1 && !keyword_names) {
+    if (Ref answer = real_instance_test(callable, arguments[0])) return answer;
+  }
   if (natives.function(callable)) return call_native(callable, arguments, positional, keyword_names);
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
     Ref call_name = checked(PyUnicode_InternFromString("__call__"));
@@ -191,6 +196,27 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (Ref substitute = substitute_of(callable))
     return call(lifter.lift(substitute, lifter.constant(substitute)), arguments, positional, keyword_names);
   stop(report::Reason::native_call, native_name(callable));
+}
+
+// type.__instancecheck__ and type.__subclasscheck__, as a metaclass's own hooks call them: the test without any hook.
+Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
+  Borrowed cls = PyCFunction_GET_SELF(callable.get());
+  if (!cls || !PyType_Check(cls.get())) return {};
+  const char* name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+  const bool instance = strcmp(name, "__instancecheck__") == 0;
+  if (!instance && (strcmp(name, "__subclasscheck__") != 0 || !PyType_Check(subject.get()))) return {};
+  Borrowed method = PyDict_GetItemString(PyType_Type.tp_dict, name);
+  if (!method || !Py_IS_TYPE(method.get(), &PyMethodDescr_Type) ||
+      method.as<PyMethodDescrObject>()->d_method != callable.as<PyCFunctionObject>()->m_ml) {
+    return {};
+  }
+  PyTypeObject* type = instance ? subject.type() : subject.as<PyTypeObject>();
+  if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
+    // Then its __class__ is asked, which a class may answer for itself.
+    Borrowed answer = lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
+    if (!answer || answer.get() != PyDict_GetItemString(PyBaseObject_Type.tp_dict, "__class__")) return {};
+  }
+  return Ref::share(PyType_IsSubtype(type, cls.as<PyTypeObject>()) ? Py_True : Py_False);
 }
 
 // A compiled function inside of a compiled function is a part of it.
@@ -237,7 +263,12 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       return Ref::share(Py_True);
     case Mark::kShield: {
       Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
-      return call(wrapped, arguments, positional, keyword_names);
+      try {
+        return call(wrapped, arguments, positional, keyword_names);
+      } catch (const PyError&) {
+        if (stopped) throw;
+        stop(report::Reason::raises, "through a frame that is looked through");  // a traceback would lack it
+      }
     }
     case Mark::kDisabled:
       stop(report::Reason::disabled, disabled_text(function));
@@ -274,6 +305,10 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     Paused paused(*this);
     return recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
   } catch (const PyError&) {
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself
+      interrupted = cpython::take_raised();
+      stop(report::Reason::interrupted, name);
+    }
     const std::string text = take_error_text();
     const fake::Failure* failure = session.failure();
     const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
@@ -498,9 +533,16 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       lifter.escape(self);
     }
     check_use(self, name.c_str());
+    if (PyExceptionInstance_Check(self) && lifter.known(self) != nullptr) stop(report::Reason::outside_exception, name);
   }
   escape_all(arguments, total);
   if (looks_around_class(lifter, callable, arguments, total)) stop(report::Reason::native_call, name);
+  if (name.ends_with(".throw")) {
+    for (size_t i = 0; i < total; i++) {
+      if (PyExceptionInstance_Check(arguments[i]) && lifter.known(arguments[i]) != nullptr)
+        stop(report::Reason::outside_exception, name);
+    }
+  }
   check_native_use(callable, arguments, total);
   bool tensors = false;
   for (size_t i = 0; i < total; i++) {
@@ -650,6 +692,13 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     }
     throw PyError();
   }
+  if (named && count >= 1 && PyType_Check(arguments[0]) &&
+      (is(natives.type_setattr, 3, 3) || is(natives.type_delattr, 2, 2))) {
+    if (count == 3) lifter.escape(arguments[2]);
+    store_on_class(reinterpret_cast<PyTypeObject*>(arguments[0]), arguments[1],
+                   count == 3 ? Borrowed(arguments[2]) : Borrowed());
+    return Ref::share(Py_None);
+  }
   lift::Known* known = count >= 1 ? lifter.known(arguments[0]) : nullptr;
   if (named && known != nullptr && known->instance &&
       (is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
@@ -667,6 +716,14 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     if (owner.get() == reinterpret_cast<PyObject*>(&PyBaseObject_Type)) {
       PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
       for (PyObject* native : {natives.object_getattribute, natives.object_setattr, natives.object_delattr}) {
+        Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
+        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
+          return call_reflective(native, with_self, count + 1, handled);
+      }
+    }
+    if (owner.get() == reinterpret_cast<PyObject*>(&PyType_Type)) {  // of a metaclass
+      PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
+      for (PyObject* native : {natives.type_setattr, natives.type_delattr}) {
         Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
         if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
           return call_reflective(native, with_self, count + 1, handled);

@@ -101,6 +101,7 @@ Natives::Natives() : sets_(new Sets) {
   super_type = builtin("super");
   build_class = builtin("__build_class__");
   type_type = builtin("type");
+  print = builtin("print");
   auto of_type = [](PyTypeObject* type, const char* name) {
     return checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name)).release();
   };
@@ -131,6 +132,8 @@ Natives::Natives() : sets_(new Sets) {
   object_getattribute = of_type(&PyBaseObject_Type, "__getattribute__");
   object_setattr = of_type(&PyBaseObject_Type, "__setattr__");
   object_delattr = of_type(&PyBaseObject_Type, "__delattr__");
+  type_setattr = of_type(&PyType_Type, "__setattr__");
+  type_delattr = of_type(&PyType_Type, "__delattr__");
   dict_get = of_type(&PyDict_Type, "get");
   list_append = of_type(&PyList_Type, "append");
 }

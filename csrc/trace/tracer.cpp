@@ -34,7 +34,7 @@ PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 int init_trace() {
   if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
     Tracer::break_every = std::strtoull(every, nullptr, 10);
-  if (init_identity() < 0) return -1;
+  if (init_identity() < 0 || init_effects() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
   lazy_type.tp_dealloc = lazy_dealloc;
@@ -86,13 +86,16 @@ Tracer::Tracer()
       recorder(session, std::make_unique<TracedStack>(this)) {
   Natives::table();
   forget_identities();
+  outermost_ = cpython::current_frame(PyThreadState_Get());
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
   };
 }
 
-Tracer::~Tracer() = default;
+Tracer::~Tracer() {
+  if (exit_) clear_frames(exit_);
+}
 
 Paused::Paused(Tracer& tracer) : tracer_(&tracer) {
   control.evaluator = nullptr;
@@ -106,6 +109,8 @@ Paused::~Paused() {
 static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
   Tracer* tracer = current_tracer;
   if (tracer == nullptr) return run_default(ts, frame, throwflag);
+  if (cpython::owned_by_generator(frame))
+    tracer->note_generator(reinterpret_cast<PyObject*>(cpython::generator_of(frame)));
   // Torch functions that slots reach are recorded like those that a CALL reaches.
   Tracing tracing(*tracer);
   return ::alternator::run(ts, frame, throwflag, tracing, entry);
@@ -302,6 +307,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
   watch_.chain = &cut;
   watch_.below = cpython::current_frame(PyThreadState_Get());
   Ref result;
+  callers_exception_ = Ref::steal(PyErr_GetHandledException());
   {
     TraceScope scope(*this);
     const graph::Ambient entry = graph::Ambient::now();
@@ -329,13 +335,18 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       }
       finish_abandoning();
       cut.clear();
-    } else if (!result) {
-      // The call is run again without us: it raises by itself. What this run leaves behind is not closed.
-      const Discarding discarding;
-      PyErr_Clear();
-      stopped = report::Break{report::Reason::raises, {}, {}, 0};
-    } else if (tracing.escape(result) < 0) {
-      finish_abandoning();
+    } else {
+      if (!result) result = take_exit();
+      if (!result) {
+        stopped = report::Break{report::Reason::raises, {}, {}, 0};
+      } else if (tracing.escape(result) < 0) {
+        finish_abandoning();
+        result.reset();
+      }
+    }
+    if (!stopped && shown_changed()) {
+      stopped = report::Break{report::Reason::tensor_text, "it is written to after it was shown", {}, 0};
+      cut.clear();
       result.reset();
     }
     // A mode is an object that somebody holds; of such, nothing is made anew.

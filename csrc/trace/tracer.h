@@ -10,6 +10,7 @@
 #include "lift/taint.h"
 #include "report/event.h"
 #include "trace/identity.h"
+#include "trace/effects.h"
 
 #include <memory>
 #include <optional>
@@ -48,8 +49,8 @@ class Tracer {
   static Tracer* current();  // of this thread; null while native torch code runs
 
   // Runs a stopped chain of frames (a function that has not begun is one) on frames of its own, as far as `until` if
-  // that is given. Null: it got there, and `cut` is what was found; or see `stopped` and `break_points`; or an
-  // exception left the function (then `stopped` is `raises`).
+  // that is given. Null: it got there, and `cut` is what was found; or see `stopped` and `break_points`. With `raises`,
+  // the result is an exception that left the function.
   Ref run(const Chain& chain, const BreakPoint* until);
 
   // Debugging: a trace that may break does so at the latest before its n-th instruction. 0: where it must. Also read
@@ -60,6 +61,8 @@ class Tracer {
   Chain cut;  // the traced frames at `until`; empty: it was not reached
   std::optional<report::Break> stopped;
   std::vector<BreakPoint> break_points;  // where it was when it stopped: in the innermost frame first
+  bool raises = false;
+  Ref interrupted;  // what a signal's handler raised meanwhile
   // The thread's state at the end of the trace.
   graph::Ambient exit_state;
   int exit_nesting = 0;                // of autocast, against that at its beginning
@@ -87,6 +90,15 @@ class Tracer {
   void note_identity_test(Borrowed left, Borrowed right);
   Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref special_method(Borrowed owner, Borrowed name);
+  // --- exceptions (raising.cpp) ---
+  void before_raise(Ref* exception);
+  void raising();
+  int handle_breaker(PyThreadState* ts);
+  // --- print, warnings, logging (effects.cpp, logging.cpp): true: it was such a call ---
+  bool call_effect(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                   Ref* result);
+  // A frame of a generator runs: it may be left suspended.
+  void note_generator(Borrowed generator);
   // Before native code looks at a value by itself: an opaque object, or one whose text shows its address.
   void check_use(Borrowed value, const char* what);
   void check_text(Borrowed value, int depth = 0);
@@ -117,7 +129,15 @@ class Tracer {
   Ref get_from_super(Borrowed super, Borrowed name);
   Ref get_generic(Borrowed owner, Borrowed name, bool* absent);
   Ref get_with_hooks(Borrowed owner, Borrowed name);
-  Ref bind_descriptor(Borrowed descriptor, Borrowed owner, PyTypeObject* type, lift::Source* source);
+  // `written`: the program itself put it on the class.
+  Ref bind_descriptor(Borrowed descriptor, Borrowed owner, PyTypeObject* type, lift::Source* source,
+                      bool written = false);
+  bool is_written(PyTypeObject* type, Borrowed name) {
+    PyObject* value;
+    return lifter.find_written(type, name, &value);
+  }
+  void set_on_class(PyTypeObject* type, Borrowed name, Borrowed value);  // null: delete
+  void store_on_class(PyTypeObject* type, Borrowed name, Borrowed value);
   void lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name);
   void set_generic(Borrowed owner, Borrowed name, Borrowed value);
   Ref call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
@@ -141,7 +161,50 @@ class Tracer {
   void check_shown(PyObject* const* arguments, size_t count);
   PyTypeObject* check_class_call(PyTypeObject* type);  // the native base
   Ref call_partial(Borrowed partial, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  // Null: it is no such test.
+  Ref real_instance_test(Borrowed callable, Borrowed subject);
   void escape_all(PyObject* const* arguments, size_t count);
+  void print(Arguments& given);
+  void warn(Arguments& given);
+  void log(Borrowed method, Arguments& given);
+  void check_logger(Borrowed logger);
+  bool is_logged(Borrowed logger, long level);
+  void check_handlers(Borrowed logger, long level);
+  void check_handler(Borrowed handler);
+  void check_filters(Borrowed category);
+  void check_stream(Borrowed stream, const char* what);
+  void add_effect(Borrowed callable, Ref arguments, Ref keywords);
+  Ref freeze(Borrowed value, int depth = 0);
+  Ref show_tensor(Borrowed tensor);
+  // A tensor that is shown was written to afterwards.
+  bool shown_changed();
+  struct UserFrame {
+    PyCodeObject* code;
+    PyObject* globals;
+    int line;
+  };
+  // The frames of the program, innermost first.
+  std::vector<UserFrame> user_frames() const;
+
+  struct Shown {
+    Ref tensor;
+    size_t position;  // the number of nodes so far
+  };
+  std::vector<Shown> shown_;
+  bool shows_text_ = false;    // what is shown may be turned into text now
+  cpython::Frame* outermost_;  // that called the compiled function
+
+  // The exception that whoever called the compiled function is handling becomes the context of what is raised in it.
+  void use_callers_exception();
+  // Takes the exception that left the function; null: it cannot be raised again.
+  Ref take_exit();
+  // The frames that a traceback keeps are over: what they hold may die.
+  void clear_frames(Borrowed exception, int depth = 0);
+
+  Ref callers_exception_;  // null: none
+  bool callers_exception_used_ = false;
+  Ref exit_;                                       // the exception that left the function
+  std::unordered_map<PyObject*, Ref> generators_;  // that ran: weak references
 
   // The frames of its own for a stopped chain.
   void fill(const Chain& chain, Chain* filled);

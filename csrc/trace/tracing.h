@@ -224,6 +224,14 @@ struct Tracing : Concrete {
         stop(report::Reason::native_call, "an exception from outside is raised");
     });
   }
+  int before_raise(Ref* exception) {
+    return status([&] { t.before_raise(exception); });
+  }
+  void raising() {
+    status([&] { t.raising(); });
+  }
+  int handle_breaker(PyThreadState* ts) { return t.handle_breaker(ts); }
+
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
   Ref import_from(Borrowed module, Borrowed name) { return get_attribute(module, name); }
   int import_star(Borrowed, Borrowed) {
@@ -235,6 +243,7 @@ struct Tracing : Concrete {
   Ref match_class(Borrowed subject, Borrowed type, int positional, Borrowed keyword_names) {
     return value([&] {
       // The pattern reads attributes natively.
+      if (t.lifter.has_class_writes()) stop(report::Reason::native_call, "a class pattern after a write to a class");
       if (t.lifter.known(subject) != nullptr) stop(report::Reason::native_call, "a class pattern on an outside object");
       return Concrete::match_class(subject, type, positional, keyword_names);
     });

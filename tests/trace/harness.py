@@ -337,9 +337,9 @@ def rng_states() -> str:
     return repr([hash(state) for state in states])
 
 
-class OwnLoggersOut(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not record.name.startswith(("alternator", "torch"))
+def own_loggers() -> list[logging.Logger]:
+    """Of the front end and of torch: what they say is not the program's."""
+    return [logging.getLogger("alternator"), logging.getLogger("torch")]
 
 
 def run_script(script: Callable[[Run], None], run: Run) -> Record:
@@ -356,8 +356,12 @@ def run_script(script: Callable[[Run], None], run: Run) -> Record:
     torch.utils.hooks.RemovableHandle.next_id = 0  # hooks are kept under these numbers
     handler = logging.StreamHandler(run.output)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(filename)s:%(lineno)d %(funcName)s %(message)s"))
-    handler.addFilter(OwnLoggersOut())
     root = logging.getLogger()
+    quiet = [(logger, logger.propagate) for logger in own_loggers()]
+    silent = logging.NullHandler()
+    for logger, _ in quiet:
+        logger.propagate = False
+        logger.addHandler(silent)
     old_handlers, root.handlers = root.handlers, [handler]
     old_streams = sys.stdout, sys.stderr
     sys.stdout = sys.stderr = run.output
@@ -373,6 +377,9 @@ def run_script(script: Callable[[Run], None], run: Run) -> Record:
     finally:
         sys.stdout, sys.stderr = old_streams
         root.handlers = old_handlers
+        for logger, propagates in quiet:
+            logger.propagate = propagates
+            logger.removeHandler(silent)
     run.record.counters = run.frontend.counters() if run.frontend else {}
     return run.record
 

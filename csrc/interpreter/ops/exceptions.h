@@ -22,6 +22,7 @@ ALT_OP(RAISE_VARARGS) {
   }
   Ref cause = oparg == 2 ? m.pop() : Ref();
   Ref exception = oparg >= 1 ? m.pop() : Ref();
+  if (exception && m.semantics.before_raise(&exception) < 0) return Flow::kError;
   const auto raised = cpython::raise_exception(m.ts, std::move(exception), std::move(cause));
   return raised == cpython::Raised::kReraised ? Flow::kUnwind : Flow::kError;
 }

@@ -1,0 +1,134 @@
+// Exceptions in a trace: what is raised, what interrupts, what leaves the function.
+#include "trace/tracer.h"
+
+#include "py/lasting.h"
+
+#include <frameobject.h>
+
+namespace alternator::trace {
+
+namespace {
+
+PyObject* query_of_handled() {
+  static constinit Lasting<PyObject*> lasting;
+  return lasting.get([] {
+    return checked(PyObject_GetAttrString(checked(PyImport_ImportModule("sys")).get(), "exception")).release();
+  });
+}
+
+// What depends on how deep the stack is or how much memory is left, not on the program: another run may have no such
+// exception.
+bool is_of_the_machine(PyObject* type) {
+  return type == PyExc_MemoryError || type == PyExc_RecursionError || type == PyExc_SystemError;
+}
+
+// The error indicator as it is; an instance of the user's is never written.
+PyObject* raised_value() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_Restore(type, value, traceback);
+  return value;
+}
+
+}  // namespace
+
+void Tracer::before_raise(Ref* exception) {
+  if (PyExceptionClass_Check(exception->get())) {
+    PyObject* arguments[] = {nullptr};
+    Ref made = call(*exception, arguments + 1, 0, {});
+    if (made.type() != exception->as<PyTypeObject>())
+      stop(report::Reason::native_call, "a raise of a class that makes something else");
+    *exception = std::move(made);
+  }
+  // Its context, cause and traceback would be written.
+  if (lifter.known(*exception) != nullptr && PyExceptionInstance_Check(exception->get()))
+    stop(report::Reason::outside_exception, exception->type()->tp_name);
+}
+
+void Tracer::raising() {
+  PyObject* type = PyErr_Occurred();
+  if (type == nullptr) return;
+  if (is_of_the_machine(type)) stop(report::Reason::raises, reinterpret_cast<PyTypeObject*>(type)->tp_name);
+  // What torch raised on fakes is never the program's.
+  if (const fake::Failure* failure = session.failure()) {
+    stop(
+        failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
+        failure->op + ": " + failure->reason);
+  }
+  PyObject* value = raised_value();
+  if (value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr) &&
+      PyExceptionInstance_Check(value)) {
+    stop(report::Reason::outside_exception, Py_TYPE(value)->tp_name);
+  }
+  if (!callers_exception_used_) {
+    const SavedError raised;
+    use_callers_exception();
+  }
+}
+
+void Tracer::use_callers_exception() {
+  callers_exception_used_ = true;
+  lift::Source* source = tree->child(lifter.constant(query_of_handled()), lift::Access::kQuery);
+  (void)lifter.lift(callers_exception_ ? Borrowed(callers_exception_) : Borrowed(Py_None), source);
+}
+
+// A handler of the user's is no part of the program: it runs for real, and what it raises ends the trace.
+int Tracer::handle_breaker(PyThreadState* ts) {
+  int status;
+  {
+    Paused paused(*this);
+    status = cpython::handle_breaker(ts);
+  }
+  if (status < 0) {
+    interrupted = cpython::take_raised();
+    stop_here(report::Reason::interrupted, interrupted.type()->tp_name);
+  }
+  return status;
+}
+
+void Tracer::note_generator(Borrowed generator) {
+  Ref& reference = generators_[generator.get()];
+  if (reference && PyWeakref_GET_OBJECT(reference.get()) == generator.get()) return;
+  reference = Ref::steal(PyWeakref_NewRef(generator.get(), nullptr));
+  if (!reference) PyErr_Clear();
+}
+
+// The frames of a traceback keep what they hold: a generator that is suspended there would be closed when the exception
+// dies, which no residual program does.
+static bool is_left_suspended(Borrowed reference) {
+  if (!reference) return true;
+  PyObject* generator = PyWeakref_GET_OBJECT(reference.get());
+  if (generator == Py_None) return false;
+  auto* suspended = reinterpret_cast<PyGenObject*>(generator);
+  if (!cpython::is_suspended(suspended)) return false;
+  return PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(suspended))->co_exceptiontable) > 0;
+}
+
+Ref Tracer::take_exit() {
+  for (const auto& [generator, reference] : generators_) {
+    if (!is_left_suspended(reference)) continue;
+    const Discarding discarding;
+    PyErr_Clear();
+    return {};
+  }
+  raises = true;
+  exit_ = cpython::take_raised();
+  return Ref(exit_);
+}
+
+void Tracer::clear_frames(Borrowed exception, int depth) {
+  constexpr int kDeepest = 100;
+  if (exception == Borrowed(callers_exception_) || lifter.known(exception) != nullptr) return;
+  auto* e = exception.as<PyBaseExceptionObject>();
+  Ref traceback = Ref::steal(std::exchange(e->traceback, nullptr));
+  if (!traceback || depth > kDeepest) return;
+  for (auto* entry = traceback.as<PyTracebackObject>(); entry != nullptr; entry = entry->tb_next) {
+    Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
+    const bool suspends = (code.as<PyCodeObject>()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
+    if (!suspends) PyFrame_Type.tp_clear(reinterpret_cast<PyObject*>(entry->tb_frame));
+  }
+  if (e->cause != nullptr) clear_frames(e->cause, depth + 1);
+  if (e->context != nullptr) clear_frames(e->context, depth + 1);
+}
+
+}  // namespace alternator::trace
