@@ -340,7 +340,12 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   // What a class of the user's adds is read like any other: a property, a class method, a number.
   if (attribute && !torchs_own) return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
   Paused paused(*this);
-  return checked(PyObject_GetAttr(tensor.get(), name.get()));
+  Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
+  if (!value && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    stop(report::Reason::torch_call, "the attribute " + text_of(name) + " of a tensor");
+  }
+  return checked(std::move(value));
 }
 
 Ref Tracer::get_from_function(Borrowed function, Borrowed name) {

@@ -22,6 +22,13 @@ bool is_of_the_machine(PyObject* type) {
   return type == PyExc_MemoryError || type == PyExc_RecursionError || type == PyExc_SystemError;
 }
 
+// What the recording itself raises: alternator._C.graph.RecordError and its like.
+bool is_our_own(PyObject* type) {
+  PyObject* module = PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(type)->tp_dict, "__module__");
+  const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  return text != nullptr && strncmp(text, "alternator", 10) == 0;
+}
+
 // The error indicator as it is; an instance of the user's is never written.
 PyObject* raised_value() {
   PyObject *type, *value, *traceback;
@@ -55,6 +62,7 @@ void Tracer::raising() {
         failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
         failure->op + ": " + failure->reason);
   }
+  if (is_our_own(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   PyObject* value = raised_value();
   if (value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr) &&
       PyExceptionInstance_Check(value)) {

@@ -268,7 +268,8 @@ struct Tracing : Concrete {
   Ref native(Borrowed left, Borrowed right, const char* what, Operation&& operation) {
     if (use(left, what) < 0 || (right && use(right, what) < 0)) return {};
     Ref result = Ref::steal(operation());
-    if (!result) torch_failed();
+    if (!result && !torch_failed() && !t.stopped && (graph::is_tensor(left) || (right && graph::is_tensor(right))))
+      t.stop_here(report::Reason::torch_call, what);
     return result;
   }
   // An exception that torch raised on fakes is a break, never one that the program may catch.

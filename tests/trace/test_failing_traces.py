@@ -174,6 +174,28 @@ def test_keyboard_interrupt_at_any_time_with_tensors(front):
 
 
 @in_child
+def test_a_signal_handler_is_no_part_of_what_it_interrupts(front):
+    """It runs for real, once for each signal; a later call that comes from the cache does not run it again."""
+    seen = []
+
+    def fn(n, x):
+        total = 0
+        for i in range(n):
+            total += i & 1
+        return x + total + len(seen) * 0
+
+    signal.signal(signal.SIGALRM, lambda *_: seen.append(len(seen)))
+    f = front.compile(fn, eager_backend)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    n = 300_000
+    wanted = torch.ones(2) + n // 2
+    for _ in range(3):
+        assert torch.equal(f(n, torch.ones(2)), wanted)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert seen == [0], seen
+
+
+@in_child
 def test_keyboard_interrupt_at_every_instruction(front):
     """With a hook in the core that interrupts a trace before its n-th instruction."""
     core = getattr(getattr(front, "module", None), "_C", None)
