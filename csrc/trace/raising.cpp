@@ -94,27 +94,23 @@ int Tracer::handle_breaker(PyThreadState* ts) {
   return status;
 }
 
+// Called whenever its frame has run. One that is suspended in a try is run again when it is closed, so it is known here
+// as long as it is alive; no reference to it is kept.
 void Tracer::note_generator(Borrowed generator) {
-  Ref& reference = generators_[generator.get()];
-  if (reference && PyWeakref_GET_OBJECT(reference.get()) == generator.get()) return;
-  reference = Ref::steal(PyWeakref_NewRef(generator.get(), nullptr));
-  if (!reference) PyErr_Clear();
+  auto* object = generator.as<PyGenObject>();
+  const bool waits = cpython::is_suspended(object) &&
+                     PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(object))->co_exceptiontable) > 0;
+  if (waits) {
+    generators_.try_emplace(generator.get());
+  } else {
+    generators_.erase(generator.get());
+  }
 }
 
 // The frames of a traceback keep what they hold: a generator that is suspended there would be closed when the exception
 // dies, which no residual program does.
-static bool is_left_suspended(Borrowed reference) {
-  if (!reference) return true;
-  PyObject* generator = PyWeakref_GET_OBJECT(reference.get());
-  if (generator == Py_None) return false;
-  auto* suspended = reinterpret_cast<PyGenObject*>(generator);
-  if (!cpython::is_suspended(suspended)) return false;
-  return PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(suspended))->co_exceptiontable) > 0;
-}
-
 Ref Tracer::take_exit() {
-  for (const auto& [generator, reference] : generators_) {
-    if (!is_left_suspended(reference)) continue;
+  if (!generators_.empty()) {
     const Discarding discarding;
     PyErr_Clear();
     return {};

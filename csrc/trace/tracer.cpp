@@ -109,11 +109,14 @@ Paused::~Paused() {
 static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
   Tracer* tracer = current_tracer;
   if (tracer == nullptr) return run_default(ts, frame, throwflag);
-  if (cpython::owned_by_generator(frame))
-    tracer->note_generator(reinterpret_cast<PyObject*>(cpython::generator_of(frame)));
+  PyObject* generator = cpython::owned_by_generator(frame)
+                            ? reinterpret_cast<PyObject*>(cpython::generator_of(frame))
+                            : nullptr;
   // Torch functions that slots reach are recorded like those that a CALL reaches.
   Tracing tracing(*tracer);
-  return ::alternator::run(ts, frame, throwflag, tracing, entry);
+  PyObject* result = ::alternator::run(ts, frame, throwflag, tracing, entry);
+  if (generator != nullptr) tracer->note_generator(generator);
+  return result;
 }
 
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
