@@ -183,8 +183,8 @@ bool Classifier::super_attribute(PyObject* cls, PyObject* self, PyObject* name, 
       after = base == cls;
       continue;
     }
-    Ref dict = cpython::type_dict(reinterpret_cast<PyTypeObject*>(base));
-    if (PyObject* found = dict ? PyDict_GetItemWithError(dict.get(), name) : nullptr) {
+    PyObject* dict = cpython::type_dict(reinterpret_cast<PyTypeObject*>(base));
+    if (PyObject* found = dict != nullptr ? PyDict_GetItemWithError(dict, name) : nullptr) {
       return join_if(descriptor_calls(*this, found, "fget", "__get__"), Joint::kAttribute, operands);
     }
   }

@@ -1,6 +1,7 @@
 // Calls: Python functions are traced, torch's are recorded, native ones pass the gate.
 #include "trace/tracer.h"
 
+#include "cpython/version.h"
 #include "graph/errors.h"
 #include "graph/mode.h"
 #include "py/names.h"
@@ -205,7 +206,7 @@ Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
   const char* name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
   const bool instance = strcmp(name, "__instancecheck__") == 0;
   if (!instance && (strcmp(name, "__subclasscheck__") != 0 || !PyType_Check(subject.get()))) return {};
-  Borrowed method = PyDict_GetItemString(PyType_Type.tp_dict, name);
+  Borrowed method = PyDict_GetItemString(cpython::type_dict(&PyType_Type), name);
   if (!method || !Py_IS_TYPE(method.get(), &PyMethodDescr_Type) ||
       method.as<PyMethodDescrObject>()->d_method != callable.as<PyCFunctionObject>()->m_ml) {
     return {};
@@ -214,7 +215,7 @@ Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
   if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
     // Then its __class__ is asked, which a class may answer for itself.
     Borrowed answer = lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
-    if (!answer || answer.get() != PyDict_GetItemString(PyBaseObject_Type.tp_dict, "__class__")) return {};
+    if (!answer || answer.get() != PyDict_GetItemString(cpython::type_dict(&PyBaseObject_Type), "__class__")) return {};
   }
   return Ref::share(PyType_IsSubtype(type, cls.as<PyTypeObject>()) ? Py_True : Py_False);
 }
@@ -260,6 +261,9 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kNone:
       break;
     case Mark::kCompilingQuery:
+      // A module with hooks asks to spare TorchDynamo a try. Here it runs as in eager, with the hooks that always run.
+      if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
+        return Ref::share(Py_False);
       return Ref::share(Py_True);
     case Mark::kShield: {
       Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
@@ -671,7 +675,15 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
       return Ref::share(own > 0 && !at::impl::torch_function_all_disabled() ? Py_True : Py_False);
     return checked(PyLong_FromLongLong(own));
   }
-  if (is(natives.vars, 1, 1)) return get_attribute(arguments[0], names::__dict__);
+  if (is(natives.vars, 1, 1)) {
+    try {
+      return get_attribute(arguments[0], names::__dict__);
+    } catch (const PyError&) {
+      if (stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
+      PyErr_SetString(PyExc_TypeError, "vars() argument must have __dict__ attribute");
+      throw;
+    }
+  }
   if (is(natives.len, 1, 1)) {
     lift::Known* known = lifter.known(arguments[0]);
     if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) lifter.guard_length(*known->shadow);

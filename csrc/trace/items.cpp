@@ -66,8 +66,8 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   std::optional<Paused> paused;
   if (graph::is_tensor(container)) paused.emplace(*this);
-  const int status = value ? PyObject_SetItem(container.get(), key.get(), value.get())
-                           : PyObject_DelItem(container.get(), key.get());
+  const int status =
+      value ? PyObject_SetItem(container.get(), key.get(), value.get()) : PyObject_DelItem(container.get(), key.get());
   if (status < 0 && paused) {
     PyErr_Clear();
     stop(report::Reason::torch_call, "an item of a tensor is set");

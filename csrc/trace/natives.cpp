@@ -125,6 +125,9 @@ Natives::Natives() : sets_(new Sets) {
   Ref decorator = Ref::steal(of_module("torch._compile", "_disable_dynamo"));
   Ref shielded = checked(PyObject_CallOneArg(decorator.get(), decorator.get()));
   shield_code = Py_NewRef(PyFunction_GET_CODE(shielded.get()));
+  Ref module_class = Ref::steal(of_module("torch.nn.modules.module", "Module"));
+  Ref module_call = checked(PyObject_GetAttrString(module_class.get(), "_call_impl"));
+  module_call_code = PyFunction_Check(module_call.get()) ? Py_NewRef(PyFunction_GET_CODE(module_call.get())) : nullptr;
   object_class = Py_NewRef(_PyType_Lookup(&PyBaseObject_Type, checked(PyUnicode_InternFromString("__class__")).get()));
   recursion_limit = of_module("sys", "getrecursionlimit");
   get_ident = of_module("_thread", "get_ident");

@@ -18,7 +18,7 @@ class Natives {
   PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *super_type, *isinstance, *build_class, *type_type,
       *print;
   PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length,
-      *mode_enabled, *hash, *shield_code, *function_apply, *object_class;
+      *mode_enabled, *hash, *shield_code, *module_call_code, *function_apply, *object_class;
   PyObject *object_getattribute, *object_setattr, *object_delattr, *type_setattr, *type_delattr, *dict_get,
       *list_append;
 

@@ -1,6 +1,7 @@
 // Exceptions in a trace: what is raised, what interrupts, what leaves the function.
 #include "trace/tracer.h"
 
+#include "cpython/version.h"
 #include "py/lasting.h"
 
 #include <frameobject.h>
@@ -24,7 +25,7 @@ bool is_of_the_machine(PyObject* type) {
 
 // What the recording itself raises: alternator._C.graph.RecordError and its like.
 bool is_our_own(PyObject* type) {
-  PyObject* module = PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(type)->tp_dict, "__module__");
+  PyObject* module = PyDict_GetItemString(cpython::type_dict(reinterpret_cast<PyTypeObject*>(type)), "__module__");
   const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
   return text != nullptr && strncmp(text, "alternator", 10) == 0;
 }
@@ -94,14 +95,14 @@ int Tracer::handle_breaker(PyThreadState* ts) {
   return status;
 }
 
-// Called whenever its frame has run. One that is suspended in a try is run again when it is closed, so it is known here
-// as long as it is alive; no reference to it is kept.
+// Called whenever its frame has run, and for what the chain holds. One that is suspended in a try is run again when it
+// is closed, so it is known here as long as it is alive; no reference to it is kept.
 void Tracer::note_generator(Borrowed generator) {
   auto* object = generator.as<PyGenObject>();
   const bool waits = cpython::is_suspended(object) &&
                      PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(object))->co_exceptiontable) > 0;
   if (waits) {
-    generators_.try_emplace(generator.get());
+    generators_.insert(generator.get());
   } else {
     generators_.erase(generator.get());
   }

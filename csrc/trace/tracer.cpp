@@ -109,9 +109,8 @@ Paused::~Paused() {
 static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
   Tracer* tracer = current_tracer;
   if (tracer == nullptr) return run_default(ts, frame, throwflag);
-  PyObject* generator = cpython::owned_by_generator(frame)
-                            ? reinterpret_cast<PyObject*>(cpython::generator_of(frame))
-                            : nullptr;
+  PyObject* generator =
+      cpython::owned_by_generator(frame) ? reinterpret_cast<PyObject*>(cpython::generator_of(frame)) : nullptr;
   // Torch functions that slots reach are recorded like those that a CALL reaches.
   Tracing tracing(*tracer);
   PyObject* result = ::alternator::run(ts, frame, throwflag, tracing, entry);
@@ -306,6 +305,9 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       if (value) taint->collect(value);
     });
   }
+  each_value(chain, [&](const Ref& value) {
+    if (value && (PyGen_CheckExact(value.get()) || PyCoro_CheckExact(value.get()))) note_generator(value);
+  });
   until_ = until;
   watch_.chain = &cut;
   watch_.below = cpython::current_frame(PyThreadState_Get());

@@ -9,11 +9,12 @@
 #include "lift/lifter.h"
 #include "lift/taint.h"
 #include "report/event.h"
-#include "trace/identity.h"
 #include "trace/effects.h"
+#include "trace/identity.h"
 
 #include <memory>
 #include <optional>
+#include <unordered_set>
 
 namespace alternator::trace {
 
@@ -203,8 +204,8 @@ class Tracer {
 
   Ref callers_exception_;  // null: none
   bool callers_exception_used_ = false;
-  Ref exit_;                                       // the exception that left the function
-  std::unordered_map<PyObject*, Ref> generators_;  // that ran: weak references
+  Ref exit_;                                  // the exception that left the function
+  std::unordered_set<PyObject*> generators_;  // that are suspended in a try; borrowed
 
   // The frames of its own for a stopped chain.
   void fill(const Chain& chain, Chain* filled);

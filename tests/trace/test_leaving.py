@@ -417,3 +417,22 @@ def test_locals_that_hold_the_exception(t):
     f = t.compile(fn)
     f(T(2))
     f.hit(T(2))
+
+
+@program()
+def test_vars_of_what_has_none(t):
+    class Tight:
+        __slots__ = ("a",)
+
+    tight = Tight()
+
+    def fn(x, owner):
+        try:
+            return x + len(vars(owner))
+        except TypeError as error:
+            return x + 1, str(error)
+
+    f = t.compile(fn)
+    f(T(2), tight)
+    f.hit(T(2), tight)
+    f(T(2), 3)

@@ -319,6 +319,36 @@ def test_hook_that_raises(t):
     f(T(2, 4))
 
 
+@program()
+def test_hook_that_always_runs(t):
+    """Also when forward raises, whether or not the function catches it."""
+    net = make_net()
+    log = []
+    t.watch(lambda: log)
+
+    def fn(x, caught):
+        if not caught:
+            return net(x)
+        try:
+            return net(x)
+        except ValueError:
+            return x + 1
+
+    f = t.compile(fn)
+    net.register_forward_hook(lambda module, args, result: log.append(type(result).__name__), always_call=True)
+
+    def refuse(module, args):
+        raise ValueError("no")
+
+    f(T(2, 4), False)
+    handle = net[1].register_forward_pre_hook(refuse)
+    f(T(2, 4), True)
+    f.hit(T(2, 4), True)
+    f(T(2, 4), False)
+    handle.remove()
+    f(T(2, 4), True)
+
+
 # --------------------------------------------------------------------------------------------- methods and classes
 
 
