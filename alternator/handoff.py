@@ -106,6 +106,12 @@ def _callable_of(compiled: Any) -> Any:
     return module.forward
 
 
+def _begin_step() -> None:
+    from torch._dynamo.mutation_guard import GenerationTracker
+
+    GenerationTracker.generation += 1
+
+
 class Handoff:
     """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
 
@@ -140,6 +146,12 @@ class Handoff:
                 answer = self._compile(gm, inputs, name, code)
             static.clear()
             return answer
+
+    @property
+    def begin_step(self) -> Callable[[], None] | None:
+        """To be called before each outermost call: CUDA graphs then know that the outputs of the one before may be overwritten.
+        Asked for after each compilation."""
+        return _begin_step if self.backend.is_torchs and _uses_cuda() else None
 
     def _fake_mode(self) -> Any:
         """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far

@@ -71,6 +71,7 @@ int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(compilation.self.get());
   Py_VISIT(compilation.on_break.get());
   Py_VISIT(compilation.listener.get());
+  Py_VISIT(compilation.begin_step.get());
   return 0;
 }
 

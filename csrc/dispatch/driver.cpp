@@ -53,6 +53,11 @@ static void tell_added(const Compilation& compilation, const Entry& entry) {
   tell_listener(compilation, "added", texts);
 }
 
+static void note_steps(Compilation& compilation) {
+  Ref begin = checked(PyObject_GetAttrString(compilation.backend.callable.get(), "begin_step"));
+  if (begin.get() != Py_None) compilation.begin_step = std::move(begin);
+}
+
 [[noreturn]] static void raise_break(const report::Break& event) {
   PyErr_SetString(PyExc_RuntimeError,
                   ("alternator: fullgraph=True, but the function cannot be captured whole\n" + event.text()).c_str());
@@ -145,7 +150,10 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
     entry = trace_entry(chain.empty() ? start : chain, roots(), compilation_.backend, !compilation_.fullgraph,
                         tries == kMostTries);
   }
-  if (entry->has_graph()) totals.graphs++;
+  if (entry->has_graph()) {
+    totals.graphs++;
+    if (entry->compiled) note_steps(compilation_);
+  }
   if (entry->eager_because) report_break(compilation_, *entry->eager_because);
   if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
   place.entries.insert(place.entries.begin(), entry);
@@ -218,12 +226,25 @@ Ref Call::run() {
   }
 }
 
+// Calls of this thread on their way.
+thread_local int depth = 0;
+
+class Nested {
+ public:
+  Nested() { depth++; }
+  ~Nested() { depth--; }
+  Nested(const Nested&) = delete;
+  Nested& operator=(const Nested&) = delete;
+};
+
 }  // namespace
 
 PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names) {
   Call call(compilation);
   totals.calls++;
+  const Nested nested;
   try {
+    if (compilation.begin_step && depth == 1) (void)checked(PyObject_CallNoArgs(compilation.begin_step.get()));
     if (bind_arguments(compilation.function, arguments, positional, keyword_names, &call.slots)) {
       if (Ref result = call.run()) return result.release();
       totals.eager++;

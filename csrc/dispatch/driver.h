@@ -19,6 +19,7 @@ struct Compilation {
   Ref function, self;  // self null: none
   Ref on_break;        // called with a break's name and text, and whether the rest runs as it is
   Ref listener;        // is told of new entries and of the guards that made them necessary; null: nobody
+  Ref begin_step;      // called before an outermost call, for a backend that reuses its memory from one to the next
   Backend backend;
   bool fullgraph = false;
   size_t most_entries = 0;  // of a place; after that, calls that none of them fits run as they are

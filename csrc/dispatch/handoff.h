@@ -6,11 +6,12 @@
 
 namespace alternator::dispatch {
 
-// Calls backend(export, inputs, sources, code):
-//   export(fake_mode, module_paths)  the graph as a torch.fx.GraphModule, with example values in that mode; or None
-//   twice inputs                           the graph's real inputs in order sources                          for each:
-//   (its text, whether it is a parameter or buffer of a module) code                             of the function that
-//   was traced
+// Calls backend(export, inputs, sources, code).
+// - export(fake_mode, module_paths): the graph as a torch.fx.GraphModule, with example values in that mode; or None
+//   twice.
+// - inputs: the graph's real inputs in order.
+// - sources: for each of them its text, and whether it is a parameter or buffer of a module.
+// - code: of the function that was traced.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
 // recorded program itself is to run.
 struct Answer {
