@@ -1,7 +1,8 @@
 # Finds the torch that the build interpreter imports, as the interface library `alternator_torch`.
+# Without torch's own CMake files: those of a CUDA build want the CUDA toolkit, of which nothing is used here.
 execute_process(
-  COMMAND "${Python_EXECUTABLE}" -c "import torch; print(torch.utils.cmake_prefix_path)"
-  OUTPUT_VARIABLE ALTERNATOR_TORCH_PREFIX
+  COMMAND "${Python_EXECUTABLE}" -c "import os, torch; print(os.path.dirname(torch.__file__))"
+  OUTPUT_VARIABLE ALTERNATOR_TORCH_ROOT
   OUTPUT_STRIP_TRAILING_WHITESPACE
   RESULT_VARIABLE ALTERNATOR_TORCH_RESULT
   ERROR_QUIET)
@@ -9,17 +10,15 @@ if(NOT ALTERNATOR_TORCH_RESULT EQUAL 0)
   message(FATAL_ERROR "torch is not importable from ${Python_EXECUTABLE}: install torch==2.13.0 there, "
                       "or configure with -DALTERNATOR_TORCH=OFF")
 endif()
-list(APPEND CMAKE_PREFIX_PATH "${ALTERNATOR_TORCH_PREFIX}")
-# Torch's configuration warns about static libraries that its own wheel does not carry.
-set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
-find_package(Torch REQUIRED)
-unset(CMAKE_MESSAGE_LOG_LEVEL)
-find_library(TORCH_PYTHON_LIBRARY torch_python PATHS "${TORCH_INSTALL_PREFIX}/lib" REQUIRED NO_DEFAULT_PATH)
 
 add_library(alternator_torch INTERFACE)
-target_link_libraries(alternator_torch INTERFACE ${TORCH_LIBRARIES} "${TORCH_PYTHON_LIBRARY}")
-separate_arguments(ALTERNATOR_TORCH_FLAGS UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-target_compile_options(alternator_torch INTERFACE ${ALTERNATOR_TORCH_FLAGS})
+foreach(name torch torch_cpu c10 torch_python)
+  find_library(ALTERNATOR_LIB_${name} ${name} PATHS "${ALTERNATOR_TORCH_ROOT}/lib" REQUIRED NO_DEFAULT_PATH)
+  target_link_libraries(alternator_torch INTERFACE "${ALTERNATOR_LIB_${name}}")
+endforeach()
+target_include_directories(alternator_torch SYSTEM INTERFACE "${ALTERNATOR_TORCH_ROOT}/include"
+                                                             "${ALTERNATOR_TORCH_ROOT}/include/torch/csrc/api/include")
+target_compile_definitions(alternator_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED USE_RPC USE_TENSORPIPE)
 
 # One precompiled header for all torch rooms: it is compiled once, not once a room.
 file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/torch_pch.cpp" CONTENT "// Carries the shared precompiled header.\n")

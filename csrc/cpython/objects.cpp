@@ -124,6 +124,15 @@ bool next_hashed_entry(PyObject* dict, Py_ssize_t* position, PyObject** key, PyO
   return false;
 }
 
+void set_reached(PyFrameObject* frame, int line) {
+  frame->f_lineno = line;
+  Frame* inner = frame->f_frame;
+  PyCodeObject* code = code_of(inner);
+  for (int i = code->co_nlocalsplus - code->co_nfreevars; i < code->co_nlocalsplus; i++) {
+    if (inner->localsplus[i] == nullptr) inner->localsplus[i] = checked(PyCell_New(nullptr)).release();
+  }
+}
+
 PyObject* own_dict(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030C0000
   PyObject* dict = PyType_GetDict(type);  // static builtin types keep theirs elsewhere

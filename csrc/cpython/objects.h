@@ -29,6 +29,10 @@ bool has_str_keys_only(PyObject* dict);
 // The entries of a dict for which has_str_keys_only() says no, with the hashes of their keys. `position` starts at 0.
 bool next_hashed_entry(PyObject* dict, Py_ssize_t* position, PyObject** key, PyObject** value, Py_hash_t* hash);
 
+// A frame that PyFrame_New made stands where it would after it had run up to the line. It has no cells of a function
+// either, and reading its f_locals would crash: it gets empty ones.
+void set_reached(PyFrameObject* frame, int line);
+
 // The own dict of a class, borrowed.
 PyObject* own_dict(PyTypeObject* type);
 

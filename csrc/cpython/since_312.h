@@ -133,8 +133,6 @@ void set_import_error(const Ref& message, const Ref& module, const Ref& path, Bo
 PyObject* driven_generator(PyObject* receiver);
 Ref renewed_receiver(PyObject* receiver);
 
-// The class's own. The slot is empty for the classes of CPython itself, whose dicts the interpreter keeps.
-inline PyObject* type_dict(PyTypeObject* type) { return Ref::steal(PyType_GetDict(type)).get(); }
 inline PyObject* default_import(PyThreadState* ts) { return ts->interp->imports.import_func; }
 inline void set_key_error(PyObject* key) { _PyErr_SetKeyError(key); }
 

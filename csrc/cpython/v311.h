@@ -276,7 +276,6 @@ Ref renewed_receiver(PyObject* receiver);
 inline int lookup_attribute(PyObject* object, PyObject* name, PyObject** result) {
   return _PyObject_LookupAttr(object, name, result);
 }
-inline PyObject* type_dict(PyTypeObject* type) { return type->tp_dict; }
 inline PyObject* default_import(PyThreadState* ts) { return ts->interp->import_func; }
 inline bool spec_is_initializing(PyObject* spec) { return _PyModuleSpec_IsInitializing(spec) != 0; }
 inline void set_key_error(PyObject* key) { _PyErr_SetKeyError(key); }

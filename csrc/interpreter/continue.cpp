@@ -60,10 +60,14 @@ static void revive(const FrameState& state) {
 }
 
 Ref make_cleared_generator(Borrowed function, Borrowed code) {
-  // The frame reaches RETURN_GENERATOR and no further; one that never started is closed without running anything.
+  // The frame reaches RETURN_GENERATOR and no further. What is thrown into one that never started leaves it at once,
+  // and clears it; close() only marks it in newer versions.
   Ref generator = call_with_placeholders(function, code);
   if (!generator) throw PyError();
-  return checked(PyObject_CallMethod(generator.get(), "close", nullptr)), generator;
+  Ref left = Ref::steal(PyObject_CallMethod(generator.get(), "throw", "O", PyExc_GeneratorExit));
+  if (left || PyErr_ExceptionMatches(PyExc_GeneratorExit) == 0) throw PyError();
+  PyErr_Clear();
+  return generator;
 }
 
 static Ref run_state(Chain& chain, size_t index, FrameRunner runner) {

@@ -2,6 +2,8 @@
 #include "interpreter/joint.h"
 #include "interpreter/special_methods.h"
 
+#include "cpython/objects.h"
+
 namespace alternator {
 
 namespace {
@@ -183,7 +185,7 @@ bool Classifier::super_attribute(PyObject* cls, PyObject* self, PyObject* name, 
       after = base == cls;
       continue;
     }
-    PyObject* dict = cpython::type_dict(reinterpret_cast<PyTypeObject*>(base));
+    PyObject* dict = cpython::own_dict(reinterpret_cast<PyTypeObject*>(base));
     if (PyObject* found = dict != nullptr ? PyDict_GetItemWithError(dict, name) : nullptr) {
       return join_if(descriptor_calls(*this, found, "fget", "__get__"), Joint::kAttribute, operands);
     }

@@ -101,15 +101,6 @@ static Ref empty_like(Borrowed container, PyTypeObject* base) {
   return checked(base->tp_new(container.type(), nothing.get(), nullptr));
 }
 
-static PyTypeObject* container_base(Borrowed container) {
-  PyTypeObject* type = container.type();
-  while ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && strcmp(type->tp_name, "collections.deque") != 0) {
-    if (type->tp_base == nullptr) break;
-    type = type->tp_base;
-  }
-  return type;
-}
-
 static Ref copy_container(Borrowed container, PyTypeObject* base) {
   PyObject* original = container.get();
   if (container.type() == &PyList_Type) return checked(PyList_GetSlice(original, 0, PyList_GET_SIZE(original)));
@@ -153,7 +144,7 @@ static bool all_plain(Borrowed container) {
 
 Ref Lifter::lift_container(Borrowed container, Source* source) {
   PyTypeObject* type = container.type();
-  PyTypeObject* base = container_base(container);
+  PyTypeObject* base = layout_base(type);
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
   source->bears_identity = true;
   if (PyDict_Check(container.get()) || PyAnySet_Check(container.get())) check_keys(container);

@@ -1,5 +1,5 @@
 // Instance dicts, module namespaces, cells, fields, classes.
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "lift/lifter.h"
 #include "py/lasting.h"
 
@@ -310,7 +310,7 @@ bool Lifter::find_written(PyTypeObject* type, Borrowed name, PyObject** value) {
       continue;
     }
     const bool has = place != nullptr ? static_cast<bool>(place->value)
-                                      : PyDict_GetItemWithError(cpython::type_dict(base), name.get()) != nullptr;
+                                      : PyDict_GetItemWithError(cpython::own_dict(base), name.get()) != nullptr;
     if (found != nullptr && has) throw CannotLift("a class attribute behind one that was deleted");
     if (found == nullptr && has) return false;
     if (found == nullptr) without.push_back(base);
@@ -343,7 +343,7 @@ Ref special_methods(PyTypeObject* type) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     PyObject *key, *value;
-    for (Py_ssize_t position = 0; PyDict_Next(cpython::type_dict(base), &position, &key, &value);) {
+    for (Py_ssize_t position = 0; PyDict_Next(cpython::own_dict(base), &position, &key, &value);) {
       if (!PyUnicode_CheckExact(key) || PyUnicode_GET_LENGTH(key) < 5 || PyUnicode_READ_CHAR(key, 0) != '_' ||
           PyUnicode_READ_CHAR(key, 1) != '_') {
         continue;

@@ -1,6 +1,6 @@
 #include "lift/taint.h"
 
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "lift/plain.h"
 
 #include "fake/python_tensor.h"
@@ -48,7 +48,7 @@ static bool is_users(PyFunctionObject* function) {
 static bool is_users_class(PyTypeObject* type) {
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return false;
   static auto* answers = new std::unordered_map<std::string, bool>;
-  PyObject* name = PyDict_GetItemString(cpython::type_dict(type), "__module__");
+  PyObject* name = PyDict_GetItemString(cpython::own_dict(type), "__module__");
   if (name == nullptr || !PyUnicode_Check(name)) return true;
   const char* text = PyUnicode_AsUTF8(name);
   if (text == nullptr) return PyErr_Clear(), true;

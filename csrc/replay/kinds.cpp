@@ -1,6 +1,6 @@
 #include "replay/kinds.h"
 
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "lift/layout.h"
 #include "replay/recipes.h"
 
@@ -73,7 +73,7 @@ PyTypeObject* layout_of(PyTypeObject* type) { return lift::layout_base(type); }
 std::string full_name(PyTypeObject* type) {
   std::string name = type->tp_name;
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || name.find('.') != std::string::npos) return name;
-  PyObject* module = PyDict_GetItemString(cpython::type_dict(type), "__module__");
+  PyObject* module = PyDict_GetItemString(cpython::own_dict(type), "__module__");
   if (module != nullptr && PyUnicode_Check(module)) {
     if (const char* text = PyUnicode_AsUTF8(module)) return std::string(text) + "." + name;
     PyErr_Clear();

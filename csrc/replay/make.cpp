@@ -1,6 +1,7 @@
 // Making and filling new objects.
 #include "replay/machine.h"
 
+#include "cpython/objects.h"
 #include "interpreter/suspended.h"
 
 #include "replay/set_order.h"
@@ -123,6 +124,7 @@ Ref Machine::make_class(const Operands& operands) {
 Ref Machine::make_traceback(const Operands& operands, int64_t line) {
   Ref frame = checked(reinterpret_cast<PyObject*>(
       PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(operands[1]), operands[2], nullptr)));
+  cpython::set_reached(frame.as<PyFrameObject>(), static_cast<int>(line));
   PyObject* next = operands[0] != nullptr ? operands[0] : Py_None;
   return checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOOL", next, frame.get(),
                                        operands[3], static_cast<long long>(line)));

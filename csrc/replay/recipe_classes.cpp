@@ -2,7 +2,7 @@
 // a second time. What those did in the trace is in the class and in the recorded effects.
 #include "replay/builder.h"
 
-#include "cpython/version.h"
+#include "cpython/objects.h"
 
 namespace alternator::replay::recipes {
 
@@ -16,7 +16,7 @@ static bool is_generated(PyTypeObject* type, Borrowed value) {
 static void check_init_subclass(PyTypeObject* type) {
   for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    if (PyDict_GetItemString(cpython::type_dict(base), "__init_subclass__") == nullptr) continue;
+    if (PyDict_GetItemString(cpython::own_dict(base), "__init_subclass__") == nullptr) continue;
     // Enum's only passes on.
     if (base == &PyBaseObject_Type || full_name(base) == "enum.Enum") return;
     throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its base " + full_name(base) +
@@ -30,7 +30,7 @@ static void check_metaclass(PyTypeObject* type) {
   Ref mro = checked(PyUnicode_InternFromString("mro"));
   if (meta->tp_basicsize != PyType_Type.tp_basicsize || meta->tp_itemsize != PyType_Type.tp_itemsize) {
     why = " keeps fields of its own";
-  } else if (_PyType_Lookup(meta, mro.get()) != PyDict_GetItem(cpython::type_dict(&PyType_Type), mro.get())) {
+  } else if (_PyType_Lookup(meta, mro.get()) != PyDict_GetItem(cpython::own_dict(&PyType_Type), mro.get())) {
     why = " orders its bases itself";
   }
   if (why != nullptr) {
@@ -54,9 +54,7 @@ static bool is_plain_slots(Borrowed slots) {
 }
 
 // abc keeps its registry and caches in an object of its own, which cannot be copied.
-static bool is_abc(PyTypeObject* type) {
-  return PyDict_GetItemString(cpython::type_dict(type), "_abc_impl") != nullptr;
-}
+static bool is_abc(PyTypeObject* type) { return PyDict_GetItemString(cpython::own_dict(type), "_abc_impl") != nullptr; }
 
 static void check_abc(PyTypeObject* type) {
   Ref abc = checked(PyImport_ImportModule("_abc"));
@@ -79,7 +77,7 @@ Recipe made_class(Builder& builder, Borrowed object) {
   Ref slots;
   bool before_generated = true;
   PyObject *name, *value;
-  for (Py_ssize_t position = 0; PyDict_Next(cpython::type_dict(type), &position, &name, &value) != 0;) {
+  for (Py_ssize_t position = 0; PyDict_Next(cpython::own_dict(type), &position, &name, &value) != 0;) {
     if (!PyUnicode_CheckExact(name)) cannot_rebuild(object, "its namespace has a key that is no str");
     if (is_generated(type, value)) {
       before_generated = false;

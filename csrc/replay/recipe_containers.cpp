@@ -1,5 +1,5 @@
 // Containers, values, and views of them.
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "replay/builder.h"
 #include "replay/set_order.h"
 
@@ -24,7 +24,7 @@ Recipe tuple(Builder& builder, Borrowed object) {
 
 Recipe struct_sequence(Builder& builder, Borrowed object) {
   require_exact(object);
-  Borrowed fields = PyDict_GetItemString(cpython::type_dict(object.type()), "n_fields");
+  Borrowed fields = PyDict_GetItemString(cpython::own_dict(object.type()), "n_fields");
   if (!fields || PyLong_AsSsize_t(fields.get()) != PyTuple_GET_SIZE(object.get())) {
     PyErr_Clear();
     cannot_rebuild(object, "it has fields that are not elements");

@@ -1,7 +1,7 @@
 // Functions and whatever binds them.
 #include "replay/builder.h"
 
-#include "cpython/version.h"
+#include "cpython/objects.h"
 
 namespace alternator::replay::recipes {
 
@@ -93,7 +93,7 @@ Recipe method_wrapper(Builder&, Borrowed object) {
   Ref self = checked(PyObject_GetAttrString(object.get(), "__self__"));
   Ref name = checked(PyObject_GetAttrString(object.get(), "__name__"));
   Ref type = checked(PyObject_GetAttrString(object.get(), "__objclass__"));
-  PyObject* wrapper = PyDict_GetItemWithError(cpython::type_dict(type.as<PyTypeObject>()), name.get());
+  PyObject* wrapper = PyDict_GetItemWithError(cpython::own_dict(type.as<PyTypeObject>()), name.get());
   if (wrapper == nullptr || Py_TYPE(wrapper) != &PyWrapperDescr_Type) {
     if (PyErr_Occurred()) throw PyError();
     cannot_rebuild(object, "its class has changed");

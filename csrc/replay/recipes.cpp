@@ -1,7 +1,7 @@
 // What all recipes share, and the choice among them.
 #include "replay/recipes.h"
 
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "lift/source.h"
 #include "replay/builder.h"
 
@@ -23,7 +23,7 @@ void require_exact(Borrowed object) {
 
 static bool is_struct_sequence(PyTypeObject* type) {
   return type != &PyTuple_Type && PyType_IsSubtype(type, &PyTuple_Type) != 0 &&
-         PyDict_GetItemString(cpython::type_dict(type), "n_sequence_fields") != nullptr;
+         PyDict_GetItemString(cpython::own_dict(type), "n_sequence_fields") != nullptr;
 }
 
 Recipe describe(Builder& builder, Borrowed object, const char** kind_name) {

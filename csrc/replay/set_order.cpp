@@ -1,6 +1,6 @@
 #include "replay/set_order.h"
 
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "lift/source.h"
 #include "py/lasting.h"
 #include "replay/kinds.h"
@@ -30,7 +30,7 @@ std::vector<Ref> deque_items(Borrowed deque) {
 
 Ref deque_limit(Borrowed deque) {
   PyTypeObject* layout = layout_of(deque.type());
-  PyObject* getter = PyDict_GetItemString(cpython::type_dict(layout), "maxlen");
+  PyObject* getter = PyDict_GetItemString(cpython::own_dict(layout), "maxlen");
   ALT_CHECK(getter != nullptr, "deque has no maxlen");
   return checked(Py_TYPE(getter)->tp_descr_get(getter, deque.get(), reinterpret_cast<PyObject*>(layout)));
 }

@@ -1,7 +1,7 @@
 // Writing back to the outside world.
 #include "replay/machine.h"
 
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "py/lasting.h"
 #include "replay/set_order.h"
 
@@ -80,7 +80,7 @@ static Ref call_deque(Borrowed deque, const char* name, Borrowed argument) {
     return reinterpret_cast<PyTypeObject*>(found.release());
   });
   ALT_CHECK(type != nullptr, "collections.deque is gone");
-  PyObject* method = PyDict_GetItemString(cpython::type_dict(type), name);
+  PyObject* method = PyDict_GetItemString(cpython::own_dict(type), name);
   ALT_CHECK(method != nullptr, name);
   return checked(PyObject_CallFunctionObjArgs(method, deque.get(), argument.get(), nullptr));
 }
@@ -156,7 +156,7 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
 }
 
 void Machine::set_type_attribute(Borrowed type, Borrowed name, Borrowed value) {
-  PyObject* old = PyDict_GetItemWithError(cpython::type_dict(type.as<PyTypeObject>()), name.get());
+  PyObject* old = PyDict_GetItemWithError(cpython::own_dict(type.as<PyTypeObject>()), name.get());
   if (old == nullptr && PyErr_Occurred()) throw PyError();
   drop_later(Ref::share(old));
   check_status(PyType_Type.tp_setattro(type.get(), name.get(), value.get()));

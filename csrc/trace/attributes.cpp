@@ -1,6 +1,7 @@
 // Attribute access: the language's rules, over private copies and guarded classes.
 #include "trace/tracer.h"
 
+#include "cpython/objects.h"
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
 #include "py/names.h"
@@ -51,7 +52,7 @@ bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(order, i));
     if (base == reinterpret_cast<PyTypeObject*>(THPVariableClass)) return true;
-    if (PyDict_GetItemWithError(cpython::type_dict(base), name.get()) == nullptr) continue;
+    if (PyDict_GetItemWithError(cpython::own_dict(base), name.get()) == nullptr) continue;
     Ref module = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
     const char* text = module && PyUnicode_Check(module.get()) ? PyUnicode_AsUTF8(module.get()) : nullptr;
     PyErr_Clear();
@@ -393,7 +394,7 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
       return bind_descriptor(place->value, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
                              lifter.constant(place->value), true);
     }
-    Borrowed attribute = PyDict_GetItemWithError(cpython::type_dict(type), name.get());
+    Borrowed attribute = PyDict_GetItemWithError(cpython::own_dict(type), name.get());
     const bool guarded = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0 && !lifter.made_here(cls);
     if (guarded) {
       lift::Source* own = tree->child(lifter.constant(cls), lift::Access::kDict);
@@ -512,7 +513,7 @@ void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
   const lift::Place* place = lifter.class_place(type, name);
   bool writes = true;
   if (!value) {
-    const bool has = PyDict_GetItemWithError(cpython::type_dict(type), name.get()) != nullptr;
+    const bool has = PyDict_GetItemWithError(cpython::own_dict(type), name.get()) != nullptr;
     refuse(place != nullptr ? !place->value : !has);
     tree->guard(tree->child(lifter.constant(cls), lift::Access::kDict),
                 {has ? lift::GuardKind::kHasKey : lift::GuardKind::kLacksKey, Ref::share(name)});

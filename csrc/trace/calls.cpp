@@ -1,6 +1,7 @@
 // Calls: Python functions are traced, torch's are recorded, native ones pass the gate.
 #include "trace/tracer.h"
 
+#include "cpython/objects.h"
 #include "cpython/version.h"
 #include "graph/errors.h"
 #include "graph/mode.h"
@@ -206,7 +207,7 @@ Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
   const char* name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
   const bool instance = strcmp(name, "__instancecheck__") == 0;
   if (!instance && (strcmp(name, "__subclasscheck__") != 0 || !PyType_Check(subject.get()))) return {};
-  Borrowed method = PyDict_GetItemString(cpython::type_dict(&PyType_Type), name);
+  Borrowed method = PyDict_GetItemString(cpython::own_dict(&PyType_Type), name);
   if (!method || !Py_IS_TYPE(method.get(), &PyMethodDescr_Type) ||
       method.as<PyMethodDescrObject>()->d_method != callable.as<PyCFunctionObject>()->m_ml) {
     return {};
@@ -215,7 +216,7 @@ Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
   if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
     // Then its __class__ is asked, which a class may answer for itself.
     Borrowed answer = lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
-    if (!answer || answer.get() != PyDict_GetItemString(cpython::type_dict(&PyBaseObject_Type), "__class__")) return {};
+    if (!answer || answer.get() != PyDict_GetItemString(cpython::own_dict(&PyBaseObject_Type), "__class__")) return {};
   }
   return Ref::share(PyType_IsSubtype(type, cls.as<PyTypeObject>()) ? Py_True : Py_False);
 }
@@ -410,7 +411,6 @@ Ref Tracer::call_partial(Borrowed partial, PyObject* const* arguments, size_t po
 }
 
 Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const Natives& natives = Natives::table();
   auto* type = type_object.as<PyTypeObject>();
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);

@@ -1,7 +1,7 @@
 // Logging: whether a record is wanted is decided while tracing, and guarded; a record that is wanted is made and
 // handled by the residual program. The handlers must be the library's own: other code could look at what the program
 // has not written yet.
-#include "cpython/version.h"
+#include "cpython/objects.h"
 #include "py/lasting.h"
 #include "trace/tracer.h"
 
@@ -26,7 +26,7 @@ Ref name_of(const char* text) { return checked(PyUnicode_InternFromString(text))
 
 // Classes whose code is known: it writes to a stream and does nothing else.
 bool is_of_the_library(PyTypeObject* type) {
-  PyObject* module = PyDict_GetItemString(cpython::type_dict(type), "__module__");
+  PyObject* module = PyDict_GetItemString(cpython::own_dict(type), "__module__");
   return module != nullptr && PyUnicode_Check(module) &&
          (PyUnicode_CompareWithASCIIString(module, "logging") == 0 ||
           PyUnicode_CompareWithASCIIString(module, "_pytest.logging") == 0);

@@ -1,6 +1,7 @@
 // Exceptions in a trace: what is raised, what interrupts, what leaves the function.
 #include "trace/tracer.h"
 
+#include "cpython/objects.h"
 #include "cpython/version.h"
 #include "py/lasting.h"
 
@@ -25,7 +26,7 @@ bool is_of_the_machine(PyObject* type) {
 
 // What the recording itself raises: alternator._C.graph.RecordError and its like.
 bool is_our_own(PyObject* type) {
-  PyObject* module = PyDict_GetItemString(cpython::type_dict(reinterpret_cast<PyTypeObject*>(type)), "__module__");
+  PyObject* module = PyDict_GetItemString(cpython::own_dict(reinterpret_cast<PyTypeObject*>(type)), "__module__");
   const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
   return text != nullptr && strncmp(text, "alternator", 10) == 0;
 }

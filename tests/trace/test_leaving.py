@@ -436,3 +436,35 @@ def test_vars_of_what_has_none(t):
     f(T(2), tight)
     f.hit(T(2), tight)
     f(T(2), 3)
+
+
+@program()
+def test_frames_of_a_traceback_are_looked_at(t):
+    """By debuggers, by pytest: also those of functions with free variables and cells."""
+
+    def fn(x, n):
+        def inner(y):
+            if n:
+                raise ValueError(n)
+            return y + n
+
+        return inner(x)
+
+    f = t.compile(fn)
+
+    def look(x, n):
+        try:
+            return f.call(x, n)
+        except ValueError as error:
+            traceback, seen = error.__traceback__, []
+            while traceback is not None:
+                frame = traceback.tb_frame
+                seen.append(
+                    (frame.f_code.co_name, isinstance(frame.f_locals.get("x"), int), frame.f_globals["__name__"])
+                )
+                traceback = traceback.tb_next
+            return seen
+
+    look(T(2), 0)
+    t.note(str(look(T(2), 1)[-2:]))
+    t.note(str(look(T(2), 1)[-2:]))
