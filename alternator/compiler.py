@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import weakref
 from collections.abc import Callable, Mapping
@@ -11,15 +12,16 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from . import backends, config
+from . import backends, config, logs
 from ._load import load_core
 from .backends import Compiler
+from .events import Listener
 from .handoff import Handoff
-from .logs import Listener
-from .modules import original_of, view_of
+from .modules import compiled_call, original_of, view_of
 
 _C = load_core()
 Model = TypeVar("Model", bound=Callable[..., Any])
+_frame_numbers = itertools.count()
 
 
 def is_on() -> bool:
@@ -56,6 +58,11 @@ def _innermost(model: Any) -> Any:
     if isinstance(model, _C.Compiled):
         return model.__wrapped__ if model.__self__ is None else MethodType(model.__wrapped__, model.__self__)
     return original_of(model)
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether compile() gave it."""
+    return isinstance(model, _C.Compiled) or isinstance(compiled_call(model), _C.Compiled)
 
 
 def is_disabled(model: Any) -> bool:
@@ -184,10 +191,10 @@ def _compile(
     if disable or not is_on() or is_disabled(model):
         return model
     resolved.prepare()
-    handoff = Handoff(resolved)
-    listener = Listener(function.__code__, handoff.frame)
+    listener = Listener(function.__code__, next(_frame_numbers))
+    handoff = Handoff(resolved, listener)
     limit = config.recompile_limit if recompile_limit is None else recompile_limit
-    compiled = _C.compile(function, self, handoff, fullgraph, limit, listener.broke, listener)
+    compiled = _C.compile(function, self, handoff, fullgraph, limit, listener)
     _handoffs.add(handoff)
     if isinstance(model, torch.nn.Module):
         return view_of(model, compiled, again) or compiled
@@ -236,6 +243,7 @@ def is_compiling() -> bool:
 def reset() -> None:
     """Forget everything that was compiled, and all counts."""
     _C.reset()
+    logs.repeated.flush()
     for handoff in list(_handoffs):
         handoff.backend.reset()
 

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -14,16 +15,16 @@ from typing import Any
 import torch
 from torch._guards import CompileContext, CompileId, GuardSource, Source, TracingContext, compile_context, tracing
 
-from . import config, logs
+from . import config, events, logs
 from .backends import Backend
-from .errors import backend_failed
+from .events import Graph, Listener
+from .exc import backend_failed
 from .graph_module import GraphModule
 
 # What runs a graph, and whether it takes a list; None: the recorded program itself.
 Answer = tuple[Callable[..., Any], bool] | None
 
 _graph_numbers = itertools.count()
-_frame_numbers = itertools.count()
 
 
 class InputSource(Source):
@@ -115,23 +116,23 @@ def _begin_step() -> None:
 class Handoff:
     """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, listener: Listener) -> None:
         self.backend = backend
-        self.frame = next(_frame_numbers)
-        self.compiles = itertools.count()
+        self.listener = listener
 
     def __call__(
         self, export: Callable[..., Any], inputs: list[torch.Tensor], sources: list[tuple[str, bool]], code: CodeType
     ) -> Answer:
-        compile_id = CompileId(frame_id=self.frame, frame_compile_id=next(self.compiles))
+        compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
-        if self.backend.compiler is None and not logs.wants_graphs():
+        if self.backend.compiler is None and not events.wants_graphs():
             return None
         with contextlib.ExitStack() as stack:
             stack.enter_context(_state_kept())
             if self.backend.is_torchs:
                 stack.enter_context(_torchs_lock())
             stack.enter_context(compile_context(CompileContext(compile_id)))
+            began = time.perf_counter()
             fake_mode = self._fake_mode()
             static: list[Any] = []
             if fake_mode is not None:
@@ -139,10 +140,17 @@ class Handoff:
                 static = self._static_examples(fake_mode, inputs)
             gm = export(fake_mode)
             self._describe(gm, inputs, sources, compile_id, name)
-            logs.graph(name, gm, code)
+            graph = self.listener.graph(
+                name=name,
+                backend=self.backend.name,
+                module=gm,
+                code=code,
+                inputs=tuple(text for text, _ in sources),
+                seconds={"export": time.perf_counter() - began},
+            )
             if self.backend.compiler is None:
                 return None
-            with logs.compiling(self.backend.name, name, gm, code):
+            with self._timed(graph), logs.progress(graph):
                 answer = self._compile(gm, inputs, name, code)
             static.clear()
             return answer
@@ -152,6 +160,18 @@ class Handoff:
         """To be called before each outermost call: CUDA graphs then know that the outputs of the one before may be overwritten.
         Asked for after each compilation."""
         return _begin_step if self.backend.is_torchs and _uses_cuda() else None
+
+    @contextlib.contextmanager
+    def _timed(self, graph: Graph) -> Iterator[None]:
+        began, clock = time.time(), time.perf_counter()
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self.listener.compiled(graph, began, time.perf_counter() - clock, failure)
 
     def _fake_mode(self) -> Any:
         """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far

@@ -1,32 +1,65 @@
-"""What is said, and where: torch's artifact logs (TORCH_LOGS), its structured trace (TORCH_TRACE), the terminal."""
+"""What is said, and where: TORCH_LOGS and ALTERNATOR_LOGS, torch's structured trace (TORCH_TRACE), the terminal."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from types import CodeType
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-import torch
-from torch._guards import CompileId
-from torch._logging._internal import LazyString, getArtifactLogger, trace_log, trace_structured
+from torch._logging._internal import getArtifactLogger, trace_log, trace_structured
 
-from . import config
+from . import config, events
+from .events import Break, Compiled, Entry, Event, Graph, Line, Recompile
+from .pseudo import program_text
 
 # Warnings: what runs without compilation, and why.
 log = logging.getLogger("alternator")
 
-# Under "torch", whose handlers TORCH_LOGS sets up.
-_NAME = "torch.alternator"
-_graph_log = getArtifactLogger(_NAME, "graph")
-_graph_code_log = getArtifactLogger(_NAME, "graph_code")
-_guards_log = getArtifactLogger(_NAME, "guards")
-_recompiles_log = getArtifactLogger(_NAME, "recompiles")
-_breaks_log = getArtifactLogger(_NAME, "graph_breaks")
+ARTIFACTS = ("graph", "graph_code", "graph_sizes", "guards", "recompiles", "graph_breaks", "bytecode")
+NAMES = (*ARTIFACTS, "dynamo")
+
+# Those of TORCH_LOGS. Under "torch", whose handlers it sets up.
+_torchs = {name: getArtifactLogger("torch.alternator", name) for name in ARTIFACTS}
+_torchs["dynamo"] = logging.getLogger("torch._dynamo.alternator")
+
+# Those of ALTERNATOR_LOGS.
+_own = logging.getLogger("alternator.logs")
+_own_names: set[str] = set()
+
+
+def set_logs(names: str) -> None:
+    """What ALTERNATOR_LOGS says: names of logs, with commas between them; "all", or "" for none."""
+    wanted = [name.strip().lstrip("+-") for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in (*NAMES, "all"):
+            raise ValueError(f"ALTERNATOR_LOGS: there is no log {name!r}; there are {', '.join(NAMES)}, and all.")
+    _own_names.clear()
+    _own_names.update(NAMES if "all" in wanted else wanted)
+    if _own_names and not _own.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("[%(artifact)s] %(message)s"))
+        _own.addHandler(handler)
+        _own.setLevel(logging.DEBUG)
+        _own.propagate = False
+
+
+def _is_on(name: str) -> bool:
+    return name in _own_names or _torchs[name].isEnabledFor(logging.INFO if name == "dynamo" else logging.DEBUG)
+
+
+def _say(name: str, message: str, *args: Any) -> None:
+    level = logging.INFO if name == "dynamo" else logging.DEBUG
+    if _torchs[name].isEnabledFor(level):
+        _torchs[name].log(level, message, *args)
+    elif name in _own_names:
+        _own.log(level, message, *args, extra={"artifact": name})
 
 
 def _is_tracing() -> bool:
@@ -34,76 +67,177 @@ def _is_tracing() -> bool:
     return any(getattr(handler, "root_dir", True) is not None for handler in trace_log.handlers)
 
 
-def wants_graphs() -> bool:
-    return _is_tracing() or _graph_log.isEnabledFor(logging.DEBUG) or _graph_code_log.isEnabledFor(logging.DEBUG)
+class Repeated:
+    """What is said once, and counted from then on."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Hashable] = Counter()
+        self.texts: dict[Hashable, tuple[str, str]] = {}
+        self.lock = threading.Lock()
+
+    def is_new(self, key: Hashable, log_name: str, short: str) -> bool:
+        with self.lock:
+            self.counts[key] += 1
+            self.texts.setdefault(key, (log_name, short))
+            return self.counts[key] == 1
+
+    def flush(self) -> None:
+        """Says how often, where it was more than once, and begins anew."""
+        with self.lock:
+            counts, texts = self.counts, self.texts
+            self.counts, self.texts = Counter(), {}
+        for key, count in counts.items():
+            if count > 1:
+                name, short = texts[key]
+                _say(name, "%s: %d times in all", short, count)
 
 
-def place(code: CodeType) -> str:
-    return f"{code.co_qualname} in {code.co_filename}:{code.co_firstlineno}"
+repeated = Repeated()
+atexit.register(repeated.flush)
 
 
-def _readable(gm: Any) -> str:
-    text: str = gm.print_readable(print_output=False, include_stride=True, include_device=True)
-    return text
+def _short(at: Line | None) -> str:
+    return str(at) if at is not None else "nowhere in particular"
 
 
-def _sizes(gm: Any) -> dict[str, list[int]]:
-    examples = {node.name: node.meta.get("example_value") for node in gm.graph.nodes}
-    return {name: list(value.shape) for name, value in examples.items() if isinstance(value, torch.Tensor)}
+def _begin(lines: tuple[Line, ...]) -> str:
+    return f", resumed at {lines[-1]}" if lines else ""
 
 
-def _start_record(code: CodeType) -> dict[str, Any]:
+class _Terminal(events.Subscriber):
+    """The artifact logs."""
+
+    def wants_graphs(self) -> bool:
+        return any(_is_on(name) for name in ("graph", "graph_code", "graph_sizes"))
+
+    def wants_details(self) -> bool:
+        return _is_on("guards") or _is_on("bytecode")
+
+    def tell(self, event: Event) -> None:
+        said: Callable[[Any], None] | None = getattr(self, event.kind, None)
+        if said is not None:
+            said(event)
+
+    def graph(self, event: Graph) -> None:
+        title = f"{event.name} ({event.function})"
+        if _is_on("graph_code"):
+            _say("graph_code", "TRACED GRAPH\n %s\n%s", title, event.readable)
+        if _is_on("graph"):
+            nodes = event.module.graph.nodes
+            rows = [f"{n.op:15} {n.name:30} {n.target!s:50} {n.args} {n.kwargs}" for n in nodes]
+            _say("graph", "TRACED GRAPH\n %s\n%s", title, "\n".join(rows))
+        if _is_on("graph_sizes"):
+            rows = [f"{name}: {tuple(size)}" for name, size in event.sizes.items()]
+            _say("graph_sizes", "TRACED GRAPH TENSOR SIZES\n===== %s =====\n%s", title, "\n".join(rows))
+
+    def compiled(self, event: Compiled) -> None:
+        graph = event.graph
+        _say("dynamo", "%s compiled %s of %s in %.3f s", graph.backend, graph.name, event.function, event.seconds["backend"])
+
+    def entry(self, event: Entry) -> None:
+        if event.guards is not None:
+            _say("guards", "GUARDS of %s%s\n%s", event.function, _begin(event.resumed_at), "\n".join(f"| {g}" for g in event.guards))
+        if _is_on("bytecode"):
+            _say("bytecode", "PROGRAM of %s\n%s", event.function, program_text(event))
+        if _is_on("dynamo"):
+            what = "not captured" if event.eager else f"captured, {event.operations} operations"
+            took = sum(event.seconds.values())
+            _say("dynamo", "%s%s: %s in %.4f s", event.function, _begin(event.resumed_at), what, took)
+
+    def recompile(self, event: Recompile) -> None:
+        title = f"Recompiling function {event.function}{_begin(event.resumed_at)}"
+        key = ("recompile", title, tuple(guard.text for guard in event.failures))
+        if not (_is_on("recompiles") or _is_on("dynamo")) or not repeated.is_new(key, "recompiles", title):
+            return
+        lines = "\n".join(f"    - {number}: {guard}" for number, guard in enumerate(event.failures))
+        _say("recompiles", "%s\n    triggered by the following guard failure(s):\n%s", title, lines)
+        _say("dynamo", "%s", title)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "break":  # a keyword
+            return self.broke
+        raise AttributeError(name)
+
+    def broke(self, event: Break) -> None:
+        short = f"Graph break [{event.reason}] at {_short(event.at)}"
+        if not repeated.is_new(event.key, "graph_breaks", short):
+            return
+        what = "the rest of the call runs without compilation" if event.whole else "graph break"
+        log.warning("%s [%s]\n%s", what, event.reason, event.text)
+        _say("graph_breaks", "Graph break in %s [%s]\n%s\n  See: %s", event.function, event.reason, event.text, event.anchor)
+        _say("dynamo", "%s", short)
+
+
+class _Trace(events.Subscriber):
+    """Records for TORCH_TRACE, in the form that tlparse knows."""
+
+    def wants_graphs(self) -> bool:
+        return _is_tracing()
+
+    def wants_details(self) -> bool:
+        return _is_tracing()
+
+    def tell(self, event: Event) -> None:
+        if not _is_tracing():
+            return
+        if isinstance(event, Graph):
+            trace_structured("dynamo_start", lambda: _start_record(event))
+            trace_structured("dynamo_output_graph", lambda: {"sizes": event.sizes}, payload_fn=lambda: event.readable)
+        elif isinstance(event, Compiled):
+            trace_structured("compilation_metrics", lambda: _metrics(event))
+        elif isinstance(event, Entry):
+            guards = "\n".join(str(guard) for guard in event.guards or ())
+            trace_structured("dynamo_cpp_guards_str", payload_fn=lambda: guards, compile_id=event.compile_id)
+        elif isinstance(event, Recompile):
+            reasons = [str(guard) for guard in event.failures]
+            _artifact("recompile_reasons", "json", reasons, event)
+        elif isinstance(event, Break):
+            _artifact("dynamo_graph_break_reason", "string", f"{event.reason}\n{event.text}", event)
+
+
+def _artifact(name: str, encoding: str, payload: Any, event: Event) -> None:
+    trace_structured(
+        "artifact",
+        lambda: {"name": name, "encoding": encoding},
+        payload_fn=lambda: payload,
+        compile_id=event.compile_id,
+    )
+
+
+def _start_record(event: Graph) -> dict[str, Any]:
     from torch._logging.structured import intern_string
 
+    code = event.code
     frame = {"line": code.co_firstlineno, "name": code.co_name, "filename": intern_string(code.co_filename)}
     return {"stack": [frame]}
 
 
-def graph(name: str, gm: Any, code: CodeType) -> None:
-    """A graph is on its way to its backend."""
-    if not wants_graphs():
-        return
-    trace_structured("dynamo_start", lambda: _start_record(code))
-    _graph_code_log.debug("TRACED GRAPH\n %s (%s)\n%s", name, place(code), LazyString(_readable, gm))
-    if _graph_log.isEnabledFor(logging.DEBUG):
-        rows = [f"{n.op:15} {n.name:30} {n.target!s:50} {n.args} {n.kwargs}" for n in gm.graph.nodes]
-        _graph_log.debug("TRACED GRAPH\n %s (%s)\n%s", name, place(code), "\n".join(rows))
-    trace_structured("dynamo_output_graph", lambda: {"sizes": _sizes(gm)}, payload_fn=lambda: _readable(gm))
-
-
-@contextlib.contextmanager
-def compiling(backend: str, name: str, gm: Any, code: CodeType) -> Iterator[None]:
-    """A backend compiles: a line on the terminal if it takes long, and a record of how long it took."""
-    began = time.time()
-    with _progress(f"alternator: {backend} compiles {name} ({len(gm.graph.nodes)} nodes, {place(code)})"):
-        failure: BaseException | None = None
-        try:
-            yield
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            if _is_tracing():
-                trace_structured("compilation_metrics", lambda: _metrics(began, backend, gm, code, failure))
-
-
-def _metrics(began: float, backend: str, gm: Any, code: CodeType, failure: BaseException | None) -> dict[str, Any]:
-    took = time.time() - began
-    calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
+def _metrics(event: Compiled) -> dict[str, Any]:
+    graph, code, failure = event.graph, event.graph.code, event.failure
     return {
         "co_name": code.co_name,
         "co_filename": code.co_filename,
         "co_firstlineno": code.co_firstlineno,
-        "graph_op_count": len(calls),
-        "graph_node_count": len(gm.graph.nodes),
-        "graph_input_count": len(gm.graph.find_nodes(op="placeholder")),
-        "start_time": began,
-        "backend": backend,
-        "backend_compile_time_s": took,
-        "entire_frame_compile_time_s": took,
+        "graph_op_count": graph.operations,
+        "graph_node_count": graph.nodes,
+        "graph_input_count": len(graph.inputs),
+        "start_time": event.began,
+        "backend": graph.backend,
+        "backend_compile_time_s": event.seconds["backend"],
+        "entire_frame_compile_time_s": event.seconds["backend"],
         "fail_type": type(failure).__name__ if failure is not None else None,
         "fail_reason": str(failure) if failure is not None else None,
     }
+
+
+events.subscribe(_Terminal())
+events.subscribe(_Trace())
+set_logs(os.environ.get("ALTERNATOR_LOGS", ""))
+
+
+def progress(graph: Graph) -> contextlib.AbstractContextManager[None]:
+    """A line on the terminal while a backend works, if it takes long."""
+    return _progress(f"alternator: {graph.backend} compiles {graph.name} ({graph.nodes} nodes, {graph.function})")
 
 
 @contextlib.contextmanager
@@ -132,56 +266,3 @@ def _progress(what: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-class Listener:
-    """Told by the core what happens to one compiled function."""
-
-    def __init__(self, code: CodeType, frame: int) -> None:
-        self.code = code
-        self.frame = frame
-        self.entries = 0
-
-    def _compile_id(self) -> CompileId:
-        return CompileId(frame_id=self.frame, frame_compile_id=max(self.entries - 1, 0))
-
-    def recompiling(self, reasons: list[str]) -> None:
-        """None of the entries fits a call: for each, the guard that fails."""
-        if _recompiles_log.isEnabledFor(logging.DEBUG):
-            lines = "\n".join(f"    - {number}: {reason}" for number, reason in enumerate(reasons))
-            _recompiles_log.debug(
-                "Recompiling function %s\n    triggered by the following guard failure(s):\n%s", place(self.code), lines
-            )
-        if not _is_tracing():
-            return
-        trace_structured(
-            "artifact",
-            lambda: {"name": "recompile_reasons", "encoding": "json"},
-            payload_fn=lambda: reasons,
-            compile_id=self._compile_id(),
-        )
-
-    def wants_guards(self) -> bool:
-        return _is_tracing() or _guards_log.isEnabledFor(logging.DEBUG)
-
-    def added(self, guards: list[str] | None) -> None:
-        """There is a new entry; its guards, where wants_guards()."""
-        self.entries += 1
-        if guards is None:
-            return
-        _guards_log.debug("GUARDS of %s\n%s", place(self.code), "\n".join(f"| {guard}" for guard in guards))
-        trace_structured("dynamo_cpp_guards_str", payload_fn=lambda: "\n".join(guards), compile_id=self._compile_id())
-
-    def broke(self, reason: str, text: str, whole: bool) -> None:
-        """Something could not be captured: one instruction, or the rest of the call."""
-        what = "the rest of the call runs without compilation" if whole else "graph break"
-        log.warning("%s [%s]\n%s", what, reason, text)
-        _breaks_log.debug("Graph break in %s [%s]\n%s", place(self.code), reason, text)
-        if not _is_tracing():
-            return
-        trace_structured(
-            "artifact",
-            lambda: {"name": "dynamo_graph_break_reason", "encoding": "string"},
-            payload_fn=lambda: f"{reason}\n{text}",
-            compile_id=self._compile_id(),
-        )

@@ -39,6 +39,11 @@ def original_of(module: Any) -> Any:
     return _made_slot.__get__(module).original if issubclass(type(module), _View) else module
 
 
+def compiled_call(module: Any) -> Any:
+    """What a call of a compiled module runs; None for anything else."""
+    return _call_slot.__get__(module) if issubclass(type(module), _View) else None
+
+
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
     made: Made = self._alternator_made
     memo[id(self)] = result = made.again(copy.deepcopy(made.original, memo))

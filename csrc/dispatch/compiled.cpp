@@ -69,7 +69,6 @@ int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   const Compilation& compilation = **compiled->compilation;
   Py_VISIT(compilation.function.get());
   Py_VISIT(compilation.self.get());
-  Py_VISIT(compilation.on_break.get());
   Py_VISIT(compilation.listener.get());
   Py_VISIT(compilation.begin_step.get());
   return 0;
@@ -208,7 +207,7 @@ void reset_counters() {
 }
 
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed on_break, Borrowed listener) {
+                  Borrowed listener) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
@@ -218,7 +217,6 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   auto compilation = std::make_shared<Compilation>();
   compilation->function = Ref::share(function);
   if (self && self.get() != Py_None) compilation->self = Ref::share(self);
-  if (on_break && on_break.get() != Py_None) compilation->on_break = Ref::share(on_break);
   if (listener && listener.get() != Py_None) compilation->listener = Ref::share(listener);
   if (backend && backend.get() != Py_None) compilation->backend.callable = Ref::share(backend);
   compilation->fullgraph = fullgraph;
@@ -239,16 +237,16 @@ namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"function",        "self",     "backend",  "fullgraph",
-                                   "recompile_limit", "on_break", "listener", nullptr};
-  PyObject *function, *self, *backend, *on_break, *listener = nullptr;
+                                   "recompile_limit", "listener", nullptr};
+  PyObject *function, *self, *backend, *listener = nullptr;
   int fullgraph;
   Py_ssize_t limit;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpnO|O:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &limit, &on_break, &listener)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|O:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &limit, &listener)) {
     return nullptr;
   }
   return guarded([&] {
-    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), on_break,
+    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit),
                          listener);
   });
 }
@@ -270,6 +268,8 @@ PyObject* module_counters(PyObject*, PyObject*) {
   });
 }
 
+PyObject* module_break_reasons(PyObject*, PyObject*) { return guarded(report::reasons); }
+
 PyObject* module_break_every(PyObject*, PyObject* number) {
   const unsigned long long every = PyLong_AsUnsignedLongLong(number);
   if (PyErr_Occurred()) return nullptr;
@@ -281,7 +281,8 @@ PyMethodDef functions[] = {
      "break_every(n): every trace breaks at the latest before its n-th instruction; 0: where it must. Gives what was"},
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
      METH_VARARGS | METH_KEYWORDS,
-     "compile(function, self, backend, fullgraph, recompile_limit, on_break, listener=None): a compiled callable"},
+     "compile(function, self, backend, fullgraph, recompile_limit, listener=None): a compiled callable"},
+    {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},
     {}};

@@ -1,6 +1,7 @@
 #include "dispatch/driver.h"
 
 #include "dispatch/arguments.h"
+#include "dispatch/telling.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
 #include "interpreter/step.h"
@@ -11,57 +12,9 @@ namespace alternator::dispatch {
 Counters totals;
 std::map<std::string, uint64_t> breaks;
 
-// `whole`: the rest of the call runs as it is; otherwise one instruction does.
-static void report_break(const Compilation& compilation, const report::Break& event, bool whole = true) {
-  breaks[report::name(event.reason)]++;
-  if (!compilation.on_break) return;
-  SavedError outer;
-  Ref text = Ref::steal(PyUnicode_FromString(event.text().c_str()));
-  Ref name = Ref::steal(PyUnicode_FromString(report::name(event.reason)));
-  Ref done = text && name ? Ref::steal(PyObject_CallFunctionObjArgs(compilation.on_break.get(), name.get(), text.get(),
-                                                                    whole ? Py_True : Py_False, nullptr))
-                          : Ref();
-  if (!done) PyErr_WriteUnraisable(compilation.on_break.get());
-}
-
-static void tell_listener(const Compilation& compilation, const char* method, Borrowed argument) {
-  if (!compilation.listener) return;
-  SavedError outer;
-  Ref done = Ref::steal(PyObject_CallMethod(compilation.listener.get(), method, "O", argument.get()));
-  if (!done) PyErr_WriteUnraisable(compilation.listener.get());
-}
-
-// Before a further trace: for each entry of the place, which guard fails.
-static void tell_recompile(const Compilation& compilation, const Place& place, const guards::Roots& roots) {
-  if (!compilation.listener || place.entries.empty()) return;
-  Ref reasons = checked(PyList_New(0));
-  const std::vector<std::shared_ptr<Entry>> entries = place.entries;
-  for (auto& entry : entries) {
-    const std::string failure = entry->guards->failure(roots);
-    const char* text = failure.empty() ? "other inputs of the graph share memory" : failure.c_str();
-    check_status(PyList_Append(reasons.get(), checked(PyUnicode_FromString(text)).get()));
-  }
-  tell_listener(compilation, "recompiling", reasons);
-}
-
-// The texts of the guards, where somebody reads them.
-static void tell_added(const Compilation& compilation, const Entry& entry) {
-  if (!compilation.listener) return;
-  Ref wanted = checked(PyObject_CallMethod(compilation.listener.get(), "wants_guards", nullptr));
-  Ref texts = Ref::share(Py_None);
-  if (truth(wanted).value()) texts = entry.guard_texts();
-  tell_listener(compilation, "added", texts);
-}
-
 static void note_steps(Compilation& compilation) {
   Ref begin = checked(PyObject_GetAttrString(compilation.backend.callable.get(), "begin_step"));
   if (begin.get() != Py_None) compilation.begin_step = std::move(begin);
-}
-
-[[noreturn]] static void raise_break(const report::Break& event) {
-  PyErr_SetString(PyExc_RuntimeError,
-                  ("alternator: fullgraph=True, but the function cannot be captured whole\n" + event.text()).c_str());
-  throw PyError();
 }
 
 static void give_up(const Compilation& compilation, Place& place, const guards::Roots& roots) {
@@ -69,7 +22,7 @@ static void give_up(const Compilation& compilation, Place& place, const guards::
   place.gave_up = true;
   Borrowed code = PyFunction_GET_CODE(compilation.function.get());
   const std::string failure = place.entries.empty() ? "" : place.entries.front()->guards->failure(roots);
-  report_break(compilation, report::Break{report::Reason::too_many_entries, "the guard that failed last: " + failure,
+  tell_break(compilation, report::Break{report::Reason::too_many_entries, "the guard that failed last: " + failure,
                                           Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
 
@@ -154,10 +107,10 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
     totals.graphs++;
     if (entry->compiled) note_steps(compilation_);
   }
-  if (entry->eager_because) report_break(compilation_, *entry->eager_because);
-  if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
+  if (entry->eager_because) tell_break(compilation_, *entry->eager_because);
+  if (entry->stops_because) tell_break(compilation_, *entry->stops_because, false);
   place.entries.insert(place.entries.begin(), entry);
-  tell_added(compilation_, *entry);
+  tell_added(compilation_, place, *entry);
   return entry;
 }
 
@@ -200,13 +153,13 @@ Ref Call::run() {
       if (!PyErr_ExceptionMatches(PyExc_RecursionError)) throw;
       PyErr_Clear();
     } catch (const std::exception& error) {
-      report_break(compilation_, report::Break{report::Reason::internal, error.what(), {}, 0});
+      tell_break(compilation_, report::Break{report::Reason::internal, error.what(), {}, 0});
       PyErr_Clear();
     }
     if (entry == nullptr) return {};
     if (entry->eager_because) {
       if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises)
-        raise_break(*entry->eager_because);
+        raise_break(compilation_, *entry->eager_because, "fullgraph=True");
       return {};
     }
     entry->hits++;

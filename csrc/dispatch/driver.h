@@ -17,8 +17,7 @@ struct Place {
 
 struct Compilation {
   Ref function, self;  // self null: none
-  Ref on_break;        // called with a break's name and text, and whether the rest runs as it is
-  Ref listener;        // is told of new entries and of the guards that made them necessary; null: nobody
+  Ref listener;        // is told what happens: see telling.h; null: nobody
   Ref begin_step;      // called before an outermost call, for a backend that reuses its memory from one to the next
   Backend backend;
   bool fullgraph = false;

@@ -5,10 +5,30 @@
 #include "trace/thread_state.h"
 #include "trace/tracer.h"
 
+#include <chrono>
+
 namespace alternator::dispatch {
 
-static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuard ambient, report::Break why) {
+namespace {
+
+// Seconds since it was made, or since the last lap.
+class Clock {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(begin_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuard ambient, Entry::Phases phases,
+                                      report::Break why) {
   auto entry = std::make_unique<Entry>();
+  entry->phases = phases;
   entry->eager_because = std::move(why);
   entry->guards =
       std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(), std::move(ambient));
@@ -123,20 +143,25 @@ static int waits_through_native_code(const Chain& chain) {
 
 // The trace is run once more, as far as the instruction that stopped it, and cut there: nothing has to be undone. Where
 // that frame cannot be left as it is, its caller's instruction is executed for real, and so on. Null: nowhere.
-static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points) {
+static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points,
+                                          Entry::Phases* phases) {
   for (size_t at = 0; at < points.size();) {
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
+    Clock clock;
     (void)tracer.run(chain, &points[at]);
     raise_interrupt(tracer);
+    phases->trace += clock.lap();
     if (tracer.cut.empty() || tracer.stopped) return nullptr;
     if (const int native = waits_through_native_code(tracer.cut); native >= 0) {
       at += std::max(native, 1);
       continue;
     }
     try {
-      return build_entry(tracer, std::move(ambient), {});
+      std::unique_ptr<Entry> entry = build_entry(tracer, std::move(ambient), {});
+      phases->install += clock.lap();
+      return entry;
     } catch (const replay::CannotRebuild&) {
       at++;
     }
@@ -147,26 +172,31 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
                                    bool may_break, bool last_try) {
   std::unique_ptr<Entry> entry;
+  Entry::Phases phases;
   {
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.may_break = may_break;
+    Clock clock;
     Ref result = tracer.run(chain, nullptr);
     raise_interrupt(tracer);
+    phases.trace += clock.lap();
     if (result) {
       tracer.keep_alive.push_back(Ref(result));
       try {
         entry = build_entry(tracer, std::move(ambient), result);
+        phases.install += clock.lap();
       } catch (const replay::CannotRebuild& error) {
-        return give_up(tracer, std::move(ambient), {report::Reason::cannot_rebuild, error.what(), {}, 0});
+        return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
       }
     } else {
-      if (may_break && has_place(tracer.stopped->reason)) entry = stop_before(chain, tracer.break_points);
-      if (entry == nullptr) return give_up(tracer, std::move(ambient), *tracer.stopped);
+      if (may_break && has_place(tracer.stopped->reason)) entry = stop_before(chain, tracer.break_points, &phases);
+      if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
       entry->stops_because = *tracer.stopped;
     }
   }
+  entry->phases = phases;
   return compile_entry(*entry, roots, backend, chain.back().code, last_try) ? std::move(entry) : nullptr;
 }
 

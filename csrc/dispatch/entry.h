@@ -36,6 +36,9 @@ class Entry {
   replay::Residual residual;
   Py_ssize_t output_count = 0;  // of the graph
   uint64_t hits = 0;
+  struct Phases {
+    double trace = 0, install = 0;  // seconds: following the program; the residual program and the guards
+  } phases;
   // Why calls with these guards run as they are, where nothing could be captured.
   std::optional<report::Break> eager_because;
   // Where it ends in mid-function, before an instruction that is executed for real: the frames without their values.

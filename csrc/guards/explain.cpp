@@ -154,10 +154,12 @@ Explanation GuardProgram::explain_failure(const Roots* roots) const {
       result.kind = name_of(check.kind);
       at_node(check.node);
       if (found != nullptr) {
-        const std::string got = got_text(check, nodes_[check.node].step.access, found);
-        result.sentence = fill(sentence_of(check.kind), wanted_text(check, found), &got);
+        result.got = got_text(check, nodes_[check.node].step.access, found);
+        result.wanted = wanted_text(check, found);
+        result.sentence = fill(sentence_of(check.kind), result.wanted, &result.got);
       } else {
-        result.sentence = fill(sentence_of(check.kind), wanted_text(check, nullptr), nullptr);
+        result.wanted = wanted_text(check, nullptr);
+        result.sentence = fill(sentence_of(check.kind), result.wanted, nullptr);
       }
       name_site(tree_->site(check.site), &result);
       break;
@@ -192,29 +194,40 @@ Explanation GuardProgram::explain(const Roots& roots) {
   return result;
 }
 
-std::vector<std::string> GuardProgram::texts() const {
+std::vector<Explanation> GuardProgram::all() const {
   SavedError saved;
-  std::vector<std::string> texts;
-  auto add = [&](uint32_t node, const std::string& sentence, uint32_t site) {
-    Explanation line;
+  std::vector<Explanation> guards;
+  auto add = [&](uint32_t node, GuardKind kind, std::string wanted, uint32_t site) {
+    Explanation& line = guards.emplace_back();
     line.source = nodes_[node].source->text();
-    line.sentence = sentence;
+    line.kind = name_of(kind);
+    if (std::strstr(sentence_of(kind), "%w") != nullptr) line.wanted = std::move(wanted);
+    line.sentence = fill(sentence_of(kind), line.wanted, nullptr);
     name_site(tree_->site(site), &line);
-    texts.push_back(line.text());
   };
-  for (const Check& check : checks_) {
-    add(check.node, fill(sentence_of(check.kind), wanted_text(check, nullptr), nullptr), check.site);
-  }
+  for (const Check& check : checks_) add(check.node, check.kind, wanted_text(check, nullptr), check.site);
   for (const Relation& relation : relations_) {
-    const GuardKind kind = relation.same ? GuardKind::kSame : GuardKind::kDistinct;
-    add(relation.left, fill(sentence_of(kind), nodes_[relation.right].source->text(), nullptr), relation.site);
+    add(relation.left, relation.same ? GuardKind::kSame : GuardKind::kDistinct, nodes_[relation.right].source->text(),
+        relation.site);
   }
   if (identities_.size() > 1) {
     std::string all;
     for (uint32_t node : identities_) all += (all.empty() ? "" : ", ") + nodes_[node].source->text();
-    texts.push_back("different objects: " + all);
+    Explanation& line = guards.emplace_back();
+    line.kind = "identity";
+    line.sentence = "different objects: " + all;
   }
-  for (const std::string& text : ambient_.texts()) texts.push_back(text);
+  for (const std::string& text : ambient_.texts()) {
+    Explanation& line = guards.emplace_back();
+    line.kind = "ambient";
+    line.sentence = text;
+  }
+  return guards;
+}
+
+std::vector<std::string> GuardProgram::texts() const {
+  std::vector<std::string> texts;
+  for (const Explanation& guard : all()) texts.push_back(guard.text());
   return texts;
 }
 

@@ -22,6 +22,7 @@ struct Explanation {
   std::string source;          // "self.layers[3].weight"; empty for the state around the call
   std::string sentence;        // "the tensor is of size [2, 3], not of size [4, 3]"
   std::string kind;            // "kTensor", "identity", "ambient", "missing"
+  std::string wanted, got;     // empty where there is nothing to compare
   std::string file, function;  // of the user's line that made the guard; empty where there is none
   int line = 0;
   // All of it: "self.layers[3].weight: the tensor is ... (model.py:12, in forward)"
@@ -47,6 +48,7 @@ class GuardProgram {
 
   // Every guard as text, for logs and tests.
   std::vector<std::string> texts() const;
+  std::vector<Explanation> all() const;
   // How the last checks went, for tests and benchmarks.
   struct Counts {
     uint64_t walked = 0, bound = 0;  // units

@@ -83,6 +83,7 @@ Source* SourceTree::child(Source* parent, Access access, Borrowed key, Py_ssize_
 }
 
 uint32_t SourceTree::current_site() {
+  if (locate) locate();
   if (site_code_ == nullptr) return 0;
   const Site& last = sites_.back();
   if (last.code.get() != site_code_ || last.index != site_index_)
@@ -118,6 +119,7 @@ void SourceTree::guard(Source* source, Guard guard) {
 void SourceTree::close(bool (*may_keep)(PyObject* object)) {
   by_key_.clear();
   guards_.clear();
+  locate = nullptr;
   site_code_ = nullptr;
   for (Source& source : sources_) {
     if (!source.key || may_keep(source.key.get())) continue;

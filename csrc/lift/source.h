@@ -7,6 +7,7 @@
 #include "lift/plain.h"
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -80,6 +81,8 @@ class SourceTree {
   // Adds a guard unless the same one is there. kEquals takes a copy of a container; what it holds must be plain values
   // or tuples and frozensets of such, never a list, dict or set: those are objects with sources of their own.
   void guard(Source* source, Guard guard);
+  // Asked before a guard is added: says by set_site() which instruction it is for.
+  std::function<void()> locate;
   // Of guards added from now on. `code` must live until then or until the next call.
   void set_site(Borrowed code, int index) {
     site_code_ = code.get();

@@ -66,5 +66,7 @@ struct Program {
 
 // Readable pseudo-Python.
 std::string text_of(const Program& program);
+std::vector<std::string> lines_of(const Program& program);    // what it does, one instruction a line
+std::vector<std::string> results_of(const Program& program);  // what it gives
 
 }  // namespace alternator::replay

@@ -94,12 +94,24 @@ static std::string instruction_text(const Program& program, const Instruction& i
   return line;
 }
 
+std::vector<std::string> lines_of(const Program& program) {
+  std::vector<std::string> lines;
+  for (const Instruction& instruction : program.instructions) lines.push_back(instruction_text(program, instruction));
+  return lines;
+}
+
+std::vector<std::string> results_of(const Program& program) {
+  std::vector<std::string> texts;
+  for (Operand result : program.results) texts.push_back(operand_text(program, result));
+  return texts;
+}
+
 std::string text_of(const Program& program) {
   std::string text;
-  for (const Instruction& instruction : program.instructions) text += instruction_text(program, instruction) + "\n";
+  for (const std::string& line : lines_of(program)) text += line + "\n";
   text += program.raises ? "raise " : "return ";
-  for (size_t i = 0; i < program.results.size(); i++)
-    text += (i > 0 ? ", " : "") + operand_text(program, program.results[i]);
+  const std::vector<std::string> results = results_of(program);
+  for (size_t i = 0; i < results.size(); i++) text += (i > 0 ? ", " : "") + results[i];
   return text + "\n";
 }
 

@@ -1,5 +1,9 @@
 #include "report/event.h"
 
+#include "py/error.h"
+
+#include <algorithm>
+
 namespace alternator::report {
 
 struct Row {
@@ -21,29 +25,96 @@ static std::string utf8(PyObject* text) {
   return bytes != nullptr ? bytes : "";
 }
 
+// The line as it stands in the file.
 static std::string source_line(PyObject* file, int line) {
   Ref module = Ref::steal(PyImport_ImportModule("linecache"));
   Ref text = module ? Ref::steal(PyObject_CallMethod(module.get(), "getline", "Oi", file, line)) : Ref();
   std::string result = utf8(text.get());
   PyErr_Clear();
-  const size_t first = result.find_first_not_of(" \t");
   const size_t last = result.find_last_not_of(" \t\n");
-  return first == std::string::npos ? "" : result.substr(first, last - first + 1);
+  return result.substr(0, last == std::string::npos ? 0 : last + 1);
 }
+
+namespace {
+
+struct Shown {
+  Ref file, function;
+  std::string text;            // without its indentation
+  size_t begin = 0, end = 0;   // of the part that the instruction stands for
+};
+
+Shown show(const Line& line) {
+  Shown shown;
+  auto* code = line.code.as<PyCodeObject>();
+  shown.file = Ref::share(code->co_filename);
+  shown.function = Ref::share(code->co_qualname);
+  const std::string whole = source_line(code->co_filename, line.line);
+  const size_t first = std::min(whole.find_first_not_of(" \t"), whole.size());
+  shown.text = whole.substr(first);
+  int from, from_column, to, to_column;
+  if (line.index < 0 || PyCode_Addr2Location(code, line.index * static_cast<int>(sizeof(uint16_t)), &from, &from_column,
+                                             &to, &to_column) == 0)
+    return shown;
+  if (from != line.line || from_column < 0 || to_column < 0) return shown;
+  const size_t begin = static_cast<size_t>(from_column), end = from == to ? static_cast<size_t>(to_column) : whole.size();
+  if (begin < first || end > whole.size() || begin >= end) return shown;
+  shown.begin = begin - first;
+  shown.end = end - first;
+  return shown;
+}
+
+std::string place(const Line& line, const Shown& shown) {
+  return "  File \"" + utf8(shown.file.get()) + "\", line " + std::to_string(line.line) + ", in " +
+         utf8(shown.function.get()) + "\n" + (shown.text.empty() ? "" : "    " + shown.text + "\n");
+}
+
+}  // namespace
 
 std::string Break::text() const {
   std::string result;
+  for (size_t i = callers.size(); i-- > 0;) result += place(callers[i], show(callers[i]));
   if (code) {
-    Ref file = Ref::steal(PyObject_GetAttrString(code.get(), "co_filename"));
-    Ref function = Ref::steal(PyObject_GetAttrString(code.get(), "co_name"));
-    result +=
-        "  File \"" + utf8(file.get()) + "\", line " + std::to_string(line) + ", in " + utf8(function.get()) + "\n";
-    const std::string shown = source_line(file.get(), line);
-    if (!shown.empty()) result += "    " + shown + "\n";
+    const Line at{code, line, index};
+    const Shown shown = show(at);
+    result += place(at, shown);
+    // As in tracebacks: where it is not all of the line.
+    if (shown.end > shown.begin && shown.end - shown.begin < shown.text.size())
+      result += "    " + std::string(shown.begin, ' ') + std::string(shown.end - shown.begin, '^') + "\n";
   }
   result += std::string("  Cause: ") + cause(reason);
   if (!context.empty()) result += " (" + context + ")";
   return result + "\n  Hint: " + hint(reason) + "\n  Reason: " + name(reason);
+}
+
+Ref as_dict(const Line& line) {
+  const Shown shown = show(line);
+  Ref text = checked(PyUnicode_DecodeUTF8(shown.text.data(), static_cast<Py_ssize_t>(shown.text.size()), "replace"));
+  Ref mark = checked(PyUnicode_DecodeUTF8(shown.text.data() + shown.begin,
+                                          static_cast<Py_ssize_t>(shown.end - shown.begin), "replace"));
+  return checked(Py_BuildValue("{s:O,s:i,s:O,s:O,s:O}", "file", shown.file.get(), "line", line.line, "function",
+                               shown.function.get(), "text", text.get(), "mark", mark.get()));
+}
+
+Ref Break::as_dict() const {
+  Ref at = code ? report::as_dict(Line{code, line, index}) : Ref::share(Py_None);
+  Ref stack = checked(PyList_New(0));
+  for (size_t i = callers.size(); i-- > 0;) check_status(PyList_Append(stack.get(), report::as_dict(callers[i]).get()));
+  const std::string shown = text();
+  auto decoded = [](const std::string& bytes) {
+    return checked(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
+  };
+  return checked(Py_BuildValue("{s:s,s:s,s:N,s:s,s:O,s:O,s:N}", "reason", name(reason), "cause", cause(reason),
+                               "context", decoded(context).release(), "hint", hint(reason), "at", at.get(), "callers",
+                               stack.get(), "text", decoded(shown).release()));
+}
+
+Ref reasons() {
+  Ref list = checked(PyList_New(0));
+  for (const Row& row : kRows) {
+    Ref tuple = checked(Py_BuildValue("(sss)", row.name, row.cause, row.hint));
+    check_status(PyList_Append(list.get(), tuple.get()));
+  }
+  return list;
 }
 
 }  // namespace alternator::report

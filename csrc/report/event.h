@@ -4,6 +4,7 @@
 #include "py/ref.h"
 
 #include <string>
+#include <vector>
 
 namespace alternator::report {
 
@@ -16,15 +17,32 @@ const char* name(Reason reason);
 const char* cause(Reason reason);
 const char* hint(Reason reason);
 
+// A line of the user's.
+struct Line {
+  Ref code;
+  int line = 0;
+  int index = -1;  // of the instruction; -1: the line as a whole
+};
+
 // Something could not be captured.
 struct Break {
   Reason reason;
   std::string context;  // what it was: "time.sleep"
   Ref code;             // where; null: nowhere in particular
   int line = 0;
+  int index = -1;             // of the instruction that could not be traced; -1: none in particular
+  std::vector<Line> callers;  // ... and how the program got there, innermost first
 
-  // Several lines: file and line, the user's code, cause, context, hint.
+  // Several lines: the way there, the user's code, cause, context, hint.
   std::string text() const;
+  // What listeners get: the fields by name, and the text.
+  Ref as_dict() const;
 };
+
+// {"file", "line", "function", "text", "mark"}: the user's line, and the part of it that the instruction stands for.
+Ref as_dict(const Line& line);
+
+// All rows of the table: a list of (id, cause, hint).
+Ref reasons();
 
 }  // namespace alternator::report

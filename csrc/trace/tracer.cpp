@@ -12,6 +12,8 @@
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <cstring>
+
 namespace alternator::trace {
 
 static thread_local Tracer* current_tracer = nullptr;
@@ -77,6 +79,40 @@ class TracedStack final : public graph::StackSource {
 
 }  // namespace
 
+// Whether a function is torch's own: a user knows the line that called it better.
+static bool is_torchs(PyCodeObject* code) {
+  static const std::string* const folder = [] {
+    const SavedError outer;
+    auto* found = new std::string;
+    PyObject* torch = PyImport_AddModule("torch");  // it is loaded
+    Ref path = torch != nullptr ? Ref::steal(PyObject_GetAttrString(torch, "__path__")) : Ref();
+    Ref first = path ? Ref::steal(PySequence_GetItem(path.get(), 0)) : Ref();
+    const char* text = first && PyUnicode_Check(first.get()) ? PyUnicode_AsUTF8(first.get()) : nullptr;
+    if (text != nullptr) *found = text;
+    return found;
+  }();
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  if (file == nullptr) PyErr_Clear();
+  return file != nullptr && !folder->empty() && std::strncmp(file, folder->c_str(), folder->size()) == 0;
+}
+
+// The instruction that a guard is for: of the innermost frame of the program's that is not torch's, or of the innermost.
+static void locate_guard(lift::SourceTree& tree, cpython::Frame* below) {
+  cpython::Frame *frame = cpython::current_frame(PyThreadState_Get()), *found = nullptr;
+  for (; frame != nullptr && frame != below; frame = frame->previous) {
+    if (cpython::is_incomplete(frame)) continue;
+    if (found == nullptr) found = frame;
+    if (is_torchs(cpython::code_of(frame))) continue;
+    found = frame;
+    break;
+  }
+  if (found == nullptr || frame == nullptr) {
+    tree.set_site({}, 0);
+  } else {
+    tree.set_site(reinterpret_cast<PyObject*>(cpython::code_of(found)), cpython::current_index(found));
+  }
+}
+
 // --- one trace --------------------------------------------------------------------------------------------
 
 Tracer::Tracer()
@@ -87,6 +123,7 @@ Tracer::Tracer()
   Natives::table();
   forget_identities();
   outermost_ = cpython::current_frame(PyThreadState_Get());
+  tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
@@ -162,6 +199,7 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
       PyCodeObject* code = cpython::code_of(frame_);
       event.code = Ref::share(code);
       event.line = PyCode_Addr2Line(code, index_ * static_cast<int>(sizeof(cpython::CodeUnit)));
+      event.index = index_;
     }
     stopped = std::move(event);
     note_break_points();
@@ -288,7 +326,13 @@ void Tracer::note_break_points() {
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   for (; frame != nullptr; frame = frame->previous) {
     for (const Active& active : active_) {
-      if (active.frame == frame) break_points.push_back(active.at);
+      if (active.frame != frame) continue;
+      break_points.push_back(active.at);
+      if (frame == frame_) continue;
+      PyCodeObject* code = cpython::code_of(frame);
+      const int index = cpython::current_index(frame);
+      stopped->callers.push_back(
+          {Ref::share(code), PyCode_Addr2Line(code, index * static_cast<int>(sizeof(cpython::CodeUnit))), index});
     }
   }
 }

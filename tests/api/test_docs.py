@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/quick_start.md", "docs/reading_logs.md", "docs/differences.md"]
+PAGES = [
+    "README.md",
+    "docs/quick_start.md",
+    "docs/explain.md",
+    "docs/breaks.md",
+    "docs/reading_logs.md",
+    "docs/differences.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -17,6 +17,29 @@ class BackendFailed(RuntimeError):
     graph: str
 
 
+class Unsupported(RuntimeError):
+    """A break, where fullgraph=True or error_on_graph_break(True) allows none. `reason` is its id."""
+
+    reason: str
+
+
+@functools.cache
+def _unsupported_type(torch_type: type[Exception] | None) -> type[Unsupported]:
+    if torch_type is None:
+        return Unsupported
+    return type("Unsupported", (Unsupported, torch_type), {"__module__": __name__, "__init__": Exception.__init__})
+
+
+def unsupported(fields: dict[str, Any]) -> Unsupported:
+    exc: Any = sys.modules.get("torch._dynamo.exc")
+    text = f"alternator: {fields['flag']}, but the function cannot be captured whole\n{fields['text']}"
+    error = _unsupported_type(exc.Unsupported if exc is not None else None)(text)
+    error.reason = fields["reason"]
+    for name, value in {"msg": text, "real_stack": [], "gb_type": fields["cause"]}.items():
+        setattr(error, name, value)  # torch's own have these
+    return error
+
+
 @functools.cache
 def _backend_failed_type(torch_type: type[Exception] | None) -> type[BackendFailed]:
     """Programs that catch torch's own exception catch ours too, once torch._dynamo is loaded."""

@@ -1,0 +1,280 @@
+"""What happens while programs are compiled: the one source of logs, traces and explanations.
+
+The core tells a Listener; a Listener makes events of it and gives them to whoever subscribed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import threading
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, ClassVar
+
+import torch
+from torch._guards import CompileId
+
+from . import exc
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the user's."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""  # without its indentation; empty: it cannot be read
+    mark: str = ""  # the part of it that is meant; empty: all of it
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}, in {self.function}"
+
+
+def _line(fields: dict[str, Any] | None) -> Line | None:
+    return Line(**fields) if fields is not None else None
+
+
+def _lines(rows: list[dict[str, Any]]) -> tuple[Line, ...]:
+    return tuple(Line(**row) for row in rows)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Something that must hold for a compiled call to be used again."""
+
+    source: str  # "self.layers[3].weight"; empty: the state around the call
+    kind: str
+    sentence: str
+    wanted: str
+    got: str  # what was found instead, where it failed
+    at: Line | None  # the user's line that made it
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _guard(fields: dict[str, Any]) -> Guard:
+    return Guard(**{**fields, "at": _line(fields["at"])})
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: ClassVar[str]
+    function: str  # that was compiled: its name and where it stands
+    compile_id: CompileId
+
+
+@dataclass(frozen=True)
+class Break(Event):
+    """Something could not be captured."""
+
+    kind = "break"
+    reason: str  # an id of break_reasons()
+    cause: str
+    context: str  # what it was: "time.sleep"
+    hint: str
+    at: Line | None
+    callers: tuple[Line, ...]  # how the program got there, outermost first
+    whole: bool  # the rest of the call runs without compilation; otherwise one instruction
+    text: str
+
+    @property
+    def anchor(self) -> str:
+        """Where the documentation explains it."""
+        return f"docs/breaks.md#{self.reason}"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The same for breaks of the same kind at the same place."""
+        return self.reason, self.context, self.at, self.callers, self.whole
+
+
+@dataclass(frozen=True)
+class Recompile(Event):
+    """None of the compiled versions fits a call."""
+
+    kind = "recompile"
+    resumed_at: tuple[Line, ...]  # outermost frame first; empty: at the start of the function
+    failures: tuple[Guard, ...]  # for each version, the newest first, the guard that fails
+
+
+@dataclass(frozen=True)
+class Graph(Event):
+    """A graph is on its way to its backend."""
+
+    kind = "graph"
+    name: str
+    backend: str
+    module: Any  # the torch.fx.GraphModule; backends may change it
+    code: CodeType  # of the innermost function where the graph begins
+    inputs: tuple[str, ...]  # where they come from
+    seconds: dict[str, float]  # export
+
+    def settled(self, detailed: bool) -> Graph:
+        """The same as it is now: a backend may change the module. Without `detailed` it does not keep the module."""
+        _ = self.operations, self.nodes
+        if detailed:
+            _ = self.readable, self.sizes
+            return self
+        copy = dataclasses.replace(self, module=None)
+        copy.__dict__.update({"operations": self.operations, "nodes": self.nodes})
+        return copy
+
+    @functools.cached_property
+    def readable(self) -> str:
+        """As Python. Whoever wants it asks for it before the backend does its work."""
+        text: str = self.module.print_readable(print_output=False, include_stride=True, include_device=True)
+        return text
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, list[int]]:
+        """Of the values in it, where there are example values."""
+        examples = {node.name: node.meta.get("example_value") for node in self.module.graph.nodes}
+        return {name: list(value.shape) for name, value in examples.items() if isinstance(value, torch.Tensor)}
+
+    @functools.cached_property
+    def operations(self) -> int:
+        return sum(node.op.startswith("call_") for node in self.module.graph.nodes)
+
+    @functools.cached_property
+    def nodes(self) -> int:
+        return len(self.module.graph.nodes)
+
+
+@dataclass(frozen=True)
+class Compiled(Event):
+    """A backend is done with a graph."""
+
+    kind = "compiled"
+    graph: Graph
+    began: float
+    seconds: dict[str, float]  # backend
+    failure: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Entry(Event):
+    """There is a new compiled version of a function, or of a part of it."""
+
+    kind = "entry"
+    resumed_at: tuple[Line, ...]  # as in Recompile
+    stops_at: tuple[Line, ...]  # the same for where it ends in mid-function; empty: with the function
+    reason: str | None  # why it stops, or captures nothing
+    eager: bool  # nothing was captured: such calls run as they are
+    operations: int  # of its graph; 0: it has none
+    seconds: dict[str, float]  # trace, install
+    graph: str | None = None  # its name, where one was made for a backend or a log
+    # Where somebody wants_details():
+    guards: tuple[Guard, ...] | None = None
+    inputs: tuple[str, ...] = ()  # of the graph
+    arguments: tuple[str, ...] = ()  # of a resume point
+    residual: tuple[str, ...] = ()  # what is done after the graph
+    results: tuple[str, ...] = ()
+    result_names: tuple[str, ...] = ()  # what each is, where it stops in mid-function
+
+
+class Subscriber:
+    """Gets the events. What is costly to make is made where one of them wants it."""
+
+    def wants_graphs(self) -> bool:
+        """Whether a graph is needed even for backend "eager", which makes none."""
+        return False
+
+    def wants_details(self) -> bool:
+        return False
+
+    def tell(self, event: Event) -> None:
+        raise NotImplementedError
+
+
+_subscribers: list[Subscriber] = []
+
+
+def subscribe(subscriber: Subscriber) -> None:
+    _subscribers.append(subscriber)
+
+
+def unsubscribe(subscriber: Subscriber) -> None:
+    _subscribers.remove(subscriber)
+
+
+def wants_graphs() -> bool:
+    return any(subscriber.wants_graphs() for subscriber in _subscribers)
+
+
+def wants_details() -> bool:
+    return any(subscriber.wants_details() for subscriber in _subscribers)
+
+
+def emit(event: Event) -> None:
+    for subscriber in tuple(_subscribers):
+        subscriber.tell(event)
+
+
+def place(code: CodeType) -> str:
+    return f"{code.co_qualname} in {code.co_filename}:{code.co_firstlineno}"
+
+
+class _Pending(threading.local):
+    """The graph of the entry that this thread is making."""
+
+    graph: str | None = None
+
+
+@dataclass(eq=False)
+class Listener:
+    """Told by the core what happens to one compiled function: csrc/dispatch/telling.h."""
+
+    code: CodeType
+    frame: int
+    entries: int = 0
+    pending: _Pending = field(default_factory=_Pending)
+
+    def compile_id(self) -> CompileId:
+        return CompileId(frame_id=self.frame, frame_compile_id=self.entries)
+
+    def broke(self, fields: dict[str, Any]) -> None:
+        named = {**fields, "at": _line(fields["at"]), "callers": _lines(fields["callers"])}
+        emit(Break(place(self.code), self.compile_id(), **named))
+
+    def recompiling(self, fields: dict[str, Any]) -> None:
+        failures = tuple(_guard(row) for row in fields["failures"])
+        emit(Recompile(place(self.code), self.compile_id(), _lines(fields["resumed_at"]), failures))
+
+    def wants_details(self) -> bool:
+        return wants_details()
+
+    def added(self, fields: dict[str, Any]) -> None:
+        named = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        for name in ("resumed_at", "stops_at"):
+            named[name] = _lines(fields[name])
+        if "guards" in fields:
+            named["guards"] = tuple(_guard(row) for row in fields["guards"])
+        if not fields["resumed_at"]:
+            named["arguments"] = _parameters(self.code)
+        graph, self.pending.graph = self.pending.graph, None
+        emit(Entry(place(self.code), self.compile_id(), graph=graph, **named))
+        self.entries += 1
+
+    def graph(self, **fields: Any) -> Graph:
+        """From the hand-off: a backend is about to be given a graph of the function."""
+        made = Graph(place(self.code), self.compile_id(), **fields)
+        self.pending.graph = made.name
+        emit(made)
+        return made
+
+    def compiled(self, graph: Graph, began: float, seconds: float, failure: BaseException | None) -> None:
+        emit(Compiled(graph.function, graph.compile_id, graph, began, {"backend": seconds}, failure))
+
+    def refusal(self, fields: dict[str, Any]) -> BaseException:
+        return exc.unsupported(fields)
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
