@@ -240,6 +240,19 @@ def is_compiling() -> bool:
     return False  # the tracer answers for itself
 
 
+def run(fn: Any = None) -> Any:
+    """A callable that uses what was compiled of fn and compiles nothing: a call that no compiled version fits runs as it is. Also a
+    decorator. fn may be compiled or not; versions of any compile() of the same function are used."""
+    if fn is None:
+        return run
+    model = _innermost(fn)
+    function, self = _target(model)
+    compiled = _C.compile(function, self, None, False, 0, None, True)
+    if isinstance(model, torch.nn.Module):
+        return view_of(model, compiled, run) or compiled
+    return compiled
+
+
 def reset() -> None:
     """Forget everything that was compiled, and all counts."""
     _C.reset()

@@ -165,6 +165,8 @@ class Entry(Event):
     stops_at: tuple[Line, ...]  # the same for where it ends in mid-function; empty: with the function
     reason: str | None  # why it stops, or captures nothing
     eager: bool  # nothing was captured: such calls run as they are
+    acts: bool  # beside its result it leaves changes behind
+    raises: bool  # it ends with an exception
     operations: int  # of its graph; 0: it has none
     seconds: dict[str, float]  # trace, install
     graph: str | None = None  # its name, where one was made for a backend or a log

@@ -96,7 +96,10 @@ class Explanation:
         if functions:
             rows += ["", "graphs  ops  breaks  recompiles  function"]
         for function, entries in functions.items():
-            graphs, operations = sum(entry.operations > 0 for entry in entries), sum(entry.operations for entry in entries)
+            graphs, operations = (
+                sum(entry.operations > 0 for entry in entries),
+                sum(entry.operations for entry in entries),
+            )
             breaks = sum(event.function == function for event in self.breaks)
             recompiles = sum(event.function == function for event in self.recompiles)
             rows.append(f"{graphs:6} {operations:4} {breaks:7} {recompiles:11}  {function}")
@@ -212,7 +215,9 @@ def collecting(thread: int | None = None) -> Iterator[Collector]:
         events.unsubscribe(collector)
 
 
-def explain(fn: Any, *, backend: str | Compiler | None = "eager", dynamic: bool | None = None) -> Callable[..., Explanation]:
+def explain(
+    fn: Any, *, backend: str | Compiler | None = "eager", dynamic: bool | None = None
+) -> Callable[..., Explanation]:
     """`explain(fn)(*args, **kwargs)` calls fn compiled, and gives an Explanation of what happened; `.result` is what fn returned.
 
     fn may be compiled already: then its own versions are used, and a call that they fit has nothing to explain. What is called

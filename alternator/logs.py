@@ -132,11 +132,24 @@ class _Terminal(events.Subscriber):
 
     def compiled(self, event: Compiled) -> None:
         graph = event.graph
-        _say("dynamo", "%s compiled %s of %s in %.3f s", graph.backend, graph.name, event.function, event.seconds["backend"])
+        _say(
+            "dynamo",
+            "%s compiled %s of %s in %.3f s",
+            graph.backend,
+            graph.name,
+            event.function,
+            event.seconds["backend"],
+        )
 
     def entry(self, event: Entry) -> None:
         if event.guards is not None:
-            _say("guards", "GUARDS of %s%s\n%s", event.function, _begin(event.resumed_at), "\n".join(f"| {g}" for g in event.guards))
+            _say(
+                "guards",
+                "GUARDS of %s%s\n%s",
+                event.function,
+                _begin(event.resumed_at),
+                "\n".join(f"| {g}" for g in event.guards),
+            )
         if _is_on("bytecode"):
             _say("bytecode", "PROGRAM of %s\n%s", event.function, program_text(event))
         if _is_on("dynamo"):
@@ -164,7 +177,14 @@ class _Terminal(events.Subscriber):
             return
         what = "the rest of the call runs without compilation" if event.whole else "graph break"
         log.warning("%s [%s]\n%s", what, event.reason, event.text)
-        _say("graph_breaks", "Graph break in %s [%s]\n%s\n  See: %s", event.function, event.reason, event.text, event.anchor)
+        _say(
+            "graph_breaks",
+            "Graph break in %s [%s]\n%s\n  See: %s",
+            event.function,
+            event.reason,
+            event.text,
+            event.anchor,
+        )
         _say("dynamo", "%s", short)
 
 

@@ -28,7 +28,7 @@ def program_text(entry: Entry) -> str:
         rows.append(f"    graph = {called}({', '.join(entry.inputs)})")
     rows += [f"    {line}" for line in entry.residual]
     if not entry.stops_at:
-        rows.append(f"    return {', '.join(entry.results)}")
+        rows.append(f"    {'raise' if entry.raises else 'return'} {', '.join(entry.results)}")
         return "\n".join(rows)
     stop = entry.stops_at[-1]
     rows.append(f"    # break [{entry.reason}]: the frames as they stand before {stop}")

@@ -21,11 +21,27 @@ struct CompiledObject {
   PyObject* attributes;
   PyObject* weak_references;
   std::shared_ptr<Compilation>* compilation;
+  bool run_only;  // nothing is traced; entries of other compile()s of the same function are used too
 };
 
 std::set<CompiledObject*>& all() {
   static auto* objects = new std::set<CompiledObject*>;
   return *objects;
+}
+
+// Of all compile()s of the same function, the one that has an entry for a call; null: none.
+std::shared_ptr<Compilation> find_known(const Compilation& like, PyObject* const* arguments, size_t positional,
+                                        PyObject* keyword_names) {
+  std::vector<std::shared_ptr<Compilation>> candidates;
+  for (const CompiledObject* compiled : all()) {
+    const std::shared_ptr<Compilation>& other = *compiled->compilation;
+    if (!compiled->run_only && other->function.get() == like.function.get() && other->self.get() == like.self.get())
+      candidates.push_back(other);
+  }
+  for (std::shared_ptr<Compilation>& candidate : candidates) {
+    if (candidates.size() == 1 || is_known(*candidate, arguments, positional, keyword_names)) return candidate;
+  }
+  return nullptr;
 }
 
 PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t flagged, PyObject* keyword_names) {
@@ -46,6 +62,13 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
   const bool plain =
       control.evaluator != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
   if (plain) return PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names);
+  if (reinterpret_cast<CompiledObject*>(self)->run_only) {
+    return guarded([&] {
+      if (auto known = find_known(*compilation, arguments, positional, keyword_names))
+        return Ref::steal(call(*known, arguments, positional, keyword_names, false));
+      return Ref::steal(PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names));
+    });
+  }
   return call(*compilation, arguments, positional, keyword_names);
 }
 
@@ -207,7 +230,7 @@ void reset_counters() {
 }
 
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener) {
+                  Borrowed listener, bool run_only) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
@@ -222,6 +245,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
   compiled->vectorcall = compiled_vectorcall;
+  compiled->run_only = run_only;
   compiled->function = function.get();
   compiled->self = compilation->self.get();
   compiled->compilation = new std::shared_ptr<Compilation>(std::move(compilation));
@@ -237,17 +261,17 @@ namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"function",        "self",     "backend",  "fullgraph",
-                                   "recompile_limit", "listener", nullptr};
+                                   "recompile_limit", "listener", "run_only", nullptr};
   PyObject *function, *self, *backend, *listener = nullptr;
-  int fullgraph;
+  int fullgraph, run_only = 0;
   Py_ssize_t limit;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|O:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &limit, &listener)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|Op:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &limit, &listener, &run_only)) {
     return nullptr;
   }
   return guarded([&] {
-    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit),
-                         listener);
+    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), listener,
+                         run_only != 0);
   });
 }
 
@@ -281,7 +305,8 @@ PyMethodDef functions[] = {
      "break_every(n): every trace breaks at the latest before its n-th instruction; 0: where it must. Gives what was"},
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
      METH_VARARGS | METH_KEYWORDS,
-     "compile(function, self, backend, fullgraph, recompile_limit, listener=None): a compiled callable"},
+     "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False): a compiled "
+     "callable"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},

@@ -10,9 +10,10 @@ namespace alternator::dispatch {
 Ref break_counts();
 void reset_counters();
 
-// A callable with vectorcall. `self`, `backend` and `listener` may be None. What the listener is told: telling.h.
+// A callable with vectorcall. With `run_only` it uses what other compile()s of the function know, and traces nothing.
+// `self`, `backend` and `listener` may be None. What the listener is told: telling.h.
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener);
+                  Borrowed listener, bool run_only);
 // Forgets the entries of every compiled callable.
 void reset_all();
 

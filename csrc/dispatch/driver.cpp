@@ -23,7 +23,7 @@ static void give_up(const Compilation& compilation, Place& place, const guards::
   Borrowed code = PyFunction_GET_CODE(compilation.function.get());
   const std::string failure = place.entries.empty() ? "" : place.entries.front()->guards->failure(roots);
   tell_break(compilation, report::Break{report::Reason::too_many_entries, "the guard that failed last: " + failure,
-                                          Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
+                                        Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
 
 static bool is_at(const Place& place, const Chain& chain) {
@@ -61,11 +61,12 @@ constexpr int kMostTries = 3;
 // One call on its way.
 class Call {
  public:
-  explicit Call(Compilation& compilation) : compilation_(compilation) {}
+  explicit Call(Compilation& compilation, bool may_trace = true) : compilation_(compilation), may_trace_(may_trace) {}
 
   // The entry for where the call is now, traced if there is none; null: it goes on without us.
   std::shared_ptr<Entry> find(Place& place, std::vector<Ref>* values);
   Ref run();
+  bool is_known();
 
   Chain chain;                    // empty: the function has not begun
   std::vector<Ref> slots;         // ... and these are its slots
@@ -77,6 +78,7 @@ class Call {
   std::shared_ptr<Entry> trace(Place& place);
 
   Compilation& compilation_;
+  bool may_trace_;
 };
 
 void Call::collect_values() {
@@ -125,6 +127,7 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }
+  if (!may_trace_) return nullptr;
   if (place.entries.size() >= compilation_.most_entries) {
     give_up(compilation_, place, roots());
     return nullptr;
@@ -137,6 +140,17 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     std::erase(place.entries, entry);
   }
   throw InternalError("the guards of a new entry do not hold");
+}
+
+bool Call::is_known() {
+  collect_values();
+  std::vector<Ref> found_values;
+  const std::vector<std::shared_ptr<Entry>> entries = compilation_.start->entries;
+  for (auto& entry : entries) {
+    found_values.clear();
+    if (!entry->eager_because && entry->admits(roots(), &found_values)) return true;
+  }
+  return false;
 }
 
 // Null without an exception: the rest of the call is to run as it is.
@@ -160,6 +174,7 @@ Ref Call::run() {
     if (entry->eager_because) {
       if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises)
         raise_break(compilation_, *entry->eager_because, "fullgraph=True");
+      if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");
       return {};
     }
     entry->hits++;
@@ -192,8 +207,14 @@ class Nested {
 
 }  // namespace
 
-PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names) {
-  Call call(compilation);
+bool is_known(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names) {
+  Call call(compilation, false);
+  return bind_arguments(compilation.function, arguments, positional, keyword_names, &call.slots) && call.is_known();
+}
+
+PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names,
+               bool may_trace) {
+  Call call(compilation, may_trace);
   totals.calls++;
   const Nested nested;
   try {

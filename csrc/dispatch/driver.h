@@ -38,6 +38,10 @@ extern Counters totals;
 extern std::map<std::string, uint64_t> breaks;  // by reason
 
 // A call with `self` among the arguments already. Null: an exception is set.
-PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names);
+// `may_trace` false: where no entry fits, the call runs as it is from there.
+PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names,
+               bool may_trace = true);
+// Whether there is an entry for such a call.
+bool is_known(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names);
 
 }  // namespace alternator::dispatch

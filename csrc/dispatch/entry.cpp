@@ -191,7 +191,16 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
         return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
       }
     } else {
-      if (may_break && has_place(tracer.stopped->reason)) entry = stop_before(chain, tracer.break_points, &phases);
+      const bool is_break = has_place(tracer.stopped->reason);
+      if (is_break && tracer.refuses) {
+        entry = give_up(tracer, std::move(ambient), phases, *tracer.stopped);
+        entry->refuses = true;
+        return entry;
+      }
+      // What asks to run as it is does so from where it was called.
+      if (tracer.stopped->reason == report::Reason::skipped && !tracer.break_points.empty())
+        tracer.break_points.erase(tracer.break_points.begin());
+      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, &phases);
       if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
       entry->stops_because = *tracer.stopped;
     }

@@ -41,6 +41,7 @@ class Entry {
   } phases;
   // Why calls with these guards run as they are, where nothing could be captured.
   std::optional<report::Break> eager_because;
+  bool refuses = false;  // ... and that error_on_graph_break(True) makes it an error
   // Where it ends in mid-function, before an instruction that is executed for real: the frames without their values.
   Chain stop;
   std::optional<report::Break> stops_because;

@@ -140,6 +140,8 @@ void tell_added(const Compilation& compilation, const Place& place, const Entry&
   set(event, "stops_at", lines_of(entry.stop));
   set(event, "reason", why != nullptr ? text(report::name(why->reason)) : Ref::share(Py_None));
   set(event, "eager", boolean(entry.eager_because.has_value()));
+  set(event, "acts", boolean(entry.residual.acts()));
+  set(event, "raises", boolean(entry.residual.program().raises));
   set(event, "operations", checked(PyLong_FromSize_t(entry.has_graph() ? entry.program->live_count() : 0)));
   set(event, "seconds",
       checked(Py_BuildValue("{s:d,s:d}", "trace", entry.phases.trace, "install", entry.phases.install)));
@@ -156,7 +158,8 @@ void raise_break(const Compilation& compilation, const report::Break& event, con
     Ref error = checked(PyObject_CallMethod(compilation.listener.get(), "refusal", "O", dict.get()));
     PyErr_SetObject(reinterpret_cast<PyObject*>(error.type()), error.get());
   } else {
-    PyErr_SetString(PyExc_RuntimeError, (std::string("alternator: ") + flag + ", but there is a break\n" + event.text()).c_str());
+    PyErr_SetString(PyExc_RuntimeError,
+                    (std::string("alternator: ") + flag + ", but there is a break\n" + event.text()).c_str());
   }
   throw PyError();
 }

@@ -6,9 +6,11 @@
 namespace alternator::dispatch {
 
 // The listener's methods, each with one argument:
-//   broke(break)          something could not be captured: report::Break::as_dict() and "whole": whether the rest of the
+//   broke(break)          something could not be captured: report::Break::as_dict() and "whole": whether the rest of
+//   the
 //                         call runs as it is, or one instruction
-//   recompiling(event)    before a further trace at a place: {"resumed_at", "failures"}: for each entry there, the guard
+//   recompiling(event)    before a further trace at a place: {"resumed_at", "failures"}: for each entry there, the
+//   guard
 //                         that fails
 //   added(event)          there is a new entry: see tell_added()
 //   wants_details()       whether added() is to have the costly fields

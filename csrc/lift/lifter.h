@@ -65,6 +65,8 @@ class Lifter {
   Shadow* attributes(Borrowed instance);
   // The private view of a module's dict.
   Shadow& name_space(Borrowed dict);
+  // A variable as the program sees it now, without lifting it; null: there is none.
+  Borrowed peek(Borrowed name_space, Borrowed name) const;
 
   // --- places ---
   // A frame slot that nobody has read: `stand_in` is given back as what is found at `source`.

@@ -96,6 +96,12 @@ Shadow& Lifter::name_space(Borrowed dict) {
   return shadow;
 }
 
+Borrowed Lifter::peek(Borrowed dict, Borrowed name) const {
+  auto found = name_spaces_.find(dict.get());
+  const bool is_copied = found != name_spaces_.end() && found->second != nullptr;
+  return PyDict_GetItemWithError(is_copied ? found->second->copy.get() : dict.get(), name.get());
+}
+
 // --- cells ------------------------------------------------------------------------------------------------
 
 void Lifter::use_closure(Borrowed function) {

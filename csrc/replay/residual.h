@@ -40,6 +40,8 @@ class Residual {
   std::vector<Ref> run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
 
   std::string text() const { return text_of(program_); }
+  // Whether it does more than to make its results.
+  bool acts() const;
   std::vector<std::string> lines() const { return lines_of(program_); }
   std::vector<std::string> results() const { return results_of(program_); }
   const Program& program() const { return program_; }

@@ -1,6 +1,7 @@
 // The program as a person would read it.
 #include "replay/kinds.h"
 #include "replay/program.h"
+#include "replay/residual.h"
 
 #include "lift/source.h"
 
@@ -92,6 +93,13 @@ static std::string instruction_text(const Program& program, const Instruction& i
     }
   }
   return line;
+}
+
+bool Residual::acts() const {
+  for (const Instruction& instruction : program_.instructions) {
+    if (instruction.op >= Op::kEffect) return true;  // acting and writing back stand last in the table
+  }
+  return false;
 }
 
 std::vector<std::string> lines_of(const Program& program) {

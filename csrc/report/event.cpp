@@ -39,8 +39,8 @@ namespace {
 
 struct Shown {
   Ref file, function;
-  std::string text;            // without its indentation
-  size_t begin = 0, end = 0;   // of the part that the instruction stands for
+  std::string text;           // without its indentation
+  size_t begin = 0, end = 0;  // of the part that the instruction stands for
 };
 
 Shown show(const Line& line) {
@@ -56,7 +56,8 @@ Shown show(const Line& line) {
                                              &to, &to_column) == 0)
     return shown;
   if (from != line.line || from_column < 0 || to_column < 0) return shown;
-  const size_t begin = static_cast<size_t>(from_column), end = from == to ? static_cast<size_t>(to_column) : whole.size();
+  const size_t begin = static_cast<size_t>(from_column),
+               end = from == to ? static_cast<size_t>(to_column) : whole.size();
   if (begin < first || end > whole.size() || begin >= end) return shown;
   shown.begin = begin - first;
   shown.end = end - first;

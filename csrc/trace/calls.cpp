@@ -165,8 +165,9 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   Ref shown;
   if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
-  if (natives.torch(callable) || is_allowed_in_graph(callable))
-    return call_torch(callable, arguments, positional, keyword_names);
+  const bool is_torchs = natives.torch(callable);
+  if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
+  if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
   if (is_compiled(callable)) return call_compiled(callable, arguments, positional, keyword_names);
   lift::Known* known = lifter.known(callable);
@@ -280,6 +281,9 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kGraphBreak:
       stop(report::Reason::asked_for,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "graph_break()");
+    case Mark::kSkipFrame:
+      stop(report::Reason::skipped,
+           positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "skip_frame()");
     case Mark::kConstant:
       return call_constant(function, arguments, positional, keyword_names);
   }

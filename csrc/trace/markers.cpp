@@ -54,6 +54,14 @@ Mark mark_of(Borrowed function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
   PyObject* qualified = code->co_qualname;
   switch (PyUnicode_GET_LENGTH(qualified)) {
+    case 10:
+      if (equals(qualified, "skip_frame") && equals(module_name(function), "torch._dynamo.decorators"))
+        return Mark::kSkipFrame;
+      break;
+    case 16:
+      if (equals(qualified, "step_unsupported") && equals(module_name(function), "torch._dynamo.decorators"))
+        return Mark::kGraphBreak;
+      break;
     case 11:
       if (equals(qualified, "graph_break") && (equals(module_name(function), "torch._dynamo.decorators") ||
                                                equals(module_name(function), "alternator.breaks")))
@@ -89,13 +97,32 @@ std::string disabled_text(Borrowed function) {
   return result;
 }
 
-bool is_allowed_in_graph(Borrowed callable) {
+// A table of torch._dynamo.trace_rules: a set of addresses; null: nobody has used it.
+static Ref rule_ids(const char* name) {
   PyObject* rules = loaded("torch._dynamo.trace_rules");
-  if (rules == nullptr) return false;
+  if (rules == nullptr) return {};
   const SavedError outer;
-  Ref table = Ref::steal(PyObject_GetAttrString(rules, "_allowed_callable_ids"));
+  Ref table = Ref::steal(PyObject_GetAttrString(rules, name));
   Ref ids = table ? Ref::steal(PyObject_GetAttrString(table.get(), "function_ids")) : Ref();
-  if (!ids || !PyAnySet_Check(ids.get()) || PySet_GET_SIZE(ids.get()) == 0) return false;
+  return ids && PyAnySet_Check(ids.get()) && PySet_GET_SIZE(ids.get()) > 0 ? std::move(ids) : Ref();
+}
+
+Ref disallowed_in_graph() { return rule_ids("_disallowed_callable_ids"); }
+
+std::vector<BreakSwitch> break_switches() {
+  std::vector<BreakSwitch> switches;
+  for (const char* name : {"alternator.breaks", "torch._dynamo.utils"}) {
+    PyObject* module = loaded(name);
+    if (module == nullptr || !PyModule_Check(module)) continue;
+    switches.push_back({PyModule_GetDict(module), checked(PyUnicode_InternFromString("_error_on_graph_break"))});
+  }
+  return switches;
+}
+
+bool is_allowed_in_graph(Borrowed callable) {
+  Ref ids = rule_ids("_allowed_callable_ids");
+  if (!ids) return false;
+  const SavedError outer;
   Ref number = Ref::steal(PyLong_FromVoidPtr(callable.get()));
   return number && PySet_Contains(ids.get(), number.get()) == 1;
 }

@@ -4,6 +4,7 @@
 #include "py/error.h"
 
 #include <string>
+#include <vector>
 
 namespace alternator::trace {
 
@@ -12,7 +13,8 @@ enum class Mark : uint8_t {
   kCompilingQuery,  // asks whether the program is being compiled: yes
   kShield,          // torch's own way to keep TorchDynamo out of a function: it is looked through
   kDisabled,        // torch.compiler.disable, torch._dynamo.disable, alternator.disable
-  kGraphBreak,      // torch._dynamo.graph_break
+  kGraphBreak,      // torch._dynamo.graph_break, alternator.graph_break, torch._dynamo.step_unsupported
+  kSkipFrame,       // torch._dynamo.skip_frame: the function that calls it runs as it is
   kConstant,        // torch.compiler.assume_constant_result
 };
 Mark mark_of(Borrowed function);
@@ -20,8 +22,16 @@ Mark mark_of(Borrowed function);
 std::string disabled_text(Borrowed function);
 // torch.compiler.allow_in_graph: a call is one node, whatever happens in it.
 bool is_allowed_in_graph(Borrowed callable);
+// torch._dynamo.disallow_in_graph: addresses of callables; null: none. They may change between traces.
+Ref disallowed_in_graph();
 // torch.compiler.substitute_in_graph: the Python function that stands in for a native one; null: none.
 Ref substitute_of(Borrowed callable);
+// error_on_graph_break(True), ours and torch's: the modules whose variable says so, and its name.
+struct BreakSwitch {
+  PyObject* name_space;  // borrowed
+  Ref name;
+};
+std::vector<BreakSwitch> break_switches();
 // What alternator.compile made: a call of it is a call of the function behind it.
 bool is_compiled(Borrowed callable);
 

@@ -3,6 +3,7 @@
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
 #include "interpreter/loop.h"
+#include "trace/markers.h"
 #include "trace/natives.h"
 #include "trace/stopped.h"
 #include "trace/thread_state.h"
@@ -96,7 +97,8 @@ static bool is_torchs(PyCodeObject* code) {
   return file != nullptr && !folder->empty() && std::strncmp(file, folder->c_str(), folder->size()) == 0;
 }
 
-// The instruction that a guard is for: of the innermost frame of the program's that is not torch's, or of the innermost.
+// The instruction that a guard is for: of the innermost frame of the program's that is not torch's, or of the
+// innermost.
 static void locate_guard(lift::SourceTree& tree, cpython::Frame* below) {
   cpython::Frame *frame = cpython::current_frame(PyThreadState_Get()), *found = nullptr;
   for (; frame != nullptr && frame != below; frame = frame->previous) {
@@ -203,6 +205,7 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
     }
     stopped = std::move(event);
     note_break_points();
+    note_refusal();
   }
   abandon_everything();
 }
@@ -335,6 +338,27 @@ void Tracer::note_break_points() {
           {Ref::share(code), PyCode_Addr2Line(code, index * static_cast<int>(sizeof(cpython::CodeUnit))), index});
     }
   }
+}
+
+// Where breaks are forbidden, that is a fact like any other: a call where they are not is not meant.
+void Tracer::note_refusal() {
+  const SavedError outer;
+  try {
+    for (const BreakSwitch& one : break_switches()) {
+      if (lifter.peek(one.name_space, one.name).get() != Py_True) continue;
+      (void)lifter.dict_item(lifter.name_space(one.name_space), one.name);
+      refuses = true;
+    }
+  } catch (const std::exception&) {
+    PyErr_Clear();
+  }
+}
+
+bool Tracer::is_disallowed(Borrowed callable) {
+  if (!disallowed_) disallowed_ = disallowed_in_graph();
+  if (!*disallowed_) return false;
+  Ref address = checked(PyLong_FromVoidPtr(callable.get()));
+  return ::alternator::contains(*disallowed_, address).value();
 }
 
 Ref Tracer::run(const Chain& chain, const BreakPoint* until) {

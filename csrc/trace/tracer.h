@@ -62,6 +62,7 @@ class Tracer {
   Chain cut;  // the traced frames at `until`; empty: it was not reached
   std::optional<report::Break> stopped;
   std::vector<BreakPoint> break_points;  // where it was when it stopped: in the innermost frame first
+  bool refuses = false;                  // error_on_graph_break(True) holds there
   bool raises = false;
   Ref interrupted;  // what a signal's handler raised meanwhile
   // The thread's state at the end of the trace.
@@ -211,6 +212,8 @@ class Tracer {
   void fill(const Chain& chain, Chain* filled);
   Ref unread(Borrowed value, lift::Source* source);
   void note_break_points();
+  void note_refusal();
+  bool is_disallowed(Borrowed callable);
 
   // The instruction that each active frame is in; frames that ended may lie on top.
   struct Active {
@@ -220,6 +223,7 @@ class Tracer {
   std::vector<Active> active_;
   uint64_t instructions_ = 0, path_ = 0;
   const BreakPoint* until_ = nullptr;
+  std::optional<Ref> disallowed_;  // the table, once it was asked for
   Watch watch_;
   bool unread_on_stack_ = false;
 

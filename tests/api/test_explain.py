@@ -75,7 +75,11 @@ def test_breaks() -> None:
     assert (first.at.file, first.at.line, first.at.function) == (__file__, line_of("    time.sleep(0)"), "helper")
     assert (first.at.text, first.at.mark) == ("time.sleep(0)", "time.sleep(0)")
     (caller,) = first.callers
-    assert (caller.line, caller.function, caller.mark) == (line_of("helper(x * by) + 1"), "with_breaks", "helper(x * by)")
+    assert (caller.line, caller.function, caller.mark) == (
+        line_of("helper(x * by) + 1"),
+        "with_breaks",
+        "helper(x * by)",
+    )
     assert (second.reason, second.callers) == ("data_dependent", ())
     assert second.at is not None
     assert (second.at.text, second.at.mark) == ("if z.sum() > 0:", "z.sum() > 0")
@@ -144,7 +148,9 @@ def test_what_is_not_captured() -> None:
     explained = alternator.explain(f)(x())
     assert list(explained.result) == [0.0, 1.0, 2.0]
     assert explained.breaks
-    assert all(event.reason in dict((row[0], row) for row in alternator._C.break_reasons()) for event in explained.breaks)
+    assert all(
+        event.reason in dict((row[0], row) for row in alternator._C.break_reasons()) for event in explained.breaks
+    )
 
 
 def test_backends_take_time() -> None:

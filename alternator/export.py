@@ -1,0 +1,145 @@
+"""export(f, *args): one whole call as one graph over its flattened arguments."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils._pytree as pytree
+from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+from . import compiler, exc
+from .events import Guard
+from .explain import collecting
+
+
+class Exported(NamedTuple):
+    graph_module: torch.fx.GraphModule
+    guards: list[Guard]
+
+
+class _Recording:
+    """A backend that keeps the graph, its inputs and what it gave."""
+
+    module: torch.fx.GraphModule | None = None
+    inputs: tuple[torch.Tensor, ...] = ()
+    outputs: tuple[Any, ...] = ()
+
+    def __call__(self, gm: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        self.module, self.inputs = gm, tuple(inputs)
+
+        def run(*given: Any) -> Any:
+            self.outputs = tuple(gm.forward(*given))
+            return self.outputs
+
+        return run
+
+
+def _position(values: tuple[Any, ...], value: Any) -> int | None:
+    return next((number for number, one in enumerate(values) if one is value), None)
+
+
+def _name(text: str, taken: set[str]) -> str:
+    base = re.sub(r"\W+", "_", text).strip("_") or "constant"
+    name, number = base, 1
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def _assemble(
+    recorded: _Recording, sources: tuple[str, ...], flat: tuple[Any, ...], leaves: list[Any]
+) -> torch.fx.GraphModule:
+    """The recorded graph with the flattened arguments as its inputs; other tensors are its attributes."""
+    root, graph, taken = torch.nn.Module(), torch.fx.Graph(), set[str]()
+    placeholders = [graph.placeholder(f"arg{number}") for number in range(len(flat))]
+    known: dict[int, torch.fx.Node] = {}
+
+    def outside(value: torch.Tensor, text: str) -> torch.fx.Node:
+        if id(value) not in known:
+            name = _name(text, taken)
+            if isinstance(value, torch.nn.Parameter):
+                root.register_parameter(name, value)
+            else:
+                root.register_buffer(name, value)
+            known[id(value)] = graph.get_attr(name)
+        return known[id(value)]
+
+    def entering(number: int) -> torch.fx.Node:
+        value = recorded.inputs[number]
+        given = _position(flat, value)
+        return placeholders[given] if given is not None else outside(value, sources[number])
+
+    results: tuple[Any, ...] = ()
+    if recorded.module is not None:
+        values: dict[torch.fx.Node, Any] = {}
+        old = recorded.module.graph
+        for number, node in enumerate(old.find_nodes(op="placeholder")):
+            values[node] = entering(number)
+        for node in old.nodes:
+            if node.op == "output":
+                results = tuple(torch.fx.map_arg(node.args[0], lambda one: values[one]))  # type: ignore[arg-type]
+            elif node.op != "placeholder":
+                values[node] = graph.node_copy(node, lambda one: values[one])
+                if node.op == "get_attr":
+                    setattr(root, str(node.target), getattr(recorded.module, str(node.target)))
+
+    def leaving(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        for values, nodes in ((recorded.outputs, results), (flat, placeholders)):
+            number = _position(values, leaf)
+            if number is not None:
+                return nodes[number]
+        number = _position(recorded.inputs, leaf)
+        if number is not None:
+            return entering(number)
+        raise exc.Unsupported("export: the call returns a tensor that its graph does not give")
+
+    graph.output(tuple(leaving(leaf) for leaf in leaves))
+    return torch.fx.GraphModule(root, graph)
+
+
+def export(
+    f: Any,
+    *args: Any,
+    aten_graph: bool = False,
+    decomposition_table: dict[Any, Callable[..., Any]] | None = None,
+    tracing_mode: str = "real",
+    **kwargs: Any,
+) -> Exported:
+    """Calls f and gives what was captured: one torch.fx.GraphModule for the whole call, and the guards under which it is right.
+
+    The graph takes the leaves of (args, kwargs) one by one, as torch.utils._pytree flattens them, and gives what f returns. Numbers, texts
+    and the like are constants of it; parameters and other tensors from outside are its attributes. A call that cannot be captured in one
+    graph, or that leaves anything behind but its result, is an Unsupported.
+
+    aten_graph: the graph is traced further, down to ATen operators, with decomposition_table and tracing_mode as in make_fx.
+    """
+    if not aten_graph and decomposition_table is not None:
+        raise ValueError("export: decomposition_table needs aten_graph=True")
+    flat, _ = pytree.tree_flatten((args, kwargs))
+    recorded = _Recording()
+    with collecting(threading.get_ident()) as collector:
+        result = compiler._compile(f, backend=recorded, fullgraph=True)(*args, **kwargs)
+    told = collector.explanation()
+    if len(told.entries) != 1:
+        raise exc.Unsupported("export: the call is not one capture")
+    (entry,) = told.entries
+    if entry.acts:
+        raise exc.Unsupported("export: the call changes objects that outlive it:\n  " + "\n  ".join(entry.residual))
+    leaves, out_spec = pytree.tree_flatten(result)
+    module = _assemble(recorded, entry.inputs, tuple(flat), leaves)
+    if aten_graph:
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        module = make_fx(module, decomposition_table=decomposition_table, tracing_mode=tracing_mode)(*flat)
+    in_spec = pytree.tree_structure((tuple(range(len(flat))), {}))
+    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec)))
+    module.recompile()
+    return Exported(module, list(entry.guards or ()))
