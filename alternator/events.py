@@ -251,7 +251,9 @@ class Listener:
         return wants_details()
 
     def added(self, fields: dict[str, Any]) -> None:
-        named = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        named: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
         for name in ("resumed_at", "stops_at"):
             named[name] = _lines(fields[name])
         if "guards" in fields:

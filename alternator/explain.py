@@ -57,8 +57,9 @@ class Explanation:
         """How long each phase took: following the program; making the torch.fx graph; the backend; the residual program and the
         guards."""
         total = Counter(dict.fromkeys(PHASES, 0.0))
-        for event in (*self.entries, *self.graphs, *self._compiled):
-            total.update(event.seconds)
+        for kind in (self.entries, self.graphs, self._compiled):
+            for event in kind:
+                total.update(event.seconds)
         return dict(total)
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -82,7 +82,7 @@ def _assemble(
             values[node] = entering(number)
         for node in old.nodes:
             if node.op == "output":
-                results = tuple(torch.fx.map_arg(node.args[0], lambda one: values[one]))  # type: ignore[arg-type]
+                results = tuple(torch.fx.map_arg(node.args[0], lambda one: values[one]))
             elif node.op != "placeholder":
                 values[node] = graph.node_copy(node, lambda one: values[one])
                 if node.op == "get_attr":
@@ -109,7 +109,7 @@ def export(
     *args: Any,
     aten_graph: bool = False,
     decomposition_table: dict[Any, Callable[..., Any]] | None = None,
-    tracing_mode: str = "real",
+    tracing_mode: Literal["real", "fake", "symbolic"] = "real",
     **kwargs: Any,
 ) -> Exported:
     """Calls f and gives what was captured: one torch.fx.GraphModule for the whole call, and the guards under which it is right.

@@ -148,9 +148,7 @@ def test_what_is_not_captured() -> None:
     explained = alternator.explain(f)(x())
     assert list(explained.result) == [0.0, 1.0, 2.0]
     assert explained.breaks
-    assert all(
-        event.reason in dict((row[0], row) for row in alternator._C.break_reasons()) for event in explained.breaks
-    )
+    assert all(event.reason in {row[0]: row for row in alternator._C.break_reasons()} for event in explained.breaks)
 
 
 def test_backends_take_time() -> None:

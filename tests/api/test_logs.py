@@ -114,3 +114,103 @@ def test_progress(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
         assert terminal.said.endswith("\x1b[K")
     else:
         assert terminal.said == ""
+
+
+# --- ALTERNATOR_LOGS ----------------------------------------------------------------------------------------
+
+SECOND = """
+import time, torch, alternator
+class Box: pass
+box = Box()
+box.seen = []
+def helper(y):
+    time.sleep(0)
+    return y * 2
+def f(x, by):
+    y = x * by
+    box.seen.append(y)
+    z = helper(y)
+    return [z + 1, by]
+for _ in range(3):
+    c = alternator.compile(f, backend="eager")
+    c(torch.ones(2), 2.0)
+    c(torch.ones(2), 3.0)
+"""
+
+
+def said_under(run_python: Callable[..., str], names: str, program: str = SECOND) -> str:
+    quiet = program.replace("import time", 'import logging; logging.getLogger("alternator").setLevel("ERROR"); import time')
+    return run_python(quiet, ALTERNATOR_LOGS=names)
+
+
+def test_own_logs_have_the_names_of_torchs(run_python: Callable[..., str]) -> None:
+    said = said_under(run_python, "graph_breaks")
+    assert {line.split("]")[0] + "]" for line in said.splitlines() if line.startswith("[")} == {"[graph_breaks]"}
+    assert said.count("[graph_breaks] Graph break in f in ") == 1
+    assert "    z = helper(y)\n" in said
+    assert "    time.sleep(0)\n" in said
+    assert "See: docs/breaks.md#native_call" in said
+
+
+def test_repeated_breaks_and_recompiles_are_counted(run_python: Callable[..., str]) -> None:
+    said = said_under(run_python, "graph_breaks,recompiles")
+    assert said.count("  Cause: ") == 1
+    # Each of the three compilations breaks there twice.
+    assert "[graph_breaks] Graph break [native_call] at " in said
+    assert ", in helper: 6 times in all" in said
+    # At the start and behind the break, where it is returned.
+    assert said.count("triggered by the following guard failure(s)") == 2
+    assert said.count("by: it equals 2.0 (type and bits), not 3.0") == 2
+    assert "Recompiling function f in " in said
+    assert said.count(": 3 times in all") == 2
+
+
+def test_repeated_ones_are_said_again_after_a_reset(run_python: Callable[..., str]) -> None:
+    said = said_under(run_python, "graph_breaks", SECOND + "alternator.reset()\nc(torch.ones(2), 2.0)\n")
+    assert said.count("  Cause: ") == 2
+
+
+def test_guards_graphs_and_sizes(run_python: Callable[..., str]) -> None:
+    program = SECOND.replace("import time, torch", "import time, torch, torch._dynamo")
+    said = said_under(run_python, "guards, graph_code,graph_sizes", program)
+    assert "[guards] GUARDS of f in " in said
+    assert "| by: it equals 2.0 (type and bits) (" in said
+    assert "[graph_code] TRACED GRAPH" in said
+    assert "def forward(self" in said
+    assert "[graph_sizes] TRACED GRAPH TENSOR SIZES" in said
+    assert ": (2,)" in said
+
+
+def test_dynamo(run_python: Callable[..., str]) -> None:
+    for said in (said_under(run_python, "dynamo"), run_python(SECOND, TORCH_LOGS="dynamo")):
+        assert "captured, 1 operations in " in said
+        assert "Graph break [native_call] at " in said
+
+
+BYTECODE = [
+    "def f(x, by):  # ",
+    "    graph = graph_of_1_operations(x)",
+    "    list.extend(__main__.box.seen, [graph[0]])",
+    "    # break [native_call]: the frames as they stand before ",
+    "    f.by = by",
+    "    helper.y = graph[0]",
+    "    execute('time.sleep(0)')  # for real; then on from the next instruction",
+    "def resume_helper_7(f.x, f.by, f.y, ",
+    "    return t0",
+]
+
+
+@pytest.mark.parametrize("variable", ["ALTERNATOR_LOGS", "TORCH_LOGS"])
+def test_bytecode(run_python: Callable[..., str], variable: str) -> None:
+    said = run_python(SECOND, **{variable: "bytecode"})
+    at = 0
+    for text in BYTECODE:
+        found = said.find(text, at)
+        assert found >= 0, f"{text!r} is not in\n{said[at:]}"
+        at = found
+
+
+def test_unknown_names_are_refused(run_python: Callable[..., str]) -> None:
+    said = run_python("import alternator", fails=True, ALTERNATOR_LOGS="graph_brakes")
+    assert "there is no log 'graph_brakes'; there are graph, graph_code," in said
+    assert run_python("import alternator", ALTERNATOR_LOGS="all") == ""
