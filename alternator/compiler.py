@@ -204,6 +204,15 @@ def _compile(
 _handoffs: weakref.WeakSet[Handoff] = weakref.WeakSet()
 
 
+def _twin(function: FunctionType) -> FunctionType:
+    """Another function that does the same, without a frame in between."""
+    twin = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    twin.__kwdefaults__ = function.__kwdefaults__
+    return twin
+
+
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
     """Marks a function, a module or a class to run without compilation, for Alternator and for TorchDynamo. Also a decorator.
 
@@ -218,13 +227,11 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if isinstance(fn, type):
         setattr(fn, "__call__", disable(fn.__call__, recursive, reason=reason))  # noqa: B010
         return fn
+    if isinstance(fn, MethodType) and isinstance(fn.__func__, FunctionType):
+        return MethodType(disable(fn.__func__, recursive, reason=reason), fn.__self__)
     target: Callable[..., Any] = fn
-
-    def disabled(*args: Any, **kwargs: Any) -> Any:
-        return target(*args, **kwargs)
-
-    functools.update_wrapper(disabled, target)
-    marked: Any = disabled
+    marked: Any = _twin(target) if isinstance(target, FunctionType) else _caller(target)
+    functools.update_wrapper(marked, target)
     marked._torchdynamo_disable = True
     marked._torchdynamo_disable_msg = reason
     marked._torchdynamo_disable_recursive = recursive
