@@ -25,8 +25,8 @@ _frame_numbers = itertools.count()
 
 
 def is_on() -> bool:
-    """False with ALTERNATOR=0 in the environment: then nothing is compiled."""
-    return os.environ.get("ALTERNATOR", "1") != "0"
+    """False with ALTERNATOR=0 or TORCHDYNAMO_DISABLE=1 in the environment: then nothing is compiled."""
+    return os.environ.get("ALTERNATOR", "1") != "0" and os.environ.get("TORCHDYNAMO_DISABLE", "0") != "1"
 
 
 def _caller(callable_object: Callable[..., Any]) -> Any:

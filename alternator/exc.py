@@ -40,6 +40,9 @@ def unsupported(fields: dict[str, Any]) -> Unsupported:
     return error
 
 
+BackendCompilerFailed = BackendFailed  # torch's name
+
+
 @functools.cache
 def _backend_failed_type(torch_type: type[Exception] | None) -> type[BackendFailed]:
     """Programs that catch torch's own exception catch ours too, once torch._dynamo is loaded."""

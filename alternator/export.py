@@ -101,6 +101,9 @@ def _assemble(
         raise exc.Unsupported("export: the call returns a tensor that its graph does not give")
 
     graph.output(tuple(leaving(leaf) for leaf in leaves))
+    for node in known.values():
+        # As the first operation that takes it.
+        node.stack_trace = next((user.stack_trace for user in node.users if user.stack_trace), None)
     return torch.fx.GraphModule(root, graph)
 
 
@@ -109,7 +112,7 @@ def export(
     *args: Any,
     aten_graph: bool = False,
     decomposition_table: dict[Any, Callable[..., Any]] | None = None,
-    tracing_mode: Literal["real", "fake", "symbolic"] = "real",
+    tracing_mode: Literal["real", "fake", "symbolic"] | None = None,
     **kwargs: Any,
 ) -> Exported:
     """Calls f and gives what was captured: one torch.fx.GraphModule for the whole call, and the guards under which it is right.
@@ -120,8 +123,8 @@ def export(
 
     aten_graph: the graph is traced further, down to ATen operators, with decomposition_table and tracing_mode as in make_fx.
     """
-    if not aten_graph and decomposition_table is not None:
-        raise ValueError("export: decomposition_table needs aten_graph=True")
+    if not aten_graph and (decomposition_table is not None or tracing_mode is not None):
+        raise AssertionError("export: decomposition_table and tracing_mode need aten_graph=True")
     flat, _ = pytree.tree_flatten((args, kwargs))
     recorded = _Recording()
     with collecting(threading.get_ident()) as collector:
@@ -137,7 +140,15 @@ def export(
     if aten_graph:
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        module = make_fx(module, decomposition_table=decomposition_table, tracing_mode=tracing_mode)(*flat)
+        captured = module
+
+        def interpreted(*given: Any) -> Any:
+            with torch.fx.traceback.preserve_node_meta():  # every operator knows the user's line
+                return torch.fx.Interpreter(captured).run(*given)
+
+        module = make_fx(interpreted, decomposition_table=decomposition_table, tracing_mode=tracing_mode or "real")(
+            *flat
+        )
     in_spec = pytree.tree_structure((tuple(range(len(flat))), {}))
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
     module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec)))

@@ -139,7 +139,9 @@ for _ in range(3):
 
 
 def said_under(run_python: Callable[..., str], names: str, program: str = SECOND) -> str:
-    quiet = program.replace("import time", 'import logging; logging.getLogger("alternator").setLevel("ERROR"); import time')
+    quiet = program.replace(
+        "import time", 'import logging; logging.getLogger("alternator").setLevel("ERROR"); import time'
+    )
     return run_python(quiet, ALTERNATOR_LOGS=names)
 
 

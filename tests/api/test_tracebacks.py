@@ -154,7 +154,11 @@ def test_frames_of_an_error(name: str) -> None:
 def test_the_frames_of_a_disabled_function() -> None:
     with pytest.raises(ValueError, match="mine") as caught:
         left_alone(x())
-    assert [entry.name for entry in caught.traceback] == ["test_the_frames_of_a_disabled_function", "left_alone", "raises"]
+    assert [entry.name for entry in caught.traceback] == [
+        "test_the_frames_of_a_disabled_function",
+        "left_alone",
+        "raises",
+    ]
 
 
 def test_arguments_that_do_not_fit() -> None:
@@ -209,7 +213,13 @@ def test_breakpoint(monkeypatch: pytest.MonkeyPatch) -> None:
         return list(seen)
 
     wanted = calls(calls_stops)
-    assert wanted[0][3] == {"y": [3.0, 4.0, 5.0, 6.0], "z": [6.0, 8.0, 10.0, 12.0], "x": x().tolist(), "n": 3, "w": [3.0, 4.0, 5.0, 6.0]}
+    assert wanted[0][3] == {
+        "y": [3.0, 4.0, 5.0, 6.0],
+        "z": [6.0, 8.0, 10.0, 12.0],
+        "x": x().tolist(),
+        "n": 3,
+        "w": [3.0, 4.0, 5.0, 6.0],
+    }
     assert calls(compiled) == wanted
     assert alternator.counters()["eager"] == 0
     assert alternator.counters()["breaks"] == {"native_call": 2}
