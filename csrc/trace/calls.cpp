@@ -298,6 +298,28 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       PyObject_Vectorcall(function.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
 }
 
+// x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch itself refuses for fakes: the method that
+// takes the same arguments. Null: it is no such call.
+static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t count) {
+  const char* name = nullptr;
+  Borrowed owner;
+  if (PyCFunction_Check(callable.get())) {
+    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+    owner = PyCFunction_GET_SELF(callable.get());
+    if (owner && !graph::is_tensor(owner)) owner = {};
+  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0 && graph::is_tensor(arguments[0])) {
+    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
+    owner = reinterpret_cast<PyObject*>(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
+    arguments++, count--;
+  }
+  if (!owner || strcmp(name, "new") != 0 || count == 0) return {};
+  const bool is_size = count == 1 && strcmp(Py_TYPE(arguments[0])->tp_name, "torch.Size") == 0;
+  for (size_t i = 0; i < count && !is_size; i++) {
+    if (!PyLong_CheckExact(arguments[i])) return {};
+  }
+  return checked(PyObject_GetAttrString(owner.get(), "new_empty"));
+}
+
 Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
@@ -306,6 +328,8 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     check_order(arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
+  if (Ref empty = keyword_names ? Ref() : modern_new(callable, arguments, positional))
+    return call_torch(empty, arguments, positional, {});
   const std::string name = native_name(callable);
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
   check_tensor_method(callable, name, arguments, positional);

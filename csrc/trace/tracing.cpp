@@ -91,14 +91,48 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
   });
 }
 
+// The name that a relative import means in a module with these globals.
+static Ref absolute_name(Tracer& tracer, Borrowed globals, Borrowed name, long level) {
+  Ref key = checked(PyUnicode_InternFromString("__package__"));
+  Ref package = tracer.lifter.dict_item(tracer.lifter.name_space(globals), key);
+  if (!package || !PyUnicode_Check(package.get()) || PyUnicode_GET_LENGTH(package.get()) == 0)
+    stop(report::Reason::import_new, "a relative import without a __package__");
+  for (; level > 1; level--) {
+    const Py_ssize_t length = PyUnicode_GET_LENGTH(package.get());
+    const Py_ssize_t dot = PyUnicode_FindChar(package.get(), '.', 0, length, -1);
+    if (dot < 0) stop(report::Reason::import_new, "a relative import beyond the top-level package");
+    package = checked(PyUnicode_Substring(package.get(), 0, dot));
+  }
+  if (PyUnicode_GET_LENGTH(name.get()) == 0) return package;
+  return checked(PyUnicode_FromFormat("%U.%U", package.get(), name.get()));
+}
+
+// `from package import name` imports a submodule where the package has no such attribute.
+static void check_from_list(Borrowed module, Borrowed names) {
+  if (!PyTuple_Check(names.get()) || !PyModule_Check(module.get())) return;
+  PyObject* attributes = PyModule_GetDict(module.get());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); i++) {
+    PyObject* name = PyTuple_GET_ITEM(names.get(), i);
+    if (PyDict_GetItemWithError(attributes, name) == nullptr &&
+        PyDict_GetItemString(attributes, "__path__") != nullptr) {
+      PyErr_Clear();
+      stop(report::Reason::import_new, PyUnicode_AsUTF8(name));
+    }
+  }
+}
+
 Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level) {
   return value([&]() -> Ref {
-    if (PyLong_AsLong(level.get()) > 0) stop(report::Reason::import_new, "a relative import");
+    if (const long up = PyLong_AsLong(level.get()); up > 0) {
+      Ref absolute = absolute_name(t, frame->f_globals, name, up);
+      return import_name(ts, frame, absolute, fromlist, checked(PyLong_FromLong(0)));
+    }
     Ref loaded = Ref::steal(PyImport_GetModule(name.get()));
     if (!loaded) {
       PyErr_Clear();
       stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
     }
+    check_from_list(loaded, fromlist);
     // What sys.modules has under the name is a fact, and so is who imports.
     t.guard_import(name);
     Ref module;
