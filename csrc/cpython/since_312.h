@@ -84,6 +84,7 @@ inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
   }
   return false;
 }
+constexpr bool kTracersInstrument = true;
 // Somebody wants events, of any kind, in any thread.
 inline bool tracing_active(PyThreadState* ts) {
   uint64_t tools[2] = {};

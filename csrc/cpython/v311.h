@@ -187,6 +187,7 @@ class Link {
 // Instrumented code belongs to the default loop (3.12+).
 inline bool resume_needs_default_loop(PyThreadState*, PyCodeObject*) { return false; }
 // Tracing that was on before a frame is entered: such frames belong to the default loop.
+constexpr bool kTracersInstrument = false;  // whether sys.settrace and its like rewrite code
 inline bool tracing_active(PyThreadState* ts) { return ts->cframe->use_tracing != 0; }
 // A tracing event that our own unwinding owes to a tracer switched on inside the failing instruction.
 void trace_exception(PyThreadState* ts, Frame* frame);

@@ -12,6 +12,11 @@ namespace alternator::dispatch {
 Counters totals;
 std::map<std::string, uint64_t> breaks;
 
+// Of no use to a later call.
+static bool is_for_now(const Entry& entry) {
+  return entry.eager_because && entry.eager_because->reason == report::Reason::observed;
+}
+
 static void note_steps(Compilation& compilation) {
   Ref begin = checked(PyObject_GetAttrString(compilation.backend.callable.get(), "begin_step"));
   if (begin.get() != Py_None) compilation.begin_step = std::move(begin);
@@ -111,6 +116,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   }
   if (entry->eager_because) tell_break(compilation_, *entry->eager_because);
   if (entry->stops_because) tell_break(compilation_, *entry->stops_because, false);
+  if (is_for_now(*entry)) return entry;
   place.entries.insert(place.entries.begin(), entry);
   tell_added(compilation_, place, *entry);
   return entry;
@@ -128,6 +134,8 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     return entry;
   }
   if (!may_trace_) return nullptr;
+  // Frames of a trace would be run by CPython's own loop, for the debugger or profiler.
+  if (cpython::kTracersInstrument && cpython::tracing_active(PyThreadState_Get())) return nullptr;
   if (place.entries.size() >= compilation_.most_entries) {
     give_up(compilation_, place, roots());
     return nullptr;
@@ -172,7 +180,7 @@ Ref Call::run() {
     }
     if (entry == nullptr) return {};
     if (entry->eager_because) {
-      if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises)
+      if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises && !is_for_now(*entry))
         raise_break(compilation_, *entry->eager_because, "fullgraph=True");
       if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");
       return {};

@@ -123,7 +123,8 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
 
 // Nothing is gained by stopping before what is no instruction's fault.
 static bool has_place(report::Reason reason) {
-  return reason != report::Reason::raises && reason != report::Reason::internal && reason != report::Reason::too_long;
+  return reason != report::Reason::raises && reason != report::Reason::internal && reason != report::Reason::too_long &&
+         reason != report::Reason::observed;
 }
 
 // By a signal: nothing was written, and nothing of it belongs to the program.

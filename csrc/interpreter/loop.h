@@ -68,7 +68,7 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     if (m.keyword_names == nullptr) {  // KW_NAMES ... CALL is one instruction: no exit inside it
       start = m.next;
       if (link.tracing()) [[unlikely]]
-        goto leave;
+        goto leave_early;
       if constexpr (S::kObserves) {
         if (capture_in_flight()) goto swallowed;
         const Verdict verdict = semantics.at_boundary(m.position(0, 0, entry.first_argument));
@@ -104,7 +104,7 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
         opcode = cpython::base_opcode(*m.next);
         goto dispatch;
       default:  // instrumented or unknown
-        goto leave;
+        goto leave_early;
     }
 
   stopped:
@@ -118,6 +118,7 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
       case Flow::kNext:
         continue;
       case Flow::kLeave:
+        if (opcode == RESUME) goto leave_early;
         goto leave;
       case Flow::kReturn:
       case Flow::kYield:
@@ -196,6 +197,12 @@ done:
   if (flow != Flow::kYield) cpython::release_frame(ts, frame);
   return m.result;
 
+leave_early:  // in the middle of the frame, because of a debugger or profiler
+  if constexpr (!S::kMayLeave) {
+    semantics.cannot_leave();
+    flow = Flow::kError;
+    goto stopped;
+  }
 leave:
   cpython::set_next_instruction(frame, start);
 [[maybe_unused]] leave_throwing:

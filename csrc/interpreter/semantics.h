@@ -62,6 +62,8 @@ inline bool call_fast_builtin(Borrowed callable, PyObject* const* arguments, siz
 struct Concrete {
   // An observer is asked at every instruction boundary, and may capture.
   static constexpr bool kObserves = false;
+  // Whether another loop may see the frame's values; otherwise cannot_leave() has to end what goes on.
+  static constexpr bool kMayLeave = true;
   Verdict at_boundary(const Position&) { return Verdict::kGo; }
   // A frame starts (not: goes on).
   int enter(cpython::Frame*) { return 0; }

@@ -397,6 +397,8 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     const bool modes_changed = at::impl::PythonTorchFunctionTLS::stack_len() != modes;
     const bool was_cut = control.capturing == &cut;
     if (was_cut) finish_capture();
+    // The default loop may have raised it, unseen.
+    if (!was_cut && !abandoned() && !result) (void)tracing.status([&] { raising(); });
     if (was_cut && !result && !abandoned()) {
       // All frames are in `cut`.
     } else if (abandoned() || was_cut) {

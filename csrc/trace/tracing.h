@@ -9,6 +9,7 @@ namespace alternator::trace {
 
 struct Tracing : Concrete {
   static constexpr bool kObserves = true;
+  static constexpr bool kMayLeave = false;
   Tracer& t;
   explicit Tracing(Tracer& tracer) : t(tracer) {}
 
@@ -42,6 +43,7 @@ struct Tracing : Concrete {
   }
 
   Verdict at_boundary(const Position& position);
+  void cannot_leave() { t.stop_here(report::Reason::observed, {}); }
   int enter(cpython::Frame* frame) {
     return status([&] {
       t.lifter.note_code(cpython::code_of(frame));
