@@ -19,12 +19,13 @@ def _where(lines: tuple[Line, ...], function: str) -> str:
 def program_text(entry: Entry) -> str:
     """The inputs, the call of the graph, what is rebuilt and written back, the result; or the frames that are left behind at a break,
     and the instruction that is then executed for real."""
-    rows = [f"def {_name(entry)}({', '.join(entry.arguments)}):  # {_where(entry.resumed_at, entry.function)}"]
+    named = [name for name in entry.arguments if not name.startswith("the ")]
+    rows = [f"def {_name(entry)}({', '.join(named)}):  # {_where(entry.resumed_at, entry.function)}"]
     if entry.eager:
         rows.append(f"    # not captured [{entry.reason}]: the call runs as it is from here")
         return "\n".join(rows)
     if entry.operations:
-        called = entry.graph or f"graph_of_{entry.operations}_operations"
+        called = entry.graph or f"graph_of_{entry.operations}"
         rows.append(f"    graph = {called}({', '.join(entry.inputs)})")
     rows += [f"    {line}" for line in entry.residual]
     if not entry.stops_at:

@@ -68,15 +68,16 @@ std::vector<std::string> names_of(const Chain& chain) {
     const FrameState& state = chain[i];
     auto* code = state.code.as<PyCodeObject>();
     const char* function = PyUnicode_AsUTF8(code->co_name);
-    const std::string frame = std::string(function != nullptr ? function : "?") + ".";
-    if (i + 1 < chain.size()) names.push_back(frame + "function");
+    const std::string function_name = function != nullptr ? function : "?";
+    auto unnamed = [&](const std::string& what) { names.push_back("the " + what + " of " + function_name); };
+    if (i + 1 < chain.size()) unnamed("function");
     for (size_t j = 0; j < state.locals.size(); j++) {
       const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(j)));
-      names.push_back(frame + (name != nullptr ? name : "?"));
+      names.push_back(function_name + "." + (name != nullptr ? name : "?"));
     }
-    for (size_t j = 0; j < state.stack.size(); j++) names.push_back(frame + "stack[" + std::to_string(j) + "]");
-    for (const char* other : {"first argument", "generator", "namespace"}) names.push_back(frame + other);
-    if (state.saved_exception_slot >= 0) names.push_back(frame + "exception");
+    for (size_t j = 0; j < state.stack.size(); j++) unnamed("value stack[" + std::to_string(j) + "]");
+    for (const char* other : {"first argument", "generator", "namespace"}) unnamed(other);
+    if (state.saved_exception_slot >= 0) unnamed("exception");
     PyErr_Clear();
   }
   return names;

@@ -257,17 +257,17 @@ static const char* active_callbacks() {
 void Tracer::fill(const Chain& chain, Chain* filled) {
   Py_ssize_t slot = 0;
   auto source = [&](Borrowed name) { return tree->slot(slot, name); };
-  auto unnamed = [&](const char* what) {
-    return tree->slot(slot, checked(PyUnicode_FromFormat("%s_%zd", what, slot)));
-  };
   // In the order of each_value().
   for (size_t i = chain.size(); i-- > 0;) {
     const FrameState& from = chain[i];
     FrameState& to = (*filled)[i] = shape_of(from);
     auto* code = from.code.as<PyCodeObject>();
     const bool outermost = i + 1 == chain.size();
+    auto unnamed = [&](const char* what) {
+      return tree->slot(slot, checked(PyUnicode_FromFormat("the %s of %U", what, code->co_name)));
+    };
     const bool begun = from.next > 0 || from.joint != Joint::kNone;
-    to.function = lifter.lift(from.function, outermost ? tree->function() : unnamed("callee"));
+    to.function = lifter.lift(from.function, outermost ? tree->function() : unnamed("function"));
     if (!outermost) slot++;
     if (begun) lifter.note_code(from.code);
     for (size_t j = 0; j < from.locals.size(); j++, slot++) {
@@ -282,14 +282,15 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
     for (size_t j = 0; j < from.stack.size(); j++, slot++) {
       if (!from.stack[j]) continue;
       const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();
-      to.stack[j] = is_operand ? lifter.lift(from.stack[j], unnamed("stack")) : unread(from.stack[j], unnamed("stack"));
+      lift::Source* place = unnamed(("value stack[" + std::to_string(j) + "]").c_str());
+      to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : unread(from.stack[j], place);
       unread_on_stack_ = unread_on_stack_ || !is_operand;
     }
     // It is only compared with operands, or is what __init__ is about: a plain value is never either.
     if (from.first_argument && (begun || !outermost)) {
       to.first_argument = lift::is_plain(from.first_argument.get())
                               ? Ref::share(from.first_argument)
-                              : lifter.lift(from.first_argument, unnamed("argument"));
+                              : lifter.lift(from.first_argument, unnamed("first argument"));
     }
     slot += 3;  // and the generator, and the mapping of a class body
     if (from.saved_exception_slot >= 0) stop(report::Reason::native_call, "an exception that is being handled");

@@ -191,13 +191,14 @@ def test_dynamo(run_python: Callable[..., str]) -> None:
 
 BYTECODE = [
     "def f(x, by):  # ",
-    "    graph = graph_of_1_operations(x)",
+    "    graph = graph_of_1(x)",
     "    list.extend(__main__.box.seen, [graph[0]])",
     "    # break [native_call]: the frames as they stand before ",
     "    f.by = by",
     "    helper.y = graph[0]",
     "    execute('time.sleep(0)')  # for real; then on from the next instruction",
-    "def resume_helper_7(f.x, f.by, f.y, ",
+    "def resume_helper_7(f.x, f.by, f.y, helper.y):  # ",
+    "    graph = graph_of_2(the first argument of helper)",
     "    return t0",
 ]
 
