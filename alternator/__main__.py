@@ -17,7 +17,8 @@ from .install import install
 
 def _run(script: str) -> None:
     """As `python script.py` does."""
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.abspath(script))
     with io.open_code(os.path.abspath(script)) as file:
         source = file.read()
     main = ModuleType("__main__")
@@ -39,9 +40,13 @@ def _explain(script: str, arguments: list[str], json_file: str | None) -> int:
     alternator.events.subscribe(collector)
     install()
 
-    # After the threads that the script leaves running.
+    process = os.getpid()
+
+    # After the threads that the script leaves running; not in processes that it forks.
     @atexit.register
     def census() -> None:
+        if os.getpid() != process:
+            return
         explanation = collector.explanation()
         counts = alternator.counters()
         if json_file is not None:

@@ -180,6 +180,7 @@ Ref Call::run() {
     }
     if (entry == nullptr) return {};
     if (entry->eager_because) {
+      if (!may_trace_) return {};
       if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises && !is_for_now(*entry))
         raise_break(compilation_, *entry->eager_because, "fullgraph=True");
       if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");

@@ -238,6 +238,17 @@ def test_run_of_modules_and_of_several_compilations() -> None:
     assert alternator.counters()["hits"] == hits + 2
 
 
+def test_run_never_refuses() -> None:
+    def f(x: Any) -> Any:
+        time.sleep(0)
+        return x + 1
+
+    compiled = alternator.compile(f, backend="eager", fullgraph=True)
+    with pytest.raises(alternator.Unsupported):
+        compiled(x())
+    assert torch.equal(alternator.run(compiled)(x()), x() + 1)
+
+
 def test_run_inside_of_a_compiled_function() -> None:
     inner = alternator.run(lambda x: x.sin() * 10)
     compiled = alternator.compile(lambda x: inner(x) + 1, backend="eager", fullgraph=True)
