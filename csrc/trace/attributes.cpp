@@ -251,6 +251,11 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     if (text == nullptr || (strcmp(text, "torch") != 0 && strncmp(text, "torch.", 6) != 0))
       stop(report::Reason::native_call, "an attribute of a module with a class of its own");
     Ref value = checked(PyObject_GetAttr(module.get(), name.get()));
+    if (PyMethod_Check(value.get()) && Borrowed(PyMethod_GET_SELF(value.get())) == module) {
+      // A method of the module's class: bound anew each time, so that no guard may be about this one.
+      Borrowed function = PyMethod_GET_FUNCTION(value.get());
+      return checked(PyMethod_New(lifter.lift(function, lifter.constant(function)).get(), module.get()));
+    }
     return lifter.lift(value, lifter.constant(value));
   }
   PyErr_Format(PyExc_AttributeError, "module '%s' has no attribute '%U'", PyModule_GetName(module.get()), name.get());

@@ -119,3 +119,17 @@ def test_legacy_new() -> None:
             assert (got.dtype, got.requires_grad) == (wanted.dtype, wanted.requires_grad)
     whole = alternator.compile(lambda x: x.new(x.shape[0], 2).fill_(3) + 1, backend="eager", fullgraph=True)
     assert torch.equal(whole(x()), torch.full((3, 2), 4.0))
+
+
+def test_methods_of_a_modules_own_class() -> None:
+    import torch._dynamo.config as settings
+
+    def f(x: Any) -> Any:
+        ask = settings.get_type  # bound anew each time it is read
+        return x + (1 if callable(ask) else 2)
+
+    alternator.reset()
+    compiled = alternator.compile(f, backend="eager", fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(compiled(x()), x() + 1)
+    assert (alternator.counters()["graphs"], alternator.counters()["hits"]) == (1, 1)
