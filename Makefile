@@ -9,12 +9,8 @@ OTHER_VERSIONS := $(filter-out 3.11,$(CORE_VERSIONS))
 for_found_versions := set -e; versions=$$(tools/found_versions.sh $(OTHER_VERSIONS)); for version in $$versions
 
 PYTHON := .venv/bin/python
-# The tests that need no torch: for the other versions, and under the sanitizers.
-CORE_TESTS := tests/test_cpp.py tests/test_demo.py $(wildcard tests/interpreter)
 # More words for pytest, as in: make test PYTEST="-k generators -x"
 PYTEST ?=
-# With words for pytest, one of several runs may select nothing; without, a run that collects no test has failed.
-or_none_collected := $(if $(PYTEST),[ $$? = 5 ],false)
 # The rooms for clang-tidy, as in: make lint ROOMS="py cpython". Without: those that changed.
 ROOMS ?=
 
@@ -53,14 +49,9 @@ demo: build-torch .venv/.has-test ## Compile a small Llama with Inductor: graph,
 demo-loop: build-core ## Run a real program under the eval loop and say what it did
 	@$(PYTHON) demo/run.py
 
-# Two runs with torch: the traced programs run in forked children, which are cheap while little else is loaded.
 test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for every CPython found
-	@failed=; $(for_found_versions); do echo "== CPython $$version, without torch"; \
-	  .venv-$$version/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST) || failed="$$failed $$version"; done; \
-	echo "== CPython 3.11, with torch"; \
-	$(PYTHON) -m pytest -q tests/trace $(PYTEST) || $(or_none_collected) || failed="$$failed 3.11"; \
-	$(PYTHON) -m pytest -q --ignore=tests/trace $(PYTEST) || $(or_none_collected) || failed="$$failed 3.11"; \
-	[ -z "$$failed" ] || { echo "alternator: tests failed on CPython$$failed" >&2; exit 1; }
+	@core=; $(for_found_versions); do core="$$core --core $$version .venv-$$version/bin/python"; done; \
+	$(PYTHON) tools/run_tests.py $$core -- $(PYTEST)
 
 test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's whole operator database (10 minutes)
 	@$(PYTHON) tests/opinfo/run.py
@@ -75,7 +66,7 @@ test-million: build-torch .venv/.has-test ## A million operators on fakes, a mil
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_fake_lifetime.py tests/test_graph.py -k behind $(PYTEST)
 
 test-asan: build-asan .venv/.has-test ## The C++ unit tests and the interpreter tests under ASan and UBSan
-	@tools/asan.sh $(PYTHON) -m pytest -q $(filter-out tests/test_demo.py,$(CORE_TESTS)) $(PYTEST)
+	@tools/asan.sh $(PYTHON) -m pytest -q tests/test_cpp.py tests/interpreter $(PYTEST)
 
 test-cpython: build-core ## CPython's own tests under the loop (long)
 	@$(PYTHON) tests/cpython/run_suite.py --all

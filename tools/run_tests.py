@@ -1,0 +1,81 @@
+"""Runs pytest in several processes, two at a time, and prints what each has printed when it ends.
+
+    run_tests.py [--core VERSION PYTHON]... -- [words for pytest]
+
+The traced programs, of which each runs in a forked child, are several parts; those tests that need no torch are one for every
+other CPython. Ends with a line of sums; the status says whether everything passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE_TESTS = ["tests/test_cpp.py", "tests/test_demo.py", "tests/interpreter"]
+COUNTED = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|deselected)\b")
+NOTHING_COLLECTED = 5
+TRACED_PARTS = 4
+
+
+@dataclass
+class Part:
+    name: str
+    python: str
+    words: list[str]
+
+
+def parts(core: list[list[str]]) -> list[Part]:
+    traced = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "trace").glob("test_*.py"))
+    found = [Part("CPython 3.11, with torch: all but the traced programs", sys.executable, ["--ignore=tests/trace"])]
+    for i in range(TRACED_PARTS):
+        name = f"CPython 3.11, with torch: traced programs, {i + 1} of {TRACED_PARTS}"
+        found.append(Part(name, sys.executable, traced[i::TRACED_PARTS]))
+    found += [Part(f"CPython {version}, without torch", python, CORE_TESTS) for version, python in core]
+    return found
+
+
+def run(part: Part, words: list[str]) -> tuple[int, str, float]:
+    # Two processes share the machine: threads inside of them would only wait for each other.
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    command = [part.python, "-m", "pytest", "-q", *part.words, *words]
+    start = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return done.returncode, done.stdout, time.monotonic() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--core", nargs=2, action="append", default=[], metavar=("VERSION", "PYTHON"))
+    parser.add_argument("words", nargs="*")
+    options = parser.parse_args()
+    sums: Counter[str] = Counter()
+    failed: list[str] = []
+    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+        started = [(part, pool.submit(run, part, options.words)) for part in parts(options.core)]
+        for part, future in started:
+            status, output, seconds = future.result()
+            print(f"== {part.name} ({seconds:.0f} s)\n{output}", flush=True)
+            summary = output.rstrip().rsplit("\n", 1)[-1]
+            for number, kind in COUNTED.findall(summary):
+                sums[kind] += int(number)
+            # With words for pytest, one of the parts may select nothing; without, a part that collects no test has failed.
+            if status != 0 and not (status == NOTHING_COLLECTED and options.words):
+                failed.append(part.name)
+    print("== " + ", ".join(f"{sums[kind]} {kind}" for kind in sorted(sums, key=lambda kind: -sums[kind])))
+    if failed:
+        sys.exit("alternator: tests failed: " + "; ".join(failed))
+
+
+if __name__ == "__main__":
+    main()
