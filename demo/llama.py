@@ -133,10 +133,11 @@ def main() -> None:
         print("   ", line.split(";")[0][:110])
     guards = shown.__call__._guards[0]
     print(f"\nThe guards: {len(guards)}. Some of them:")
-    for guard in [g for g in guards if "tensor is" in g][:3] + [
+    here = f"{Path(__file__).parent}/"
+    for guard in [g for g in guards if "tensor is" in g and here in g][:3] + [
         g for g in guards if "training" in g or "grad mode" in g
     ][:2]:
-        print("   ", guard[:110])
+        print("   ", guard.replace(here, "")[:120])
 
     began = time.perf_counter()
     with torch.no_grad():
