@@ -5,7 +5,9 @@
 #include "py/error.h"
 
 #include <internal/pycore_dict.h>
+#include <internal/pycore_interp.h>
 #include <internal/pycore_object.h>
+#include <internal/pycore_runtime.h>
 
 #include <cstddef>
 
@@ -141,6 +143,23 @@ PyObject* own_dict(PyTypeObject* type) {
 #else
   return type->tp_dict;
 #endif
+}
+
+void forget_subclass(PyTypeObject* base, PyTypeObject* type) {
+  void* table = base->tp_subclasses;                 // a PyObject* up to 3.11
+  auto* subclasses = static_cast<PyObject*>(table);  // {address of the class: weak reference}
+  if (subclasses == nullptr || !PyDict_CheckExact(subclasses)) return;
+  Ref address = Ref::steal(PyLong_FromVoidPtr(type));
+  if (!address || PyDict_DelItem(subclasses, address.get()) < 0) PyErr_Clear();
+}
+
+bool has_audit_hooks() {
+#if PY_VERSION_HEX >= 0x030C0000
+  const bool native = _PyRuntime.audit_hooks.head != nullptr;
+#else
+  const bool native = _PyRuntime.audit_hook_head != nullptr;
+#endif
+  return native || PyInterpreterState_Get()->audit_hooks != nullptr;
 }
 
 // --- versions -------------------------------------------------------------------------------------------

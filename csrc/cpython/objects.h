@@ -35,6 +35,12 @@ void set_reached(PyFrameObject* frame, int line);
 
 // The own dict of a class, borrowed.
 PyObject* own_dict(PyTypeObject* type);
+// Takes a class out of the list of subclasses that a base (a heap type) keeps weakly. The class does not hear of later
+// changes of the base any more. Unlike the rest, this writes, and may allocate.
+void forget_subclass(PyTypeObject* base, PyTypeObject* type);
+
+// Whether anybody listens to sys.audit.
+bool has_audit_hooks();
 
 // --- versions -----------------------------------------------------------------------------------------
 // Another number after every change of the dict: no two states of any dicts have the same one.

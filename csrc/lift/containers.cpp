@@ -280,6 +280,7 @@ Ref Lifter::intern_key(Borrowed key) {
 Ref Lifter::dict_item(Shadow& shadow, Borrowed key) {
   Borrowed value = PyDict_GetItemWithError(shadow.copy.get(), key.get());
   if (!value && PyErr_Occurred()) throw PyError();
+  note_read(shadow.is_namespace ? value : Borrowed(shadow.copy));
   if (shadow.whole) return Ref::share(value);
   Ref name = intern_key(key);
   if (shadow.lifted_keys.count(name.get()) != 0) return Ref::share(value);
@@ -297,6 +298,7 @@ Ref Lifter::dict_item(Shadow& shadow, Borrowed key) {
 }
 
 bool Lifter::dict_contains(Shadow& shadow, Borrowed key) {
+  note_read(shadow.copy);
   const bool found = contains(shadow.copy, key).value();
   if (shadow.whole) return found;
   Ref name = intern_key(key);
@@ -308,6 +310,7 @@ bool Lifter::dict_contains(Shadow& shadow, Borrowed key) {
 }
 
 void Lifter::dict_store(Shadow& shadow, Borrowed key, Borrowed value) {
+  note_read(shadow.copy);
   Ref name = intern_key(key);
   if (!shadow.whole && shadow.lifted_keys.count(name.get()) == 0) {
     // Whether the key was there decides where it stands afterwards.

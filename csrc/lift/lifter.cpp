@@ -51,21 +51,6 @@ void Lifter::guard_same(Source* source, Source* other) {
   tree_.guard(source, std::move(guard));
 }
 
-// A class that is still being made (its hooks run) is known by its bases.
-bool Lifter::made_here(Borrowed object) const {
-  if (made_.count(object.get()) != 0) return true;
-  if (made_.empty() || !PyType_Check(object.get())) return false;
-  PyObject* bases = object.as<PyTypeObject>()->tp_bases;
-  for (Py_ssize_t i = 0; bases != nullptr && i < PyTuple_GET_SIZE(bases); i++) {
-    if (made_here(PyTuple_GET_ITEM(bases, i))) return true;
-  }
-  return false;
-}
-
-void Lifter::note_made_here(Borrowed object) {
-  if (made_.insert(object.get()).second) keep(Ref::share(object));
-}
-
 static bool is_singleton(Borrowed value) {
   PyObject* v = value.get();
   return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented;
@@ -80,6 +65,34 @@ static bool is_stateless(PyTypeObject* type) {
   return type != &PyBaseObject_Type && (type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) == 0 &&
          type->tp_itemsize == 0 && type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject)) &&
          type->tp_dictoffset == 0;
+}
+
+// Native objects that never change and hold plain values only: compiled patterns, dates, sys.float_info and its like.
+static bool is_immutable_native(Borrowed value) {
+  PyTypeObject* type = value.type();
+  if (has_type_name(value, "re.Pattern") || has_type_name(value, "datetime.date") ||
+      has_type_name(value, "datetime.timedelta")) {
+    return true;
+  }
+  if (has_type_name(value, "datetime.datetime") || has_type_name(value, "datetime.time")) {
+    Ref zone = checked(PyObject_GetAttrString(value.get(), "tzinfo"));
+    return zone.get() == Py_None;
+  }
+  if (!PyTuple_Check(value.get()) || layout_base(type) != type || type == &PyTuple_Type ||
+      PyDict_GetItemString(type->tp_dict, "n_fields") == nullptr) {
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {
+    if (!is_plain(PyTuple_GET_ITEM(value.get(), i))) return false;
+  }
+  return true;
+}
+
+// An instance of a class over int, float, complex, str or bytes: the value itself never changes.
+static bool is_value_subclass(PyTypeObject* type) {
+  PyTypeObject* base = layout_base(type);
+  return base != type && (base == &PyLong_Type || base == &PyFloat_Type || base == &PyComplex_Type ||
+                          base == &PyUnicode_Type || base == &PyBytes_Type);
 }
 
 // Equal ones of these are one object anyway.
@@ -129,8 +142,15 @@ Source* Lifter::origin_of(Borrowed plain) {
   return first;
 }
 
+// A default argument, of a function that stays the same.
+static bool is_default(const Source& source) {
+  return source.parent != nullptr && source.parent->access == Access::kDefaults;
+}
+
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_switched_off(value)) return Ref::share(value);
+  if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
+    check_lasting(value);
   const bool nan = is_nan(value.get());
   if (is_plain(value.get()) && !is_enum_member(value) && !nan) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
@@ -158,6 +178,10 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (PyFunction_Check(value.get())) return lift_function(value, source);
   if (type == &PyTuple_Type || (PyTuple_Check(value.get()) && has_plain_layout(type) && type->tp_dictoffset == 0)) {
     return lift_tuple(value, source);
+  }
+  if (is_immutable_native(value)) {
+    guard(source, GuardKind::kIs, value);
+    return lift_itself(value, constant(value), false);
   }
   if (PyTuple_Check(value.get())) throw CannotLift(std::string("a tuple with attributes: ") + type->tp_name);
   if (PyList_Check(value.get()) || PyDict_Check(value.get()) || PyAnySet_Check(value.get()) ||
@@ -192,8 +216,13 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), false);
   }
+  if (is_value_subclass(type)) {
+    guard(source, GuardKind::kIs, value);
+    use_special_methods(type);
+    return lift_itself(value, constant(value), true);
+  }
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
-  if (has_plain_layout(type)) {
+  if (has_plain_layout(type) || strcmp(layout_base(type)->tp_name, "types.SimpleNamespace") == 0) {
     source->bears_identity = true;
     use_special_methods(type);
     return lift_itself(value, source, true);

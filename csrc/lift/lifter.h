@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <unordered_set>
+#include <utility>
 
 namespace alternator::lift {
 
@@ -59,6 +60,9 @@ class Lifter {
   void lift_whole(Shadow& shadow);
   void guard_length(Shadow& shadow);
   void guard_truth(Shadow& shadow);
+  // The keys of a dict, or of a class's own.
+  void guard_names(Shadow& shadow);
+  void guard_names(PyTypeObject* type);
 
   // --- instances, modules, namespaces ---
   // The private instance dict of an outside object; null where its type has none.
@@ -67,6 +71,12 @@ class Lifter {
   Shadow& name_space(Borrowed dict);
   // A variable as the program sees it now, without lifting it; null: there is none.
   Borrowed peek(Borrowed name_space, Borrowed name) const;
+  // A private view of a class's own dict, lifted whole; for a mapping proxy, through which nobody writes.
+  Ref class_dict(PyTypeObject* type);
+  bool is_name_space(Borrowed dict) const {
+    auto found = name_spaces_.find(dict.get());
+    return found != name_spaces_.end() && found->second->original.get() == dict.get();
+  }
 
   // --- places ---
   // A frame slot that nobody has read: `stand_in` is given back as what is found at `source`.
@@ -86,10 +96,14 @@ class Lifter {
   // Default arguments that a call used are lifted in the callee's slots.
   void use_defaults(PyFunctionObject* function, PyObject** slots);
 
+  // Only what stays as it is may be read: functions, classes, modules. Anything else cannot be lifted.
+  bool only_lasting = false;
+
   // --- classes ---
   // What `type` has under `name`, bases included (null: nothing), as it is; the fact is guarded. Plain data still has
   // to be lifted from attribute_source().
   PyObject* type_attribute(PyTypeObject* type, Borrowed name);
+  // Null: a class of the trace has it of its own.
   Source* attribute_source(PyTypeObject* type, Borrowed name);
   // False: one of them is an object that native code would call or bind as it is, not lifted.
   bool use_special_methods(PyTypeObject* type);
@@ -101,6 +115,11 @@ class Lifter {
   bool has_class_writes() const { return !class_order_.empty(); }
   bool made_here(Borrowed object) const;
   void note_made_here(Borrowed object);
+  // Around the making of a class: before, for each base, so that the class is known while its hooks run; after, for
+  // the class, whose outside bases are guarded and do not list it.
+  void begin_class(Borrowed base);
+  void finish_class(Borrowed cls);
+  bool existed_before(Borrowed cls) const;  // one of the bases that begin_class() was told of had it then
   // A code object whose instructions run: its constants are the same objects in every call.
   void note_code(Borrowed code);
   bool is_code_constant(Borrowed object);
@@ -141,6 +160,10 @@ class Lifter {
   void guard(Source* source, GuardKind kind, Borrowed object = {}, Py_ssize_t number = 0);
   void guard_same(Source* source, Source* other);
   void note_origin(Borrowed plain, Source* source);
+  void note_read(Borrowed value) const {
+    if (only_lasting) check_lasting(value);
+  }
+  void check_lasting(Borrowed value) const;
 
   Ref lift_tensor(Borrowed tensor, Source* source);
   Ref lift_tuple(Borrowed tuple, Source* source);
@@ -159,6 +182,7 @@ class Lifter {
   void lift_default_factory(Borrowed original, Borrowed copy, Source* source);
   void lift_container_attributes(Borrowed original, Borrowed copy, Source* source);
   Ref intern_key(Borrowed key);
+  void guard_inherited(PyTypeObject* type, Borrowed name);
 
   SourceTree& tree_;
   fake::Session& session_;
@@ -167,6 +191,7 @@ class Lifter {
   std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
   std::vector<Ref> kept_;
   std::unordered_set<PyObject*> made_;
+  std::unordered_map<PyObject*, std::unordered_set<PyObject*>> subclasses_before_;  // by base
   std::unordered_set<PyObject*> codes_, code_constants_, constants_;
   std::vector<EffectCall> effects_;
   std::unordered_set<PyTypeObject*> special_, odd_;
@@ -194,6 +219,18 @@ class Lifter {
   std::vector<PyObject*> cell_order_;
   std::vector<FieldKey> field_order_;
   std::vector<std::pair<Ref, Source*>> tensors_;
+};
+
+class OnlyLasting {
+ public:
+  explicit OnlyLasting(Lifter& lifter) : lifter_(lifter), before_(std::exchange(lifter.only_lasting, true)) {}
+  ~OnlyLasting() { lifter_.only_lasting = before_; }
+  OnlyLasting(const OnlyLasting&) = delete;
+  OnlyLasting& operator=(const OnlyLasting&) = delete;
+
+ private:
+  Lifter& lifter_;
+  bool before_;
 };
 
 // Every dunder attribute that a class has, bases included: name -> attribute.

@@ -28,6 +28,7 @@ const char* row_of(Borrowed value) {
   if (fake::is_tensor_object(v)) return "tensor";
   if (PyType_Check(v)) return "class";
   if (PyFunction_Check(v)) return "function";
+  if (is("re.Pattern")) return "immutable";
   if (PyTuple_Check(v)) return "tuple";
   if (PyList_Check(v)) return "list";
   if (PyDict_Check(v)) return "dict";
@@ -40,7 +41,8 @@ const char* row_of(Borrowed value) {
   if (PyModule_Check(v)) return "module";
   if (PyCell_Check(v)) return "cell";
   if (type->tp_descr_get != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return "descriptor";
-  return has_plain_layout(type) ? "instance" : "opaque";
+  if (PyLong_Check(v) || PyUnicode_Check(v)) return "value_subclass";
+  return has_plain_layout(type) || is("types.SimpleNamespace") ? "instance" : "opaque";
 }
 
 }  // namespace alternator::lift

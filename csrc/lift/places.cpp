@@ -39,11 +39,22 @@ bool has_plain_layout(PyTypeObject* type) {
   return PyType_IsSubtype(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) != 0;
 }
 
+void Lifter::check_lasting(Borrowed value) const {
+  PyObject* v = value.get();
+  const bool lasting =
+      v == nullptr || v == Py_None || PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || PyCode_Check(v) ||
+      Py_TYPE(v)->tp_descr_get != nullptr ||
+      (PyCFunction_Check(v) && (PyCFunction_GET_SELF(v) == nullptr || PyModule_Check(PyCFunction_GET_SELF(v)))) ||
+      (PyCallable_Check(v) && (Py_TYPE(v)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0);
+  if (!lasting) throw CannotLift("what a function with an lru_cache reads besides its arguments");
+}
+
 // --- instance dicts and namespaces ----------------------------------------------------------------------
 
 Shadow* Lifter::attributes(Borrowed instance) {
   Known* k = known(instance);
   if (k == nullptr) return nullptr;
+  if (!PyModule_Check(instance.get())) note_read(instance);
   if (k->attributes != nullptr) return k->attributes;
   if (PyModule_Check(instance.get())) {
     k->attributes = &name_space(PyModule_GetDict(instance.get()));
@@ -76,6 +87,8 @@ Shadow* Lifter::attributes(Borrowed instance) {
 Shadow& Lifter::name_space(Borrowed dict) {
   Shadow*& found = name_spaces_[dict.get()];
   if (found != nullptr) return *found;
+  // Code that the program runs in a dict of its choice has the private copy of it.
+  if (Known* k = known(dict); k != nullptr && k->shadow != nullptr) return *(found = k->shadow);
   if (!PyDict_CheckExact(dict.get())) throw CannotLift("globals that are not a plain dict");
   // The dict itself may have been handed over before.
   if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
@@ -139,12 +152,15 @@ Ref Lifter::load_cell(Borrowed cell) {
     Cell& again = cells_.at(cell.get());
     again.read = true;
     again.place.value = std::move(lifted);
+    note_read(again.place.value);
     return again.place.value;
   }
+  note_read(entry.place.value);
   return entry.place.value;
 }
 
 void Lifter::store_cell(Borrowed cell, Ref value) {
+  note_read(cell);
   Cell& entry = cells_.at(cell.get());
   if (!entry.place.written) cell_order_.push_back(cell.get());
   entry.place.written = true;
@@ -154,6 +170,7 @@ void Lifter::store_cell(Borrowed cell, Ref value) {
 // --- __slots__ and other fields ---------------------------------------------------------------------------
 
 Ref Lifter::load_field(Borrowed instance, Borrowed name, Borrowed descriptor) {
+  note_read(instance);
   Ref key = intern_key(name);
   auto found = fields_.find({instance.get(), key.get()});
   if (found != fields_.end()) return found->second.value;
@@ -175,6 +192,7 @@ Ref Lifter::load_field(Borrowed instance, Borrowed name, Borrowed descriptor) {
 }
 
 void Lifter::store_field(Borrowed instance, Borrowed name, Ref value) {
+  note_read(name);
   Ref key = intern_key(name);
   Place& place = fields_[{instance.get(), key.get()}];
   if (!place.written) field_order_.push_back({instance.get(), key.get()});
@@ -275,111 +293,5 @@ void Lifter::note_code(Borrowed code) {
 }
 
 bool Lifter::is_code_constant(Borrowed object) { return code_constants_.count(object.get()) != 0; }
-
-// --- classes ------------------------------------------------------------------------------------------------
-
-static bool is_fixed(PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0; }
-
-Source* Lifter::attribute_source(PyTypeObject* type, Borrowed name) {
-  return tree_.child(constant(reinterpret_cast<PyObject*>(type)), Access::kTypeAttribute, name);
-}
-
-void Lifter::store_class_attribute(PyTypeObject* type, Borrowed name, Ref value, bool writes) {
-  Ref key = intern_key(name);
-  const FieldKey place{reinterpret_cast<PyObject*>(type), key.get()};
-  auto [entry, added] = class_places_.try_emplace(place);
-  if (added) {
-    class_order_.push_back(place);
-    keep(Ref::share(reinterpret_cast<PyObject*>(type)));
-  }
-  if (entry->second.value) keep(Ref(entry->second.value));  // it may be in use
-  entry->second = {std::move(value), writes};
-  keep(std::move(key));
-}
-
-const Place* Lifter::class_place(PyTypeObject* type, Borrowed name) {
-  if (class_order_.empty()) return nullptr;
-  auto found = class_places_.find({reinterpret_cast<PyObject*>(type), intern_key(name).get()});
-  return found != class_places_.end() ? &found->second : nullptr;
-}
-
-bool Lifter::find_written(PyTypeObject* type, Borrowed name, PyObject** value) {
-  if (class_order_.empty()) return false;
-  std::vector<PyTypeObject*> without;
-  const Place* found = nullptr;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
-    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    const Place* place = class_place(base, name);
-    if (found == nullptr && place != nullptr) {
-      found = place;
-      if (found->value) break;
-      continue;
-    }
-    const bool has = place != nullptr ? static_cast<bool>(place->value)
-                                      : PyDict_GetItemWithError(cpython::own_dict(base), name.get()) != nullptr;
-    if (found != nullptr && has) throw CannotLift("a class attribute behind one that was deleted");
-    if (found == nullptr && has) return false;
-    if (found == nullptr) without.push_back(base);
-  }
-  if (found == nullptr) return false;
-  for (PyTypeObject* base : without) {
-    Borrowed cls = reinterpret_cast<PyObject*>(base);
-    if (!is_fixed(base) && !made_here(cls))
-      guard(tree_.child(constant(cls), Access::kDict), GuardKind::kLacksKey, name);
-  }
-  *value = found->value.get();
-  return true;
-}
-
-PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
-  if (PyObject* written = nullptr; find_written(type, name, &written)) return written;
-  PyObject* value = _PyType_Lookup(type, name.get());
-  if (is_fixed(type) || made_here(reinterpret_cast<PyObject*>(type))) return value;
-  Source* source = attribute_source(type, name);
-  if (value == nullptr) {
-    guard(source, GuardKind::kAbsent);
-  } else if (Py_TYPE(value)->tp_descr_get != nullptr || PyCallable_Check(value)) {
-    guard(source, GuardKind::kIs, value);
-  }
-  return value;
-}
-
-Ref special_methods(PyTypeObject* type) {
-  Ref methods = checked(PyDict_New());
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
-    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    PyObject *key, *value;
-    for (Py_ssize_t position = 0; PyDict_Next(cpython::own_dict(base), &position, &key, &value);) {
-      if (!PyUnicode_CheckExact(key) || PyUnicode_GET_LENGTH(key) < 5 || PyUnicode_READ_CHAR(key, 0) != '_' ||
-          PyUnicode_READ_CHAR(key, 1) != '_') {
-        continue;
-      }
-      if (!contains(methods, key).value()) check_status(PyDict_SetItem(methods.get(), key, value));
-    }
-  }
-  for (const char* data : {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}) {
-    if (PyDict_DelItemString(methods.get(), data) < 0) PyErr_Clear();
-  }
-  return methods;
-}
-
-// Of a Python class, with a __call__ or __get__ of its own.
-static bool is_object_as_method(PyObject* method) {
-  PyTypeObject* type = Py_TYPE(method);
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(method) &&
-         (type->tp_call != nullptr || type->tp_descr_get != nullptr);
-}
-
-bool Lifter::use_special_methods(PyTypeObject* type) {
-  if (is_fixed(type) || made_here(reinterpret_cast<PyObject*>(type))) return true;
-  if (!special_.insert(type).second) return odd_.count(type) == 0;
-  Ref methods = special_methods(type);
-  PyObject *name, *method;
-  for (Py_ssize_t position = 0; PyDict_Next(methods.get(), &position, &name, &method);) {
-    if (is_object_as_method(method)) odd_.insert(type);
-  }
-  guard(constant(reinterpret_cast<PyObject*>(type)), GuardKind::kSpecialMethods, methods);
-  return odd_.count(type) == 0;
-}
 
 }  // namespace alternator::lift

@@ -37,6 +37,7 @@ Recipe function(Builder& builder, Borrowed object) {
     recipe.keep = true;
     return recipe;
   }
+  if (builder.world().made_here(f->func_globals)) cannot_rebuild(object, "its globals were made in the call");
   builder.take_as_outside(f->func_globals);
   Recipe recipe{{Op::kFunction, {Ref::share(f->func_code), Ref::share(f->func_globals), Ref::share(f->func_qualname)}}};
   if (f->func_closure != nullptr) {

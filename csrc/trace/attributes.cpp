@@ -7,6 +7,8 @@
 #include "py/names.h"
 #include "trace/natives.h"
 
+#include <frameobject.h>
+
 namespace alternator::trace {
 
 namespace {
@@ -33,6 +35,24 @@ std::string text_of(Borrowed name) {
   if (PyObject_SetAttrString(error.get(), "obj", owner.get()) < 0) PyErr_Clear();
   cpython::set_raised(std::move(error));
   throw PyError();
+}
+
+// Fields of a function that a program may set.
+bool is_written_field(Borrowed name) {
+  return equals(name, "__name__") || equals(name, "__qualname__") || equals(name, "__doc__") ||
+         equals(name, "__module__");
+}
+
+// A slot of a C type whose instances hold nothing of their own.
+bool is_native_slot(Borrowed attribute) {
+  return attribute && attribute.type() == &PyWrapperDescr_Type &&
+         Natives::table().type(reinterpret_cast<PyDescrObject*>(attribute.get())->d_type);
+}
+
+bool is_cached_property(PyTypeObject* type) {
+  static PyObject* const cached_property =
+      checked(PyObject_GetAttrString(checked(PyImport_ImportModule("functools")).get(), "cached_property")).release();
+  return reinterpret_cast<PyObject*>(type) == cached_property;
 }
 
 // What the tensor match does not cover.
@@ -72,6 +92,9 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (type == &PySuper_Type) return get_from_super(owner, name);
   if (is_tensor(owner)) return get_from_tensor(owner, name);
   if (PyFunction_Check(owner.get())) return get_from_function(owner, name);
+  if (PyFrame_Check(owner.get())) return get_from_frame(owner, name);
+  if (PyWeakref_CheckProxy(owner.get()) && PyWeakref_GetObject(owner.get()) != Py_None)
+    return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
   lift::Known* known = lifter.known(owner);
   if (known != nullptr && known->opaque) {
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
@@ -121,6 +144,10 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
       if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
       absent = true;
     }
+  } else if (lifter.known(owner) == nullptr && is_native_slot(getattribute)) {
+    lifter.type_attribute(type, name);  // an object of the trace over a C type; what its class says is a fact
+    if (is_written(type, name)) stop(report::Reason::class_write, type->tp_name + ("." + text_of(name)));
+    return checked(PyObject_GetAttr(owner.get(), name.get()));
   } else {
     stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattribute__");
   }
@@ -182,11 +209,12 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
   return {};
 }
 
-// What an attribute found on a class means for `owner` (null: for the class itself).
+// What an attribute found on a class means for `owner` (null: for the class itself). Without a source, a class of the
+// trace has it of its own.
 Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source,
                             bool written) {
   PyTypeObject* kind = attribute.type();
-  const bool fixed = written || lifter.made_here(reinterpret_cast<PyObject*>(type)) || lifter.made_here(attribute);
+  const bool fixed = written || source == nullptr || lifter.made_here(attribute);
   auto function_of = [&](Borrowed function) {
     return fixed || !function ? Ref::share(function) : lifter.lift(function, lifter.constant(function));
   };
@@ -201,6 +229,7 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
       return call_function(function_of(getter), arguments + 1, 1, {});
     }
   }
+  if (owner && !fixed && is_cached_property(kind)) return get_cached_property(attribute, owner, source);
   descrgetfunc get = kind->tp_descr_get;
   if (get == nullptr) return fixed ? Ref::share(attribute) : lifter.lift(attribute, source);
   // A descriptor of a Python class runs its __get__ as a traced frame, on itself as it is lifted.
@@ -228,6 +257,19 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
     stop(report::Reason::native_call, std::string("a descriptor of type ") + kind->tp_name);
   if (lift::is_plain(value.get())) return value;
   return lifter.lift(value, lifter.constant(value));
+}
+
+// functools.cached_property, without the lock that it takes up to CPython 3.11.
+Ref Tracer::get_cached_property(Borrowed property, Borrowed owner, lift::Source* source) {
+  Ref lifted = lifter.lift(property, source);
+  auto field = [&](const char* name) { return get_attribute(lifted, checked(PyUnicode_InternFromString(name))); };
+  Ref name = field("attrname"), function = field("func");
+  if (!PyUnicode_CheckExact(name.get())) stop(report::Reason::native_call, "a cached_property without a name");
+  PyObject* arguments[] = {nullptr, owner.get()};
+  Ref value = call(function, arguments + 1, 1, {});
+  Ref dict = get_attribute(owner, names::__dict__);
+  set_item(dict, name, value);
+  return value;
 }
 
 Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
@@ -275,9 +317,8 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
   Borrowed meta_attribute = lifter.type_attribute(metaclass, name);
   if (meta_attribute && is_data_descriptor(meta_attribute)) {
     if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type)) {
-      Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, __dict__, ...
-      if (equals(name, "__dict__") && !lifter.made_here(cls))
-        stop(report::Reason::native_call, "the __dict__ of an outside class");
+      if (equals(name, "__dict__")) return checked(PyDictProxy_New(lifter.class_dict(type).get()));
+      Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, ...
       const bool fixed = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0;
       if (lifter.made_here(cls)) return value;
       if (fixed && (lift::is_plain(value.get()) || PyType_Check(value.get()))) return value;
@@ -371,6 +412,11 @@ Ref Tracer::get_from_function(Borrowed function, Borrowed name) {
     }
     no_attribute(function, name);
   }
+  if (is_written_field(name)) {
+    Ref value = lifter.load_field(function, name, _PyType_Lookup(function.type(), name.get()));
+    if (!value) no_attribute(function, name);
+    return value;
+  }
   Ref value = checked(PyObject_GetAttr(function.get(), name.get()));
   if (Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyType_Check(value.get())) return value;
   if (equals(name, "__globals__")) return Ref(lifter.name_space(value).copy);
@@ -411,7 +457,7 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
     }
     if (!attribute) continue;
     return bind_descriptor(attribute, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
-                           lifter.constant(attribute));
+                           lifter.made_here(cls) ? nullptr : lifter.constant(attribute));
   }
   return checked(PyObject_GetAttr(super.get(), name.get()));
 }
@@ -422,6 +468,8 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
   if (value) lifter.escape(value);
   auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
+  if (PyWeakref_CheckProxy(owner.get()) && PyWeakref_GetObject(owner.get()) != Py_None)
+    return set_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name, value);
   if (PyType_Check(owner.get())) {
     if (!lifter.made_here(owner)) return set_on_class(owner.as<PyTypeObject>(), name, value);
     return natively();
@@ -454,7 +502,14 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   }
   if (PyFunction_Check(owner.get())) {
     if (lifter.made_here(owner)) return natively();
-    if (_PyType_Lookup(type, name.get()) != nullptr) stop(report::Reason::native_call, "a field of a function is set");
+    if (_PyType_Lookup(type, name.get()) != nullptr) {
+      // Those that calling the function does not look at.
+      if (!value || !is_written_field(name)) stop(report::Reason::native_call, "a field of a function is set");
+      const bool is_name = !equals(name, "__doc__") && !equals(name, "__module__");
+      if (is_name && !PyUnicode_CheckExact(value.get()))
+        stop(report::Reason::native_call, "a name of a function is set to something else than text");
+      return lifter.store_field(owner, name, Ref::share(value));
+    }
     return set_generic(owner, name, value);
   }
   if (hook && PyFunction_Check(hook.get())) {
@@ -468,7 +523,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
 // A descriptor of a Python class, whose __set__ native code is about to call on it.
 void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name) {
   if (!attribute || attribute.type()->tp_descr_set == nullptr || lifter.made_here(attribute) ||
-      lifter.made_here(reinterpret_cast<PyObject*>(type)) || lifter.known(attribute) != nullptr ||
+      lifter.attribute_source(type, name) == nullptr || lifter.known(attribute) != nullptr ||
       (attribute.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
     return;
   }

@@ -26,8 +26,6 @@ std::string take_error_text() {
   return result.substr(0, 300);
 }
 
-bool is_type(Borrowed object, const char* name) { return strcmp(object.type()->tp_name, name) == 0; }
-
 // MyFunction.apply of a torch.autograd.Function.
 bool is_autograd_apply(Borrowed callable) {
   if (!PyCFunction_Check(callable.get())) return false;
@@ -99,6 +97,7 @@ bool is_python_hook(PyTypeObject* metaclass, const char* name) {
 // Asks a builtin for a number of the process, and guards the answer.
 Ref Tracer::query(Borrowed builtin) {
   Ref answer = checked(PyObject_CallNoArgs(builtin.get()));
+  if (!lift::is_plain(answer.get())) stop(report::Reason::native_call, native_name(builtin));
   lift::Source* source = tree->child(lifter.constant(builtin), lift::Access::kQuery);
   tree->guard(source, {lift::GuardKind::kEquals, Ref(answer)});
   return answer;
@@ -126,8 +125,7 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
   if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
   // Hooks of the user's that would run as native callbacks, on classes that are not lifted.
   if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
-      is_python_hook(classes.type(), "__subclasscheck__") || lifter.made_here(classes) ||
-      lifter.made_here(subject_class)) {
+      is_python_hook(classes.type(), "__subclasscheck__")) {
     stop(report::Reason::native_call, "an instance test against an abstract base class");
   }
   // What an object says of its class would be asked natively.
@@ -164,10 +162,15 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   Ref shown;
   if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
+  if (Py_IS_TYPE(callable.get(), &_PyWeakref_CallableProxyType)) {
+    Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
+    if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
+  }
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
+  if (Ref result = call_library(callable, arguments, positional, keyword_names)) return result;
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
   if (is_compiled(callable)) return call_compiled(callable, arguments, positional, keyword_names);
   lift::Known* known = lifter.known(callable);
@@ -177,13 +180,10 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     bool handled = false;
     Ref result = call_reflective(callable, arguments, positional, &handled);
     if (handled) return result;
+    result = call_about_frame(callable, arguments, positional, &handled);
+    if (handled) return result;
   }
   if (PyType_Check(callable.get())) return call_type(callable, arguments, positional, keyword_names);
-  if (is_type(callable, "functools._lru_cache_wrapper")) {
-    // The cache would be written: the function behind it gives the same.
-    Ref wrapped = checked(PyObject_GetAttrString(callable.get(), "__wrapped__"));
-    return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
-  }
   if (strcmp(callable.type()->tp_name, "functools.partial") == 0)
     return call_partial(callable, arguments, positional, keyword_names);
   if (PyCFunction_Check(callable.get()) && positional == 1 && !keyword_names) {
@@ -195,9 +195,15 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     if (Ref bound = special_method(callable, call_name); bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
       return call(bound, arguments, positional, keyword_names);
     }
+    // What a class has from a builtin one: a subclass of weakref.ref.
+    PyTypeObject* base = lift::layout_base(callable.type());
+    if (base != nullptr && base->tp_call != nullptr && callable.type()->tp_call == base->tp_call && natives.type(base))
+      return call_native(callable, arguments, positional, keyword_names);
   }
   if (Ref substitute = substitute_of(callable))
     return call(lifter.lift(substitute, lifter.constant(substitute)), arguments, positional, keyword_names);
+  if (callable.type()->tp_call == nullptr)  // a TypeError that says so
+    return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
   stop(report::Reason::native_call, native_name(callable));
 }
 
@@ -465,13 +471,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   const bool makes_class = PyType_IsSubtype(type, &PyType_Type);
   if (makes_class) {
     if (total < 2 || !PyTuple_Check(arguments[1])) stop(report::Reason::native_call, type->tp_name);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments[1]); i++) {
-      Borrowed base = PyTuple_GET_ITEM(arguments[1], i);
-      if (!PyType_Check(base.get()) ||
-          ((base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.made_here(base))) {
-        stop(report::Reason::outside_subclass, native_name(base));
-      }
-    }
+    begin_class_of(arguments[1]);
   }
   PyTypeObject* base = check_class_call(type);
   check_type_use(type, base, arguments, total);
@@ -493,7 +493,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   }
   Ref made = checked(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                          keyword_names.get()));
-  if (makes_class && PyType_Check(made.get())) lifter.note_made_here(made);
+  if (makes_class) finish_class(made);
   return made;
 }
 
@@ -514,6 +514,7 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   if (!self) stop(report::Reason::native_call, name);
   lift::Known* known = lifter.known(self);
   if (known == nullptr || known->shadow != nullptr) return {};
+  if (PyCFunction_Check(self.get()) && known->source->access == lift::Access::kConstant) return {};  // its name
   // Native code would read the outside object's own state. Where that is a __dict__ and nothing else, this is the
   // answer.
   PyTypeObject* type = self.type();
@@ -564,7 +565,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
           strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "append") == 0)) {
       lifter.escape(self);
     }
-    check_use(self, name.c_str());
+    if (!reads_attributes(self)) check_use(self, name.c_str());
     if (PyExceptionInstance_Check(self) && lifter.known(self) != nullptr) stop(report::Reason::outside_exception, name);
   }
   escape_all(arguments, total);
@@ -584,9 +585,9 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (name == "str.format" && self != nullptr && PyUnicode_Check(self)) {
-    const char* format = PyUnicode_AsUTF8(self);
-    if (format != nullptr && (strchr(format, '.') != nullptr || strchr(format, '[') != nullptr)) {
-      stop(report::Reason::native_call, "str.format with a field path");  // reads attributes natively
+    // It reads attributes and items natively: of plain values, that is all right.
+    for (size_t i = 0; i < total && has_field_path(self); i++) {
+      if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "str.format with a field path");
     }
   }
   std::optional<Paused> paused;
@@ -597,15 +598,11 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (check_instance_test(subject, arguments[1])) paused.emplace(*this);
   }
   if (Ref reduced = reduce(callable, arguments, total, name)) return reduced;
-  if (callable == Borrowed(natives.build_class)) {
-    for (size_t i = 2; i < positional; i++) {
-      Borrowed base = arguments[i];
-      if (PyType_Check(base.get()) && (base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 &&
-          !lifter.made_here(base)) {
-        stop(report::Reason::outside_subclass, native_name(base));
-      }
-    }
+  for (size_t i = 0; callable == Borrowed(natives.compile) && i < total; i++) {
+    if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "compile of something else than text");
   }
+  check_class_call(callable, arguments, total);
+  const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
   Ref result = Ref::steal(
@@ -618,7 +615,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     }
     throw PyError();
   }
-  if (callable == Borrowed(natives.build_class) && PyType_Check(result.get())) lifter.note_made_here(result);
+  if (makes_class) finish_class(result);
   return result;
 }
 
@@ -691,6 +688,19 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     return identity;
   }
   if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);
+  for (PyObject* asked : natives.queries) {
+    if (is(asked, 0, 0)) return query(callable);
+  }
+  if (is(natives.exc_info, 0, 0)) {
+    Ref info = checked(PyObject_CallNoArgs(callable.get()));
+    if (handled_before && PyTuple_GET_ITEM(info.get(), 1) == handled_before.get())
+      stop(report::Reason::native_call, "the exception that the caller handles");
+    if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // neither does the caller handle one
+      lift::Source* source = tree->child(lifter.constant(callable), lift::Access::kQuery);
+      tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});
+    }
+    return info;
+  }
   if (is(natives.hash, 1, 1) ||
       (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) && is_hash_slot(callable) && (*handled = count == 1))) {
     return hash_of(arguments[0], callable);
@@ -703,6 +713,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
       return Ref::share(own > 0 && !at::impl::torch_function_all_disabled() ? Py_True : Py_False);
     return checked(PyLong_FromLongLong(own));
   }
+  if (is(natives.dir, 1, 1)) return names_of(arguments[0]);
   if (is(natives.vars, 1, 1)) {
     try {
       return get_attribute(arguments[0], names::__dict__);

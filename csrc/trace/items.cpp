@@ -109,8 +109,14 @@ Tri Tracer::truth(Borrowed value) {
 }
 
 Ref Tracer::load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
-  if (Ref value = lifter.dict_item(lifter.name_space(globals), name)) return value;
-  if (Ref value = lifter.dict_item(lifter.name_space(builtins), name)) return value;
+  for (Borrowed dict : {globals, builtins}) {
+    if (lifter.made_here(dict)) {  // what exec was given
+      if (PyObject* value = PyDict_GetItemWithError(dict.get(), name.get())) return Ref::share(value);
+      if (PyErr_Occurred()) throw PyError();
+    } else if (Ref value = lifter.dict_item(lifter.name_space(dict), name)) {
+      return value;
+    }
+  }
   cpython::set_not_defined(name);
   throw PyError();
 }
@@ -134,6 +140,11 @@ void Tracer::guard_import(Borrowed name) {
 }
 
 void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
+  if (lifter.made_here(globals)) {
+    check_status(value ? PyDict_SetItem(globals.get(), name.get(), value.get())
+                       : PyDict_DelItem(globals.get(), name.get()));
+    return;
+  }
   lift::Shadow& name_space = lifter.name_space(globals);
   if (!value && !lifter.dict_item(name_space, name)) {
     cpython::set_key_error(name.get());
@@ -161,11 +172,35 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   }
 }
 
+// Native code that shows an outside exception looks at its arguments.
+static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const char* what) {
+  PyTypeObject* layout = lift::layout_base(exception.type());
+  static auto* const base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  static auto* const key_error = reinterpret_cast<PyTypeObject*>(PyExc_KeyError);
+  if (layout->tp_str != base->tp_str && layout->tp_str != key_error->tp_str)
+    stop(report::Reason::opaque_object, std::string(what) + " of an outside " + layout->tp_name);
+  Ref name = checked(PyUnicode_InternFromString("args"));
+  Ref arguments = lifter.load_field(exception, name, _PyType_Lookup(exception.type(), name.get()));
+  const Borrowed own = exception.as<PyBaseExceptionObject>()->args;
+  lift::Known* known = arguments ? lifter.known(arguments) : nullptr;
+  const bool same = arguments && (Borrowed(arguments) == own || (known != nullptr && Borrowed(known->original) == own));
+  // What it holds must be what the program would see.
+  if (!same || Borrowed(arguments) != own)
+    stop(report::Reason::opaque_object, std::string(what) + " of an outside exception with changed arguments");
+}
+
 void Tracer::check_use(Borrowed value, const char* what) {
   if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
+  if (known != nullptr && known->instance &&
+      strcmp(lift::layout_base(value.type())->tp_name, "types.SimpleNamespace") == 0)
+    stop(report::Reason::opaque_object, std::string(what) + " of an outside types.SimpleNamespace");
+  if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))
+    check_exception_text(lifter, value, what);
+  if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
+  if (PyWeakref_CheckProxy(value.get())) return check_use(PyWeakref_GetObject(value.get()), what);
   if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.use_special_methods(value.type()))
     stop(report::Reason::native_call, std::string("a special method of ") + value.type()->tp_name + " is no function");
 }

@@ -12,6 +12,7 @@ namespace alternator::trace {
 struct Natives::Sets {
   std::unordered_set<PyObject*> functions, torch;
   std::unordered_set<PyTypeObject*> types;
+  std::unordered_set<std::string> denied;  // "date.today"
   PyTypeObject* op_overload = nullptr;
   PyTypeObject* op_packet = nullptr;
 };
@@ -41,6 +42,15 @@ static PyObject* builtin(const char* name) {
   return Py_NewRef(found);
 }
 
+// What torch.Tensor has from `object`, such as object.__new__.
+static bool is_of_object(Borrowed callable) {
+  if (PyCFunction_Check(callable.get()))
+    return PyCFunction_GET_SELF(callable.get()) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
+  if (callable.type() == &PyMethodDescr_Type || callable.type() == &PyWrapperDescr_Type)
+    return reinterpret_cast<PyDescrObject*>(callable.get())->d_type == &PyBaseObject_Type;
+  return false;
+}
+
 Natives::Natives() : sets_(new Sets) {
 #define ALT_FUNCTIONS(module, names) \
   each_name(module, names, [&](PyObject* object) { sets_->functions.insert(object); });
@@ -48,7 +58,13 @@ Natives::Natives() : sets_(new Sets) {
   each_name(module, names, [&](PyObject* object) {                                          \
     if (PyType_Check(object)) sets_->types.insert(reinterpret_cast<PyTypeObject*>(object)); \
   });
+#define ALT_DENIED(module, names)                                      \
+  {                                                                    \
+    std::istringstream words(names);                                   \
+    for (std::string word; words >> word;) sets_->denied.insert(word); \
+  }
 #include "trace/natives.def"
+#undef ALT_DENIED
 #undef ALT_FUNCTIONS
 #undef ALT_TYPES
   // Iterators of builtin containers.
@@ -59,15 +75,44 @@ Natives::Natives() : sets_(new Sets) {
         &PySeqIter_Type, &PyCallIter_Type}) {
     sets_->types.insert(type);
   }
+  for (const char* text : {"type(iter(collections.deque()))",
+                           "type(reversed(collections.deque()))",
+                           "type(iter(collections.OrderedDict()))",
+                           "type(collections.OrderedDict().keys())",
+                           "type(collections.OrderedDict().values())",
+                           "type(collections.OrderedDict().items())",
+                           "type(reversed({}))",
+                           "type(reversed({}.values()))",
+                           "type(reversed({}.items()))",
+                           "type(iter(bytearray()))",
+                           "type(iter(''))",
+                           "type(iter('\\u1234'))",
+                           "type(iter(memoryview(b'')))",
+                           "type(re.compile('').scanner(''))",
+                           "type(itertools.tee(())[0])",
+                           "type(functools.cmp_to_key(id)(0))",
+                           "type(re.finditer('', ''))",
+                           "type(struct.iter_unpack('b', b''))",
+                           "type(_string.formatter_parser(''))",
+                           "type(_string.formatter_field_name_split('a')[1])"}) {
+    Ref names = checked(PyDict_New());
+    for (const char* module_name : {"collections", "re", "itertools", "functools", "struct", "_string"})
+      check_status(PyDict_SetItemString(names.get(), module_name, checked(PyImport_ImportModule(module_name)).get()));
+    check_status(PyDict_SetItemString(names.get(), "__builtins__", PyEval_GetBuiltins()));
+    Ref type = checked(PyRun_String(text, Py_eval_input, names.get(), names.get()));
+    sets_->types.insert(reinterpret_cast<PyTypeObject*>(type.release()));
+  }
   Ref overrides = checked(PyImport_ImportModule("torch.overrides"));
   Ref table = checked(PyObject_CallMethod(overrides.get(), "get_testing_overrides", nullptr));
   PyObject *key, *value;
-  for (Py_ssize_t position = 0; PyDict_Next(table.get(), &position, &key, &value);) sets_->torch.insert(Py_NewRef(key));
+  for (Py_ssize_t position = 0; PyDict_Next(table.get(), &position, &key, &value);) {
+    if (!is_of_object(key)) sets_->torch.insert(Py_NewRef(key));
+  }
   Ref ignored = checked(PyObject_CallMethod(overrides.get(), "get_ignored_functions", nullptr));
   Ref iterator = checked(PyObject_GetIter(ignored.get()));
   while (Ref item = Ref::steal(PyIter_Next(iterator.get()))) {
     // Factories and queries on torch's own functions; Python ones are traced like any other.
-    if (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type))
+    if (!is_of_object(item) && (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type)))
       sets_->torch.insert(item.release());
   }
   if (PyErr_Occurred()) throw PyError();
@@ -96,6 +141,7 @@ Natives::Natives() : sets_(new Sets) {
   vars = builtin("vars");
   id = builtin("id");
   hash = builtin("hash");
+  dir = builtin("dir");
   len = builtin("len");
   isinstance = builtin("isinstance");
   super_type = builtin("super");
@@ -132,6 +178,21 @@ Natives::Natives() : sets_(new Sets) {
   recursion_limit = of_module("sys", "getrecursionlimit");
   get_ident = of_module("_thread", "get_ident");
   abc_token = of_module("_abc", "get_cache_token");
+  exc_info = of_module("sys", "exc_info");
+  for (const char* name :
+       {"get_int_max_str_digits", "gettrace", "getprofile", "getdefaultencoding", "getfilesystemencoding",
+        "getfilesystemencodeerrors", "getswitchinterval", "is_finalizing"}) {
+    queries.push_back(of_module("sys", name));
+  }
+  globals = builtin("globals");
+  locals = builtin("locals");
+  eval = builtin("eval");
+  exec = builtin("exec");
+  compile = builtin("compile");
+  get_frame = of_module("sys", "_getframe");
+  generic = of_module("typing", "Generic");
+  subclasses = of_type(&PyType_Type, "__subclasses__");
+  abc_init = of_module("_abc", "_abc_init");
   object_getattribute = of_type(&PyBaseObject_Type, "__getattribute__");
   object_setattr = of_type(&PyBaseObject_Type, "__setattr__");
   object_delattr = of_type(&PyBaseObject_Type, "__delattr__");
@@ -171,7 +232,28 @@ static PyTypeObject* static_base(PyTypeObject* type) {
   return type;
 }
 
+// A class method is bound to the class that was asked: its own name says where it stands.
+bool Natives::is_denied(Borrowed callable) const {
+  PyTypeObject* owner = nullptr;
+  const char* name = nullptr;
+  if (PyCFunction_Check(callable.get())) {
+    PyObject* self = PyCFunction_GET_SELF(callable.get());
+    if (self == nullptr || PyModule_Check(self)) return false;
+    owner = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
+    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+  } else if (callable.type() == &PyMethodDescr_Type || callable.type() == &PyClassMethodDescr_Type) {
+    owner = reinterpret_cast<PyDescrObject*>(callable.get())->d_type;
+    name = reinterpret_cast<PyMethodDescrObject*>(callable.get())->d_method->ml_name;
+  }
+  for (PyTypeObject* type = owner; type != nullptr && name != nullptr; type = type->tp_base) {
+    const char* dot = strrchr(type->tp_name, '.');
+    if (sets_->denied.count(std::string(dot != nullptr ? dot + 1 : type->tp_name) + "." + name) != 0) return true;
+  }
+  return false;
+}
+
 bool Natives::function(Borrowed callable) const {
+  if (is_denied(callable)) return false;
   if (sets_->functions.count(callable.get()) != 0) return true;
   if (PyCFunction_Check(callable.get())) {
     PyObject* self = PyCFunction_GET_SELF(callable.get());

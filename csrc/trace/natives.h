@@ -3,6 +3,8 @@
 
 #include "py/error.h"
 
+#include <vector>
+
 namespace alternator::trace {
 
 class Natives {
@@ -15,15 +17,20 @@ class Natives {
   // A torch API call: what __torch_function__ sees, an operator, a factory.
   bool torch(Borrowed callable) const;
   // Builtins with a meaning of their own for the tracer.
-  PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *super_type, *isinstance, *build_class, *type_type,
-      *print;
+  PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *dir, *super_type, *isinstance, *build_class,
+      *type_type, *print;
   PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length,
       *mode_enabled, *hash, *shield_code, *module_call_code, *function_apply, *object_class;
+  PyObject* exc_info;
+  std::vector<PyObject*> queries;  // numbers and settings of the process, guarded by asking again
+  PyObject *globals, *locals, *eval, *exec, *compile, *get_frame;  // see frames.cpp
+  PyObject *generic, *subclasses, *abc_init;                       // see classes.cpp
   PyObject *object_getattribute, *object_setattr, *object_delattr, *type_setattr, *type_delattr, *dict_get,
       *list_append;
 
  private:
   Natives();
+  bool is_denied(Borrowed callable) const;
   struct Sets;
   Sets* sets_;
 };

@@ -380,6 +380,8 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
   until_ = until;
   watch_.chain = &cut;
   watch_.below = cpython::current_frame(PyThreadState_Get());
+  caller_ = cpython::current_frame(PyThreadState_Get());
+  handled_before = Ref::steal(PyErr_GetHandledException());
   Ref result;
   callers_exception_ = Ref::steal(PyErr_GetHandledException());
   {

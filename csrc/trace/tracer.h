@@ -78,6 +78,9 @@ class Tracer {
   // Identities of plain values: they may be looked up, where they are not found; anything else is a break.
   std::unordered_set<PyObject*> unguarded_identities;
   std::vector<Ref> keep_alive;
+  Ref patterns;        // dict: what re.compile was asked for in this trace -> the pattern
+  Ref cached;          // dict: what functions with an lru_cache were asked for in this trace -> what they said
+  Ref handled_before;  // the exception that the caller handles
 
   // --- the meaning of opcodes (tracing.h) ---
   Ref get_attribute(Borrowed owner, Borrowed name);
@@ -141,6 +144,8 @@ class Tracer {
   void set_on_class(PyTypeObject* type, Borrowed name, Borrowed value);  // null: delete
   void store_on_class(PyTypeObject* type, Borrowed name, Borrowed value);
   void lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name);
+  Ref get_cached_property(Borrowed property, Borrowed owner, lift::Source* source);
+  Ref names_of(Borrowed object);  // dir()
   void set_generic(Borrowed owner, Borrowed name, Borrowed value);
   Ref call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_compiled(Borrowed compiled, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
@@ -155,8 +160,29 @@ class Tracer {
   void guard_order_of_bases(Borrowed cls);
   // hash(): a number, or an identity where it goes by addresses.
   Ref hash_of(Borrowed value, Borrowed callable);
+  // Builtins that look at the frame that they are called from; likewise.
+  Ref call_about_frame(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled);
+  bool is_running_here(cpython::Frame* wanted) const;
+  Ref get_from_frame(Borrowed frame, Borrowed name);
+  Ref frame_above(cpython::Frame* frame, long depth);
+  Ref locals_of(cpython::Frame* frame);
+  Ref globals_for_code(Borrowed globals);
+  Ref run_code(Borrowed callable, PyObject* const* arguments, size_t count);
   // What copy and pickle ask an object for; null: the object is the trace's own, and native code may answer.
   Ref reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name);
+  // Making classes (classes.cpp). True: the call makes one.
+  bool begin_class_call(Borrowed callable, PyObject* const* arguments, size_t positional);
+  void begin_class_of(Borrowed bases);
+  void finish_class(Borrowed cls);
+  void guard_abstract_methods(Borrowed cls);
+  void check_class_call(Borrowed callable, PyObject* const* arguments, size_t count);
+  // Functions of the standard library with a meaning of their own (library.cpp); null: none of these.
+  Ref call_library(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref compile_pattern(PyObject* const* arguments);
+  Ref call_getter(Borrowed getter, Borrowed object);
+  Ref call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  bool is_outside_value(Borrowed value);
+  bool reads_attributes(Borrowed value);
   // True: the test is one of structure alone, and runs natively.
   bool check_instance_test(Borrowed subject_class, Borrowed classes);
   void check_callback(Borrowed callback, PyObject* const* arguments, size_t count);
@@ -227,7 +253,8 @@ class Tracer {
   Watch watch_;
   bool unread_on_stack_ = false;
 
-  cpython::Frame* frame_ = nullptr;  // the user's position, for guards and breaks
+  cpython::Frame* frame_ = nullptr;   // the user's position, for guards and breaks
+  cpython::Frame* caller_ = nullptr;  // what the trace runs under
   int index_ = 0;
 };
 
@@ -272,6 +299,8 @@ class OwnedTracer {
  private:
   std::unique_ptr<Tracer> tracer_;
 };
+
+bool has_field_path(Borrowed format);
 
 // The frame evaluator of a thread that traces.
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);

@@ -83,6 +83,19 @@ struct Tracing : Concrete {
   int delete_global(Borrowed globals, Borrowed name) {
     return status([&] { t.store_global(globals, name, {}); });
   }
+  // A module's code has its globals as its locals.
+  Ref load_local_name(Borrowed locals, Borrowed name) {
+    if (!t.lifter.is_name_space(locals)) return Concrete::load_local_name(locals, name);
+    return value([&] { return t.lifter.dict_item(t.lifter.name_space(locals), name); });
+  }
+  int store_local_name(Borrowed locals, Borrowed name, Borrowed stored) {
+    if (!t.lifter.is_name_space(locals)) return Concrete::store_local_name(locals, name, stored);
+    return status([&] { t.store_global(locals, name, stored); });
+  }
+  int delete_local_name(Borrowed locals, Borrowed name) {
+    if (!t.lifter.is_name_space(locals)) return Concrete::delete_local_name(locals, name);
+    return status([&] { t.store_global(locals, name, {}); });
+  }
   Ref load_cell(Borrowed cell) {
     if (!t.lifter.is_outside_cell(cell)) return Concrete::load_cell(cell);
     return value([&] { return t.lifter.load_cell(cell); });

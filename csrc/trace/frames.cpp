@@ -1,0 +1,161 @@
+// Frames as objects, and the builtins that look at the frame they are called from: locals, globals, eval, exec.
+#include "trace/tracer.h"
+
+#include "py/names.h"
+#include "trace/natives.h"
+
+#include <frameobject.h>
+
+namespace alternator::trace {
+
+static bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
+
+// A frame that runs now, as part of the trace.
+bool Tracer::is_running_here(cpython::Frame* wanted) const {
+  for (cpython::Frame* frame = cpython::current_frame(PyThreadState_Get()); frame != nullptr && frame != caller_;
+       frame = frame->previous) {
+    if (frame == wanted) return true;
+  }
+  return false;
+}
+
+// Only frames of the trace are ever met: through tracebacks, generators and sys._getframe.
+Ref Tracer::get_from_frame(Borrowed frame, Borrowed name) {
+  auto* object = frame.as<PyFrameObject>();
+  if (equals(name, "f_globals") || equals(name, "f_builtins")) {
+    Ref dict = checked(PyObject_GetAttr(frame.get(), name.get()));
+    return lifter.made_here(dict) ? std::move(dict) : Ref(lifter.name_space(dict).copy);
+  }
+  if (equals(name, "f_locals")) {
+    if (!is_running_here(object->f_frame)) stop(report::Reason::native_call, "the locals of a frame that has ended");
+    return locals_of(object->f_frame);
+  }
+  if (equals(name, "f_back")) {
+    if (!is_running_here(object->f_frame)) stop(report::Reason::native_call, "f_back of a frame that has ended");
+    return frame_above(object->f_frame, 1);
+  }
+  Ref value = checked(PyObject_GetAttr(frame.get(), name.get()));
+  return PyCode_Check(value.get()) ? lifter.lift(value, lifter.constant(value)) : std::move(value);
+}
+
+Ref Tracer::frame_above(cpython::Frame* frame, long depth) {
+  Ref object = Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+  for (bool found = false; object;
+       object = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(object.as<PyFrameObject>())))) {
+    if (!is_running_here(object.as<PyFrameObject>()->f_frame)) break;
+    found = found || object.as<PyFrameObject>()->f_frame == frame;
+    if (found && depth-- == 0) return object;
+  }
+  stop(report::Reason::native_call, "a frame of the caller");
+}
+
+// What the function's locals() gives: one dict for the frame, brought up to date by each call.
+Ref Tracer::locals_of(cpython::Frame* frame) {
+  PyCodeObject* code = cpython::code_of(frame);
+  if ((code->co_flags & CO_OPTIMIZED) == 0) {  // a class body, a module's code
+    if (frame->f_locals == nullptr || lifter.is_name_space(frame->f_locals))
+      stop(report::Reason::native_call, "the locals of a module's code");
+    return Ref::share(frame->f_locals);
+  }
+  if (frame->f_locals == nullptr) frame->f_locals = checked(PyDict_New()).release();
+  Ref dict = Ref::share(frame->f_locals);
+  for (int i = 0; i < code->co_nlocalsplus; i++) {
+    Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+    PyObject*& slot = frame->localsplus[i];
+    if (slot != nullptr && Py_IS_TYPE(slot, &lazy_type)) {
+      auto* lazy = reinterpret_cast<LazyObject*>(slot);
+      Ref lifted = lifter.lift(lazy->value, lazy->source);
+      Py_DECREF(std::exchange(slot, lifted.release()));
+    }
+    Ref value = Ref::share(slot);
+    const auto kind = static_cast<unsigned char>(PyBytes_AS_STRING(code->co_localspluskinds)[i]);
+    if (value && (kind & (CO_FAST_CELL | CO_FAST_FREE)) != 0 && PyCell_Check(value.get()))
+      value = lifter.is_outside_cell(value) ? lifter.load_cell(value) : Ref::share(PyCell_GET(value.get()));
+    if (value) {
+      lifter.escape(value);
+      check_status(PyDict_SetItem(dict.get(), name.get(), value.get()));
+    } else if (PyDict_DelItem(dict.get(), name.get()) < 0) {
+      PyErr_Clear();
+    }
+  }
+  return dict;
+}
+
+// The dict that code runs in when the program names `globals`: an outside namespace itself, or one of the trace's own.
+Ref Tracer::globals_for_code(Borrowed globals) {
+  if (!PyDict_CheckExact(globals.get())) {
+    PyErr_SetString(PyExc_TypeError, "globals must be a dict");
+    throw PyError();
+  }
+  if (lift::Known* known = lifter.known(globals)) {
+    if (known->shadow == nullptr) stop(report::Reason::native_call, "code that runs in an outside dict");
+    if (known->shadow->is_namespace) return Ref(known->original);
+    lifter.escape(globals);
+    return Ref::share(globals);
+  }
+  lifter.note_made_here(globals);
+  return Ref::share(globals);
+}
+
+// eval(source, globals, locals) and exec: the code comes back through the frame hook.
+Ref Tracer::run_code(Borrowed callable, PyObject* const* arguments, size_t count) {
+  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+  Ref source = Ref::share(arguments[0]);
+  if (!PyUnicode_CheckExact(source.get()) && !PyBytes_CheckExact(source.get()) && !PyCode_Check(source.get()))
+    stop(report::Reason::native_call, native_name(callable) + " of something else than text or code");
+  Ref globals, locals;
+  const bool own = count < 2 || arguments[1] == Py_None;
+  globals = own ? Ref::share(frame->f_globals) : globals_for_code(arguments[1]);
+  if (own && !lifter.made_here(globals)) lifter.name_space(globals);
+  if (PyObject* builtins = PyDict_GetItemString(globals.get(), "__builtins__")) {
+    if (PyDict_CheckExact(builtins) && lifter.known(builtins) == nullptr && !lifter.is_name_space(builtins) &&
+        !lifter.is_name_space(globals)) {
+      lifter.note_made_here(builtins);
+    }
+  } else {
+    if (lifter.is_name_space(globals)) stop(report::Reason::native_call, "code in a namespace without __builtins__");
+    check_status(
+        PyDict_SetItemString(globals.get(), "__builtins__", lifter.name_space(PyEval_GetBuiltins()).copy.get()));
+  }
+  if (count > 2 && arguments[2] != Py_None) {
+    locals = Ref::share(arguments[2]);
+    lifter.escape(locals);
+    check_use(locals, "the locals of code");
+    if (lift::Known* known = lifter.known(locals);
+        known != nullptr && known->shadow != nullptr && known->shadow->is_namespace)
+      locals = Ref(known->original);
+  } else {
+    locals = own ? (frame->f_locals == frame->f_globals ? Ref(globals) : locals_of(frame)) : Ref(globals);
+  }
+  PyObject* all[] = {nullptr, source.get(), globals.get(), locals.get()};
+  return checked(PyObject_Vectorcall(callable.get(), all + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+}
+
+Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
+  const Natives& natives = Natives::table();
+  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+  auto is = [&](PyObject* native, size_t least, size_t most) {
+    const bool match = callable.get() == native && count >= least && count <= most;
+    *handled = *handled || match;
+    return match;
+  };
+  if (is(natives.globals, 0, 0)) {
+    Borrowed dict = frame->f_globals;
+    return lifter.made_here(dict) ? Ref::share(dict) : Ref(lifter.name_space(dict).copy);
+  }
+  if (is(natives.locals, 0, 0) || is(natives.vars, 0, 0)) return locals_of(frame);
+  if (is(natives.dir, 0, 0)) {
+    Ref names = checked(PySequence_List(locals_of(frame).get()));
+    check_status(PyList_Sort(names.get()));
+    return names;
+  }
+  if (is(natives.eval, 1, 3) || is(natives.exec, 1, 3)) return run_code(callable, arguments, count);
+  if (is(natives.get_frame, 0, 1)) {
+    const long depth = count == 1 ? PyLong_AsLong(arguments[0]) : 0;
+    if (depth == -1 && PyErr_Occurred()) throw PyError();
+    return frame_above(frame, depth > 0 ? depth : 0);
+  }
+  return {};
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,292 @@
+// Functions of the standard library with a meaning of their own: caches that must not be written, C code that has a
+// twin in Python.
+#include "trace/tracer.h"
+
+#include "cpython/objects.h"
+#include "py/lasting.h"
+#include "trace/natives.h"
+
+namespace alternator::trace {
+
+namespace {
+
+struct Library {
+  PyObject* re_compile;   // re._compile, behind all functions of re
+  PyObject* re_cache;     // its cache
+  PyObject* sre_compile;  // what makes a pattern
+  PyObject* import;
+  PyObject* audit;
+  PyTypeObject *attribute_getter, *method_caller, *lru_cache;
+  // C functions that walk through objects by themselves, and the standard library's own Python for the same.
+  std::unordered_map<PyObject*, PyObject*> twins;
+};
+
+const Library& library() {
+  static constinit Lasting<const Library*> lasting;
+  return *lasting.get([] {
+    auto of = [](const char* module_name, const char* name) {
+      return checked(PyObject_GetAttrString(checked(PyImport_ImportModule(module_name)).get(), name)).release();
+    };
+    auto* found = new Library;
+    found->re_compile = of("re", "_compile");
+    found->re_cache = of("re", "_cache");
+    found->audit = of("sys", "audit");
+    found->import = of("builtins", "__import__");
+    found->sre_compile = of("re._compiler", "compile");
+    auto type_of = [&](const char* module_name, const char* name) {
+      return reinterpret_cast<PyTypeObject*>(of(module_name, name));
+    };
+    found->attribute_getter = type_of("operator", "attrgetter");
+    found->method_caller = type_of("operator", "methodcaller");
+    found->lru_cache = type_of("functools", "_lru_cache_wrapper");
+    for (const char* name : {"dumps", "loads"})
+      found->twins[of("_pickle", name)] = of("pickle", (std::string("_") + name).c_str());
+    return found;
+  });
+}
+
+bool is_text(Borrowed object) { return PyUnicode_CheckExact(object.get()) || PyBytes_CheckExact(object.get()); }
+
+constexpr long kDebugFlag = 128;
+
+}  // namespace
+
+// re keeps what it has compiled: the same pattern is the same object as long as the cache has it. The cache is read,
+// not written.
+Ref Tracer::compile_pattern(PyObject* const* arguments) {
+  const Library& lib = library();
+  Borrowed pattern = arguments[0];
+  Ref flags = checked(PyNumber_Index(arguments[1]));  // an int, or a member of re.RegexFlag
+  flags = checked(PyLong_FromLong(PyLong_AsLong(flags.get())));
+  if (PyErr_Occurred()) throw PyError();
+  if ((PyLong_AsLong(flags.get()) & kDebugFlag) != 0) stop(report::Reason::native_call, "re.compile with re.DEBUG");
+  Ref key = checked(PyTuple_Pack(3, pattern.type(), pattern.get(), flags.get()));
+  if (!patterns) patterns = checked(PyDict_New());
+  if (PyObject* known = PyDict_GetItemWithError(patterns.get(), key.get())) return Ref::share(known);
+  if (PyErr_Occurred()) throw PyError();
+  Ref found = Ref::share(PyDict_GetItemWithError(lib.re_cache, key.get()));
+  if (!found) {
+    Paused paused(*this);
+    found = checked(PyObject_CallFunctionObjArgs(lib.sre_compile, pattern.get(), flags.get(), nullptr));
+  }
+  found = lifter.lift(found, lifter.constant(found));
+  check_status(PyDict_SetItem(patterns.get(), key.get(), found.get()));
+  return found;
+}
+
+// operator.attrgetter and methodcaller read attributes by themselves: done here instead.
+Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
+  Ref parts = checked(PyObject_CallMethod(getter.get(), "__reduce__", nullptr));
+  if (PyTuple_GET_ITEM(parts.get(), 0) != reinterpret_cast<PyObject*>(getter.type()))
+    stop(report::Reason::native_call, "operator.methodcaller with keywords");
+  Borrowed names = PyTuple_GET_ITEM(parts.get(), 1);
+  if (getter.type() == library().method_caller) {
+    Ref method = get_attribute(object, PyTuple_GET_ITEM(names.get(), 0));
+    std::vector<PyObject*> arguments{nullptr};
+    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(names.get()); i++)
+      arguments.push_back(PyTuple_GET_ITEM(names.get(), i));
+    return call(method, arguments.data() + 1, arguments.size() - 1, {});
+  }
+  auto follow = [&](Borrowed path) {
+    Ref value = Ref::share(object);
+    Ref steps = checked(PyUnicode_Split(path.get(), checked(PyUnicode_FromString(".")).get(), -1));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(steps.get()); i++) {
+      PyObject* name = Py_NewRef(PyList_GET_ITEM(steps.get(), i));
+      PyUnicode_InternInPlace(&name);
+      value = get_attribute(value, Ref::steal(name));
+    }
+    return value;
+  };
+  if (PyTuple_GET_SIZE(names.get()) == 1) return follow(PyTuple_GET_ITEM(names.get(), 0));
+  Ref values = checked(PyTuple_New(PyTuple_GET_SIZE(names.get())));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); i++) {
+    Ref value = follow(PyTuple_GET_ITEM(names.get(), i));
+    lifter.escape(value);
+    PyTuple_SET_ITEM(values.get(), i, value.release());
+  }
+  return values;
+}
+
+// Modules whose cached functions are functions of their arguments and nothing else.
+static bool is_of_pure_module(Borrowed function) {
+  Ref module = Ref::steal(PyObject_GetAttrString(function.get(), "__module__"));
+  PyErr_Clear();
+  if (!module || !PyUnicode_Check(module.get())) return false;
+  for (const char* name : {"typing", "re", "fnmatch"}) {
+    if (PyUnicode_CompareWithASCIIString(module.get(), name) == 0) return true;
+  }
+  return false;
+}
+
+// Values that are told apart by what they are, and hashed by nobody's code.
+static bool is_value(Borrowed value) {
+  PyObject* v = value.get();
+  if (PyTuple_CheckExact(v)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); i++) {
+      if (!is_value(PyTuple_GET_ITEM(v, i))) return false;
+    }
+    return true;
+  }
+  return lift::is_plain(v) || PyFunction_Check(v) ||
+         (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash);
+}
+
+// Values that the cache of an outside function may be asked for: nothing of the trace's own is among them.
+bool Tracer::is_outside_value(Borrowed value) {
+  PyObject* v = value.get();
+  if (PyTuple_CheckExact(v)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); i++) {
+      if (!is_outside_value(PyTuple_GET_ITEM(v, i))) return false;
+    }
+    return true;
+  }
+  if (lift::is_plain(v)) return true;
+  if (PyType_Check(v)) return !lifter.made_here(value) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash;
+  lift::Known* known = lifter.known(value);
+  if (known == nullptr || known->original.get() != v) return false;
+  Ref module = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(value.type()), "__module__"));
+  PyErr_Clear();
+  const bool pattern = strcmp(value.type()->tp_name, "re.Pattern") == 0;
+  if (!pattern &&
+      !(module && PyUnicode_Check(module.get()) && PyUnicode_CompareWithASCIIString(module.get(), "typing") == 0)) {
+    return false;
+  }
+  if (known->source->access != lift::Access::kConstant)
+    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(v)});
+  return true;
+}
+
+// An outside function with an lru_cache.
+Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  Ref wrapped = checked(PyObject_GetAttrString(wrapper.get(), "__wrapped__"));
+  auto inlined = [&] {
+    return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
+  };
+  if (!is_of_pure_module(wrapped)) {
+    // The cache would be written, and what it holds may be older than what the function would say now: where that
+    // depends on the arguments alone, the function behind it gives the same.
+    for (size_t i = 0; i < total; i++) {
+      if (!is_value(arguments[i])) stop(report::Reason::native_call, "an lru_cache that is asked for an object");
+    }
+    const lift::OnlyLasting only_lasting(lifter);
+    Ref result = inlined();
+    if (!is_value(result)) stop(report::Reason::native_call, "an object from a function with an lru_cache");
+    return result;
+  }
+  // One object for equal arguments. The cache itself is asked, unless it would see what the trace has made.
+  bool outside = true;
+  for (size_t i = 0; i < total; i++) outside = outside && is_outside_value(arguments[i]);
+  if (outside) {
+    Ref found;
+    {
+      const Paused paused(*this);
+      found = checked(PyObject_Vectorcall(wrapper.get(), arguments, positional, keyword_names.get()));
+    }
+    return lifter.lift(found, lifter.constant(found));
+  }
+  Ref key = checked(PyTuple_New(static_cast<Py_ssize_t>(2 * total) + 2));
+  PyTuple_SET_ITEM(key.get(), 0, Py_NewRef(wrapper.get()));
+  PyTuple_SET_ITEM(key.get(), 1, Py_NewRef(keyword_names ? keyword_names.get() : Py_None));
+  for (size_t i = 0; i < total; i++) {
+    PyTuple_SET_ITEM(key.get(), static_cast<Py_ssize_t>(2 * i) + 2, Py_NewRef(arguments[i]));
+    PyTuple_SET_ITEM(key.get(), static_cast<Py_ssize_t>(2 * i) + 3, Py_NewRef(Py_TYPE(arguments[i])));
+  }
+  if (!cached) cached = checked(PyDict_New());
+  if (PyObject* known = PyDict_GetItemWithError(cached.get(), key.get())) return Ref::share(known);
+  if (PyErr_Occurred()) throw PyError();  // not hashable
+  Ref result = inlined();
+  check_status(PyDict_SetItem(cached.get(), key.get(), result.get()));
+  return result;
+}
+
+// __import__ of a module that is there: itself where names are wanted from it, else its outermost package.
+static Ref find_imported(PyObject* const* arguments, size_t count, Borrowed keyword_names) {
+  Borrowed name = count > 0 ? Borrowed(arguments[0]) : Borrowed();
+  Borrowed wanted = count > 3 ? Borrowed(arguments[3]) : Borrowed();
+  Borrowed level = count > 4 ? Borrowed(arguments[4]) : Borrowed();
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    Borrowed keyword = PyTuple_GET_ITEM(keyword_names.get(), i);
+    if (PyUnicode_CompareWithASCIIString(keyword.get(), "fromlist") == 0)
+      wanted = arguments[count + static_cast<size_t>(i)];
+    if (PyUnicode_CompareWithASCIIString(keyword.get(), "level") == 0)
+      level = arguments[count + static_cast<size_t>(i)];
+  }
+  if (!name || !PyUnicode_CheckExact(name.get()) ||
+      (level && !(PyLong_CheckExact(level.get()) && PyLong_AsLong(level.get()) == 0)))
+    stop(report::Reason::import_new, "a relative import");
+  const bool whole = wanted && (PyTuple_CheckExact(wanted.get()) || PyList_CheckExact(wanted.get())) &&
+                     PyObject_Length(wanted.get()) > 0;
+  if (wanted && !whole && wanted.get() != Py_None && PyObject_Length(wanted.get()) != 0)
+    stop(report::Reason::import_new, "a list of names of another type");
+  Ref loaded = Ref::steal(PyImport_GetModule(name.get()));
+  if (!loaded || !PyModule_Check(loaded.get())) {
+    PyErr_Clear();
+    stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+  }
+  for (Py_ssize_t i = 0; whole && i < PySequence_Fast_GET_SIZE(wanted.get()); i++) {
+    // A name that it has not could be a module of its own.
+    Borrowed one = PySequence_Fast_GET_ITEM(wanted.get(), i);
+    const bool all = PyUnicode_Check(one.get()) && PyUnicode_CompareWithASCIIString(one.get(), "*") == 0;
+    if (all && PyDict_GetItemString(PyModule_GetDict(loaded.get()), "__path__") == nullptr) continue;
+    if (!alternator::contains(PyModule_GetDict(loaded.get()), PySequence_Fast_GET_ITEM(wanted.get(), i)).value())
+      stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+  }
+  if (whole) return loaded;
+  const Py_ssize_t dot = PyUnicode_FindChar(name.get(), '.', 0, PyUnicode_GET_LENGTH(name.get()), 1);
+  if (dot < 0) return loaded;
+  Ref outermost = checked(PyUnicode_Substring(name.get(), 0, dot));
+  return checked(PyImport_GetModule(outermost.get()));
+}
+
+Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const Library& lib = library();
+  if (callable.get() == lib.re_compile && positional == 2 && !keyword_names && is_text(arguments[0]) &&
+      (PyLong_CheckExact(arguments[1]) || lift::is_plain(arguments[1]))) {
+    return compile_pattern(arguments);
+  }
+  if (auto twin = lib.twins.find(callable.get()); twin != lib.twins.end()) {
+    Ref function = lifter.lift(twin->second, lifter.constant(twin->second));
+    return call(function, arguments, positional, keyword_names);
+  }
+  if (callable.get() == lib.audit) {
+    if (cpython::has_audit_hooks()) stop(report::Reason::native_call, "sys.audit, which somebody listens to");
+    return Ref::share(Py_None);
+  }
+  if (callable.get() == lib.import) {
+    Ref module = find_imported(arguments, positional, keyword_names);
+    return lifter.lift(module, lifter.constant(module));
+  }
+  if ((callable.type() == lib.attribute_getter || callable.type() == lib.method_caller) && positional == 1 &&
+      !keyword_names) {
+    return call_getter(callable, arguments[0]);
+  }
+  if (callable.type() == lib.lru_cache && lifter.known(callable) != nullptr)
+    return call_cached(callable, arguments, positional, keyword_names);
+  return {};
+}
+
+// Native code may not be given what reads outside objects by itself.
+bool Tracer::reads_attributes(Borrowed value) {
+  const Library& lib = library();
+  return value.type() == lib.attribute_getter || value.type() == lib.method_caller;
+}
+
+// Whether a format string names attributes or items of what it is given: "{0.x}", but not "{:.2f}".
+bool has_field_path(Borrowed format) {
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
+  bool in_name = false;
+  for (Py_ssize_t i = 0; i < length; i++) {
+    const Py_UCS4 c = PyUnicode_READ_CHAR(format.get(), i);
+    if (c == '{') {
+      in_name = true;  // a doubled brace is followed by text, which is then looked at for nothing
+    } else if (c == '}' || c == ':' || c == '!') {
+      in_name = false;
+    } else if (in_name && (c == '.' || c == '[')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,202 @@
+"""eval, exec, compile, locals, globals and frames: code that a program makes runs in the same loop."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from harness import T, program
+
+SCALE = 2
+
+
+@program()
+def test_eval_reads_locals_and_globals(t):
+    def fn(x, k):
+        j = k + 1
+        return x * eval("j * SCALE"), eval("k + 1", {"k": 10}), eval("a + b", {"a": 1}, {"b": k})
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 2)
+    globals()["SCALE"] = 5
+    t.undo(lambda: globals().update(SCALE=2))
+    f(T(2), 2)
+
+
+@program()
+def test_exec_defines_things(t):
+    def fn(x):
+        space = {"x": x}
+        exec("def go(a):\n    global seen\n    seen = a\n    return a + 1\ny = go(3)\nz = x + y", space)
+        return space["z"], space["seen"], sorted(k for k in space if k != "__builtins__")
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2, s=1))
+
+
+@program()
+def test_exec_in_an_outside_dict(t):
+    space = {"k": 2}
+    t.watch(lambda: {k: v for k, v in space.items() if k != "__builtins__"})
+
+    def fn(x):
+        exec("k = k + 1\nn = k * 2", space)
+        return x * space["n"]
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@program()
+def test_exec_writes_a_global(t):
+    def fn(x):
+        exec("made_by_exec = SCALE + 1", globals())
+        return x * globals()["made_by_exec"]
+
+    f = t.compile(fn)
+    f(T(2))
+    f.miss(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_compile(t):
+    def fn(x, text):
+        code = compile(text, "<text>", "eval")
+        return x * eval(code, {"v": 3}), code.co_names
+
+    f = t.compile(fn)
+    f(T(2), "v + 1")
+    f.hit(T(2), "v + 1")
+    f(T(2), "v + 2")
+
+
+@program()
+def test_locals_follow(t):
+    def fn(x, a):
+        d = locals()
+        b = [a]
+        before = sorted(d)
+        after = sorted(locals())
+        return x + locals()["a"], before, after, d is locals(), locals()["b"] is b
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 2)
+
+
+@program()
+def test_locals_with_cells(t):
+    k = 3
+
+    def fn(x):
+        n = 1
+
+        def inner():
+            return n + k
+
+        return x * locals()["k"] + locals()["n"] + inner()
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    k = 4
+    f.miss(T(2))
+
+
+@program()
+def test_globals_of_the_function(t):
+    def fn(x):
+        return x * globals()["SCALE"], globals().get("surely_not_there", 7)
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    globals()["SCALE"] = 5
+    t.undo(lambda: globals().update(SCALE=2))
+    f.miss(T(2))
+
+
+@program()
+def test_frame_of_the_function(t):
+    def inner():
+        frame = sys._getframe(1)
+        return frame.f_code.co_name, frame.f_locals["secret"], frame.f_globals["SCALE"], frame.f_back is not None
+
+    def outer(secret):
+        return inner()
+
+    def fn(x, k):
+        return x + 1, outer(k), sys._getframe().f_code.co_name
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 2)
+
+
+@program()
+def test_frames_of_a_traceback_are_cleared(t):
+    def fails(n):
+        kept = [n]
+        raise ValueError(kept[0])
+
+    def fn(x, n):
+        try:
+            fails(n)
+        except ValueError as error:
+            traceback.clear_frames(error.__traceback__)
+            text = str(error), error.__traceback__.tb_next.tb_frame.f_code.co_name
+        return x + 1, text
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 2)
+
+
+@program()
+def test_globals_through_a_traceback_are_private(t):
+    def fn(x):
+        try:
+            raise ValueError
+        except ValueError as error:
+            error.__traceback__.tb_frame.f_globals["written_there"] = 3
+        return x + written_there  # noqa: F821
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@program()
+def test_exc_info(t):
+    def fn(x):
+        first = sys.exc_info()[0]
+        try:
+            {}["k"]
+        except KeyError:
+            kind, value, trace = sys.exc_info()
+            return x + 1, first, kind, value.args, trace is not None
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program(one_graph=False)
+def test_exception_that_the_caller_handles(t):
+    def fn(x):
+        return x + 1, str(sys.exc_info()[1])
+
+    f = t.compile(fn)
+    for text in "ab":
+        try:
+            raise ValueError(text)
+        except ValueError:
+            f.free(T(2))

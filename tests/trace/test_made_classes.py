@@ -1,0 +1,378 @@
+"""Classes that the call makes over outside bases: what they inherit is guarded, and nobody outside gets to see them."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import collections.abc
+import dataclasses
+import enum
+import functools
+import typing
+
+from harness import T, program
+
+
+class Base:
+    scale = 2
+    made = []
+
+    def go(self, x):
+        return x * self.scale
+
+    def __len__(self):
+        return 3
+
+
+class Meta(type):
+    def __new__(mcls, name, bases, namespace):
+        cls = super().__new__(mcls, name, bases, namespace)
+        cls.tag = len(namespace)
+        return cls
+
+
+class WithMeta(metaclass=Meta):
+    pass
+
+
+@program()
+def test_inherited_attributes_are_guarded(t):
+    def fn(x):
+        class Here(Base):
+            def more(self, x):
+                return super().go(x) + 1
+
+        return Here().more(x), Here().go(x), Here.scale, len(Here())
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(3, s=1)[:2])
+    t.patch(Base, "scale", 5)
+    f.miss(T(2))
+    t.patch(Base, "go", lambda self, x: x - 1)
+    f.miss(T(2))
+    t.patch(Base, "__len__", lambda self: 4)
+    f.miss(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_absent_in_the_base_until_later(t):
+    def fn(x):
+        class Here(Base):
+            pass
+
+        return x + getattr(Here(), "later", 1)
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    t.patch(Base, "later", 7)
+    f.miss(T(2))
+
+
+@program()
+def test_bases_of_the_base_change(t):
+    class One:
+        k = 1
+
+    class Two:
+        k = 2
+
+    class Child(One):
+        pass
+
+    def fn(x):
+        class Here(Child):
+            pass
+
+        return x + Here.k
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    Child.__bases__ = (Two,)
+    f.miss(T(2))
+
+
+@program()
+def test_subclasses_are_not_listed_by_a_trace(t):
+    def fn(x):
+        class Here(Base):
+            pass
+
+        return x + Here.scale
+
+    f = t.compile(fn)
+    f(T(2))
+    t.note([cls.__name__ for cls in Base.__subclasses__() if cls.__name__ != "Here"])
+
+
+@program()
+def test_returned_class_is_made_anew(t):
+    def fn(x):
+        class Here(Base):
+            scale = 4
+
+        return Here, Here().go(x)
+
+    f = t.compile(fn)
+    a, _ = f(T(2))
+    b, _ = f.hit(T(2))
+    t.note((a is b, a.__mro__[1] is Base, a().go(1), isinstance(b(), Base)))
+
+
+@program()
+def test_init_subclass_and_metaclass(t):
+    class Registering:
+        names = []
+
+        def __init_subclass__(cls, extra=0, **kwargs):
+            super().__init_subclass__(**kwargs)
+            Registering.names.append(cls.__name__)
+            cls.extra = extra
+
+    t.watch(lambda: Registering.names)
+
+    def fn(x):
+        class Here(Registering, extra=4):
+            pass
+
+        class There(WithMeta):
+            a = 1
+
+        return x * Here.extra + There.tag
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_set_name_sees_the_class(t):
+    class Named:
+        def __set_name__(self, owner, name):
+            owner.seen = name
+            self.name = name
+
+    def fn(x):
+        class Here(Base):
+            field = Named()
+
+        return x + len(Here.seen), Here.field.name
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_enum_members(t):
+    def fn(x, k):
+        class Colour(enum.Enum):
+            RED = 1
+            BLUE = 2
+
+        return x + Colour(k).value, Colour.RED.name, [c.name for c in Colour]
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 2)
+
+
+@program()
+def test_abstract_base(t):
+    class Abstract(abc.ABC):
+        @abc.abstractmethod
+        def go(self): ...
+
+    def fn(x):
+        class Here(Abstract):
+            def go(self):
+                return 3
+
+        class Not(Abstract):
+            pass
+
+        try:
+            Not()
+            text = "made"
+        except TypeError as error:
+            text = str(error)
+        return x + Here().go(), isinstance(Here(), Abstract), text
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    Abstract.__abstractmethods__ = frozenset()
+    f(T(2))
+
+
+@program()
+def test_collection_of_ones_own(t):
+    def fn(x, n):
+        class Numbers(collections.abc.Sequence):
+            def __len__(self):
+                return n
+
+            def __getitem__(self, i):
+                if i >= n:
+                    raise IndexError(i)
+                return i * 2
+
+        numbers = Numbers()
+        return x * sum(numbers), list(reversed(numbers)), 4 in numbers, isinstance(numbers, collections.abc.Sized)
+
+    f = t.compile(fn)
+    f(T(2), 3)
+    f.hit(T(2), 3)
+    f(T(2), 4)
+
+
+@program()
+def test_dataclass_and_namedtuple(t):
+    def fn(x, k):
+        @dataclasses.dataclass
+        class Data(Base):
+            a: int = k
+            b: float = 0.5
+
+        Point = collections.namedtuple("Point", "p q")
+        data = Data(b=2.5)
+        point = Point(1, q=data.a)
+        return x * data.a + data.b, repr(data), tuple(point), data == Data(k, 2.5)
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 2)
+
+
+V = typing.TypeVar("V")
+
+
+@program()
+def test_generic(t):
+    def fn(x):
+        class Stack(typing.Generic[V]):
+            def __init__(self):
+                self.items = []
+
+        made = Stack[int]()
+        made.items.append(x + 1)
+        return made.items[0]
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program()
+def test_total_ordering(t):
+    def fn(x, k):
+        @functools.total_ordering
+        class Version(Base):
+            def __init__(self, n):
+                self.n = n
+
+            def __eq__(self, other):
+                return self.n == other.n
+
+            def __lt__(self, other):
+                return self.n < other.n
+
+        return x + 1 if Version(k) >= Version(2) else x - 1
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 3)
+
+
+@program()
+def test_descriptor_of_an_outside_class_on_a_new_object(t):
+    class Counts:
+        def __init__(self):
+            self.count = 0
+
+        def __set__(self, obj, value):
+            self.count += 1
+            obj.__dict__["value"] = value
+
+        def __get__(self, obj, owner=None):
+            return self if obj is None else obj.__dict__["value"]
+
+    class Holder:
+        d = Counts()
+
+    def fn(x):
+        holder = Holder()
+        holder.d = 3
+        return x * holder.d + Holder.d.count
+
+    t.watch(lambda: Holder.d.count)
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_subclasses_asked_for(t):
+    class One:
+        pass
+
+    def fn(x):
+        return x + len(One.__subclasses__())
+
+    f = t.compile(fn)
+    f(T(2))
+
+    class Two(One):
+        pass
+
+    f(T(2))
+    t.note(Two)
+
+
+@program()
+def test_base_written_in_the_same_call(t):
+    class Base:
+        kind = 1
+
+    t.watch(lambda: Base.kind)
+
+    def fn(x, k):
+        class Made(Base):
+            def own(self):
+                return super().kind
+
+        made = Made()
+        before = Made.kind, made.kind, made.own()
+        Base.kind = k
+        return x * Made.kind, before, made.kind, made.own(), getattr(made, "kind")
+
+    f = t.compile(fn)
+    f(T(2), 5)
+    f(T(2), 5)
+    f(T(2), 6)
+    f(T(2), 6)
+    f.hit(T(2), 6)
+
+
+@program(one_graph=False)
+def test_names_of_a_class_that_was_written(t):
+    class Base:
+        kind = 1
+
+    def fn(x, k):
+        class Made(Base):
+            pass
+
+        Base.fresh = k
+        return x * k, "fresh" in dir(Made), "fresh" in vars(Base), "fresh" in dir(Base)
+
+    f = t.compile(fn)
+    f(T(2), 5)
+    f(T(2), 5)
+    f(T(2), 6)
