@@ -97,6 +97,8 @@ bool Check::holds(PyObject* found, Access access, lift::Memo* memo) const {
       const Py_ssize_t length = length_of(found, access);
       return length >= 0 && (length > 0) == (number != 0);
     }
+    case GuardKind::kSetLayout:
+      return PyAnySet_Check(found) && cpython::set_layout(found) == static_cast<uint64_t>(number);
     case GuardKind::kKeys:
       return has_keys(found, access, keys);
     case GuardKind::kHasKey:

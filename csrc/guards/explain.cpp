@@ -50,6 +50,8 @@ std::string wanted_text(const Check& check, PyObject* found) {
       return std::to_string(check.number);
     case GuardKind::kTruth:
       return check.number != 0 ? "not empty" : "empty";
+    case GuardKind::kSetLayout:
+      return {};
     case GuardKind::kKeys:
       return check.label;
     case GuardKind::kSpecialMethods:

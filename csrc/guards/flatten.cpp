@@ -20,8 +20,8 @@ bool has_fixed_type(PyObject* object) {
 }
 
 bool is_about_contents(GuardKind kind) {
-  return kind == GuardKind::kLength || kind == GuardKind::kTruth || kind == GuardKind::kKeys ||
-         kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey;
+  return kind == GuardKind::kLength || kind == GuardKind::kTruth || kind == GuardKind::kSetLayout ||
+         kind == GuardKind::kKeys || kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey;
 }
 
 bool is_immutable_container(PyObject* object) { return PyTuple_Check(object) || PyFrozenSet_Check(object); }
@@ -178,6 +178,7 @@ class Flattener {
           break;
         case GuardKind::kLength:
         case GuardKind::kTruth:
+        case GuardKind::kSetLayout:
         case GuardKind::kKeys:
         case GuardKind::kHasKey:
         case GuardKind::kLacksKey: {

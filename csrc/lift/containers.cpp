@@ -1,6 +1,7 @@
 // Private copies of containers, lifted slot by slot.
 #include "lift/lifter.h"
 
+#include "cpython/objects.h"
 #include "fake/python_tensor.h"
 
 namespace alternator::lift {
@@ -151,7 +152,7 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   if (type != base) use_special_methods(type);
 
   if (PyAnySet_Check(container.get())) {
-    if (type != &PySet_Type && type != &PyFrozenSet_Type)
+    if (type != &PySet_Type && type != &PyFrozenSet_Type && layout_base(type) != &PySet_Type)
       throw CannotLift(std::string("a set of type ") + type->tp_name);
     return lift_set(container, source);
   }
@@ -164,6 +165,7 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   known_[lifted.get()].shadow = &shadow;
   if (shadow.length >= kOneGuardFrom && all_plain(container)) {
     guard(source, GuardKind::kEquals, shadow.snapshot);
+    guarded_whole_.push_back(Ref::share(container));
     shadow.whole = true;
     return lifted;
   }
@@ -185,9 +187,11 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
     plain = plain && is_plain(element) && !is_nan(element);
   }
   const bool frozen = set.type() == &PyFrozenSet_Type;
+  const bool exact = frozen || set.type() == &PySet_Type;
   std::vector<Ref> lifted_elements;
-  if (plain) {
+  if (plain && exact) {
     guard(source, GuardKind::kEquals, set);
+    guarded_whole_.push_back(Ref::share(set));
   } else {
     guard(source, GuardKind::kLength, {}, count);
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -200,16 +204,16 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
     if (!same) throw CannotLift("a set of tensors or containers");
   }
   if (frozen) return lift_itself(set, source, false);
-  Ref copy = checked(PySet_New(set.get()));
-  Ref order = checked(PySequence_Tuple(copy.get()));
-  for (Py_ssize_t i = 0; i < count; i++) {
-    if (PyTuple_GET_ITEM(order.get(), i) != PyTuple_GET_ITEM(elements.get(), i))
-      throw CannotLift("a set whose order a copy does not keep");
-  }
+  // Where the next elements come to stand depends on where these do. Those that are hashed by their address stand
+  // elsewhere in another call: their order is not to be seen.
+  if (plain) guard(source, GuardKind::kSetLayout, {}, static_cast<Py_ssize_t>(cpython::set_layout(set.get())));
+  Ref copy = exact ? checked(PySet_New(nullptr)) : empty_like(set, &PySet_Type);
+  if (!cpython::copy_set_table(set.get(), copy.get())) PyErr_NoMemory(), throw PyError();
   Shadow& shadow = add_shadow(ShadowKind::kSet, set, copy, source);
   shadow.whole = true;
   Ref lifted = remember(set, std::move(copy), source);
   known_[lifted.get()].shadow = &shadow;
+  if (!exact) lift_container_attributes(set, lifted, source);
   return lifted;
 }
 

@@ -124,6 +124,38 @@ bool Lifter::guard_identity(Borrowed plain) {
   return true;
 }
 
+static bool holds(Borrowed container, PyObject* wanted) {
+  PyObject *key = nullptr, *value = nullptr;
+  PyObject* c = container.get();
+  if (PyDict_Check(c)) {
+    for (Py_ssize_t position = 0; PyDict_Next(c, &position, &key, &value) != 0;) {
+      if (key == wanted || value == wanted) return true;
+    }
+  } else if (PyAnySet_Check(c)) {
+    Py_hash_t hash;
+    for (Py_ssize_t position = 0; _PySet_NextEntry(c, &position, &key, &hash) != 0;) {
+      if (key == wanted) return true;
+    }
+  } else if (PyList_Check(c) || PyTuple_Check(c)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(c); i++) {
+      if (PySequence_Fast_GET_ITEM(c, i) == wanted) return true;
+    }
+  }
+  return false;
+}
+
+bool Lifter::guard_text_identity(Borrowed plain) {
+  if (guard_identity(plain)) return true;
+  if (!PyUnicode_CheckExact(plain.get()) && !PyBytes_CheckExact(plain.get())) return false;
+  for (const Ref& container : guarded_whole_) {
+    if (holds(container, plain.get())) return false;
+  }
+  for (const Shadow& shadow : shadows_) {
+    if (holds(shadow.original, plain.get())) return false;
+  }
+  return true;
+}
+
 bool Lifter::has_one_origin(Borrowed plain) {
   auto found = origins_.find(plain.get());
   return (found == origins_.end() || found->second.size() == 1) && !is_code_constant(plain);

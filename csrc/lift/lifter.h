@@ -127,6 +127,9 @@ class Lifter {
   bool has_one_origin(Borrowed plain);
   // Guards which object a plain value is, wherever it came from. False: it was computed in the trace.
   bool guard_identity(Borrowed plain);
+  // The same, also of texts that were computed in the trace, from values that are guarded in this way: an equal one
+  // from outside would be another object. False: a container that is guarded as a whole has it.
+  bool guard_text_identity(Borrowed plain);
   // Where a plain value came from that the program may tell by identity from an equal one; null: it is a constant. The
   // guard that this is so goes with it.
   Source* origin_of(Borrowed plain);
@@ -190,6 +193,7 @@ class Lifter {
   std::unordered_map<PyObject*, PyObject*> lifted_;              // by original
   std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
   std::vector<Ref> kept_;
+  std::vector<Ref> guarded_whole_;  // containers of plain values under one guard: their elements have no origin
   std::unordered_set<PyObject*> made_;
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> subclasses_before_;  // by base
   std::unordered_set<PyObject*> codes_, code_constants_, constants_;

@@ -194,12 +194,14 @@ std::optional<std::vector<Ref>> plan_adding(Borrowed start, const std::vector<Re
   StandIns stand_ins;
   if (!stand_ins.add(start) || !stand_ins.add(wanted)) return added;
   const std::vector<Ref> order_wanted = set_elements(wanted);
-  const std::vector<PyObject*> before = stand_ins.of(set_elements(start));
   std::vector<Ref> plan;
   const bool found = try_orders(added, [&](std::vector<Ref> order) {
-    // As the private copy was made: at once.
+    // As the private copy was made.
     Ref trial = checked(PySet_New(nullptr));
-    fill_set(trial, before.data(), before.size(), SetFilling::kAtOnce);
+    if (!cpython::copy_set_table(start.get(), trial.get(), [&](PyObject* element) { return stand_ins.of(element); })) {
+      PyErr_NoMemory();
+      throw PyError();
+    }
     for (const Ref& element : removed) check_status(PySet_Discard(trial.get(), stand_ins.of(element)));
     for (const Ref& element : order) check_status(PySet_Add(trial.get(), stand_ins.of(element)));
     if (!iterates_as(trial, order_wanted)) return false;

@@ -128,6 +128,10 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
       is_python_hook(classes.type(), "__subclasscheck__")) {
     stop(report::Reason::native_call, "an instance test against an abstract base class");
   }
+  for (PyTypeObject* base : hooked_bases_) {
+    if (PyType_IsSubtype(base, classes.as<PyTypeObject>()))
+      stop(report::Reason::native_call, "an instance test against a class with subclasses of the call's own");
+  }
   // What an object says of its class would be asked natively.
   auto* subject = subject_class.as<PyTypeObject>();
   if (Borrowed(lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
@@ -684,7 +688,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
     Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
     // Plain values are guarded by value, not by which object they are.
-    if (lift::is_plain(arguments[0])) unguarded_identities.insert(keep_alive.emplace_back(identity).get());
+    if (lift::is_plain(arguments[0])) unguarded_identities[keep_alive.emplace_back(identity).get()] = arguments[0];
     return identity;
   }
   if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);

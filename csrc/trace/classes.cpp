@@ -54,14 +54,15 @@ void Tracer::finish_class(Borrowed cls) {
     if (!lifter.existed_before(cls)) stop(report::Reason::outside_subclass, native_name(cls));
     return;
   }
-  // An outside abstract class asks its subclasses; those of the trace it does not know of.
+  // An outside abstract class asks its subclasses; those of the trace it does not know of. Should it be asked, that is
+  // a break.
   Ref hook = checked(PyUnicode_InternFromString("__subclasshook__"));
   if (alternator::contains(cpython::own_dict(cls.as<PyTypeObject>()), hook).value()) {
-    PyObject* bases = cls.as<PyTypeObject>()->tp_bases;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {
+    PyObject* bases = cls.as<PyTypeObject>()->tp_mro;
+    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(bases); i++) {
       Borrowed base = PyTuple_GET_ITEM(bases, i);
       if ((base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.made_here(base))
-        stop(report::Reason::outside_subclass, native_name(base) + ", with a __subclasshook__");
+        hooked_bases_.push_back(base.as<PyTypeObject>());
     }
   }
   lifter.finish_class(cls);

@@ -39,6 +39,17 @@ static bool is_unguarded(PyObject* identity) {
   return tracer == nullptr || tracer->unguarded_identities.count(identity) != 0;
 }
 
+// Which object a plain value is becomes a fact. False: there is no saying.
+static bool guard_now(PyObject* identity) {
+  Tracer* tracer = Tracer::current();
+  if (tracer == nullptr || tracer->stopped) return false;
+  auto found = tracer->unguarded_identities.find(identity);
+  if (found == tracer->unguarded_identities.end()) return true;
+  if (!tracer->lifter.guard_text_identity(found->second)) return false;
+  tracer->unguarded_identities.erase(found);
+  return true;
+}
+
 // Nothing lies below this address, and no hash of an address is as small as one of its sixteenths.
 static constexpr long long kLowestAddress = 4096;
 
@@ -55,14 +66,20 @@ static bool may_be_address(PyObject* object) {
 static PyObject* compare_identities(PyObject* left, PyObject* right, int operation) {
   if (!PyLong_Check(right) && !PyFloat_Check(right)) Py_RETURN_NOTIMPLEMENTED;
   if (operation != Py_EQ && operation != Py_NE) return refuse_identity();
-  if (is_unguarded(left) || is_unguarded(right)) return refuse_identity();
+  if (!guard_now(left) || !guard_now(right)) return refuse_identity();
   if (!is_identity(right) && may_be_address(right)) return refuse_identity();
   if (!is_identity(left)) return refuse_identity();
   return PyLong_Type.tp_richcompare(left, right, operation);
 }
 
 static Py_hash_t hash_identity(PyObject* identity) {
-  if (is_unguarded(identity) && !LookingUp::now) return refuse_identity(), -1;
+  if (is_unguarded(identity)) {
+    Tracer* tracer = Tracer::current();
+    if (tracer == nullptr) return refuse_identity(), -1;
+    // What is looked up among identities of objects only is not found, whichever object it is.
+    if (!LookingUp::now) tracer->stores_plain_identities = true;
+    if (tracer->stores_plain_identities && !guard_now(identity)) return refuse_identity(), -1;
+  }
   return PyLong_Type.tp_hash(identity);
 }
 

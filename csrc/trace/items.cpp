@@ -163,7 +163,8 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   auto is_literal = [&](Borrowed object) {
     return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
   };
-  if (is_literal(left) || is_literal(right)) stop(report::Reason::native_call, "an identity test of a literal");
+  if ((is_literal(left) && PyTuple_Check(right.get())) || (is_literal(right) && PyTuple_Check(left.get())))
+    stop(report::Reason::native_call, "an identity test of a literal");
   // Guards prove equality of plain values, not which object they are, unless that is asked.
   if (left == right && is_value(left) && lifter.has_one_origin(left)) return;
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {

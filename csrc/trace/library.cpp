@@ -39,6 +39,10 @@ const Library& library() {
     found->attribute_getter = type_of("operator", "attrgetter");
     found->method_caller = type_of("operator", "methodcaller");
     found->lru_cache = type_of("functools", "_lru_cache_wrapper");
+    // Looked up by the twins only; a first look-up imports.
+    for (const char* codec : {"raw-unicode-escape", "unicode-escape", "latin-1"}) {
+      if (!Ref::steal(_PyCodec_Lookup(codec))) PyErr_Clear();
+    }
     for (const char* name : {"dumps", "loads"})
       found->twins[of("_pickle", name)] = of("pickle", (std::string("_") + name).c_str());
     return found;
@@ -50,6 +54,8 @@ bool is_text(Borrowed object) { return PyUnicode_CheckExact(object.get()) || PyB
 constexpr long kDebugFlag = 128;
 
 }  // namespace
+
+void load_library() { (void)library(); }
 
 // re keeps what it has compiled: the same pattern is the same object as long as the cache has it. The cache is read,
 // not written.
@@ -247,7 +253,13 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
   }
   if (auto twin = lib.twins.find(callable.get()); twin != lib.twins.end()) {
     Ref function = lifter.lift(twin->second, lifter.constant(twin->second));
-    return call(function, arguments, positional, keyword_names);
+    try {
+      return call(function, arguments, positional, keyword_names);
+    } catch (const PyError&) {
+      if (stopped) throw;
+      PyErr_Clear();  // the twin fails in other words, with frames of its own
+      stop(report::Reason::native_call, native_name(callable) + ", which fails");
+    }
   }
   if (callable.get() == lib.audit) {
     if (cpython::has_audit_hooks()) stop(report::Reason::native_call, "sys.audit, which somebody listens to");

@@ -25,6 +25,38 @@ static void guard_name(Tracer& t, Borrowed cls) {
   }
 }
 
+// Native objects whose text is made of the texts of what they hold.
+static bool shows_parts(Tracer& t, Borrowed value, int depth) {
+  auto show = [&](const Ref& part) { t.check_text(part, depth + 1); };
+  auto show_field = [&](const char* name) { show(checked(PyObject_GetAttrString(value.get(), name))); };
+  PyTypeObject* type = value.type();
+  const std::string name = type->tp_name;
+  if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type) {
+    show(checked(PySequence_List(value.get())));
+    return true;
+  }
+  if (name == "types.GenericAlias" || name == "types.UnionType") {
+    if (name == "types.GenericAlias") show_field("__origin__");
+    show_field("__args__");
+    return true;
+  }
+  if (name == "operator.itemgetter") {
+    show(checked(PyObject_CallMethod(value.get(), "__reduce__", nullptr)));
+    return true;
+  }
+  if (type == &PySlice_Type) {
+    for (const char* field : {"start", "stop", "step"}) show_field(field);
+    return true;
+  }
+  if (PyMethod_Check(value.get())) {  // it shows the function's qualified name, and the object
+    Ref function = Ref::share(PyMethod_GET_FUNCTION(value.get()));
+    if (!PyFunction_Check(function.get()) || !t.lifter.made_here(function)) return false;
+    show(Ref::share(PyMethod_GET_SELF(value.get())));
+    return true;
+  }
+  return name == "re.Pattern" || name == "re.Match" || name.starts_with("datetime.");
+}
+
 // A text must not show a tensor's data or an object's address, nor depend on what is not guarded.
 void Tracer::check_text(Borrowed value, int depth) {
   PyObject* v = value.get();
@@ -63,6 +95,7 @@ void Tracer::check_text(Borrowed value, int depth) {
       PyComplex_Check(v) || PyByteArray_Check(v)) {
     return;
   }
+  if (shows_parts(*this, value, depth)) return;
   if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v) != nullptr && PyModule_Check(PyCFunction_GET_SELF(v))) return;
   stop(report::Reason::identity_text, type->tp_name);
 }

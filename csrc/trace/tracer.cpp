@@ -123,6 +123,7 @@ Tracer::Tracer()
       lifter(*tree, session),
       recorder(session, std::make_unique<TracedStack>(this)) {
   Natives::table();
+  load_library();
   forget_identities();
   outermost_ = cpython::current_frame(PyThreadState_Get());
   tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };

@@ -76,7 +76,9 @@ class Tracer {
   graph::Recorder recorder;
 
   // Identities of plain values: they may be looked up, where they are not found; anything else is a break.
-  std::unordered_set<PyObject*> unguarded_identities;
+  std::unordered_map<PyObject*, PyObject*> unguarded_identities;  // -> the value
+  // From the first one that is stored on, all of them are guarded.
+  bool stores_plain_identities = false;
   std::vector<Ref> keep_alive;
   Ref patterns;        // dict: what re.compile was asked for in this trace -> the pattern
   Ref cached;          // dict: what functions with an lru_cache were asked for in this trace -> what they said
@@ -174,6 +176,7 @@ class Tracer {
   bool begin_class_call(Borrowed callable, PyObject* const* arguments, size_t positional);
   void begin_class_of(Borrowed bases);
   void finish_class(Borrowed cls);
+  std::vector<PyTypeObject*> hooked_bases_;  // outside bases of classes with a __subclasshook__
   void guard_abstract_methods(Borrowed cls);
   void check_class_call(Borrowed callable, PyObject* const* arguments, size_t count);
   // Functions of the standard library with a meaning of their own (library.cpp); null: none of these.
@@ -301,6 +304,7 @@ class OwnedTracer {
 };
 
 bool has_field_path(Borrowed format);
+void load_library();  // before anything is traced
 
 // The frame evaluator of a thread that traces.
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);

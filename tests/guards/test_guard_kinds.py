@@ -28,7 +28,7 @@ class Sub(dict):  # type: ignore[type-arg]
 def test_every_kind_has_a_test_here() -> None:
     kinds = {name for name in guards.mutant_names() if name.startswith("k")}
     tested = {"kType", "kIs", "kEquals", "kTensor", "kLength", "kTruth", "kKeys", "kHasKey", "kLacksKey", "kCode", "kAbsent",
-              "kSame", "kDistinct", "kSpecialMethods"}  # fmt: skip
+              "kSame", "kDistinct", "kSpecialMethods", "kSetLayout"}  # fmt: skip
     assert kinds == tested
 
 
@@ -175,6 +175,41 @@ def test_len_of_a_subclass_is_not_called() -> None:
 
     assert only("kLength", number=1).holds(Liar([1]))
     assert only("kTruth", number=1).holds(Liar([1]))
+
+
+# ---- kSetLayout
+
+
+def layout(slots: list[int], finger: int = 0) -> int:
+    """0: an empty place in the table, 1: of a deleted element, 2: of an element."""
+    digest = 0xCBF29CE484222325
+    for number in [len(slots) - 1, finger, *slots]:
+        digest = (digest ^ number) * 0x100000001B3 % 2**64
+    return digest - 2**64 if digest >= 2**63 else digest
+
+
+def test_layout_of_a_set() -> None:
+    fresh = only("kSetLayout", number=layout([0, 2, 2, 0, 0, 0, 0, 0]))
+    assert fresh.holds({1, 2})
+    assert fresh.holds({9, 10})  # equal places
+    assert fresh.holds(frozenset({1, 2}))
+    used = {1, 2, 3}
+    used.discard(3)
+    assert only("kSetLayout", number=layout([0, 2, 2, 1, 0, 0, 0, 0])).holds(used)
+    assert fresh.why(used) == "a0: its elements stand in its table as they did"
+    popped = {1, 2}
+    popped.add(popped.pop())
+    assert not fresh.holds(popped)  # pop() goes on behind the place of the first
+    large = set(range(100)) - set(range(3, 100)) - {0}
+    assert list(large) == [1, 2]
+    for other in (large, [1, 2], 3, None):
+        if other is not large:
+            assert not fresh.holds(other)
+    changing = {1, 2}
+    program = only("kSetLayout", number=layout([0, 2, 2, 0, 0, 0, 0, 0]))
+    assert program.holds(changing)
+    changing.add(3)
+    assert not program.holds(changing)
 
 
 # ---- kKeys, kHasKey, kLacksKey

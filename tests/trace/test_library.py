@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import operator
+import pickle
 import re
 import typing
 
@@ -137,3 +139,147 @@ def test_patterns_are_one_object(t):
     f(T(2), "xabbbc")
     f.hit(T(2), "xabbbc")
     f(T(2), "none")
+
+
+class Pair:
+    def __init__(self, left, right):
+        self.left, self.right = left, right
+
+
+@program()
+def test_pickled_texts_and_objects(t):
+    """Which of two equal texts are one object shows in the bytes."""
+
+    def fn(x, a, b):
+        pair = Pair("left", ["left", a, b])
+        data = [pickle.dumps(pair, protocol) for protocol in range(6)]
+        again = pickle.loads(data[-1])
+        return x + 1, data, again.right, again.left
+
+    f = t.compile(fn)
+    one, other = "".join(["te", "xt"]), "".join(["te", "xt"])
+    f(T(2), one, other)
+    f(T(2), one, one)
+    f(T(2), one, other)
+    f.hit(T(2), one, other)
+    f(T(2), other, one)
+
+
+@program(one_graph=False)
+def test_pickle_that_fails(t):
+    def fn(x, data):
+        try:
+            pickle.loads(data)
+        except (pickle.UnpicklingError, EOFError) as e:
+            return x + 1, type(e).__name__, str(e)
+        return x
+
+    f = t.compile(fn)
+    f(T(2), b"")
+    f(T(2), b"x")
+    f(T(2), pickle.dumps(1))
+
+
+def used_set(history):
+    made = {1, 2, 3}
+    if history == "popped":
+        made.pop()
+        made.add(1)
+    if history == "large":
+        made = set(range(100))
+        made -= set(range(4, 100)) | {0}
+    return made
+
+
+@program()
+def test_order_of_a_set_follows_its_history(t):
+    def fn(x, s):
+        first = s.pop()
+        s.add(77)
+        s.add(first + 3)
+        return x + first, list(s)
+
+    f = t.compile(fn)
+    for history in ("", "popped", "large", "", "popped", "large"):
+        f(T(2), used_set(history))
+    f.hit(T(2), used_set("large"))
+
+
+class Tagged(set):
+    tag = "class"
+
+
+@program()
+def test_subclass_of_set(t):
+    def fn(x, s):
+        s.add(len(s) + 10)
+        s.tag += "+"
+        return x * len(s), sorted(s), s.tag, 1 in s, type(s & {1}) is type(s)
+
+    f = t.compile(fn)
+    s = Tagged([1, 2])
+    f(T(2), s)
+    f(T(2), s)
+    s.discard(1)
+    f(T(2), s)
+    f(T(2), Tagged([5]))
+
+
+@program()
+def test_texts_made_of_texts(t):
+    def fn(x, d):
+        class Shown:
+            def __repr__(self):
+                return "shown"
+
+            def method(self):
+                pass
+
+        return (
+            x + 1,
+            repr(d.keys()),
+            repr(d.values()),
+            repr(list[int]),
+            repr(int | str),
+            repr(operator.itemgetter(1, "a")),
+            repr(slice(1, None)),
+            repr(Shown().method),
+            repr(re.match("a+", "aab")),
+        )
+
+    f = t.compile(fn)
+    f(T(2), {"a": 1})
+    f.hit(T(2), {"a": 1})
+    f(T(2), {"a": 2})
+    f(T(2), {"b": 2})
+
+
+@program(one_graph=False)
+def test_protocol_of_the_call(t):
+    def fn(x, o):
+        @typing.runtime_checkable
+        class Sized(typing.Protocol):
+            def size(self): ...
+
+        return x + 1, isinstance(o, Sized), isinstance(o, typing.Protocol)
+
+    class Box:
+        def size(self):
+            return 1
+
+    f = t.compile(fn)
+    f(T(2), Box())
+    f(T(2), 3)
+    f(T(2), Box())
+
+
+@program()
+def test_a_constant_tuple_is_not_none(t):
+    def fn(x, pick):
+        state = (1, 2) if pick else None
+        return x + (1 if state is not None else 2), state is x
+
+    f = t.compile(fn)
+    f(T(2), True)
+    f(T(2), False)
+    f.hit(T(2), True)
