@@ -6,10 +6,21 @@ namespace alternator::dispatch {
 
 namespace {
 
+// A listener that fails is reported; an interrupt that comes meanwhile is the program's.
 void tell(const Compilation& compilation, const char* method, Borrowed argument) {
-  const SavedError outer;
-  Ref done = Ref::steal(PyObject_CallMethod(compilation.listener.get(), method, "O", argument.get()));
-  if (!done) PyErr_WriteUnraisable(compilation.listener.get());
+  Ref interrupt;
+  {
+    const SavedError outer;
+    Ref done = Ref::steal(PyObject_CallMethod(compilation.listener.get(), method, "O", argument.get()));
+    if (!done && PyErr_ExceptionMatches(PyExc_Exception)) {
+      PyErr_WriteUnraisable(compilation.listener.get());
+    } else if (!done) {
+      interrupt = cpython::take_raised();
+    }
+  }
+  if (!interrupt) return;
+  cpython::set_raised(std::move(interrupt));
+  throw PyError();
 }
 
 Ref text(const std::string& bytes) {
