@@ -501,6 +501,20 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   return made;
 }
 
+// Iterators and methods name a builtin in what they are reduced to, and find it by themselves in the real builtins.
+static void check_builtins(lift::Lifter& lifter, const std::string& what) {
+  lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
+  bool same =
+      builtins.deleted_keys.empty() && PyDict_GET_SIZE(builtins.copy.get()) == PyDict_GET_SIZE(builtins.original.get());
+  for (const char* text : {"iter", "reversed", "getattr"}) {
+    if (!same) break;
+    Ref name = checked(PyUnicode_InternFromString(text));
+    Ref seen = lifter.dict_item(builtins, name);
+    same = seen && seen.get() == PyDict_GetItemWithError(builtins.original.get(), name.get());
+  }
+  if (!same) stop(report::Reason::native_call, what + " after a write to the builtins");
+}
+
 Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name) {
   const char* found = nullptr;
   for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
@@ -508,6 +522,7 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
       found = reader;
   }
   if (found == nullptr) return {};
+  if (strncmp(found, "__reduce", 8) == 0) check_builtins(lifter, name);
   Ref self;
   if (PyCFunction_Check(callable.get())) {
     self = Ref::share(PyCFunction_GET_SELF(callable.get()));

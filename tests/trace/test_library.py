@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import pickle
@@ -283,3 +284,20 @@ def test_a_constant_tuple_is_not_none(t):
     f(T(2), True)
     f(T(2), False)
     f.hit(T(2), True)
+
+
+@program(one_graph=False)
+def test_reduced_iterators_name_the_builtin_of_now(t):
+    def fn(x, replace):
+        iterator = iter([1, 2])
+        known = builtins.iter
+        if replace:
+            builtins.iter = len
+        named = iterator.__reduce__()[0]
+        builtins.iter = known
+        return x + 1, named is len, named is known
+
+    f = t.compile(fn)
+    f(T(2), False)
+    f(T(2), True)
+    f(T(2), False)
