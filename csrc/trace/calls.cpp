@@ -759,6 +759,10 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     if (!PyErr_Occurred()) {
       PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(arguments[0])->tp_name,
                    arguments[1]);
+      Ref error = cpython::take_raised();
+      check_status(PyObject_SetAttrString(error.get(), "name", arguments[1]));
+      check_status(PyObject_SetAttrString(error.get(), "obj", arguments[0]));
+      cpython::set_raised(std::move(error));
     }
     throw PyError();
   }

@@ -301,3 +301,27 @@ def test_reduced_iterators_name_the_builtin_of_now(t):
     f(T(2), False)
     f(T(2), True)
     f(T(2), False)
+
+
+@program()
+def test_missing_attribute_says_of_what(t):
+    class Plain:
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, name)
+
+    def fn(x, name):
+        plain = Plain()
+        try:
+            object.__getattribute__(plain, name)
+        except AttributeError as e:
+            first = e.name, e.obj is plain, str(e)
+        try:
+            getattr(plain, name)
+        except AttributeError as e:
+            return x + 1, first, e.name, e.obj is plain, str(e)
+        return x
+
+    f = t.compile(fn)
+    f(T(2), "missing")
+    f.hit(T(2), "missing")
+    f(T(2), "other")
