@@ -293,6 +293,8 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     if (text == nullptr || (strcmp(text, "torch") != 0 && strncmp(text, "torch.", 6) != 0))
       stop(report::Reason::native_call, "an attribute of a module with a class of its own");
     Ref value = checked(PyObject_GetAttr(module.get(), name.get()));
+    // What is made stays; a number or a text may be another one tomorrow.
+    if (lift::is_plain(value.get())) stop(report::Reason::native_call, "a value that a module's class computes");
     if (PyMethod_Check(value.get()) && Borrowed(PyMethod_GET_SELF(value.get())) == module) {
       // A method of the module's class: bound anew each time, so that no guard may be about this one.
       Borrowed function = PyMethod_GET_FUNCTION(value.get());
