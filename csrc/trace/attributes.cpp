@@ -5,6 +5,7 @@
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
 #include "py/names.h"
+#include "trace/identity.h"
 #include "trace/natives.h"
 
 #include <frameobject.h>
@@ -95,6 +96,10 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (PyFrame_Check(owner.get())) return get_from_frame(owner, name);
   if (PyWeakref_CheckProxy(owner.get()) && PyWeakref_GetObject(owner.get()) != Py_None)
     return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
+  // What a bound method does not have itself it answers for its function, the text included.
+  if (type == &PyMethod_Type && (_PyType_Lookup(type, name.get()) == nullptr || equals(name, "__doc__")))
+    return get_attribute(Ref::share(PyMethod_GET_FUNCTION(owner.get())), name);
+  if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
   lift::Known* known = lifter.known(owner);
   if (known != nullptr && known->opaque) {
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
@@ -121,7 +126,6 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   Borrowed field = _PyType_Lookup(type, name.get());
   if (field && (Py_IS_TYPE(field.get(), &PyMemberDescr_Type) || Py_IS_TYPE(field.get(), &PyGetSetDescr_Type)))
     return lifter.lift(value, tree->child(known->source, lift::Access::kField, name));
-  if (type == &PyMethod_Type && !field) return get_attribute(PyMethod_GET_FUNCTION(owner.get()), name);
   if (field == Borrowed(value)) return value;  // of the type, which is guarded
   stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
 }

@@ -470,7 +470,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     return checked(PyObject_Vectorcall(type_object.get(), arguments, 0, nullptr));
   }
   if (type == &PyType_Type && total == 1 && positional == 1) {
-    return Ref::share(reinterpret_cast<PyObject*>(Py_TYPE(arguments[0])));
+    return Ref::share(is_identity(arguments[0]) ? &PyLong_Type : Py_TYPE(arguments[0]));
   }
   const bool makes_class = PyType_IsSubtype(type, &PyType_Type);
   if (makes_class) {

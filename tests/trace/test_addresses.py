@@ -539,3 +539,14 @@ def test_sentinels_are_only_identities(t):
     f.hit(object(), object(), T(2))
     f(missing, object(), T(2))
     f(missing, missing, T(2))
+
+
+@program()
+def test_the_class_of_numbers_that_follow_addresses(t):
+    class Thing:
+        pass
+
+    thing = Thing()
+    f = t.compile(lambda x: (x + 1, type(hash(thing)) is int, id(thing).__class__, isinstance(id(thing), int)))
+    f(T(2))
+    f.hit(T(2))

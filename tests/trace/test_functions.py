@@ -321,3 +321,41 @@ def test_recursive_call_of_itself(t):
     f = t.compile(fn)
     f.free(3, T(2))
     f.free(3, T(2))
+
+
+@program()
+def test_methods_answer_for_their_functions(t):
+    """Attributes and texts that are read through a bound method, written before by the call or between calls."""
+
+    class Holder:
+        def method(self, x):
+            return x + 1
+
+    Holder.method.tag = [1]
+    holder = Holder()
+
+    def fn(x, text):
+        before = holder.method.__doc__, holder.method.__name__
+        if text is not None:
+            Holder.method.__doc__ = text
+        tag = holder.method.tag
+        missing = hasattr(holder.method, "nothing")
+        return (
+            holder.method(x) * len(tag),
+            before,
+            holder.method.__doc__,
+            tag,
+            missing,
+            holder.method.__self__ is holder,
+        )
+
+    f = t.compile(fn)
+    f(T(2), None)
+    f.hit(T(2), None)
+    Holder.method.__doc__ = "by hand"
+    f(T(2), None)
+    Holder.method.tag.append(2)
+    f(T(2), None)
+    f.free(T(2), "written")
+    f(T(2), None)
+    t.note(Holder.method.__doc__)
