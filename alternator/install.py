@@ -34,11 +34,12 @@ def _is_torchs_own_call() -> bool:
 
 def _instead_of_compile(original: Any) -> Any:
     @functools.wraps(original)
-    def compile(model: Any = None, *, backend: Any = None, shapes_spec: Any = None, **kwargs: Any) -> Any:
+    def compile(model: Any = None, **kwargs: Any) -> Any:
         # Symbolic shapes are TorchDynamo's so far; torch.export has its own use for torch.compile.
-        if shapes_spec is not None or torch.compiler.is_exporting() or _is_torchs_own_call():
-            return original(model, backend=backend, shapes_spec=shapes_spec, **kwargs)
-        return compiler._compile(model, backend=backend, **kwargs)
+        if kwargs.get("shapes_spec") is not None or torch.compiler.is_exporting() or _is_torchs_own_call():
+            return original(model, **kwargs)
+        kwargs.pop("shapes_spec", None)
+        return compiler._compile(model, backend=kwargs.pop("backend", None), **kwargs)
 
     return compile
 

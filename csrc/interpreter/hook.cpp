@@ -3,6 +3,8 @@
 #include "interpreter/capture.h"
 #include "interpreter/loop.h"
 
+#include <utility>
+
 namespace alternator {
 
 thread_local Control control;
@@ -11,8 +13,15 @@ GlobalControl global_control;
 static _PyFrameEvalFunction chained = nullptr;
 static int users = 0;
 
+static thread_local cpython::Frame* forwarded = nullptr;  // to the hook below ours, which has not ended
+
+// That hook may have been installed on top of ours once, and then hands the frame back.
 static PyObject* forward(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
-  return chained != nullptr ? chained(ts, frame, throwflag) : run_default(ts, frame, throwflag);
+  if (chained == nullptr || forwarded == frame) return run_default(ts, frame, throwflag);
+  cpython::Frame* outer = std::exchange(forwarded, frame);
+  PyObject* result = chained(ts, frame, throwflag);
+  forwarded = outer;
+  return result;
 }
 
 static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {

@@ -111,9 +111,16 @@ def test_profilers_and_debuggers(watch: Any) -> None:
     finally:
         watch(None)
     assert torch.equal(result, (x() + 1) * 2)
-    assert "inner_step" not in events
     assert torch.equal(compiled(x()), result)
-    assert alternator.counters()["hits"] == 1
+    if sys.version_info >= (3, 12):
+        # There they rewrite the code that they watch: the call runs as it is, and is seen.
+        assert "inner_step" in events
+        compiled(x())
+        compiled(x())
+        assert alternator.counters()["hits"] >= 1
+    else:
+        assert "inner_step" not in events
+        assert alternator.counters()["hits"] == 1
 
 
 def inner_step(x: Any) -> Any:
