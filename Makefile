@@ -53,7 +53,7 @@ test: build .venv/.has-test ## Build, then the C++ unit tests and pytest, for ev
 	@core=; $(for_found_versions); do core="$$core --core $$version .venv-$$version/bin/python"; done; \
 	$(PYTHON) tools/run_tests.py $$core -- $(PYTEST)
 
-test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's whole operator database (10 minutes)
+test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's whole operator database (a minute)
 	@$(PYTHON) tests/opinfo/run.py
 
 test-inductor: build-torch .venv/.has-test ## Every recorded module through Inductor, for inference and training (10 minutes)
@@ -81,7 +81,7 @@ build-mutants: .venv/.has-build
 
 MUTANTS ?=
 test-mutants: build-mutants .venv/.has-test ## Without any one guard, write-back, rebuild or lift row, a test must fail
-	@$(PYTHON) tests/trace/mutants.py --core build/mutants $(MUTANTS)
+	@$(PYTHON) tests/trace/mutants.py --core build/mutants --jobs 2 $(MUTANTS)
 
 # More words, as in: make test-breaks BREAKS="--every 1 2 3 --only generators"
 BREAKS ?=

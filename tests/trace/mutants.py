@@ -1,6 +1,6 @@
 """Breaks the core on purpose, one switch at a time, and looks for a program that notices: `make test-mutants`.
 
-    python tests/trace/mutants.py --core build/mutants [--only WORD] [--learn] [--list]
+    python tests/trace/mutants.py --core build/mutants [--only WORD] [--learn] [--list] [--jobs N]
 
 The core is the one in build/mutants, configured with -DALTERNATOR_MUTANTS=ON. There each room has `mutant_names()` (guard kinds,
 ambient state, write-back kinds, rebuild kinds, lift rows) and `set_mutant(name, disabled)`. A mutant dies when a program that
@@ -17,6 +17,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(ROOT)]
+MEMORY = HERE / "killers.json"  # who killed whom last time
 os.environ.setdefault("ALTERNATOR_SANITIZE_TAINT", "1")
 
 
@@ -76,14 +78,13 @@ LIKELY = {
 class Hunt:
     """Which programs pass without a mutant, and which of them fails first with one."""
 
-    def __init__(self, core: Any, programs: dict[str, Any], memory: Path) -> None:
+    def __init__(self, core: Any, programs: dict[str, Any]) -> None:
         from harness import gaps, the_frontend
 
-        self.switches, self.programs, self.memory = switches(core), programs, memory
+        self.switches, self.programs = switches(core), programs
         self.frontend = the_frontend("alternator")
         self.known_gaps = gaps()
-        # Who killed whom last time: tried first.
-        self.killers: dict[str, str] = json.loads(memory.read_text()) if memory.exists() else {}
+        self.killers: dict[str, str] = json.loads(MEMORY.read_text()) if MEMORY.exists() else {}
         self.verdicts: dict[str, str] = {}
 
     def turn_on(self, mutant: str) -> None:
@@ -163,7 +164,7 @@ class Hunt:
             return True
         return False
 
-    def run(self, mutants: list[str], learn: bool) -> list[str]:
+    def run(self, mutants: list[str]) -> list[str]:
         survivors = []
         for mutant in mutants:
             started = time.monotonic()
@@ -174,9 +175,37 @@ class Hunt:
                 survivors.append(mutant)
             words = "killed by " + killer if killer else "SURVIVES"
             print(f"{mutant:40} {words} ({time.monotonic() - started:.1f} s)", flush=True)
-            if learn:
-                self.memory.write_text(json.dumps(self.killers, indent=1, sort_keys=True) + "\n")
         return survivors
+
+
+def shared_out(options: argparse.Namespace) -> None:
+    """The same command in several processes at once, each with every N-th mutant; this one learns from what they print."""
+    words = [sys.executable, __file__, "--core", str(options.core), "--only", options.only]
+    parts = [
+        subprocess.Popen([*words, "--part", f"{part}/{options.jobs}"], stdout=subprocess.PIPE, text=True)
+        for part in range(options.jobs)
+    ]
+    survivors, killers, status = [], {}, 0
+    for part in parts:
+        assert part.stdout is not None
+        for line in part.stdout:
+            mutant, _, rest = line.partition(" ")
+            if " killed by " in line:
+                killers[mutant] = rest.split()[2]
+            elif "SURVIVES" in line:
+                survivors.append(mutant)
+            if " s)" in line or "left out" in line:
+                print(line, end="", flush=True)
+        status = max(status, part.wait())
+    report(killers, survivors, options.learn)
+    sys.exit(status)
+
+
+def report(killers: dict[str, str], survivors: list[str], learn: bool) -> None:
+    if learn:
+        known = json.loads(MEMORY.read_text()) if MEMORY.exists() else {}
+        MEMORY.write_text(json.dumps(known | killers, indent=1, sort_keys=True) + "\n")
+    print(f"{len(killers)} killed, {len(survivors)} survive: {', '.join(sorted(survivors))}")
 
 
 def main() -> int:
@@ -185,16 +214,21 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     parser.add_argument("--learn", action="store_true", help="write down who killed whom, in killers.json")
     parser.add_argument("--list", action="store_true", help="name the mutants and stop")
+    parser.add_argument("--jobs", type=int, default=1, help="so many processes at a time")
+    parser.add_argument("--part", default="0/1", help="K/N: every N-th mutant, from the K-th on")
     options = parser.parse_args()
+    if options.jobs > 1 and not options.list:
+        shared_out(options)
     core = load_core(options.core)
-    mutants = [name for name in switches(core) if options.only in name]
+    part, of = map(int, options.part.split("/"))
+    mutants = [name for name in switches(core) if options.only in name][part::of]
     if options.list:
         print("\n".join(mutants))
         return 0
-    hunt = Hunt(core, all_programs(), HERE / "killers.json")
+    hunt = Hunt(core, all_programs())
     print(f"{len(mutants)} mutants, {len(hunt.programs)} programs that may accuse them", flush=True)
-    survivors = hunt.run(mutants, options.learn)
-    print(f"{len(mutants) - len(survivors)} killed, {len(survivors)} survive: {', '.join(sorted(survivors))}")
+    survivors = hunt.run(mutants)
+    report({name: hunt.killers[name] for name in mutants if name not in survivors}, survivors, options.learn)
     return 1 if survivors or not mutants else 0
 
 
