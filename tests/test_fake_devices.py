@@ -79,7 +79,6 @@ def test_scalars_meet_any_device(session: object) -> None:
         c.masked_fill(c > 0, s),
         c * 2.0,
         torch.tensor(2.0) * c,
-        c.clamp(s, s),
     ):
         assert made.device == CUDA
     c[0] = s
@@ -104,9 +103,17 @@ def test_other_mixtures_are_refused_in_eagers_words(session: object) -> None:
         lambda: F.linear(c, x),
         lambda: torch.where(c > 0, c, x),
         lambda: c + torch.zeros(2, 2, device="cuda:1"),
+        lambda: c.clamp(x[0, 0], x[0, 0]),
+        lambda: torch.addcdiv(c, x[0, 0], c),
+        lambda: x[0, 0].add_(c[0, 0]),
+        lambda: torch.add(c[0, 0], 1, out=x[0, 0]),
+        lambda: c.index_put((torch.tensor([0]),), x[0]),
     ):
         with pytest.raises(RuntimeError, match="two devices"):
             program()
+    for index in (torch.zeros(2, dtype=torch.int64, device="cuda"), torch.zeros(2, dtype=torch.bool, device="cuda")):
+        with pytest.raises(RuntimeError, match="either on cpu or on the same device as the indexed tensor"):
+            x[index]
 
 
 def test_foreach_keeps_each_device(session: object) -> None:

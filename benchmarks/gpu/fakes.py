@@ -142,7 +142,7 @@ def mixtures(c: Any, x: Any, s: Any, cs: Any, i: Any, ci: Any) -> dict[str, Call
 def outcome(program: Callable[[], Any]) -> Any:
     try:
         result = program()
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:
         return "refused" if "device" in str(error).lower() else f"another error: {error}"
     leaves = torch.utils._pytree.tree_leaves(result)
     return [(str(t.device), str(t.dtype), tuple(t.shape)) for t in leaves if isinstance(t, torch.Tensor)]
@@ -162,6 +162,43 @@ def mixed_devices() -> tuple[int, list[str]]:
     return len(eager), [
         f"{name}: eager {eager[name]}, fakes {ours[name]}" for name in eager if eager[name] != ours[name]
     ]
+
+
+def scalars_among_cuda() -> tuple[int, list[str]]:
+    """Every operator of torch's database with one tensor replaced by a number on the CPU: who refuses?"""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    tried, differing = 0, []
+    for op in op_db:
+        try:
+            sample = next(iter(op.sample_inputs("cuda", torch.float32)))
+        except Exception:
+            continue
+        leaves, shape = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+        for position, leaf in enumerate(leaves):
+            if (
+                not isinstance(leaf, torch.Tensor)
+                or leaf.dim() == 0
+                or sum(isinstance(x, torch.Tensor) for x in leaves) < 2
+            ):
+                continue
+            mixed = [torch.ones((), dtype=leaf.dtype) if at == position else x for at, x in enumerate(leaves)]
+
+            def program(values: list[Any], op: Any = op, shape: Any = shape) -> Any:
+                given, args, kwargs = torch.utils._pytree.tree_unflatten(values, shape)
+                return op(given, *args, **kwargs)
+
+            eager = outcome(lambda: program(mixed))  # noqa: B023
+            session = fake.Session()
+            twins = [session.fake_of(x) if isinstance(x, torch.Tensor) else x for x in mixed]
+            with session:
+                ours = outcome(lambda: program(twins))  # noqa: B023
+            if isinstance(eager, str) and eager != "refused":
+                continue
+            tried += 1
+            if (eager == "refused") != (ours == "refused"):
+                differing.append(f"{op.name}, argument {position}: eager {eager}, fakes {ours}")
+    return tried, differing
 
 
 class Encoder(nn.Module):
@@ -252,6 +289,13 @@ def main() -> int:
     report["mixtures"], report["differing"] = tried, differing
     print(f"{tried} mixtures of CPU and CUDA tensors: {tried - len(differing)} as in eager")
     for line in differing:
+        print(f"  {line}")
+    tried, differing_scalars = scalars_among_cuda()
+    report["scalars"], report["differing scalars"] = tried, differing_scalars
+    print(
+        f"{tried} operators with a number on the CPU among CUDA tensors: {tried - len(differing_scalars)} as in eager"
+    )
+    for line in differing_scalars:
         print(f"  {line}")
     report["replays"] = replays()
     for name, nodes in report["replays"].items():

@@ -26,11 +26,11 @@ std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool 
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // A Python number among tensors: torch wraps it, kernels read its type.
   if (impl->is_wrapped_number() && !written) {
-    add_device(tensor.device(), 0);
+    common_.add(tensor.device(), true);
     return std::nullopt;
   }
   if (!written && is_temporary(tensor)) {
-    add_device(tensor.device(), impl->dim());
+    add_device(tensor.device(), impl->dim(), false);
     known_++;
     return make_constant(session_, tensor);
   }
@@ -40,7 +40,7 @@ std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool 
   }
   at::Tensor fake = session_.fake_of(tensor);
   unknown_++;
-  add_device(tensor.device(), tensor.dim());
+  add_device(tensor.device(), tensor.dim(), written);
   return fake;
 }
 

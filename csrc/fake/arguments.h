@@ -20,7 +20,7 @@ class ArgumentScan {
     if (const FakeTensorImpl* fake = as_fake(tensor.unsafeGetTensorImpl())) [[likely]] {
       if (fake->session() != session_.id()) [[unlikely]]
         refuse_escaped();
-      add_device(fake->fake_device(), fake->dim());
+      add_device(fake->fake_device(), fake->dim(), written);
       (constant_of(*fake->unsafe_storage().unsafeGetStorageImpl()) != nullptr ? known_ : unknown_)++;
       return std::nullopt;
     }
@@ -32,8 +32,9 @@ class ArgumentScan {
   bool all_known() const { return known_ != 0 && unknown_ == 0; }
 
  private:
-  void add_device(c10::Device device, int64_t dim) {
-    if (!common_.add(device, dim == 0 && device.is_cpu()) && !op_.mixes_devices) [[unlikely]]
+  void add_device(c10::Device device, int64_t dim, bool written) {
+    const bool scalar = dim == 0 && device.is_cpu() && !written && !op_.refuses_cpu_scalars;
+    if (!common_.add(device, scalar) && !op_.mixes_devices) [[unlikely]]
       two_devices(common_.device(), device, op_.name);
   }
   std::optional<at::Tensor> add_real(const at::Tensor& tensor, bool written);

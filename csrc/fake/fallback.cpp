@@ -30,6 +30,21 @@ bool index_is_dynamic(const c10::IValue& indices) {
   return false;
 }
 
+// As index and index_put check their arguments in eager.
+void check_indices(const Call& call) {
+  const c10::IValue* arguments = call.arguments();
+  if (!arguments[1].isOptionalTensorList()) return;
+  const at::Tensor& self = arguments[0].toTensor();
+  for (const std::optional<at::Tensor> index : arguments[1].toOptionalTensorList()) {
+    if (!index.has_value() || !index->defined()) continue;
+    TORCH_CHECK(index->device().is_cpu() || index->device() == self.device(),
+                "indices should be either on cpu or on the same device as the indexed tensor (", self.device(), ")");
+  }
+  if (call.op.is_index || call.op.argument_count < 3 || !arguments[2].isTensor()) return;
+  const at::Tensor& values = arguments[2].toTensor();
+  if (values.dim() != 0 && values.device() != self.device()) two_devices(self.device(), values.device(), call.op.name);
+}
+
 bool depends_on_data(const Call& call) {
   if (call.op.data_dependent) return true;
   if (!call.op.dynamic_shape) return false;
@@ -72,6 +87,8 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
     const c10::IValue& argument = call.arguments()[op.device_argument];
     if (argument.isDevice()) call.device = with_index(argument.toDevice());
   }
+
+  if (op.takes_indices) check_indices(call);
 
   if (depends_on_data(call)) [[unlikely]] {
     if (scan.all_known() && evaluate(call)) return;

@@ -70,7 +70,14 @@ bool mixes_devices(std::string_view name) {
   static const std::unordered_set<std::string_view> names = {
 #define ALT_MIXES_DEVICES(NAME) NAME,
 #include "fake/mixed_devices.def"
-#undef ALT_MIXES_DEVICES
+  };
+  return names.contains(name);
+}
+
+bool refuses_cpu_scalars(std::string_view name) {
+  static const std::unordered_set<std::string_view> names = {
+#define ALT_REFUSES_CPU_SCALARS(NAME) NAME,
+#include "fake/mixed_devices.def"
   };
   return names.contains(name);
 }
@@ -137,11 +144,13 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   op->dynamic_shape = handle.hasTag(at::Tag::dynamic_output_shape);
   op->random = handle.hasTag(at::Tag::nondeterministic_seeded);
   op->is_index = base_name == "aten::index";
+  op->takes_indices = op->is_index || base_name == "aten::_unsafe_index" || base_name.find("index_put") != std::string::npos;
   op->asks_device = asks_device(base_name);
   op->counts_known = op->name == "aten::repeat_interleave.Tensor";
   op->is_foreach = base_name.starts_with("aten::_foreach_");
   op->is_lift = base_name == "aten::lift_fresh" || base_name == "aten::lift" || base_name == "aten::lift_fresh_copy";
   op->mixes_devices = op->is_foreach || mixes_devices(base_name);
+  op->refuses_cpu_scalars = refuses_cpu_scalars(base_name);
   choose_kernel(entry, *op);
   return op;
 }

@@ -40,8 +40,10 @@ struct Op {
   bool returns_view = false;       // an output aliases an argument that is not written
   bool data_dependent = false;     // returns a Python value that only data gives
   bool dynamic_shape = false;      // an output's shape depends on data
-  bool is_index = false;           // index.Tensor: dynamic only for masks, and indices may live on the CPU
+  bool is_index = false;           // index.Tensor: dynamic only for masks
+  bool takes_indices = false;      // index, index_put: indices may live on the CPU, or where the tensor does
   bool mixes_devices = false;      // takes tensors of several devices, as in eager
+  bool refuses_cpu_scalars = false;
   bool random = false;             // draws random numbers
   bool is_foreach = false;
   bool asks_device = false;           // its Python kernel takes every meta tensor for a CUDA one
