@@ -82,6 +82,30 @@ def _torchs_lock() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def differentiable_lstm() -> Iterator[None]:
+    """torch's decomposition takes oneDNN's layer, which is for inference only, unless the *input* wants a gradient. TorchDynamo
+    never captures an LSTM; where one is captured, the weights count too."""
+    from torch._decomp import decompositions
+
+    select = getattr(decompositions, "select_one_layer_lstm_function", None)
+    if select is None:
+        yield
+        return
+
+    def stricter(given: Any, hidden: Any, params: Any) -> Any:
+        learns = torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in itertools.chain(hidden, *params) if isinstance(tensor, torch.Tensor)
+        )
+        return decompositions.one_layer_lstm if learns else select(given, hidden, params)
+
+    decompositions.select_one_layer_lstm_function = stricter
+    try:
+        yield
+    finally:
+        decompositions.select_one_layer_lstm_function = select
+
+
 def _takes_a_list(compiled: Any) -> bool:
     """Whether its inputs come as one list, which it may empty. AOTAutograd copies the mark to wrappers that take them one by one."""
     if getattr(compiled, "_boxed_call", False) is not True:
@@ -131,6 +155,7 @@ class Handoff:
             stack.enter_context(_state_kept())
             if self.backend.is_torchs:
                 stack.enter_context(_torchs_lock())
+                stack.enter_context(differentiable_lstm())
             stack.enter_context(compile_context(CompileContext(compile_id)))
             began = time.perf_counter()
             fake_mode = self._fake_mode()

@@ -13,6 +13,8 @@ from recording import record  # noqa: E402
 from test_graph_models import CASES, CausalAttention  # noqa: E402
 from torch import nn  # noqa: E402
 
+from alternator.handoff import differentiable_lstm  # noqa: E402
+
 # Some ten seconds each: CI compiles the first two, `make test-inductor` all that draw no random numbers (Inductor's are
 # not eager's).
 QUICK = ("mlp", "gpt")
@@ -28,7 +30,8 @@ def close(a: Any, b: Any) -> None:
 def compiled(recorded: Any) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(recorded.to_fx(), recorded.inputs)
+    with differentiable_lstm():
+        return compile_fx(recorded.to_fx(), recorded.inputs)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -166,8 +166,11 @@ def mixed_devices() -> tuple[int, list[str]]:
 
 def scalars_among_cuda() -> tuple[int, list[str]]:
     """Every operator of torch's database with one tensor replaced by a number on the CPU: who refuses?"""
-    from torch.testing._internal.common_methods_invocations import op_db
-
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    except ModuleNotFoundError as error:
+        print(f"torch's database of operators cannot be loaded here: {error}")
+        return 0, []
     tried, differing = 0, []
     for op in op_db:
         try:

@@ -1,6 +1,7 @@
 #include "dispatch/entry.h"
 
 #include "dispatch/handoff.h"
+#include "graph/errors.h"
 #include "trace/stopped.h"
 #include "trace/thread_state.h"
 #include "trace/tracer.h"
@@ -56,6 +57,17 @@ Ref Entry::guard_texts() const {
   return texts;
 }
 
+// A result that came into being unseen (code that switches torch functions off makes such) is nothing to return.
+static auto finish_recording(graph::Recorder& recorder, Borrowed outputs) {
+  try {
+    return recorder.finish(outputs);
+  } catch (const PyError&) {
+    if (!PyErr_ExceptionMatches(graph::record_error_class().get())) throw;
+    PyErr_Clear();
+    throw replay::CannotRebuild("a tensor that torch has made unseen");
+  }
+}
+
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
 // sources. Throws CannotRebuild.
@@ -75,7 +87,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
-  entry->program = tracer.recorder.finish(list);
+  entry->program = finish_recording(tracer.recorder, list);
   entry->output_count = PyList_GET_SIZE(list.get());
   if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
   entry->exit_nesting = tracer.exit_nesting;

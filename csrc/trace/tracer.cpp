@@ -246,10 +246,12 @@ class TraceScope {
 
 }  // namespace
 
-// Code of the user's that torch runs by itself while operations run: it would see the fakes of a trace.
+// Code of the user's that torch runs by itself while operations run: it would see the fakes of a trace. And where torch
+// shows calls to nobody, ours would not be seen.
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
   if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
+  if (at::impl::torch_function_all_disabled()) return "torch functions are switched off (torch._C.DisableTorchFunction)";
   return nullptr;
 }
 

@@ -48,6 +48,24 @@ def test_inference_and_training() -> None:
     assert alternator.counters()["eager"] == 0
 
 
+def test_an_lstm_learns() -> None:
+    lstm = nn.LSTM(3, 4, batch_first=True)
+    data = torch.randn(2, 5, 3)
+    compiled = alternator.compile(lstm, fullgraph=True)
+    for _ in range(2):
+        lstm.zero_grad()
+        expected, _ = lstm(data)
+        expected.square().sum().backward()
+        gradients = [p.grad.clone() for p in lstm.parameters()]
+        lstm.zero_grad()
+        result, _ = compiled(data)
+        result.square().sum().backward()
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+        for parameter, gradient in zip(lstm.parameters(), gradients, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-3)
+    assert alternator.counters()["graphs"] == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{"mode": "default"}, {"mode": "reduce-overhead"}, {"options": {"fallback_random": True}}],

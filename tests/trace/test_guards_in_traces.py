@@ -639,6 +639,63 @@ def test_grad_mode(t):
 
 
 @program()
+def test_inference_mode(t):
+    f = t.compile(lambda x: (x * 2, torch.is_inference_mode_enabled()))
+    with torch.no_grad():
+        f(T(2))
+    with torch.inference_mode():
+        f(T(2))
+    with torch.no_grad():
+        f.hit(T(2))
+
+
+@program(one_graph=False)
+def test_flags_of_backends(t):
+    cudnn, deterministic = torch.backends.cudnn, torch.utils.deterministic
+
+    def fn(x):
+        return x + 1, cudnn.benchmark, cudnn.deterministic, deterministic.fill_uninitialized_memory
+
+    f = t.compile(fn)
+    f(T(2))
+    for owner, name in (
+        (cudnn, "benchmark"),
+        (cudnn, "deterministic"),
+        (deterministic, "fill_uninitialized_memory"),
+    ):
+        old = getattr(owner, name)
+        t.undo(lambda owner=owner, name=name, old=old: setattr(owner, name, old))
+        setattr(owner, name, not old)
+        f(T(2))
+        setattr(owner, name, old)
+        f(T(2))
+
+
+@program(one_graph=False)
+def test_torch_functions_switched_off(t):
+    f = t.compile(lambda x: (x + 1, torch._C._is_torch_function_enabled(), torch._C._is_torch_function_all_disabled()))
+    f(T(2))
+    with torch._C.DisableTorchFunctionSubclass():
+        f(T(2))
+    with torch._C.DisableTorchFunction():
+        f(T(2))
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_saved_tensors_hooks_around_a_call(t):
+    f = t.compile(lambda x: (x * x).sum())
+    x = T(2, rg=True)
+    f(x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda v: v * 2, lambda v: v):
+        y = f(x)
+    y.backward()
+    with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+        f(x)
+    f(x)
+
+
+@program()
 def test_inference_tensor_input(t):
     f = t.compile(lambda x: x * 2)
     with torch.inference_mode():
