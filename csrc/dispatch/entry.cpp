@@ -146,9 +146,10 @@ static void raise_interrupt(trace::Tracer& tracer) {
   throw PyError();
 }
 
-// The outermost frame that waits for another one through native code; -1: there is none.
+// The innermost frame that waits for another one through native code; -1: there is none. All frames around it cannot be
+// continued either, as they are: whether there is another one among them is seen when the trace is cut at this one.
 static int waits_through_native_code(const Chain& chain) {
-  for (size_t i = chain.size(); i-- > 0;) {
+  for (size_t i = 0; i < chain.size(); i++) {
     if (chain[i].joint == Joint::kCannot) return static_cast<int>(i);
   }
   return -1;

@@ -859,6 +859,26 @@ def test_a_model_with_breaks_in_callbacks(front: Any) -> None:
 
 
 @in_child
+def test_a_break_in_a_callback_moves_out_no_further_than_it_must(front: Any) -> None:
+    def key(value: float) -> float:
+        time.sleep(0)
+        return -value
+
+    def helper(x: Any) -> Any:
+        return torch.sin(x) * sorted((1.0, 2.0), key=key)[0] + 1
+
+    def middle(x: Any) -> Any:
+        return helper(x + 1) * 2
+
+    def outer(x: Any) -> Any:
+        return middle(torch.cos(x)) - 1
+
+    first, second = counts_of(outer, (T(3),), (T(3),))
+    assert first == {"traces": 2, "graphs": 2, "eager": 0, "hits": 0}
+    assert second == {"traces": 0, "graphs": 0, "eager": 0, "hits": 2}
+
+
+@in_child
 def test_a_place_that_keeps_missing_is_given_up_once(front: Any) -> None:
     import alternator
 
