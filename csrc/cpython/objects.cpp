@@ -276,4 +276,50 @@ bool copy_set_table(PyObject* from, PyObject* to, const std::function<PyObject*(
   return true;
 }
 
+// --- functools.lru_cache ------------------------------------------------------------------------------
+
+namespace {
+
+// As in Modules/_functoolsmodule.c.
+struct LruLink {
+  PyObject_HEAD
+  LruLink *previous, *next;
+  Py_hash_t hash;
+  PyObject *key, *result;
+};
+struct LruCache {
+  LruLink root;
+  void* wrapper;
+  int typed;
+  PyObject* cache;
+};
+
+PyTypeObject* lru_cache_type() {
+  static PyTypeObject* const type = [] {
+    PyObject* module = PyImport_ImportModule("_functools");
+    PyObject* found = module != nullptr ? PyObject_GetAttrString(module, "_lru_cache_wrapper") : nullptr;
+    Py_XDECREF(module);
+    PyErr_Clear();
+    const bool fits = found != nullptr && PyType_Check(found) &&
+                      reinterpret_cast<PyTypeObject*>(found)->tp_basicsize > static_cast<Py_ssize_t>(sizeof(LruCache));
+    return fits ? reinterpret_cast<PyTypeObject*>(found) : nullptr;
+  }();
+  return type;
+}
+
+}  // namespace
+
+PyObject* lru_cache_dict(PyObject* object) {
+  if (lru_cache_type() == nullptr || Py_TYPE(object) != lru_cache_type()) return nullptr;
+  auto* self = reinterpret_cast<LruCache*>(object);
+  return self->typed == 0 && self->cache != nullptr && PyDict_CheckExact(self->cache) ? self->cache : nullptr;
+}
+
+PyObject* lru_cache_result(PyObject* object, PyObject* value) {
+  auto* self = reinterpret_cast<LruCache*>(object);
+  // A cache without a limit keeps no list.
+  const bool is_listed = self->root.next != nullptr && self->root.next != &self->root;
+  return is_listed ? reinterpret_cast<LruLink*>(value)->result : value;
+}
+
 }  // namespace alternator::cpython

@@ -43,6 +43,13 @@ void forget_subclass(PyTypeObject* base, PyTypeObject* type);
 // Whether anybody listens to sys.audit.
 bool has_audit_hooks();
 
+// --- functools.lru_cache ----------------------------------------------------------------------------
+// The cache of a function with an lru_cache, borrowed: keys are the arguments, as a tuple unless there is but one, an int
+// or a str. Null: `object` is no such function, or arguments of different types are kept apart.
+PyObject* lru_cache_dict(PyObject* object);
+// What a value of that dict stands for.
+PyObject* lru_cache_result(PyObject* object, PyObject* value);
+
 // --- sets -------------------------------------------------------------------------------------------
 // A number for where the elements stand in the set's table, where deleted ones stood and where pop() goes on: sets with
 // equal elements in equal places and this number iterate alike, and go on doing so whatever is done to them.

@@ -165,6 +165,7 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
     case Access::kDict:
       return dict_of(parent);
     case Access::kItem:
+    case Access::kCached:
       break;  // answered by take()
     case Access::kKey:
     case Access::kElement:
@@ -217,6 +218,13 @@ Found take(const Step& step, PyObject* parent, PyObject** value, Ref* owner, Mem
     *value = nullptr;
     if (step.among_attributes && !PyDict_CheckExact(parent)) return find_attribute(parent, step.key, value);
     return PyDict_Check(parent) ? find_item(parent, step.key, value, &memo->keys) : Found::kNo;
+  }
+  if (step.access == Access::kCached) {
+    *value = nullptr;
+    PyObject* cache = cpython::lru_cache_dict(parent);
+    const Found found = cache != nullptr ? find_item(cache, step.key, value, &memo->keys) : Found::kNo;
+    if (found == Found::kYes) *value = cpython::lru_cache_result(parent, *value);
+    return found;
   }
   *value = found_at(step, parent, owner, memo);
   return *value != nullptr ? Found::kYes : Found::kNo;

@@ -162,6 +162,27 @@ bool Tracer::is_outside_value(Borrowed value) {
   return true;
 }
 
+// What its cache has for these arguments already: a place outside like any other. The call itself, which counts the hit
+// and says which entry was used last, is made again on every run; it runs nothing of the user's.
+Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count) {
+  PyObject* cache = cpython::lru_cache_dict(wrapper.get());
+  if (cache == nullptr) return {};
+  Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  for (size_t i = 0; i < count; i++) {
+    if (!lift::is_plain(arguments[i])) return {};
+    PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+  }
+  const bool alone = count == 1 && (PyUnicode_CheckExact(arguments[0]) || PyLong_CheckExact(arguments[0]));
+  Borrowed key = alone ? Borrowed(arguments[0]) : Borrowed(given);
+  lift::Source* source = tree->child(lifter.known(wrapper)->source, lift::Access::kCached, key);
+  Ref owner;
+  PyObject* kept = lift::follow(*source, wrapper.get(), &owner);
+  if (kept == nullptr) return {};
+  Ref result = lifter.lift(kept, source);
+  lifter.add_effect({Ref::share(wrapper), std::move(given), {}});
+  return result;
+}
+
 // An outside function with an lru_cache.
 Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
@@ -170,6 +191,9 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
     return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
   };
   if (!is_of_pure_module(wrapped)) {
+    if (!keyword_names) {
+      if (Ref kept = find_cached(wrapper, arguments, total)) return kept;
+    }
     // The cache would be written, and what it holds may be older than what the function would say now: where that
     // depends on the arguments alone, the function behind it gives the same.
     for (size_t i = 0; i < total; i++) {

@@ -183,6 +183,7 @@ class Tracer {
   Ref call_library(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref compile_pattern(PyObject* const* arguments);
   Ref call_getter(Borrowed getter, Borrowed object);
+  Ref find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count);
   Ref call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   bool is_outside_value(Borrowed value);
   bool reads_attributes(Borrowed value);

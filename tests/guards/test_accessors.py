@@ -87,6 +87,17 @@ def grad_tensor() -> torch.Tensor:
     return t
 
 
+def filled_cache(limit: int | None, value: int = 7) -> Callable[..., Any]:
+    """A maker of functions with a cache that holds f(3) and f(3, "a"); it may be given what it replaces."""
+
+    def make(*_: Any) -> Any:
+        found = functools.lru_cache(limit)(lambda *args: [value, *args])
+        found(3), found(3, "a")
+        return found
+
+    return make
+
+
 KEY = object()
 
 CASES = {
@@ -198,6 +209,8 @@ CASES = {
     ),
     "kGrad": Case(grad_tensor, step("kGrad"), lambda t: t.grad, set_grad),
     "kGrad None": Case(lambda: torch.ones(2), step("kGrad"), lambda t: None, set_grad),
+    "kCached": Case(filled_cache(None), step("kCached", 3), lambda f: f(3), filled_cache(None, 8)),
+    "kCached with a limit": Case(filled_cache(2), step("kCached", (3, "a")), lambda f: f(3, "a"), filled_cache(2, 8)),
     "kReferent": Case(lambda: weakref.ref(Plain), step("kReferent"), lambda r: r(), lambda r: weakref.ref(Slotted)),
 }
 

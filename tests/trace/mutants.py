@@ -76,7 +76,7 @@ LIKELY = {
 }
 
 
-# The room's own tests, each file as a whole: asked when none of those programs has noticed.
+# The own tests of a room, each file as a whole: asked before all programs.
 ROOM_TESTS = {
     "lift": [],
     "guards": ["guards/test_guard_kinds.py", "guards/test_ambient.py", "guards/test_accessors.py"],
@@ -137,7 +137,7 @@ class Hunt:
         first = [self.killers[mutant]] if self.killers.get(mutant) in known else []
         often = sorted(set(self.killers.values()) & set(self.programs))
         likely = [name for file in LIKELY[room] for name in self.programs if name.startswith(file + "::")]
-        return list(dict.fromkeys([*first, *likely, *ROOM_TESTS[room], *often, *sorted(self.programs)]))
+        return list(dict.fromkeys([*first, *ROOM_TESTS[room], *likely, *often, *sorted(self.programs)]))
 
     def hunt(self, mutant: str) -> str | None:
         """The program that notices this mutant."""
