@@ -330,6 +330,31 @@ static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t coun
   return checked(PyObject_GetAttrString(owner.get(), "new_empty"));
 }
 
+void Tracer::stop_for_torch(const std::string& what) {
+  const fake::Failure* failure = session.failure();
+  const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
+  stop(data ? report::Reason::data_dependent : report::Reason::torch_call, what + ": " + take_error_text());
+}
+
+// x.tolist() looks at memory without the dispatcher, which a fake has none of. Null: it is no such call.
+Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+  if (name != "Tensor.tolist") return {};
+  Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
+                    : count > 0                       ? arguments[0]
+                                                      : nullptr;
+  if (!tensor || !graph::is_tensor(tensor) || !fake::is_fake(fake::unpack(tensor.get()))) return {};
+  const std::optional<at::Tensor> value = session.known_value(fake::unpack(tensor.get()));
+  if (!value) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
+  const Paused paused(*this);
+  const fake::Inactive inactive;
+  using at::impl::PythonTorchFunctionTLS;
+  const auto state = PythonTorchFunctionTLS::get_disabled_state();
+  PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  Ref values = Ref::steal(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
+  PythonTorchFunctionTLS::set_disabled_state(state);
+  return checked(std::move(values));
+}
+
 Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
@@ -343,6 +368,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   const std::string name = native_name(callable);
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
   check_tensor_method(callable, name, arguments, positional);
+  if (Ref values = list_of_values(callable, name, arguments, positional)) return values;
   session.clear_failure();
   try {
     Paused paused(*this);
@@ -352,10 +378,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
       interrupted = cpython::take_raised();
       stop(report::Reason::interrupted, name);
     }
-    const std::string text = take_error_text();
-    const fake::Failure* failure = session.failure();
-    const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
-    stop(data ? report::Reason::data_dependent : report::Reason::torch_call, name + ": " + text);
+    stop_for_torch(name);
   } catch (const std::exception& error) {
     PyErr_Clear();
     stop(report::Reason::torch_call, name + ": " + error.what());
@@ -489,11 +512,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     session.clear_failure();
     Ref result = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional, keyword_names.get()));
     if (result) return result;
-    const std::string text = take_error_text();
-    const fake::Failure* failure = session.failure();
-    const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
-    stop(data ? report::Reason::data_dependent : report::Reason::torch_call,
-         std::string(type->tp_name) + " of a tensor: " + text);
+    stop_for_torch(std::string(type->tp_name) + " of a tensor");
   }
   Ref made = checked(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                          keyword_names.get()));
@@ -627,11 +646,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   if (!result) {
-    const fake::Failure* failure = session.failure();
-    if (!stopped && (failure != nullptr || (tensors && self == nullptr))) {
-      const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
-      stop(data ? report::Reason::data_dependent : report::Reason::torch_call, name + ": " + take_error_text());
-    }
+    if (!stopped && (session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(name);
     throw PyError();
   }
   if (makes_class) finish_class(result);

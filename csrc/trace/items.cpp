@@ -44,10 +44,10 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
   }
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (graph::is_tensor(container)) {
+    session.clear_failure();
     Paused paused(*this);
     if (Ref item = Ref::steal(PyObject_GetItem(container.get(), key.get()))) return item;
-    PyErr_Clear();
-    stop(report::Reason::torch_call, "an item of a tensor");
+    stop_for_torch("an item of a tensor");
   }
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   const LookingUp looking_up(key);
@@ -65,13 +65,13 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   std::optional<Paused> paused;
-  if (graph::is_tensor(container)) paused.emplace(*this);
+  if (graph::is_tensor(container)) {
+    session.clear_failure();
+    paused.emplace(*this);
+  }
   const int status =
       value ? PyObject_SetItem(container.get(), key.get(), value.get()) : PyObject_DelItem(container.get(), key.get());
-  if (status < 0 && paused) {
-    PyErr_Clear();
-    stop(report::Reason::torch_call, "an item of a tensor is set");
-  }
+  if (status < 0 && paused) stop_for_torch("an item of a tensor is set");
   check_status(status);
 }
 

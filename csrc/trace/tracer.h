@@ -152,6 +152,9 @@ class Tracer {
   Ref call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_compiled(Borrowed compiled, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  // After torch has raised: because of data, or for a reason that it gives.
+  [[noreturn]] void stop_for_torch(const std::string& what);
+  Ref list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
   Ref call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);

@@ -201,12 +201,11 @@ def chosen() -> str:
 
 
 def missing(name: str) -> str | None:
-    """Why this front end cannot be had here, in one sentence."""
+    """Why this front end cannot be had here, in one sentence. A core that is there and cannot be loaded is an error."""
     if name != "alternator":
         return None
     try:
-        import alternator
-    except ImportError as error:
+        import alternator  # noqa: F401
+    except ModuleNotFoundError as error:
         return str(error)
-    absent = [word for word in ("compile", "reset", "counters") if not hasattr(alternator, word)]
-    return f"alternator has no {', '.join(absent)} yet" if absent else None
+    return None

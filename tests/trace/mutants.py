@@ -84,6 +84,15 @@ ROOM_TESTS = {
 }
 
 
+# Guards of which each implies others (inference mode and functorch's transforms switch dispatch keys): switched off together.
+TOGETHER = [
+    "guards.ambient.inference_mode",
+    "guards.ambient.functorch_level",
+    "guards.ambient.included_keys",
+    "guards.ambient.excluded_keys",
+]
+
+
 class Hunt:
     """Which programs pass without a mutant, and which of them fails first with one."""
 
@@ -97,8 +106,9 @@ class Hunt:
         self.verdicts: dict[str, str] = {}
 
     def turn_on(self, mutant: str) -> None:
-        room, switch = self.switches[mutant]
-        room.set_mutant(switch, True)
+        for one in TOGETHER if mutant in TOGETHER else [mutant]:
+            room, switch = self.switches[one]
+            room.set_mutant(switch, True)
 
     def verdict(self, name: str) -> str:
         if name not in self.programs:

@@ -11,6 +11,20 @@ NAN = float("nan")
 
 
 @program()
+def test_values_of_constant_tensors(t):
+    def fn(x, n):
+        table = torch.tensor([[n, 2], [3, 4]])
+        rows = table.tolist()
+        table[0, 0] = 7
+        return x * rows[0][0] + table[0].tolist()[0], rows, torch.tensor(1.5).tolist(), table.tolist()
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 5)
+
+
+@program()
 def test_zero_and_minus_zero(t):
     f = t.compile(lambda v, x: (str(v), math.copysign(1, v), x + 1))
     f(0.0, T(2))

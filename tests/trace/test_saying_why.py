@@ -175,3 +175,21 @@ def test_a_compiled_function_looks_like_its_own(front):
 
     f = front.compile(fn, eager_backend)
     assert callable(f) and f.__name__ == "fn" and f.__doc__ == "Its text." and f.__wrapped__ is fn
+
+
+@in_child
+def test_what_depends_on_data_is_called_so(front):
+    import alternator
+
+    mask = torch.tensor([True, False])
+    for fn in (
+        lambda x: x.tolist(),
+        lambda x: x * x.sum().item(),
+        lambda x: x * float(x[0]),
+        lambda x: x[mask.to(torch.uint8).bool() & (x > 0)],
+        lambda x: x + 1 if x.sum() > 0 else x,
+        lambda x: list(range(int(x[0]))),
+    ):
+        alternator.reset()
+        front.compile(fn, eager_backend)(T(2))
+        assert set(alternator.counters()["breaks"]) == {"data_dependent"}, alternator.counters()["breaks"]
