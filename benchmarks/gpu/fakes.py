@@ -166,13 +166,10 @@ def mixed_devices() -> tuple[int, list[str]]:
 
 def scalars_among_cuda() -> tuple[int, list[str]]:
     """Every operator of torch's database with one tensor replaced by a number on the CPU: who refuses?"""
-    try:
-        from torch.testing._internal.common_methods_invocations import op_db
-    except ModuleNotFoundError as error:
-        print(f"torch's database of operators cannot be loaded here: {error}")
-        return 0, []
+    from opinfo import compare
+
     tried, differing = 0, []
-    for op in op_db:
+    for op in compare.database():
         try:
             sample = next(iter(op.sample_inputs("cuda", torch.float32)))
         except Exception:

@@ -84,12 +84,13 @@ ROOM_TESTS = {
 }
 
 
-# Guards of which each implies others (inference mode and functorch's transforms switch dispatch keys): switched off together.
+# Guards of which each implies others, because inference mode, functorch and torch.jit.trace switch dispatch keys: off together.
 TOGETHER = [
     "guards.ambient.inference_mode",
     "guards.ambient.functorch_level",
     "guards.ambient.included_keys",
     "guards.ambient.excluded_keys",
+    "guards.ambient.jit_tracing",
 ]
 
 
