@@ -136,6 +136,9 @@ class Lifter {
   // An object that lives as long as the process, or is reached through one that cannot change.
   Source* constant(Borrowed object) { return tree_.constant(object); }
 
+  // A message of CPython's that the program may see: the outside classes and functions that it names keep their names.
+  void guard_names_in(const std::string& text);
+
   // --- calls that are made for their effect, in order ---
   void add_effect(EffectCall call) { effects_.push_back(std::move(call)); }
   const std::vector<EffectCall>& effects() const { return effects_; }

@@ -54,6 +54,17 @@ void Tracer::before_raise(Ref* exception) {
     stop(report::Reason::outside_exception, exception->type()->tp_name);
 }
 
+// What CPython has to say: a str that no exception was made of yet, or the first argument of one.
+static void note_text(PyObject* value, std::unordered_set<std::string>* texts) {
+  if (value == nullptr) return;
+  if (PyExceptionInstance_Check(value) && PyTuple_GET_SIZE(reinterpret_cast<PyBaseExceptionObject*>(value)->args) > 0)
+    value = PyTuple_GET_ITEM(reinterpret_cast<PyBaseExceptionObject*>(value)->args, 0);
+  if (!PyUnicode_Check(value)) return;
+  const SavedError raised;
+  if (const char* text = PyUnicode_AsUTF8(value)) texts->insert(text);
+  PyErr_Clear();
+}
+
 void Tracer::raising() {
   PyObject* type = PyErr_Occurred();
   if (type == nullptr) return;
@@ -66,6 +77,7 @@ void Tracer::raising() {
   }
   if (is_our_own(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   PyObject* value = raised_value();
+  note_text(value, &raised_texts_);
   if (value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr) &&
       PyExceptionInstance_Check(value)) {
     stop(report::Reason::outside_exception, Py_TYPE(value)->tp_name);

@@ -361,3 +361,75 @@ def test_generator_that_an_exception_leaves_suspended(t):
     f = t.compile(fn)
     f(T(2))
     f(T(2))
+
+
+@program()
+def test_messages_name_classes_and_functions(t):
+    """A class may be renamed between two calls; what CPython says then has the new name."""
+
+    class Base:
+        pass
+
+    class Thing(Base):
+        @property
+        def fixed(self):
+            return 1
+
+        def method(self, a):
+            return a
+
+    def helper(a, b):
+        return a
+
+    failures = [
+        lambda: Thing().extra,
+        lambda: delattr(Thing(), "extra"),
+        lambda: setattr(Thing(), "fixed", 2),
+        lambda: Thing() + 1,
+        lambda: Thing() < Thing(),
+        lambda: -Thing(),
+        lambda: [*Thing()],
+        lambda: Thing()(),
+        lambda: Thing(1, 2),
+        lambda: Thing()[0],
+        lambda: 1 in Thing(),
+        lambda: Thing.extra,
+        lambda: super(Thing, Thing()).extra,
+        lambda: [1][Thing()],
+        lambda: range(Thing()),
+        lambda: "".join([Thing()]),
+        lambda: sorted([Thing(), Thing()]),
+        lambda: helper(1),
+        lambda: helper(1, 2, 3),
+        lambda: helper(1, 2, c=3),
+        lambda: Thing().method(),
+    ]
+
+    def fn(x):
+        said = []
+        for failure in failures:
+            try:
+                failure()
+            except (TypeError, AttributeError) as error:
+                said.append(str(error))
+        return x + 1, said
+
+    def leaves(x):
+        x = x + 1
+        return Thing() + x.shape
+
+    f, g = t.compile(fn), t.compile(leaves)
+    f(T(2)), g(T(2))
+    f.hit(T(2))
+    Thing.__name__ = "Renamed"
+    f(T(2)), g(T(2))
+    helper.__qualname__ = "Helper"
+    f(T(2))
+    Thing.method.__qualname__ = "Thing.other"
+    f(T(2))
+    Thing.__qualname__ = "Qualified"
+    f(T(2))
+    Thing.__qualname__ = "Again"
+    f(T(2))
+    Base.__name__ = "Root"
+    f(T(2)), g(T(2))

@@ -1,0 +1,48 @@
+// Names of classes and functions that texts mention: a class may be renamed, and CPython's messages say what it is
+// called.
+#include "lift/lifter.h"
+
+#include "py/names.h"
+
+#include <string_view>
+#include <unordered_set>
+
+namespace alternator::lift {
+namespace {
+
+bool mentions(std::string_view text, PyObject* name) {
+  const char* characters = PyUnicode_AsUTF8(name);
+  if (characters != nullptr) return text.find(characters) != text.npos;
+  PyErr_Clear();  // a name that is no UTF-8 is in no message either
+  return false;
+}
+
+}  // namespace
+
+void Lifter::guard_names_in(const std::string& text) {
+  std::unordered_set<PyTypeObject*> seen;
+  auto look_at_class = [&](PyTypeObject* type) {
+    if (!seen.insert(type).second || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0) return;
+    if (made_here(reinterpret_cast<PyObject*>(type))) return;
+    auto* heap_type = reinterpret_cast<PyHeapTypeObject*>(type);
+    Source* source = constant(reinterpret_cast<PyObject*>(type));
+    if (mentions(text, heap_type->ht_name))
+      guard(tree_.child(source, Access::kField, names::__name__), GuardKind::kEquals, heap_type->ht_name);
+    if (mentions(text, heap_type->ht_qualname))
+      guard(tree_.child(source, Access::kField, names::__qualname__), GuardKind::kEquals, heap_type->ht_qualname);
+  };
+  for (const auto& [object, known] : known_) {
+    PyObject* original = known.original.get();
+    if (PyFunction_Check(original)) {
+      PyObject* name = reinterpret_cast<PyFunctionObject*>(original)->func_qualname;
+      if (mentions(text, name))
+        guard(tree_.child(known.source, Access::kField, names::__qualname__), GuardKind::kEquals, name);
+    }
+    auto* type = PyType_Check(original) ? reinterpret_cast<PyTypeObject*>(original) : Py_TYPE(original);
+    PyObject* bases = type->tp_mro;
+    for (Py_ssize_t i = 0; bases != nullptr && i < PyTuple_GET_SIZE(bases); i++)
+      look_at_class(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i)));
+  }
+}
+
+}  // namespace alternator::lift
