@@ -59,13 +59,16 @@ def _uses_cuda() -> bool:
 
 @contextlib.contextmanager
 def _state_kept() -> Iterator[None]:
-    """A backend may draw random numbers and switch modes: the program does not see it."""
+    """A backend may draw random numbers, switch modes and want more stack (Inductor does): the program does not see it."""
     numbers, torch_numbers = random.getstate(), torch.get_rng_state()
     device_numbers = torch.cuda.get_rng_state_all() if _uses_cuda() else None
     grad = torch.is_grad_enabled()
+    depth = sys.getrecursionlimit()
     try:
         yield
     finally:
+        if sys.getrecursionlimit() != depth:
+            sys.setrecursionlimit(depth)
         random.setstate(numbers)
         torch.set_rng_state(torch_numbers)
         if device_numbers is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,20 @@ def placeholders(gm: Any) -> list[Any]:
 
 
 # ----------------------------------------------------------------------------------------------------- what they get
+
+
+def test_the_recursion_limit_is_the_programs() -> None:
+    """A function that reads it is traced once, though the backend raises it."""
+
+    def greedy(gm: Any, inputs: list[Any]) -> Any:
+        sys.setrecursionlimit(sys.getrecursionlimit() + 1000)
+        return gm.forward
+
+    before = sys.getrecursionlimit()
+    compiled = alternator.compile(lambda x: (x + 1, sys.getrecursionlimit()), backend=greedy)
+    assert [compiled(torch.ones(2))[1] for _ in range(2)] == [before, before]
+    assert sys.getrecursionlimit() == before
+    assert alternator.counters()["traces"] == 1
 
 
 def test_a_callable_gets_a_graph_and_real_inputs(seen: Any) -> None:
