@@ -15,6 +15,9 @@ import torch
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
 
+INDUCTORS_DEPTH = 2000  # as in torch._inductor.compile_fx
+
+
 @dataclass(frozen=True)
 class Backend:
     name: str
@@ -23,9 +26,12 @@ class Backend:
     is_torchs: bool = False
 
     def prepare(self) -> None:
-        """Loads what the backend will load, before anything is traced: it registers abstract classes, which traces rely on."""
+        """Does what the backend will do to the process, before anything is traced: it registers abstract classes, which traces rely
+        on, and wants a deep stack, also when it compiles a backward pass later (inspect.unwrap reads the limit)."""
         if self.name == "inductor":
             importlib.import_module("torch._inductor.compile_fx")
+            if sys.getrecursionlimit() < INDUCTORS_DEPTH:
+                sys.setrecursionlimit(INDUCTORS_DEPTH)
 
     def reset(self) -> None:
         reset = getattr(self.compiler, "reset", None)

@@ -155,6 +155,8 @@ Operand Builder::make(Borrowed object) {
   depth_++;
   const char* kind = "";
   Recipe recipe = describe(*this, object, &kind);
+  // Without its row, what is kept could not be given out at all.
+  if (recipe.keep && is_disabled(kind)) cannot_rebuild(object, "its row is switched off");
   if (recipe.keep || is_disabled(kind)) {
     making_.erase(object.get());
     depth_--;

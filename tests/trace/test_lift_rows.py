@@ -772,6 +772,16 @@ def test_class_argument(t):
 
 
 @program()
+def test_module_object_read(t):
+    first, second = types.ModuleType("first"), types.ModuleType("second")
+    first.scale, second.scale = 2, 3
+    f = t.compile(lambda m, x: x * m.scale)
+    f(first, T(2))
+    f(second, T(2))
+    f(first, T(2))
+
+
+@program()
 def test_module_object_argument(t):
     first, second = types.ModuleType("first"), types.ModuleType("second")
     first.scale, second.scale = 2, 3
