@@ -148,7 +148,9 @@ class Hunt:
         first = [self.killers[mutant]] if self.killers.get(mutant) in known else []
         often = sorted(set(self.killers.values()) & set(self.programs))
         likely = [name for file in LIKELY[room] for name in self.programs if name.startswith(file + "::")]
-        return list(dict.fromkeys([*first, *ROOM_TESTS[room], *likely, *often, *sorted(self.programs)]))
+        # A table's program for the very row.
+        same = [name for name in self.programs if name.endswith(f"[{mutant.partition('.')[2]}]")]
+        return list(dict.fromkeys([*first, *same, *ROOM_TESTS[room], *likely, *often, *sorted(self.programs)]))
 
     def hunt(self, mutant: str) -> str | None:
         """The program that notices this mutant."""
