@@ -3,6 +3,7 @@
 #include "graph/fx_export.h"
 #include "graph/fx_snapshot.h"
 #include "graph/torch_types.h"
+#include "py/gc.h"
 
 #include <algorithm>
 
@@ -30,6 +31,7 @@ Export& export_of(PyObject* self) {
 PyObject* export_graph(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return guarded([&]() -> Ref {
     Export& what = export_of(self);
+    const WithoutCollector while_nodes_are_made;
     // Example values are made from what was recorded: fake_mode.from_tensor() takes a thousand times as long, and
     // AOTAutograd makes its own from the real inputs anyway.
     Ref module = graph::export_fx(*what.program, {.fake_mode = count > 0 ? arguments[0] : nullptr,
