@@ -13,6 +13,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
+import torch.fx.experimental._config
 from torch._guards import CompileContext, CompileId, GuardSource, Source, TracingContext, compile_context, tracing
 
 from . import config, events, logs
@@ -121,17 +122,21 @@ def _takes_a_list(compiled: Any) -> bool:
     return bool(code.co_argcount - is_bound == 1)
 
 
-def _callable_of(compiled: Any) -> Any:
-    """What runs the graph, without the detour over a module's hooks or a first call that generates code."""
-    module = compiled if isinstance(compiled, GraphModule) else getattr(compiled, "__self__", None)
-    if not isinstance(module, GraphModule):
-        return compiled
-    if compiled is not module and getattr(compiled, "__name__", None) not in ("forward", "_lazy_forward"):
-        return compiled
-    if compiled is module and (module._forward_hooks or module._forward_pre_hooks):
-        return compiled
-    module.real_recompile()
-    return module.forward
+def _module_of(compiled: Any) -> GraphModule | None:
+    """The graph module whose generated code is all that a call runs: no hook, no method of the backend's own."""
+    if isinstance(compiled, GraphModule):
+        hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        return None if any(getattr(compiled, name) for name in hooks) else compiled
+    module = getattr(compiled, "__self__", None)
+    if not isinstance(compiled, MethodType) or not isinstance(module, GraphModule):
+        return None
+    cls: Any = type(module)
+    return module if compiled.__func__ in (cls.forward, cls._lazy_forward) else None
+
+
+def _wants_code() -> bool:
+    """Whether the generated code is looked at while it runs."""
+    return bool(getattr(torch.fx.experimental._config, "enrich_profiler_metadata", False))
 
 
 def _begin_step() -> None:
@@ -148,7 +153,12 @@ class Handoff:
         self.listener = listener
 
     def __call__(
-        self, export: Callable[..., Any], inputs: list[torch.Tensor], sources: list[tuple[str, bool]], code: CodeType
+        self,
+        export: Callable[..., Any],
+        is_as_exported: Callable[[Any], bool],
+        inputs: list[torch.Tensor],
+        sources: list[tuple[str, bool]],
+        code: CodeType,
     ) -> Answer:
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
@@ -179,7 +189,7 @@ class Handoff:
             if self.backend.compiler is None:
                 return None
             with self._timed(graph), logs.progress(graph):
-                answer = self._compile(gm, inputs, name, code)
+                answer = self._compile(gm, is_as_exported, inputs, name, code)
             static.clear()
             return answer
 
@@ -243,14 +253,26 @@ class Handoff:
         gm._param_name_to_source = {key: InputSource(f"constant {key}") for key, _ in state}
         gm._source_to_user_stacks = {}
 
-    def _compile(self, gm: Any, inputs: list[torch.Tensor], name: str, code: CodeType) -> Answer:
+    def _compile(
+        self,
+        gm: Any,
+        is_as_exported: Callable[[Any], bool],
+        inputs: list[torch.Tensor],
+        name: str,
+        code: CodeType,
+    ) -> Answer:
         assert self.backend.compiler is not None
         try:
             compiled = self.backend.compiler(gm, inputs)
             if not callable(compiled):
                 raise TypeError(f"a backend must return a callable, not {compiled!r}")
-            runs = _callable_of(compiled)
-            return runs, _takes_a_list(runs)
+            module = _module_of(compiled)
+            if module is not None:
+                if module._needs_recompile() and is_as_exported(module) and not _wants_code():
+                    return None  # the recorded program does the same, and no code has to be generated
+                module.real_recompile()  # without the detour over a first call
+                compiled = module.forward
+            return compiled, _takes_a_list(compiled)
         except RecursionError:
             raise  # the caller is too deep for a compilation: the call runs as it is
         except Exception as error:

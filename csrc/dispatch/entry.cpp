@@ -2,6 +2,7 @@
 
 #include "dispatch/handoff.h"
 #include "graph/errors.h"
+#include "py/gc.h"
 #include "trace/stopped.h"
 #include "trace/thread_state.h"
 #include "trace/tracer.h"
@@ -188,6 +189,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
   std::unique_ptr<Entry> entry;
   Entry::Phases phases;
   {
+    const WithoutCollector until_the_trace_is_gone;  // nearly all that it made goes with it
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();

@@ -1,7 +1,9 @@
 #include "dispatch/handoff.h"
 
 #include "graph/fx_export.h"
+#include "graph/fx_snapshot.h"
 #include "graph/torch_types.h"
+#include "py/gc.h"
 
 #include <algorithm>
 
@@ -11,27 +13,43 @@ namespace {
 
 struct Export {
   std::shared_ptr<graph::Program> program;
+  graph::FxSnapshot snapshot;
   bool is_open = true;  // while the backend is called
 };
 constexpr char kCapsule[] = "alternator.export";
 
+Export& export_of(PyObject* self) {
+  auto* what = static_cast<Export*>(PyCapsule_GetPointer(self, kCapsule));
+  if (what == nullptr) throw PyError();
+  if (!what->is_open) {
+    PyErr_SetString(PyExc_RuntimeError, "the graph can be exported only while the backend is called");
+    throw PyError();
+  }
+  return *what;
+}
+
 PyObject* export_graph(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return guarded([&]() -> Ref {
-    auto* what = static_cast<Export*>(PyCapsule_GetPointer(self, kCapsule));
-    if (what == nullptr) throw PyError();
-    if (!what->is_open) {
-      PyErr_SetString(PyExc_RuntimeError, "the graph can be exported only while the backend is called");
-      throw PyError();
-    }
+    Export& what = export_of(self);
+    const WithoutCollector while_nodes_are_made;
     // Example values are made from what was recorded: fake_mode.from_tensor() takes a thousand times as long, and
     // AOTAutograd makes its own from the real inputs anyway.
-    return graph::export_fx(*what->program, {.fake_mode = count > 0 ? arguments[0] : nullptr,
-                                             .example_inputs = nullptr,
-                                             .module_paths = count > 1 ? arguments[1] : nullptr});
+    Ref module = graph::export_fx(*what.program, {.fake_mode = count > 0 ? arguments[0] : nullptr,
+                                                  .example_inputs = nullptr,
+                                                  .module_paths = count > 1 ? arguments[1] : nullptr});
+    what.snapshot = graph::FxSnapshot(module);
+    return module;
   });
 }
+
+PyObject* is_as_exported(PyObject* self, PyObject* module) {
+  return guarded([&]() -> Ref { return Ref::share(export_of(self).snapshot.holds(module) ? Py_True : Py_False); });
+}
+
 PyMethodDef export_definition = {"export", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(export_graph)),
                                  METH_FASTCALL, "export(fake_mode, module_paths): the graph as a torch.fx.GraphModule"};
+PyMethodDef as_exported_definition = {"is_as_exported", is_as_exported, METH_O,
+                                      "is_as_exported(module): whether its code would still do what was recorded"};
 
 void free_export(PyObject* capsule) { delete static_cast<Export*>(PyCapsule_GetPointer(capsule, kCapsule)); }
 
@@ -53,18 +71,21 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
                  const std::vector<const lift::Source*>& sources, Borrowed code) {
-  auto made = std::make_unique<Export>(Export{program});
+  auto made = std::make_unique<Export>();
+  made->program = program;
   Ref capsule = checked(PyCapsule_New(made.get(), kCapsule, free_export));
   Export* what = made.release();
   Ref export_function = checked(PyCFunction_New(&export_definition, capsule.get()));
+  Ref as_exported = checked(PyCFunction_New(&as_exported_definition, capsule.get()));
   Ref texts = checked(PyList_New(0));
   for (const lift::Source* source : sources) {
     Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
     check_status(PyList_Append(texts.get(), row.get()));
   }
-  Ref result = Ref::steal(PyObject_CallFunctionObjArgs(backend.get(), export_function.get(), inputs.get(), texts.get(),
-                                                       code.get(), nullptr));
+  Ref result = Ref::steal(PyObject_CallFunctionObjArgs(backend.get(), export_function.get(), as_exported.get(),
+                                                       inputs.get(), texts.get(), code.get(), nullptr));
   what->is_open = false;
+  what->snapshot = {};
   if (!result) throw PyError();
   if (result.get() == Py_None) return {};
   PyObject* callable = nullptr;

@@ -6,9 +6,10 @@
 
 namespace alternator::dispatch {
 
-// Calls backend(export, inputs, sources, code).
+// Calls backend(export, is_as_exported, inputs, sources, code).
 // - export(fake_mode, module_paths): the graph as a torch.fx.GraphModule, with example values in that mode; or None
 //   twice.
+// - is_as_exported(module): whether that module would still do what was recorded.
 // - inputs: the graph's real inputs in order.
 // - sources: for each of them its text, and whether it is a parameter or buffer of a module.
 // - code: of the function that was traced.

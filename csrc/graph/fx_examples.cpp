@@ -36,7 +36,9 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
     Ref forbid_data = torch_name("torch._C", "_set_throw_on_mutable_data_ptr");
     Ref keywords = checked(Py_BuildValue("(ss)", "dispatch_device", "device_for_backend_keys"));
     Ref fake_mode = checked(PyUnicode_InternFromString("fake_mode"));
-    Ref fake_device = checked(PyUnicode_InternFromString("fake_device"));
+    Ref fake_device = checked(PyUnicode_InternFromString("fake_device"));  // until torch 2.12
+    Ref own_fake_device = checked(PyUnicode_InternFromString("_fake_device"));
+    Ref trace = checked(PyUnicode_InternFromString("_debug_trace"));  // each one's own
     Names() {
       Ref tensor = torch_name("torch", "Tensor");
       make_subclass = checked(PyObject_GetAttrString(tensor.get(), "_make_subclass"));
@@ -52,7 +54,8 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
         PyObject_CallFunctionObjArgs(names->fake_tensor.get(), mode_.get(), object.get(), py_device.get(), nullptr));
     Ref attributes = checked(PyObject_GetAttrString(first.get(), "__dict__"));
     const bool as_known =
-        contains(attributes, names->fake_mode).value() && contains(attributes, names->fake_device).value();
+        contains(attributes, names->fake_mode).value() && !contains(attributes, names->trace).value() &&
+        (contains(attributes, names->fake_device).value() || contains(attributes, names->own_fake_device).value());
     if (as_known) patterns_.emplace(device, checked(PyDict_Copy(attributes.get())));
     return first;
   }

@@ -80,7 +80,18 @@ Source* Lifter::attribute_source(PyTypeObject* type, Borrowed name) {
     if (cls == nullptr || made_here(object_of(cls))) return nullptr;
     return tree_.child(tree_.child(constant(object_of(cls)), Access::kDict), Access::kItem, intern_key(name));
   }
-  return tree_.child(constant(object_of(type)), Access::kTypeAttribute, name);
+  return outside_fact(type, name).source;
+}
+
+// Outside classes do not change in a trace: what was found once is found again.
+Lifter::TypeFact& Lifter::outside_fact(PyTypeObject* type, Borrowed name) {
+  Ref key = intern_key(name);
+  TypeFact& fact = type_facts_[{reinterpret_cast<PyObject*>(type), key.get()}];
+  if (fact.source == nullptr) {
+    fact.source = tree_.child(constant(object_of(type)), Access::kTypeAttribute, key);
+    keep(std::move(key));
+  }
+  return fact;
 }
 
 void Lifter::store_class_attribute(PyTypeObject* type, Borrowed name, Ref value, bool writes) {
@@ -138,11 +149,12 @@ PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
     guard_inherited(type, name);
     return value;
   }
-  Source* source = attribute_source(type, name);
+  TypeFact& fact = outside_fact(type, name);
+  if (std::exchange(fact.guarded, true)) return value;
   if (value == nullptr) {
-    guard(source, GuardKind::kAbsent);
+    guard(fact.source, GuardKind::kAbsent);
   } else if (Py_TYPE(value)->tp_descr_get != nullptr || PyCallable_Check(value)) {
-    guard(source, GuardKind::kIs, value);
+    guard(fact.source, GuardKind::kIs, value);
   }
   return value;
 }

@@ -76,8 +76,11 @@ Shadow& Lifter::add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, So
       break;
     case ShadowKind::kDict:
       shadow.length = PyDict_GET_SIZE(copy.get());
-      shadow.snapshot = checked(PyDict_New());
-      if (Ref keys = keys_of(copy)) {
+      if (PyDict_CheckExact(copy.get())) {
+        shadow.snapshot = checked(PyDict_Copy(copy.get()));
+      } else {
+        shadow.snapshot = checked(PyDict_New());
+        Ref keys = keys_of(copy);
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
           PyObject* key = PyTuple_GET_ITEM(keys.get(), i);
           check_status(PyDict_SetItem(shadow.snapshot.get(), key, item_of(copy, key)));

@@ -220,6 +220,12 @@ class Lifter {
       return std::hash<void*>()(key.instance) ^ (std::hash<void*>()(key.name) * 31);
     }
   };
+  struct TypeFact {
+    Source* source = nullptr;
+    bool guarded = false;
+  };
+  TypeFact& outside_fact(PyTypeObject* type, Borrowed name);
+  std::unordered_map<FieldKey, TypeFact, FieldHash> type_facts_;  // of outside classes; names are interned and kept
   std::unordered_map<FieldKey, Place, FieldHash> fields_;
   std::unordered_map<FieldKey, Place, FieldHash> class_places_;
   std::vector<FieldKey> class_order_;

@@ -9,6 +9,8 @@ namespace {
 size_t mix(size_t seed, size_t value) { return (seed ^ value) * 0x9E3779B97F4A7C15u + (seed >> 29); }
 size_t mix(size_t seed, const void* pointer) { return mix(seed, reinterpret_cast<size_t>(pointer) >> 4); }
 
+constexpr size_t kFewGuards = 8;
+
 // Guards whose object is made for them: equal ones are two objects.
 bool is_compared_by_value(GuardKind kind) {
   return kind == GuardKind::kEquals || kind == GuardKind::kKeys || kind == GuardKind::kSpecialMethods ||
@@ -91,16 +93,29 @@ uint32_t SourceTree::current_site() {
   return static_cast<uint32_t>(sites_.size() - 1);
 }
 
-// False: the same guard is there already.
+// False: the same guard is there already. Most sources have a few guards, which are quickly looked through; those of
+// one that has many are in a table.
 bool SourceTree::note_new(const Source* source, const Guard& guard) {
-  if (!is_compared_by_value(guard.kind)) {
-    return guards_.insert({source, guard.kind, guard.object.get(), guard.second.get(), guard.number, guard.other})
-        .second;
+  if (is_compared_by_value(guard.kind)) {
+    for (const Guard& other : source->guards) {
+      if (other.kind == guard.kind && same_value(other, guard)) return false;
+    }
+    return true;
   }
-  for (const Guard& other : source->guards) {
-    if (other.kind == guard.kind && same_value(other, guard)) return false;
+  auto key_of = [&](const Guard& of) {
+    return GuardKey{source, of.kind, of.object.get(), of.second.get(), of.number, of.other};
+  };
+  const GuardKey key = key_of(guard);
+  if (source->guards.size() < kFewGuards) {
+    for (const Guard& other : source->guards) {
+      if (other.kind == guard.kind && key_of(other) == key) return false;
+    }
+    return true;
   }
-  return true;
+  if (source->guards.size() == kFewGuards) {
+    for (const Guard& other : source->guards) guards_.insert(key_of(other));
+  }
+  return guards_.insert(key).second;
 }
 
 void SourceTree::guard(Source* source, Guard guard) {
@@ -113,6 +128,7 @@ void SourceTree::guard(Source* source, Guard guard) {
   }
   if (!note_new(source, guard)) return;
   guard.site = current_site();
+  if (source->guards.empty()) source->guards.reserve(2);
   source->guards.push_back(std::move(guard));
 }
 

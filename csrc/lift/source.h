@@ -129,7 +129,7 @@ class SourceTree {
   std::deque<Source> sources_;  // addresses stay
   std::vector<Source*> roots_;
   std::unordered_map<Key, Source*, KeyHash> by_key_;
-  std::unordered_set<GuardKey, GuardKeyHash> guards_;
+  std::unordered_set<GuardKey, GuardKeyHash> guards_;  // of sources that have many
   std::vector<Site> sites_{1};
   PyObject* site_code_ = nullptr;
   int site_index_ = 0;

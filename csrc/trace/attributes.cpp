@@ -133,9 +133,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
 // Python's own __getattribute__ and __getattr__, where a class has them.
 Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
-  Ref getattribute_name = checked(PyUnicode_InternFromString("__getattribute__"));
-  Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
-  Borrowed getattribute = lifter.type_attribute(type, getattribute_name);
+  Borrowed getattribute = lifter.type_attribute(type, names::__getattribute__);
   bool absent = false;
   Ref value;
   if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr) {
@@ -156,7 +154,7 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
     stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattribute__");
   }
   if (!absent) return value;
-  Borrowed fallback = lifter.type_attribute(type, getattr_name);
+  Borrowed fallback = lifter.type_attribute(type, names::__getattr__);
   if (!fallback) {
     if (PyErr_Occurred()) throw PyError();
     no_attribute(owner, name);
@@ -280,8 +278,7 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
   lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(module.get()));
   if (equals(name, "__dict__")) return Ref(name_space.copy);
   if (Ref value = lifter.dict_item(name_space, name)) return value;
-  Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
-  Ref fallback = lifter.dict_item(name_space, getattr_name);
+  Ref fallback = lifter.dict_item(name_space, names::__getattr__);
   if (fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, name.get()};
     return call_function(fallback, arguments + 1, 1, {});

@@ -195,8 +195,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (natives.function(callable)) return call_native(callable, arguments, positional, keyword_names);
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
-    Ref call_name = checked(PyUnicode_InternFromString("__call__"));
-    if (Ref bound = special_method(callable, call_name); bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
+    if (Ref bound = special_method(callable, names::__call__);
+        bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
       return call(bound, arguments, positional, keyword_names);
     }
     // What a class has from a builtin one: a subclass of weakref.ref.
@@ -300,6 +300,9 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
   if (function == Borrowed(Natives::table().tensor_hash) && positional == 1 && !keyword_names)
     return hash_of(arguments[0], Natives::table().hash);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
+  if (reinterpret_cast<PyObject*>(code) == Natives::table().module_getattr_code && positional == 2 && !keyword_names) {
+    if (Ref value = module_attribute(arguments[0], arguments[1])) return value;
+  }
   if ((code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
     escape_all(arguments,
                positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0));

@@ -107,6 +107,7 @@ static Ref rule_ids(const char* name) {
   return ids && PyAnySet_Check(ids.get()) && PySet_GET_SIZE(ids.get()) > 0 ? std::move(ids) : Ref();
 }
 
+Ref allowed_in_graph() { return rule_ids("_allowed_callable_ids"); }
 Ref disallowed_in_graph() { return rule_ids("_disallowed_callable_ids"); }
 
 std::vector<BreakSwitch> break_switches() {
@@ -117,14 +118,6 @@ std::vector<BreakSwitch> break_switches() {
     switches.push_back({PyModule_GetDict(module), checked(PyUnicode_InternFromString("_error_on_graph_break"))});
   }
   return switches;
-}
-
-bool is_allowed_in_graph(Borrowed callable) {
-  Ref ids = rule_ids("_allowed_callable_ids");
-  if (!ids) return false;
-  const SavedError outer;
-  Ref number = Ref::steal(PyLong_FromVoidPtr(callable.get()));
-  return number && PySet_Contains(ids.get(), number.get()) == 1;
 }
 
 Ref substitute_of(Borrowed callable) {

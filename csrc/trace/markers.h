@@ -21,7 +21,7 @@ Mark mark_of(Borrowed function);
 // The reason that was given with kDisabled, and the function's name.
 std::string disabled_text(Borrowed function);
 // torch.compiler.allow_in_graph: a call is one node, whatever happens in it.
-bool is_allowed_in_graph(Borrowed callable);
+Ref allowed_in_graph();
 // torch._dynamo.disallow_in_graph: addresses of callables; null: none. They may change between traces.
 Ref disallowed_in_graph();
 // torch.compiler.substitute_in_graph: the Python function that stands in for a native one; null: none.

@@ -174,6 +174,9 @@ Natives::Natives() : sets_(new Sets) {
   Ref module_class = Ref::steal(of_module("torch.nn.modules.module", "Module"));
   Ref module_call = checked(PyObject_GetAttrString(module_class.get(), "_call_impl"));
   module_call_code = PyFunction_Check(module_call.get()) ? Py_NewRef(PyFunction_GET_CODE(module_call.get())) : nullptr;
+  Ref module_getattr = checked(PyObject_GetAttrString(module_class.get(), "__getattr__"));
+  module_getattr_code =
+      PyFunction_Check(module_getattr.get()) ? Py_NewRef(PyFunction_GET_CODE(module_getattr.get())) : nullptr;
   object_class = Py_NewRef(_PyType_Lookup(&PyBaseObject_Type, checked(PyUnicode_InternFromString("__class__")).get()));
   recursion_limit = of_module("sys", "getrecursionlimit");
   get_ident = of_module("_thread", "get_ident");
@@ -271,8 +274,37 @@ bool Natives::function(Borrowed callable) const {
   return type(kind);                                // itemgetter, partial, ...
 }
 
+// The type's own name where the type says so without being asked.
+static const char* static_name(PyTypeObject* type) {
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) return nullptr;
+  const char* dot = strrchr(type->tp_name, '.');
+  return dot != nullptr ? dot + 1 : type->tp_name;
+}
+
+// Builtins and their methods, without looking anything up; empty: it takes more than that.
+static std::string plain_name(Borrowed callable) {
+  if (callable.type() == &PyMethodDescr_Type) {
+    const char* owner = static_name(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
+    return owner == nullptr ? "" : std::string(owner) + "." + callable.as<PyMethodDescrObject>()->d_method->ml_name;
+  }
+  if (!PyCFunction_CheckExact(callable.get())) return {};
+  auto* function = callable.as<PyCFunctionObject>();
+  PyObject* self = PyCFunction_GET_SELF(callable.get());
+  const char* module = function->m_module != nullptr && PyUnicode_Check(function->m_module)
+                           ? PyUnicode_AsUTF8(function->m_module)
+                           : nullptr;
+  std::string name = module != nullptr ? std::string(module) + "." : "";
+  if (self != nullptr && !PyModule_Check(self)) {
+    const char* owner = static_name(PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self));
+    if (owner == nullptr) return {};
+    name += std::string(owner) + ".";
+  }
+  return name + function->m_ml->ml_name;
+}
+
 std::string native_name(Borrowed callable) {
-  std::string result;
+  std::string result = plain_name(callable);
+  if (!result.empty()) return result;
   for (const char* attribute : {"__module__", "__qualname__"}) {
     Ref text = Ref::steal(PyObject_GetAttrString(callable.get(), attribute));
     const char* utf8 = text && PyUnicode_Check(text.get()) ? PyUnicode_AsUTF8(text.get()) : nullptr;

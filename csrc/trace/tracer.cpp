@@ -3,6 +3,7 @@
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
 #include "interpreter/loop.h"
+#include "py/gc.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
 #include "trace/stopped.h"
@@ -222,7 +223,7 @@ namespace {
 // Everything that a trace changes in the thread, and puts back.
 class TraceScope {
  public:
-  explicit TraceScope(Tracer& tracer) : gc_(PyGC_Disable()) {
+  explicit TraceScope(Tracer& tracer) {
     // A profiler or debugger sees the program run, not the trace of it.
     PyThreadState_EnterTracing(PyThreadState_Get());
     current_tracer = &tracer;
@@ -234,14 +235,13 @@ class TraceScope {
     release_hook();
     control.evaluator = nullptr;
     current_tracer = nullptr;
-    if (gc_) PyGC_Enable();
   }
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
  private:
+  const WithoutCollector without_collector_;
   ThreadState thread_;
-  int gc_;
 };
 
 }  // namespace
@@ -358,11 +358,18 @@ void Tracer::note_refusal() {
   }
 }
 
+static bool lists(const Ref& table, Borrowed callable) {
+  return table && contains(table, checked(PyLong_FromVoidPtr(callable.get()))).value();
+}
+
 bool Tracer::is_disallowed(Borrowed callable) {
   if (!disallowed_) disallowed_ = disallowed_in_graph();
-  if (!*disallowed_) return false;
-  Ref address = checked(PyLong_FromVoidPtr(callable.get()));
-  return ::alternator::contains(*disallowed_, address).value();
+  return lists(*disallowed_, callable);
+}
+
+bool Tracer::is_allowed_in_graph(Borrowed callable) {
+  if (!allowed_) allowed_ = allowed_in_graph();
+  return lists(*allowed_, callable);
 }
 
 Ref Tracer::run(const Chain& chain, const BreakPoint* until) {

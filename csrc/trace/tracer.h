@@ -136,6 +136,7 @@ class Tracer {
   Ref get_from_super(Borrowed super, Borrowed name);
   Ref get_generic(Borrowed owner, Borrowed name, bool* absent);
   Ref get_with_hooks(Borrowed owner, Borrowed name);
+  Ref module_attribute(Borrowed module, Borrowed name);  // modules.cpp
   // `written`: the program itself put it on the class.
   Ref bind_descriptor(Borrowed descriptor, Borrowed owner, PyTypeObject* type, lift::Source* source,
                       bool written = false);
@@ -248,6 +249,7 @@ class Tracer {
   void note_break_points();
   void note_refusal();
   bool is_disallowed(Borrowed callable);
+  bool is_allowed_in_graph(Borrowed callable);
 
   // The instruction that each active frame is in; frames that ended may lie on top.
   struct Active {
@@ -257,7 +259,7 @@ class Tracer {
   std::vector<Active> active_;
   uint64_t instructions_ = 0, path_ = 0;
   const BreakPoint* until_ = nullptr;
-  std::optional<Ref> disallowed_;  // the table, once it was asked for
+  std::optional<Ref> disallowed_, allowed_;  // the tables, once they were asked for
   Watch watch_;
   bool unread_on_stack_ = false;
 

@@ -121,6 +121,104 @@ def test_a_backend_may_return_the_module_or_anything_callable() -> None:
             assert torch.equal(times, x() * 2)
 
 
+def _is_generated(gm: Any) -> bool:
+    return not gm._needs_recompile()
+
+
+def test_a_graph_that_comes_back_as_it_was_needs_no_code(seen: Any) -> None:
+    for give in (lambda gm: gm, lambda gm: gm.forward):
+        kept: list[Any] = []
+
+        def backend(gm: Any, inputs: list[Any], give: Any = give, kept: Any = kept) -> Any:
+            kept.append(gm)
+            return give(gm)
+
+        compiled = alternator.compile(Net(), backend=backend, fullgraph=True)
+        compiled(x()).sum().backward()
+        assert not _is_generated(kept[0])
+        assert kept[0].code.startswith("\n\n\ndef forward")
+
+
+def test_a_graph_that_was_changed_runs_as_changed() -> None:
+    """Whatever way a backend changes the module, with or without recompile()."""
+    import operator
+
+    def function(x: Any) -> Any:
+        return (torch.sin(x) * 2 + x,)
+
+    def another_target(gm: Any) -> None:
+        for node in gm.graph.find_nodes(op="call_function", target=torch.sin):
+            node.target = torch.cos
+
+    def another_argument(gm: Any) -> None:
+        (node,) = gm.graph.find_nodes(op="output")
+        node.args = ((next(iter(gm.graph.nodes)),),)
+
+    def a_new_node(gm: Any) -> None:
+        (output,) = gm.graph.find_nodes(op="output")
+        with gm.graph.inserting_before(output):
+            output.args = ((gm.graph.call_function(operator.neg, output.args[0]),),)
+
+    def another_graph(gm: Any) -> None:
+        graph = torch.fx.Graph()
+        graph.output((graph.call_function(torch.neg, (graph.placeholder("x"),)),))
+        gm.graph = graph
+
+    def another_forward(gm: Any) -> None:
+        gm.forward = lambda x: (x - 1,)
+
+    def other_code(gm: Any) -> None:
+        gm.graph.on_generate_code(lambda before: lambda lines: [line.replace("sin", "cos") for line in lines])
+
+    def a_hook(gm: Any) -> None:
+        gm.register_forward_hook(lambda module, args, result: (result[0] + 100,))
+
+    def module_itself(gm: Any) -> Any:
+        return gm
+
+    def its_forward(gm: Any) -> Any:
+        return gm.forward
+
+    value = torch.arange(3.0)
+    changes = {
+        another_target: torch.cos(value) * 2 + value,
+        another_argument: value,
+        a_new_node: -(torch.sin(value) * 2 + value),
+        another_graph: -value,
+        another_forward: value - 1,
+        other_code: torch.cos(value) * 2 + value,
+        a_hook: torch.sin(value) * 2 + value + 100,
+    }
+    for change, expected in changes.items():
+        for recompile in (False, True):
+            for give in (module_itself, its_forward):
+                if change is a_hook and give is not module_itself:
+                    continue
+
+                def backend(
+                    gm: Any, inputs: list[Any], change: Any = change, recompile: bool = recompile, give: Any = give
+                ) -> Any:
+                    change(gm)
+                    if recompile:
+                        gm.recompile()
+                    return give(gm)
+
+                alternator.reset()
+                compiled = alternator.compile(function, backend=backend, fullgraph=True)
+                for _ in range(2):
+                    torch.testing.assert_close(compiled(value)[0], expected, msg=change.__name__)
+
+
+def test_a_method_of_the_backends_own_is_called() -> None:
+    import types
+
+    def forward(self: Any, *args: Any) -> Any:
+        return (args[0] - 7,)
+
+    compiled = alternator.compile(lambda x: (x + 1,), backend=lambda gm, inputs: types.MethodType(forward, gm))
+    assert torch.equal(compiled(x())[0], x() - 7)
+
+
 class Boxed:
     _boxed_call = True
 
