@@ -93,7 +93,7 @@ int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(compilation.function.get());
   Py_VISIT(compilation.self.get());
   Py_VISIT(compilation.listener.get());
-  Py_VISIT(compilation.begin_step.get());
+  Py_VISIT(compilation.family->begin_step.get());
   return 0;
 }
 
@@ -118,6 +118,13 @@ void each_entry(PyObject* self, Visit&& visit) {
   for (auto& entry : compilation->start->entries) visit(*entry);
   for (auto& place : compilation->resumed) {
     for (auto& entry : place->entries) visit(*entry);
+  }
+  for (auto& [code, callee] : compilation->family->callees) {
+    if (callee->compilation == nullptr) continue;
+    for (auto& entry : callee->compilation->start->entries) visit(*entry);
+    for (auto& place : callee->compilation->resumed) {
+      for (auto& entry : place->entries) visit(*entry);
+    }
   }
 }
 
