@@ -27,7 +27,7 @@ std::string directory_of(const char* module) {
 
 // Of torch's own code only layers are worth it. Tracers and compilers have their own idea of the frames that they run.
 Callee::Kind kind_in_torch(std::string_view file) {
-  for (std::string_view open : {"nn/", "optim/"}) {
+  for (std::string_view open : {"nn/modules/", "nn/functional.py", "optim/"}) {
     if (file.starts_with(open)) return Callee::Kind::kOpen;
   }
   if (file == "_dynamo/external_utils.py" || file == "_dynamo/decorators.py") return Callee::Kind::kLeft;

@@ -1,6 +1,7 @@
 #include "dispatch/driver.h"
 
 #include "dispatch/arguments.h"
+#include "dispatch/stance.h"
 #include "dispatch/telling.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
@@ -198,6 +199,7 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     calls_on = true;
     return nullptr;
   }
+  if (stance() == Stance::kMustBeKnown) raise_unknown_call(function_);
   for (int tries = 0; tries < kMostTries; tries++) {
     std::shared_ptr<Entry> entry = trace(place);
     found_values->clear();
@@ -350,12 +352,14 @@ bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** r
   if (callee == nullptr || callee->kind == Callee::Kind::kLeft) return false;
   if (callee->kind == Callee::Kind::kShut) return run_alone();
   if (!may_reach_tensor(frame, *callee)) return false;
+  const Stance wanted = stance();
+  if (wanted == Stance::kEager) return run_alone();
   std::shared_ptr<Compilation> compilation;
   Ref found;
   try {
     (void)compilation_of(*callee, *now.compilation);
     compilation = callee->compilation;
-    found = run_callee(*callee, *compilation, frame, now.may_trace);
+    found = run_callee(*callee, *compilation, frame, now.may_trace && wanted != Stance::kKnownOnly);
     if (!found) return false;
   } catch (const PyError&) {
   } catch (const std::exception& error) {

@@ -144,7 +144,8 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   op->dynamic_shape = handle.hasTag(at::Tag::dynamic_output_shape);
   op->random = handle.hasTag(at::Tag::nondeterministic_seeded);
   op->is_index = base_name == "aten::index";
-  op->takes_indices = op->is_index || base_name == "aten::_unsafe_index" || base_name.find("index_put") != std::string::npos;
+  op->takes_indices =
+      op->is_index || base_name == "aten::_unsafe_index" || base_name.find("index_put") != std::string::npos;
   op->asks_device = asks_device(base_name);
   op->counts_known = op->name == "aten::repeat_interleave.Tensor";
   op->is_foreach = base_name.starts_with("aten::_foreach_");
