@@ -303,7 +303,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
     }
     slot += 3;  // and the generator, and the mapping of a class body
     if (from.saved_exception_slot >= 0) {
-      to.handled = lifter.lift(from.handled, unnamed("exception"));
+      if (from.handled) to.handled = lifter.lift(from.handled, unnamed("exception"));
       slot++;
     }
     if (from.locals_mapping) stop(report::Reason::native_call, "a class body");
