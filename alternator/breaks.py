@@ -57,7 +57,7 @@ def error_on_graph_break(flag: bool) -> ErrorOnGraphBreak:
 def skip(fn: Any = None) -> Any:
     """Marks a function to run as it is wherever it is called: not a part of any graph. Also a decorator; it gives fn itself back.
 
-    What fn calls is compiled only if it was compiled by itself. torch._dynamo.decorators.skip sets the same mark.
+    Inside a compiled function, what fn calls is compiled by itself. torch._dynamo.decorators.skip sets the same mark.
     """
     if fn is None:
         return skip

@@ -216,8 +216,8 @@ def _twin(function: FunctionType) -> FunctionType:
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
     """Marks a function, a module or a class to run without compilation, for Alternator and for TorchDynamo. Also a decorator.
 
-    A compiled function that calls it breaks there. What it calls runs without compilation too, whatever `recursive` says, unless it was
-    compiled by itself.
+    A compiled function that calls it breaks there. With `recursive`, what it calls runs without compilation too, unless it was compiled
+    by itself; otherwise the functions that it calls are compiled, each with its own graphs.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)

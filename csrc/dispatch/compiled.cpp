@@ -1,6 +1,7 @@
 #include "dispatch/compiled.h"
 
 #include "dispatch/driver.h"
+#include "dispatch/stance.h"
 #include "interpreter/capture.h"
 #include "py/names.h"
 #include "trace/tracer.h"
@@ -59,8 +60,9 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
     positional++;
   }
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compilation->function.get()));
-  const bool plain =
-      control.evaluator != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
+  const Stance now = stance();
+  const bool plain = control.evaluator != nullptr || now == Stance::kEager ||
+                     (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
   if (plain) return PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names);
   if (reinterpret_cast<CompiledObject*>(self)->run_only) {
     return guarded([&] {
@@ -69,7 +71,7 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
       return Ref::steal(PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names));
     });
   }
-  return call(*compilation, arguments, positional, keyword_names);
+  return call(*compilation, arguments, positional, keyword_names, now != Stance::kKnownOnly);
 }
 
 void compiled_dealloc(PyObject* self) {
@@ -93,7 +95,7 @@ int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(compilation.function.get());
   Py_VISIT(compilation.self.get());
   Py_VISIT(compilation.listener.get());
-  Py_VISIT(compilation.begin_step.get());
+  Py_VISIT(compilation.family->begin_step.get());
   return 0;
 }
 
@@ -118,6 +120,13 @@ void each_entry(PyObject* self, Visit&& visit) {
   for (auto& entry : compilation->start->entries) visit(*entry);
   for (auto& place : compilation->resumed) {
     for (auto& entry : place->entries) visit(*entry);
+  }
+  for (auto& [code, callee] : compilation->family->callees) {
+    if (callee->compilation == nullptr) continue;
+    for (auto& entry : callee->compilation->start->entries) visit(*entry);
+    for (auto& place : callee->compilation->resumed) {
+      for (auto& entry : place->entries) visit(*entry);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "dispatch/driver.h"
 
 #include "dispatch/arguments.h"
+#include "dispatch/stance.h"
 #include "dispatch/telling.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
@@ -12,6 +13,21 @@ namespace alternator::dispatch {
 Counters totals;
 std::map<std::string, uint64_t> breaks;
 
+// What it calls may well be compiled.
+static bool is_about_an_instruction(report::Reason reason) {
+  switch (reason) {
+    case report::Reason::raises:
+    case report::Reason::internal:
+    case report::Reason::too_long:
+    case report::Reason::observed:
+    case report::Reason::callbacks:
+    case report::Reason::interrupted:
+      return false;
+    default:
+      return true;
+  }
+}
+
 // Of no use to a later call.
 static bool is_for_now(const Entry& entry) {
   return entry.eager_because && entry.eager_because->reason == report::Reason::observed;
@@ -19,13 +35,13 @@ static bool is_for_now(const Entry& entry) {
 
 static void note_steps(Compilation& compilation) {
   Ref begin = checked(PyObject_GetAttrString(compilation.backend.callable.get(), "begin_step"));
-  if (begin.get() != Py_None) compilation.begin_step = std::move(begin);
+  if (begin.get() != Py_None) compilation.family->begin_step = std::move(begin);
 }
 
 static void give_up(const Compilation& compilation, Place& place, const guards::Roots& roots) {
   if (place.gave_up) return;
   place.gave_up = true;
-  Borrowed code = PyFunction_GET_CODE(compilation.function.get());
+  Borrowed code = PyFunction_GET_CODE(roots.function);
   const std::string failure = place.entries.empty() ? "" : place.entries.front()->guards->failure(roots);
   tell_break(compilation, report::Break{report::Reason::too_many_entries, "the guard that failed last: " + failure,
                                         Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
@@ -62,28 +78,68 @@ static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& ch
 namespace {
 
 constexpr int kMostTries = 3;
+// Traces of a callee in one call, while none of them has a graph.
+constexpr int kMostBarrenTraces = 8;
+// Calls of a callee without a graph, while there is none.
+constexpr int kMostBarrenCalls = 2;
+
+// While it lives, frames that begin on this thread are offered to a compilation; null: to none.
+class Offering {
+ public:
+  Offering(Compilation* to, bool may_trace) : taker_(std::exchange(frame_taker, to != nullptr ? take_frame : nullptr)) {
+    before_ = std::exchange(now, {to, may_trace, nullptr});
+  }
+  ~Offering() {
+    frame_taker = taker_;
+    now = before_;
+  }
+  Offering(const Offering&) = delete;
+  Offering& operator=(const Offering&) = delete;
+
+  struct State {
+    Compilation* compilation = nullptr;  // it is on its way, and so alive
+    bool may_trace = false;
+    PyCodeObject* spared = nullptr;  // the next frame of this code runs as it is
+  };
+  static thread_local State now;
+
+ private:
+  static bool take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
+
+  FrameTaker taker_;
+  State before_;
+};
+thread_local Offering::State Offering::now;
 
 // One call on its way.
 class Call {
  public:
-  explicit Call(Compilation& compilation, bool may_trace = true) : compilation_(compilation), may_trace_(may_trace) {}
+  Call(Compilation& compilation, Borrowed function, bool may_trace = true)
+      : compilation_(compilation), function_(Ref::share(function)), may_trace_(may_trace) {}
 
   // The entry for where the call is now, traced if there is none; null: it goes on without us.
   std::shared_ptr<Entry> find(Place& place, std::vector<Ref>* values);
   Ref run();
   bool is_known();
 
+  // Where it goes on without us: whether what it calls from there is worth a look.
+  bool calls_on = false;
+
   Chain chain;                    // empty: the function has not begun
   std::vector<Ref> slots;         // ... and these are its slots
   std::vector<PyObject*> values;  // of either, for guards
 
  private:
-  guards::Roots roots() const { return {compilation_.function.get(), values.data()}; }
+  guards::Roots roots() const { return {function_.get(), values.data()}; }
   void collect_values();
   std::shared_ptr<Entry> trace(Place& place);
 
+  bool is_barren() const { return !compilation_.function && compilation_.graphs == 0; }
+
   Compilation& compilation_;
+  Ref function_;
   bool may_trace_;
+  int traces_ = 0;
 };
 
 void Call::collect_values() {
@@ -97,12 +153,13 @@ void Call::collect_values() {
 
 std::shared_ptr<Entry> Call::trace(Place& place) {
   totals.traces++;
+  traces_++;
   tell_recompile(compilation_, place, roots());
   Chain start;
   if (chain.empty()) {
     FrameState& state = start.emplace_back();
-    state.function = compilation_.function;
-    state.code = Ref::share(PyFunction_GET_CODE(compilation_.function.get()));
+    state.function = function_;
+    state.code = Ref::share(PyFunction_GET_CODE(function_.get()));
     state.locals = slots;
   }
   std::shared_ptr<Entry> entry;
@@ -112,6 +169,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   }
   if (entry->has_graph()) {
     totals.graphs++;
+    compilation_.graphs++;
     if (entry->compiled) note_steps(compilation_);
   }
   if (entry->eager_because) tell_break(compilation_, *entry->eager_because);
@@ -133,13 +191,15 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }
-  if (!may_trace_) return nullptr;
+  if (!may_trace_ || (traces_ >= kMostBarrenTraces && is_barren())) return nullptr;
   // Frames of a trace would be run by CPython's own loop, for the debugger or profiler.
   if (cpython::kTracersInstrument && cpython::tracing_active(PyThreadState_Get())) return nullptr;
   if (place.entries.size() >= compilation_.most_entries) {
     give_up(compilation_, place, roots());
+    calls_on = true;
     return nullptr;
   }
+  if (stance() == Stance::kMustBeKnown) raise_unknown_call(function_);
   for (int tries = 0; tries < kMostTries; tries++) {
     std::shared_ptr<Entry> entry = trace(place);
     found_values->clear();
@@ -184,6 +244,7 @@ Ref Call::run() {
       if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises && !is_for_now(*entry))
         raise_break(compilation_, *entry->eager_because, "fullgraph=True");
       if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");
+      calls_on = is_about_an_instruction(entry->eager_because->reason);
       return {};
     }
     entry->hits++;
@@ -195,6 +256,8 @@ Ref Call::run() {
     slots.clear();
     values.clear();
     chain = std::move(next);
+    chain.back().function = function_;
+    const Offering offering(&compilation_, may_trace_);
     if (!step(chain, &result)) {
       if (!result) throw PyError();
       return result;
@@ -214,20 +277,115 @@ class Nested {
   Nested& operator=(const Nested&) = delete;
 };
 
+// The frame has not begun: its slots become the call's.
+class Taken {
+ public:
+  Taken(cpython::Frame* frame, std::vector<Ref>& slots) : frame_(frame), slots_(slots) {
+    const int count = cpython::code_of(frame)->co_nlocalsplus;
+    for (int i = 0; i < count; i++) slots_.push_back(Ref::steal(std::exchange(frame->localsplus[i], nullptr)));
+  }
+  void give_back() {
+    for (size_t i = 0; i < slots_.size(); i++) frame_->localsplus[i] = slots_[i].release();
+  }
+
+ private:
+  cpython::Frame* frame_;
+  std::vector<Ref>& slots_;
+};
+
+Compilation& compilation_of(Callee& callee, const Compilation& caller) {
+  if (callee.compilation == nullptr) {
+    callee.compilation = std::make_shared<Compilation>();
+    callee.compilation->listener = caller.listener;
+    callee.compilation->backend = caller.backend;
+    callee.compilation->most_entries = caller.most_entries;
+    callee.compilation->family = caller.family;
+  }
+  return *callee.compilation;
+}
+
+// Null without an exception: the frame is to run as it is.
+Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, bool may_trace) {
+  Call call(compilation, cpython::function_of(frame), may_trace);
+  const Nested nested;
+  Taken taken(frame, call.slots);
+  Ref result;
+  {
+    const Offering nothing(nullptr, false);
+    result = call.run();
+  }
+  if (compilation.graphs == 0 && ++callee.barren >= kMostBarrenCalls) callee.kind = Callee::Kind::kLeft;
+  if (result) return result;
+  if (call.chain.empty()) {
+    call.values.clear();
+    taken.give_back();
+    return {};
+  }
+  call.values.clear();
+  result = continue_chain(call.chain, nullptr);
+  if (!result) throw PyError();
+  return result;
+}
+
+bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result) {
+  if (cpython::kDefaultLoopEnds || !is_plain_start(ts, frame)) return false;
+  PyCodeObject* code = cpython::code_of(frame);
+  Borrowed function = cpython::function_of(frame);
+  const bool spared = now.spared == code;
+  if (spared) now.spared = nullptr;
+  auto run_alone = [&] {
+    const Offering nothing(nullptr, false);
+    *result = run_untaken(ts, frame);
+    return true;
+  };
+  switch (shade_of(function)) {
+    case Shade::kAll:
+      return run_alone();
+    case Shade::kItself:
+      now.spared = code_behind(function);
+      return false;
+    case Shade::kNone:
+      break;
+  }
+  if (spared) return false;
+  std::shared_ptr<Callee> callee = now.compilation->family->callee(frame);
+  if (callee == nullptr || callee->kind == Callee::Kind::kLeft) return false;
+  if (callee->kind == Callee::Kind::kShut) return run_alone();
+  if (!may_reach_tensor(frame, *callee)) return false;
+  const Stance wanted = stance();
+  if (wanted == Stance::kEager) return run_alone();
+  std::shared_ptr<Compilation> compilation;
+  Ref found;
+  try {
+    (void)compilation_of(*callee, *now.compilation);
+    compilation = callee->compilation;
+    found = run_callee(*callee, *compilation, frame, now.may_trace && wanted != Stance::kKnownOnly);
+    if (!found) return false;
+  } catch (const PyError&) {
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
+  }
+  *result = found.release();
+  cpython::release_frame(ts, frame);
+  return true;
+}
+
 }  // namespace
 
 bool is_known(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names) {
-  Call call(compilation, false);
+  Call call(compilation, compilation.function, false);
   return bind_arguments(compilation.function, arguments, positional, keyword_names, &call.slots) && call.is_known();
 }
 
 PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names,
                bool may_trace) {
-  Call call(compilation, may_trace);
+  Call call(compilation, compilation.function, may_trace);
   totals.calls++;
   const Nested nested;
+  const Offering nothing(nullptr, false);
   try {
-    if (compilation.begin_step && depth == 1) (void)checked(PyObject_CallNoArgs(compilation.begin_step.get()));
+    if (compilation.family->begin_step && depth == 1)
+      (void)checked(PyObject_CallNoArgs(compilation.family->begin_step.get()));
     if (bind_arguments(compilation.function, arguments, positional, keyword_names, &call.slots)) {
       if (Ref result = call.run()) return result.release();
       totals.eager++;
@@ -238,9 +396,14 @@ PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t posi
     PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
     return nullptr;
   }
+  const Offering offering(call.calls_on ? &compilation : nullptr, may_trace);
   if (call.chain.empty()) {
     call.slots.clear();
-    return PyObject_Vectorcall(compilation.function.get(), arguments, positional, keyword_names);
+    if (call.calls_on) acquire_hook();
+    Offering::now.spared = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compilation.function.get()));
+    PyObject* result = PyObject_Vectorcall(compilation.function.get(), arguments, positional, keyword_names);
+    if (call.calls_on) release_hook();
+    return result;
   }
   call.values.clear();
   acquire_hook();

@@ -1,6 +1,7 @@
 // What one compile() knows, and how a call goes through it.
 #pragma once
 
+#include "dispatch/callees.h"
 #include "dispatch/entry.h"
 
 #include <map>
@@ -16,18 +17,21 @@ struct Place {
 };
 
 struct Compilation {
-  Ref function, self;  // self null: none
+  Ref function, self;  // function null: of a callee, whose function may be another one in each call; self null: none
   Ref listener;        // is told what happens: see telling.h; null: nobody
-  Ref begin_step;      // called before an outermost call, for a backend that reuses its memory from one to the next
   Backend backend;
   bool fullgraph = false;
   size_t most_entries = 0;  // of a place; after that, calls that none of them fits run as they are
   std::shared_ptr<Place> start = std::make_shared<Place>();
   std::vector<std::shared_ptr<Place>> resumed;
+  size_t graphs = 0;  // that were made
+  std::shared_ptr<Family> family = std::make_shared<Family>();
 
   void reset() {
     start = std::make_shared<Place>();
     resumed.clear();
+    graphs = 0;
+    family->callees.clear();
   }
 };
 

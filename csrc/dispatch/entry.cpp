@@ -80,7 +80,6 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   } else {
     trace::each_value(tracer.cut, [&](const Ref& value) { results.push_back(value); });
     for (const FrameState& state : tracer.cut) entry->stop.push_back(trace::shape_of(state));
-    entry->stop.back().function = tracer.cut.back().function;
   }
   std::vector<Ref> outputs;
   std::vector<lift::Source*> needed;
@@ -256,7 +255,6 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
   if (stop.empty()) return std::move(results[0]);
   chain->clear();
   for (const FrameState& state : stop) chain->push_back(trace::shape_of(state));
-  chain->back().function = stop.back().function;
   size_t next = 0;
   trace::each_value(*chain, [&](Ref& value) { value = std::move(results[next++]); });
   return {};

@@ -16,6 +16,7 @@
 #include <torch/csrc/QScheme.h>
 
 #include <optional>
+#include <set>
 
 namespace alternator::graph {
 namespace {
@@ -73,12 +74,15 @@ class Exporter {
  private:
   void placeholders() {
     Ref empty = checked(PyTuple_New(0));
+    std::set<std::string> taken;  // the names of parameters: variables of two frames may have the same
     for (uint32_t i = 0; i < program_.inputs.size(); ++i) {
       const Input& input = program_.declared[program_.inputs[i]];
       std::string label = "arg_" + std::to_string(i);
       if (PyUnicode_Check(input.label.get()))
         if (const char* text = PyUnicode_AsUTF8(input.label.get())) label = text;
-      const std::string target = FxNames::identifier(label);
+      const std::string wanted = FxNames::identifier(label);
+      std::string target = wanted;
+      for (int number = 1; !taken.insert(target).second; number++) target = wanted + "_" + std::to_string(number);
       Ref py_target = checked(PyUnicode_FromStringAndSize(target.data(), static_cast<Py_ssize_t>(target.size())));
       Ref node = fx_.add(FxOp::Placeholder, py_target, empty, Borrowed(), FxNames::snake_case(target));
       const at::Tensor& fake = program_.tensors[input.tensor].fake;

@@ -8,6 +8,7 @@
 namespace alternator {
 
 thread_local Control control;
+thread_local FrameTaker frame_taker = nullptr;
 GlobalControl global_control;
 
 static _PyFrameEvalFunction chained = nullptr;
@@ -24,11 +25,8 @@ static PyObject* forward(PyThreadState* ts, cpython::Frame* frame, int throwflag
   return result;
 }
 
-static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
-  if (control.pending != nullptr && is_pending(frame, throwflag)) [[unlikely]]
-    return run_pending(ts, frame);
-  if (control.evaluator != nullptr && !cpython::is_micro(cpython::code_of(frame)))
-    return control.evaluator(ts, frame, throwflag);
+// In CPython's loop or in ours.
+static PyObject* run_here(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   if (!global_control.interpret && control.running == 0) return forward(ts, frame, throwflag);
   if (cpython::tracing_active(ts) || cpython::is_micro(cpython::code_of(frame))) [[unlikely]] {
     return run_default(ts, frame, throwflag);
@@ -40,6 +38,21 @@ static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   Probe probe;
   return run(ts, frame, throwflag, probe);
 }
+
+static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  if (control.pending != nullptr && is_pending(frame, throwflag)) [[unlikely]]
+    return run_pending(ts, frame);
+  if (control.evaluator != nullptr && !cpython::is_micro(cpython::code_of(frame)))
+    return control.evaluator(ts, frame, throwflag);
+  // One that the hook below ours hands back was offered already.
+  if (frame_taker != nullptr && throwflag == 0 && forwarded != frame) [[unlikely]] {
+    PyObject* result = nullptr;
+    if (frame_taker(ts, frame, &result)) return result;
+  }
+  return run_here(ts, frame, throwflag);
+}
+
+PyObject* run_untaken(PyThreadState* ts, cpython::Frame* frame) { return run_here(ts, frame, 0); }
 
 static PyObject* idle_hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   return run_default(ts, frame, throwflag);

@@ -185,6 +185,9 @@ struct Concrete {
     if (cpython::check_except_type(type) < 0) return Tri(-1);
     return Tri(PyErr_GivenExceptionMatches(exception.get(), type.get()));
   }
+  // What an __exit__ is told about an exception. Null: there is no traceback, where no exception is set.
+  Ref class_of(Borrowed exception) { return Ref::share(reinterpret_cast<PyObject*>(exception.type())); }
+  Ref traceback_of(Borrowed exception) { return Ref::steal(PyException_GetTraceback(exception.get())); }
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level) {
     return cpython::import_name(ts, frame, name, fromlist, level);
   }

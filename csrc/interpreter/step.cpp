@@ -10,7 +10,6 @@ namespace {
 
 struct Step {
   cpython::Frame* below;  // the frame that called
-  PyObject* handled;      // what it handles; borrowed, only compared
   bool begun = false;
   Watch watch;
   Step* outer;
@@ -18,7 +17,6 @@ struct Step {
 thread_local Step* current_step = nullptr;
 
 bool may_stop(const Step& step, const Position& position) {
-  if (cpython::handled_exception(position.ts) != step.handled || position.saved_exception_slot >= 0) return false;
   for (cpython::Frame* frame = position.frame; frame != nullptr && frame != step.below; frame = frame->previous) {
     if (cpython::owned_by_generator(frame)) return false;
     PyCodeObject* code = cpython::code_of(frame);
@@ -53,7 +51,7 @@ PyObject* run_stepping(PyThreadState* ts, cpython::Frame* frame, int throwflag, 
 bool step(Chain& chain, Ref* result) {
   PyThreadState* ts = PyThreadState_Get();
   Chain stopped;
-  Step step{cpython::current_frame(ts), cpython::handled_exception(ts), false, {}, current_step};
+  Step step{cpython::current_frame(ts), false, {}, current_step};
   step.watch.chain = &stopped;
   step.watch.below = step.below;
   Watch* const watch = control.watch;

@@ -6,8 +6,8 @@
 namespace alternator {
 
 // Continues the chain for the instruction that it stands before, and then as far as the first place where it could be
-// stopped again: outside of generators and class bodies, and where no exception is being handled that was not handled
-// before. True: it stopped there, and `chain` is what it is now. False: it finished with `result`, or raised.
+// stopped again: outside of generators and class bodies. True: it stopped there, and `chain` is what it is now. False:
+// it finished with `result`, or raised.
 bool step(Chain& chain, Ref* result);
 
 }  // namespace alternator

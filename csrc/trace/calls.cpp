@@ -732,6 +732,11 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     Ref info = checked(PyObject_CallNoArgs(callable.get()));
     if (handled_before && PyTuple_GET_ITEM(info.get(), 1) == handled_before.get())
       stop(report::Reason::native_call, "the exception that the caller handles");
+    if (Borrowed exception = PyTuple_GET_ITEM(info.get(), 1); lifter.known(exception) != nullptr) {
+      Ref type = get_attribute(exception, names::__class__);
+      Ref traceback = get_attribute(exception, names::__traceback__);
+      return checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get()));
+    }
     if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // neither does the caller handle one
       lift::Source* source = tree->child(lifter.constant(callable), lift::Access::kQuery);
       tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});

@@ -251,7 +251,8 @@ class TraceScope {
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
   if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
-  if (at::impl::torch_function_all_disabled()) return "torch functions are switched off (torch._C.DisableTorchFunction)";
+  if (at::impl::torch_function_all_disabled())
+    return "torch functions are switched off (torch._C.DisableTorchFunction)";
   return nullptr;
 }
 
@@ -284,6 +285,11 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
     const bool looks = from.joint != Joint::kNone && from.joint != Joint::kValue && from.joint != Joint::kDiscard;
     for (size_t j = 0; j < from.stack.size(); j++, slot++) {
       if (!from.stack[j]) continue;
+      // What the callers handle is the thread's, and put there when the frame is filled.
+      if (static_cast<int>(j) == from.saved_exception_slot) {
+        to.stack[j] = Ref::share(Py_None);
+        continue;
+      }
       const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();
       lift::Source* place = unnamed(("value stack[" + std::to_string(j) + "]").c_str());
       to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : unread(from.stack[j], place);
@@ -296,7 +302,10 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
                               : lifter.lift(from.first_argument, unnamed("first argument"));
     }
     slot += 3;  // and the generator, and the mapping of a class body
-    if (from.saved_exception_slot >= 0) stop(report::Reason::native_call, "an exception that is being handled");
+    if (from.saved_exception_slot >= 0) {
+      if (from.handled) to.handled = lifter.lift(from.handled, unnamed("exception"));
+      slot++;
+    }
     if (from.locals_mapping) stop(report::Reason::native_call, "a class body");
     if (from.generator) stop(report::Reason::native_call, "a generator that is running");
   }
@@ -413,7 +422,11 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     // The default loop may have raised it, unseen.
     if (!was_cut && !abandoned() && !result) (void)tracing.status([&] { raising(); });
     if (was_cut && !result && !abandoned()) {
-      // All frames are in `cut`.
+      // All frames are in `cut`. What their callers handle is no value of theirs.
+      for (FrameState& state : cut) {
+        if (state.saved_exception_slot >= 0)
+          state.stack[static_cast<size_t>(state.saved_exception_slot)] = Ref::share(Py_None);
+      }
     } else if (abandoned() || was_cut) {
       // Native code lost the exception that unwinds a cut: nothing can be said of the frames.
       {

@@ -4,6 +4,7 @@
 #include "trace/tracer.h"
 
 #include "graph/errors.h"
+#include "py/names.h"
 
 namespace alternator::trace {
 
@@ -241,6 +242,15 @@ struct Tracing : Concrete {
   }
   int before_raise(Ref* exception) {
     return status([&] { t.before_raise(exception); });
+  }
+  // What was raised outside of the trace is read like any other object.
+  Ref class_of(Borrowed exception) {
+    if (t.lifter.known(exception) == nullptr) return Concrete::class_of(exception);
+    return get_attribute(exception, names::__class__);
+  }
+  Ref traceback_of(Borrowed exception) {
+    if (t.lifter.known(exception) == nullptr) return Concrete::traceback_of(exception);
+    return get_attribute(exception, names::__traceback__);
   }
   void raising() {
     status([&] { t.raising(); });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import sys
 import textwrap
 import time
 from typing import Any
@@ -688,10 +689,10 @@ PLACES = {
 }
 
 
-def build(place: str, cause: str) -> dict[str, Any]:
+def build(place: str, cause: str, places: dict[str, str] = PLACES) -> dict[str, Any]:
     """The namespace of a place's text."""
     lines = []
-    for line in textwrap.dedent(PLACES[place]).splitlines():
+    for line in textwrap.dedent(places[place]).splitlines():
         if line.strip() == "BREAK":
             lines.append(textwrap.indent(textwrap.dedent(CAUSES[cause]).strip("\n"), line[: line.index("BREAK")]))
         else:
@@ -703,15 +704,15 @@ def build(place: str, cause: str) -> dict[str, Any]:
 
     space: dict[str, Any] = {
         "asyncio": asyncio, "contextlib": contextlib, "functools": functools, "nn": nn, "time": time, "torch": torch,
-        "graph_break": alternator.graph_break, "__name__": f"place_{place}",
+        "graph_break": alternator.graph_break, "sys": sys, "__name__": f"place_{place}",
     }  # fmt: skip
     exec(compile(source, f"<{place}>", "exec"), space)
     return space
 
 
-def script_of(place: str, cause: str) -> Any:
+def script_of(place: str, cause: str, places: dict[str, str] = PLACES) -> Any:
     def script(t: Any) -> None:
-        f = t.compile(build(place, cause)["fn"])
+        f = t.compile(build(place, cause, places)["fn"])
         log: list[Any] = []
         f(T(2, 3), log)
         f(T(2, 3), log)

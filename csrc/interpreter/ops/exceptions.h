@@ -114,9 +114,10 @@ ALT_OP(BEFORE_ASYNC_WITH) {
 
 ALT_OP(WITH_EXCEPT_START) {
   PyObject* exception = m.peek(1);
-  Ref traceback = Ref::steal(PyException_GetTraceback(exception));
-  PyObject* arguments[] = {nullptr, reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception,
-                           traceback ? traceback.get() : Py_None};
+  Ref type = m.semantics.class_of(exception);
+  Ref traceback = type ? m.semantics.traceback_of(exception) : Ref();
+  if (!type || (!traceback && PyErr_Occurred())) return Flow::kError;
+  PyObject* arguments[] = {nullptr, type.get(), exception, traceback ? traceback.get() : Py_None};
   return m.push_or_fail(m.semantics.call(m.peek(4), arguments + 1, 3, nullptr));
 }
 

@@ -1,0 +1,58 @@
+#include "dispatch/stance.h"
+
+#include "py/ref.h"
+
+namespace alternator::dispatch {
+
+namespace {
+
+// The module whose variable it is; null: nobody has loaded it, and so nobody has set a stance.
+PyObject* name_space() {
+  static PyObject* found = nullptr;
+  if (found != nullptr) return found;
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.eval_frame");
+  if (module != nullptr && PyModule_Check(module)) found = Py_NewRef(PyModule_GetDict(module));
+  PyErr_Clear();
+  return found;
+}
+
+Stance read(Borrowed setting) {
+  const SavedError outer;
+  Ref name = Ref::steal(PyObject_GetAttrString(setting.get(), "stance"));
+  auto is = [&](const char* text) {
+    return name && PyUnicode_Check(name.get()) && PyUnicode_CompareWithASCIIString(name.get(), text) == 0;
+  };
+  PyErr_Clear();
+  if (is("force_eager")) return Stance::kEager;
+  if (is("eager_on_recompile")) return Stance::kKnownOnly;
+  if (is("fail_on_recompile")) return Stance::kMustBeKnown;
+  return Stance::kDefault;
+}
+
+}  // namespace
+
+Stance stance() {
+  static PyObject* const key = PyUnicode_InternFromString("_stance");
+  static PyObject* last = nullptr;  // every stance that is set is a new object
+  static Stance meaning = Stance::kDefault;
+  PyObject* variables = name_space();
+  PyObject* setting = variables != nullptr ? PyDict_GetItemWithError(variables, key) : nullptr;
+  if (setting == nullptr) return Stance::kDefault;
+  if (setting != last) {
+    const Stance found = read(setting);
+    Ref old = Ref::steal(std::exchange(last, Py_NewRef(setting)));
+    meaning = found;
+  }
+  return meaning;
+}
+
+void raise_unknown_call(Borrowed function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
+  PyErr_Format(PyExc_RuntimeError,
+               "Detected recompile when torch.compile stance is 'fail_on_recompile'. filename: '%U', function name: "
+               "'%U', line number: %d",
+               code->co_filename, code->co_name, code->co_firstlineno);
+  throw PyError();
+}
+
+}  // namespace alternator::dispatch
