@@ -5,6 +5,7 @@
 #include "guards/program.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace alternator::guards {
 
@@ -34,17 +35,10 @@ uintptr_t address_of(PyObject* found, Access access) {
 }  // namespace
 
 // Whether what the operation proves is still so. All that stands before it holds: what it looks at lives.
-inline bool GuardProgram::is_proved(const Binding& binding, const Op& op) {
+inline bool GuardProgram::is_proved(const Op& op) {
   auto* object = static_cast<PyObject*>(op.object);
   auto is_wanted = [&](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) == op.want; };
   switch (op.kind) {
-    case OpKind::kTypeOf:
-      return is_wanted(Py_TYPE(object));
-    case OpKind::kDictSlot:
-    case OpKind::kSlot:
-      return *static_cast<uintptr_t*>(op.object) == op.want;
-    case OpKind::kDictVersion:
-      return cpython::dict_version(object) == op.want;
     case OpKind::kTypeVersion:
       return cpython::type_version(reinterpret_cast<PyTypeObject*>(object)) == op.want;
     case OpKind::kListItem: {
@@ -62,15 +56,23 @@ inline bool GuardProgram::is_proved(const Binding& binding, const Op& op) {
       lift::find_item(object, node.step.key, &value, &memos_[nodes_[node.parent].memo].keys);
       return is_wanted(value);
     }
-    case OpKind::kAlive:
-      return binding.pins[op.want].get() != nullptr;
     case OpKind::kVisit:
       memos_[nodes_[op.node].memo] = {};
       return true;
-    case OpKind::kTensor:
+    case OpKind::kWords:
     case OpKind::kCheck:
     case OpKind::kWalk:
       break;
+  }
+  return true;
+}
+
+// A word is read only if all before it are as they were: they prove that its memory is still what it was.
+static inline bool are_as_they_were(const Word* word, const Word* end) {
+  for (; word != end; word++) {
+    uintptr_t now;
+    std::memcpy(&now, word->address, sizeof(now));
+    if (now != word->want) return false;
   }
   return true;
 }
@@ -82,10 +84,9 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
   }
   for (const Op& op : binding.ops) {
     switch (op.kind) {
-      case OpKind::kTensor:
-        if (checks_[op.want].tensor->matches(static_cast<PyObject*>(op.object))) break;
-        fail(Failure::Kind::kCheck, static_cast<uint32_t>(op.want));
-        return Verdict::kFails;
+      case OpKind::kWords:
+        if (!are_as_they_were(binding.words.data() + op.node, binding.words.data() + op.want)) return Verdict::kStale;
+        break;
       case OpKind::kCheck: {
         const Node& node = nodes_[op.node];
         lift::Memo* memo = node.memo != kNone ? &memos_[node.memo] : nullptr;
@@ -97,8 +98,17 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
         if (!walk(roots, op.node, nodes_[op.node].end)) return Verdict::kFails;
         break;
       default:
-        if (!is_proved(binding, op)) return Verdict::kStale;
+        if (!is_proved(op)) return Verdict::kStale;
     }
+  }
+  TensorWatches& tensors = binding.tensors;
+  for (size_t i = tensors.next_changed(0); i < tensors.size(); i = tensors.next_changed(i + 1)) {
+    const uint32_t check = tensors.check(i);
+    if (!checks_[check].tensor->matches(tensors.object(i))) {
+      fail(Failure::Kind::kCheck, check);
+      return Verdict::kFails;
+    }
+    tensors.renew(i, *checks_[check].tensor);
   }
   return Verdict::kHolds;
 }
@@ -106,9 +116,13 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
 // Counts the dicts that are others than when the binding was made, though all guards hold: found_ is of a walk just
 // now.
 void GuardProgram::note_changes(const Binding& binding) {
-  for (const Op& op : binding.ops) {
-    if (op.kind != OpKind::kDictVersion || found_[op.node] == nullptr || !PyDict_Check(found_[op.node])) continue;
-    if (cpython::dict_version(found_[op.node]) != op.want && changes_[op.node] < UINT8_MAX) changes_[op.node]++;
+  for (size_t i = 0; i < binding.words.size(); i++) {
+    const WordNote& note = binding.notes[i];
+    PyObject* dict = found_[note.node];
+    if (note.kind == WordKind::kPointer || dict == nullptr || !PyDict_Check(dict)) continue;
+    const auto now = note.kind == WordKind::kDictVersion ? static_cast<uintptr_t>(*cpython::dict_version_word(dict))
+                                                         : static_cast<uintptr_t>(*cpython::dict_count_word(dict));
+    if (now != binding.words[i].want && changes_[note.node] < UINT8_MAX) changes_[note.node]++;
   }
 }
 
@@ -287,7 +301,9 @@ GuardProgram::Counts GuardProgram::counts() const {
   Counts counts = counts_;
   for (const Unit& unit : units_) {
     counts.bindings += unit.bindings.size();
-    for (const auto& binding : unit.bindings) counts.operations += binding->ops.size();
+    for (const auto& binding : unit.bindings) {
+      counts.operations += binding->ops.size() + binding->words.size() + binding->tensors.size();
+    }
   }
   return counts;
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "guards/node.h"
+#include "guards/tensor_watch.h"
 
 #include <cstdint>
 #include <memory>
@@ -24,17 +25,31 @@
 
 namespace alternator::guards {
 
+// A word of memory that must be as it was: the type of an object, the pointer to its dict, a dict's version, the pointer
+// in a weak reference. Most of a binding is this, in one array that is read from end to end.
+struct Word {
+  const void* address;
+  uintptr_t want;
+};
+
+enum class WordKind : uint8_t {
+  kPointer,      // an address that is still there
+  kDictVersion,  // of the node's dict
+  kDictCount,    // ... which is empty
+};
+
+// What a word is about, for who asks why it changed.
+struct WordNote {
+  uint32_t node;
+  WordKind kind;
+};
+
 enum class OpKind : uint8_t {
-  kTypeOf,       // the type of `object` is `want`
-  kDictSlot,     // the instance dict, at the address `object`, is `want`
-  kDictVersion,  // the version of the dict `object` is `want`
+  kWords,        // the words from the number `node` on, up to the number `want`, are as they were
   kTypeVersion,  // the version of the class `object` is `want`
-  kSlot,         // the pointer at the address `object` is `want`
   kListItem,     // the list `object` has `want` at the node's index
   kTupleItem,    // the tuple `object` has `want` at the node's index
   kDictItem,     // the dict `object` has `want` under the node's key
-  kAlive,        // the pin number `want` still finds its object
-  kTensor,       // the check number `want` holds of the tensor `object`
   kCheck,        // the check number `want` holds of `object`
   kVisit,        // what is remembered of the node's container is forgotten
   kWalk,         // the node and its subtree are walked
@@ -54,6 +69,9 @@ struct Binding {
   Pin key;
   bool has_pinned_key = false;
   std::vector<Op> ops;
+  std::vector<Word> words;
+  std::vector<WordNote> notes;  // by word
+  TensorWatches tensors;        // after all operations: each of them is proved to be the same object
   std::vector<Pin> pins;
   std::vector<Ref> held;
   std::vector<PyObject*> found;  // by node, from the root's on

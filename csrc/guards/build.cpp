@@ -232,7 +232,7 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   for (uint32_t number = 0; number < nodes_.size(); number++) {
     if (has_identity[number] && checks_identity_) identities_.push_back(number);
   }
-  for (const Source* source : needed) needed_.push_back(node_of[source->id]);
+  for (const Source* source : needed) needed_.push_back({node_of[source->id], source->access == Access::kDict});
 
   found_.resize(nodes_.size());
   changes_.resize(nodes_.size());

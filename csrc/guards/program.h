@@ -105,7 +105,7 @@ class GuardProgram {
   enum class Verdict : uint8_t { kHolds, kFails, kStale };
   bool check_by_units(const Roots& roots);
   bool check_unit(size_t number, const Roots& roots);
-  bool is_proved(const Binding& binding, const Op& op);
+  bool is_proved(const Op& op);
   Verdict run(const Roots& roots, Unit& unit, Binding& binding);
   void note_changes(const Binding& binding);
   bool has_settled(Binding& binding);
@@ -126,7 +126,11 @@ class GuardProgram {
   std::vector<Check> checks_;
   std::vector<Relation> relations_;
   std::vector<uint32_t> identities_;  // nodes whose objects are pairwise distinct
-  std::vector<uint32_t> needed_;
+  struct Needed {
+    uint32_t node;
+    bool is_dict;  // an instance dict, which may have to be made
+  };
+  std::vector<Needed> needed_;
   bool checks_identity_ = true;
 
   std::vector<Unit> units_;
