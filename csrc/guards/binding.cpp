@@ -77,10 +77,16 @@ static inline bool are_as_they_were(const Word* word, const Word* end) {
   return true;
 }
 
+// The binding's objects stand in found_ already.
+void GuardProgram::settle(Unit& unit, const Binding& binding) {
+  for (size_t i = 0; i < unit.needed.size(); i++) values_[unit.needed[i]] = binding.values[i];
+  unit.resident = binding.id;
+}
+
 GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding& binding) {
   if (unit.resident != binding.id) {
     std::copy(binding.found.begin(), binding.found.end(), found_.begin() + unit.begin);
-    unit.resident = binding.id;
+    settle(unit, binding);
   }
   for (const Op& op : binding.ops) {
     switch (op.kind) {
@@ -101,9 +107,13 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
         if (!is_proved(op)) return Verdict::kStale;
     }
   }
+  Py_ssize_t items = 0;
+  for (const Py_ssize_t* count : binding.empty) items |= *count;
+  if (items != 0) return Verdict::kStale;
   TensorWatches& tensors = binding.tensors;
   for (size_t i = tensors.next_changed(0); i < tensors.size(); i = tensors.next_changed(i + 1)) {
     const uint32_t check = tensors.check(i);
+    counts_.asked++;
     if (!checks_[check].tensor->matches(tensors.object(i))) {
       fail(Failure::Kind::kCheck, check);
       return Verdict::kFails;
@@ -117,12 +127,10 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
 // now.
 void GuardProgram::note_changes(const Binding& binding) {
   for (size_t i = 0; i < binding.words.size(); i++) {
-    const WordNote& note = binding.notes[i];
-    PyObject* dict = found_[note.node];
-    if (note.kind == WordKind::kPointer || dict == nullptr || !PyDict_Check(dict)) continue;
-    const auto now = note.kind == WordKind::kDictVersion ? static_cast<uintptr_t>(*cpython::dict_version_word(dict))
-                                                         : static_cast<uintptr_t>(*cpython::dict_count_word(dict));
-    if (now != binding.words[i].want && changes_[note.node] < UINT8_MAX) changes_[note.node]++;
+    const auto [node, kind] = binding.notes[i];
+    if (kind != WordKind::kDictVersion || found_[node] == nullptr || !PyDict_Check(found_[node])) continue;
+    if (*cpython::dict_version_word(found_[node]) != binding.words[i].want && changes_[node] < UINT8_MAX)
+      changes_[node]++;
   }
 }
 
@@ -187,7 +195,7 @@ void GuardProgram::add_binding(Unit& unit, PyObject* key) {
     unit.bindings.pop_back();
   }
   unit.bindings.insert(unit.bindings.begin(), bind(unit, key));
-  unit.resident = unit.bindings.front()->id;
+  settle(unit, *unit.bindings.front());
   counts_.bindings_made++;
 }
 
@@ -302,7 +310,8 @@ GuardProgram::Counts GuardProgram::counts() const {
   for (const Unit& unit : units_) {
     counts.bindings += unit.bindings.size();
     for (const auto& binding : unit.bindings) {
-      counts.operations += binding->ops.size() + binding->words.size() + binding->tensors.size();
+      counts.operations +=
+          binding->ops.size() + binding->words.size() + binding->empty.size() + binding->tensors.size();
     }
   }
   return counts;

@@ -25,8 +25,8 @@
 
 namespace alternator::guards {
 
-// A word of memory that must be as it was: the type of an object, the pointer to its dict, a dict's version, the pointer
-// in a weak reference. Most of a binding is this, in one array that is read from end to end.
+// A word of memory that must be as it was: the type of an object, the pointer to its dict, a dict's version, the
+// pointer in a weak reference. Most of a binding is this, in one array that is read from end to end.
 struct Word {
   const void* address;
   uintptr_t want;
@@ -35,7 +35,6 @@ struct Word {
 enum class WordKind : uint8_t {
   kPointer,      // an address that is still there
   kDictVersion,  // of the node's dict
-  kDictCount,    // ... which is empty
 };
 
 // What a word is about, for who asks why it changed.
@@ -71,7 +70,12 @@ struct Binding {
   std::vector<Op> ops;
   std::vector<Word> words;
   std::vector<WordNote> notes;  // by word
-  TensorWatches tensors;        // after all operations: each of them is proved to be the same object
+  // After all operations, which prove that the objects are the same: the sizes of dicts that must be empty, and
+  // tensors.
+  std::vector<const Py_ssize_t*> empty;
+  TensorWatches tensors;
+  std::vector<PyObject*> values;  // of the unit's needed nodes
+  std::vector<uint32_t> fresh;    // positions of those that are found anew each time
   std::vector<Pin> pins;
   std::vector<Ref> held;
   std::vector<PyObject*> found;  // by node, from the root's on
@@ -95,6 +99,7 @@ struct Binding {
 // A root with its subtree, or all constants together: what is bound or walked as a whole.
 struct Unit {
   uint32_t begin = 0, end = 0;
+  std::vector<uint32_t> needed;      // positions of its nodes among the program's needed ones
   bool has_key = false;              // false: the constants
   const void* last_key = nullptr;    // what was seen last: two sightings in a row are worth a binding. Never looked at.
   uint64_t resident = 0;             // the binding whose objects stand in the program's `found_`

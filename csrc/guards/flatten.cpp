@@ -49,6 +49,11 @@ class Flattener {
       flatten(root, is_constant || binding_.has_pinned_key, 0);
     }
     binding_.found.assign(program_.found_.begin() + unit_.begin, program_.found_.begin() + unit_.end);
+    for (uint32_t position : unit_.needed) {
+      const uint32_t number = program_.needed_[position].node;
+      binding_.values.push_back(found(number));
+      if (!binding_.is_stable[number - unit_.begin]) binding_.fresh.push_back(position);
+    }
   }
 
  private:
@@ -174,7 +179,7 @@ class Flattener {
     if (PyDict_Check(value) && is_volatile(number)) binding_.watched.emplace_back(number, cpython::dict_version(value));
     const bool has_version = wants_dict_version(number);
     if (has_version && is_same && is_about_emptiness(number)) {
-      word(number, cpython::dict_count_word(value), WordKind::kDictCount);
+      binding_.empty.push_back(cpython::dict_count_word(value));
     } else if (has_version) {
       word(number, cpython::dict_version_word(value), WordKind::kDictVersion);
       is_same = true;

@@ -89,11 +89,20 @@ bool GuardProgram::identities_hold() {
   return true;
 }
 
+// What was found anew. The rest of values_ is that of the bindings.
+void GuardProgram::note_values() {
+  for (const Unit& unit : units_) {
+    const bool is_bound = unit.resident != 0;
+    for (uint32_t i : is_bound ? unit.bindings.front()->fresh : unit.needed) values_[i] = found_[needed_[i].node];
+  }
+}
+
 void GuardProgram::collect(std::vector<Ref>* values) {
+  note_values();
   values->reserve(needed_.size());
-  for (const auto [node, is_dict] : needed_) {
-    PyObject* value = found_[node];
-    if (is_dict && value != nullptr && lift::is_stand_in(lift::Access::kDict, value)) {
+  for (size_t i = 0; i < needed_.size(); i++) {
+    PyObject* value = values_[i];
+    if (needed_[i].is_dict && value != nullptr && lift::is_stand_in(lift::Access::kDict, value)) {
       // Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
       const bool collects = PyGC_Disable() != 0;
       SavedError saved;

@@ -53,6 +53,7 @@ class GuardProgram {
   struct Counts {
     uint64_t walked = 0, bound = 0;  // units
     uint64_t bindings_made = 0, bindings_stale = 0;
+    uint64_t asked = 0;                   // tensors of bindings that had changed, or might have
     size_t bindings = 0, operations = 0;  // now
   };
   Counts counts() const;
@@ -98,6 +99,7 @@ class GuardProgram {
   bool relations_hold();
   bool identities_hold();
   bool fail(Failure::Kind kind, uint32_t index, uint32_t other = 0);
+  void note_values();
   void collect(std::vector<Ref>* values);
   void release_owned();
 
@@ -106,6 +108,7 @@ class GuardProgram {
   bool check_by_units(const Roots& roots);
   bool check_unit(size_t number, const Roots& roots);
   bool is_proved(const Op& op);
+  void settle(Unit& unit, const Binding& binding);
   Verdict run(const Roots& roots, Unit& unit, Binding& binding);
   void note_changes(const Binding& binding);
   bool has_settled(Binding& binding);
@@ -139,7 +142,8 @@ class GuardProgram {
   Counts counts_;
 
   // Of the check that runs: nothing of the user's runs meanwhile, so there is one at a time.
-  std::vector<PyObject*> found_;  // by node, borrowed
+  std::vector<PyObject*> found_;   // by node, borrowed
+  std::vector<PyObject*> values_;  // by needed one, borrowed: side by side what lies scattered in found_
   std::vector<lift::Memo> memos_;
   std::vector<std::pair<uintptr_t, uint32_t>> addresses_;
   std::vector<Ref> owned_;     // results that no container holds

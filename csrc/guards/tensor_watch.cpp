@@ -16,10 +16,10 @@ template <class Tag, auto kMember>
 struct Bind {
   friend constexpr auto exposed(Tag) { return kMember; }
 };
-#define ALT_EXPOSE(name)                    \
-  struct Of_##name {                        \
+#define ALT_EXPOSE(name)                      \
+  struct Of_##name {                          \
     friend constexpr auto exposed(Of_##name); \
-  };                                        \
+  };                                          \
   template struct Bind<Of_##name, &c10::TensorImpl::name>;
 ALT_EXPOSE(autograd_meta_)
 ALT_EXPOSE(sizes_and_strides_)
@@ -37,12 +37,6 @@ const AutogradMeta* autograd_of(const c10::TensorImpl* impl) {
   return static_cast<const AutogradMeta*>((impl->*exposed(Of_autograd_meta_{})).get());
 }
 
-uint64_t word_at(const char* from) {
-  uint64_t word;
-  std::memcpy(&word, from, sizeof(word));
-  return word;
-}
-
 template <size_t kCount>
 std::array<uint64_t, kCount> words_at(const char* from) {
   std::array<uint64_t, kCount> words;
@@ -50,12 +44,31 @@ std::array<uint64_t, kCount> words_at(const char* from) {
   return words;
 }
 
-// 0: the same. Written out, since a loop costs more than what it does.
+uint64_t word_at(const char* from) { return words_at<1>(from)[0]; }
+
+// Two words side by side; the compiler finds the instructions for it.
+using Pair = uint64_t __attribute__((vector_size(16)));
+
+inline Pair pair_at(const void* from) {
+  Pair pair;
+  std::memcpy(&pair, from, sizeof(pair));
+  return pair;
+}
+
+// Written out, since a loop costs more than what it does. All zero: the same.
 template <size_t kCount>
-[[gnu::always_inline]] inline uint64_t difference(const char* from, const std::array<uint64_t, kCount>& wanted) {
+[[gnu::always_inline]] inline Pair difference(const char* from, const std::array<uint64_t, kCount>& wanted) {
   return [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
-    return ((word_at(from + kIndex * sizeof(uint64_t)) ^ wanted[kIndex]) | ...);
-  }(std::make_index_sequence<kCount>());
+    return ((pair_at(from + kIndex * sizeof(Pair)) ^ pair_at(wanted.data() + kIndex * 2)) | ...);
+  }(std::make_index_sequence<kCount / 2>());
+}
+
+// The same pointer, without the compiler's knowledge of where else it is found: what lies behind it is then fetched
+// while the comparison is still under way.
+template <class T>
+[[gnu::always_inline]] inline T* known(T* pointer) {
+  asm("" : "+r"(pointer));
+  return pointer;
 }
 
 // The words of `Facts` are all of these members, and nothing but these: dtype, device and flags lie before the keys.
@@ -65,7 +78,8 @@ bool is_laid_out_as_known(const c10::TensorImpl* impl) {
              2 * sizeof(uint64_t);
 }
 
-// Tensors whose TensorImpl answers by itself from its fields: no subclass in Python, no wrapper, nothing sparse or nested.
+// Tensors whose TensorImpl answers by itself from its fields: no subclass in Python, no wrapper, nothing sparse or
+// nested.
 bool has_plain_keys(c10::DispatchKeySet keys) {
   using c10::DispatchKey;
   const c10::DispatchKeySet plain =
@@ -136,14 +150,17 @@ void TensorWatches::renew(size_t index, const lift::TensorSpec& spec) {
 
 // Each pointer is compared before what it points at is read: an address that is still in use is not a freed one.
 inline bool TensorWatches::is_unchanged(const Watch& watch) const noexcept {
-  const c10::TensorImpl* impl = fake::unpack(watch.object).unsafeGetTensorImpl();
-  if (impl != watch.impl || autograd_of(impl) != watch.autograd) return false;
+  if (fake::unpack(watch.object).unsafeGetTensorImpl() != watch.impl) return false;
+  const c10::TensorImpl* impl = known(watch.impl);
+  if (autograd_of(impl) != watch.autograd) return false;
   const Facts& facts = facts_[watch.facts];
-  uint64_t differences = difference(address(impl, Of_sizes_and_strides_{}), facts.geometry) |
-                         difference(address(impl, Of_data_type_{}), facts.kind) |
+  const char* geometry = address(impl, Of_sizes_and_strides_{});
+  const Pair pairs = difference(geometry, facts.geometry) | difference(address(impl, Of_data_type_{}), facts.kind);
+  uint64_t differences = pairs[0] | pairs[1] | (word_at(geometry + 10 * sizeof(uint64_t)) ^ facts.geometry[10]) |
                          (reinterpret_cast<uintptr_t>(Py_TYPE(watch.object)) ^ reinterpret_cast<uintptr_t>(facts.type));
   if (facts.has_offset) differences |= static_cast<uint64_t>(impl->*exposed(Of_storage_offset_{}) ^ facts.offset);
-  if (const AutogradMeta* autograd = watch.autograd) {
+  if (watch.autograd != nullptr) {
+    const AutogradMeta* autograd = known(watch.autograd);
     differences |= reinterpret_cast<uintptr_t>(autograd->grad_fn_.get()) |
                    reinterpret_cast<uintptr_t>(autograd->fw_grad_.get()) |
                    static_cast<uint64_t>(autograd->requires_grad_ != facts.requires_grad) |
@@ -154,22 +171,8 @@ inline bool TensorWatches::is_unchanged(const Watch& watch) const noexcept {
 
 size_t TensorWatches::next_changed(size_t begin) const noexcept {
   const size_t count = watches_.size();
-  for (size_t i = begin; i < count; i++) {
-#ifdef PF
-    if (i + PF < count) {
-      const Watch& next = watches_[i + PF];
-      __builtin_prefetch(next.object);
-      const char* impl = reinterpret_cast<const char*>(next.impl);
-      __builtin_prefetch(impl + 24);
-      __builtin_prefetch(impl + 88);
-      __builtin_prefetch(impl + 168);
-      __builtin_prefetch(reinterpret_cast<const char*>(next.autograd) + 64);
-      __builtin_prefetch(reinterpret_cast<const char*>(next.autograd) + 128);
-    }
-#endif
-    if (!is_unchanged(watches_[i])) return i;
-  }
-  return count;
+  while (begin < count && is_unchanged(watches_[begin])) begin++;
+  return begin;
 }
 
 }  // namespace alternator::guards

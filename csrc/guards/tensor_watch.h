@@ -35,7 +35,7 @@ class TensorWatches {
  private:
   struct Watch {
     PyObject* object;
-    const c10::TensorImpl* impl;  // null: its guard is asked each time
+    const c10::TensorImpl* impl;                    // null: its guard is asked each time
     const torch::autograd::AutogradMeta* autograd;  // null: it has none
     uint32_t facts;
     uint32_t check;
