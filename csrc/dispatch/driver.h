@@ -1,18 +1,23 @@
 // What one compile() knows, and how a call goes through it.
 #pragma once
 
-#include "dispatch/entry.h"
+#include "dispatch/shelf.h"
 
 #include <map>
 
 namespace alternator::dispatch {
 
+struct Compilation;
+
 // The entries of one place: the start of the function, or a chain of frames that stopped.
 struct Place {
+  const Compilation* owner = nullptr;           // never looked at
   std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
-  bool gave_up = false;                         // there are too many, and that was said
-  Chain shape;                                  // of the frames; empty: the start
-  std::vector<bool> present;                    // which values there are
+  size_t traced = 0;                            // how many of them are not found on the shelf but made
+  std::shared_ptr<Shelf> shelf;
+  bool gave_up = false;       // there are too many, and that was said
+  Chain shape;                // of the frames; empty: the start
+  std::vector<bool> present;  // which values there are
 };
 
 struct Compilation {
@@ -21,12 +26,16 @@ struct Compilation {
   Ref begin_step;      // called before an outermost call, for a backend that reuses its memory from one to the next
   Backend backend;
   bool fullgraph = false;
-  size_t most_entries = 0;  // of a place; after that, calls that none of them fits run as they are
-  std::shared_ptr<Place> start = std::make_shared<Place>();
+  size_t most_entries = 0;  // that are made at a place; after that, calls that none fits run as they are
+  std::shared_ptr<Store> store;
+  std::shared_ptr<Place> start;
   std::vector<std::shared_ptr<Place>> resumed;
 
+  explicit Compilation(std::shared_ptr<Store> shared) : store(std::move(shared)) { reset(); }
   void reset() {
     start = std::make_shared<Place>();
+    start->owner = this;
+    start->shelf = store->start;
     resumed.clear();
   }
 };

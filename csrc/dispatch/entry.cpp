@@ -79,7 +79,6 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   } else {
     trace::each_value(tracer.cut, [&](const Ref& value) { results.push_back(value); });
     for (const FrameState& state : tracer.cut) entry->stop.push_back(trace::shape_of(state));
-    entry->stop.back().function = tracer.cut.back().function;
   }
   std::vector<Ref> outputs;
   std::vector<lift::Source*> needed;
@@ -223,7 +222,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
   return compile_entry(*entry, roots, backend, chain.back().code, last_try) ? std::move(entry) : nullptr;
 }
 
-Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
+Ref Entry::run(const std::vector<Ref>& values, Borrowed function, Chain* chain) const {
   Ref outputs;
   std::vector<PyObject*> arguments(inputs.size() + 1);
   for (size_t i = 0; i < inputs.size(); i++) arguments[i + 1] = values[inputs[i]].get();
@@ -254,7 +253,7 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
   if (stop.empty()) return std::move(results[0]);
   chain->clear();
   for (const FrameState& state : stop) chain->push_back(trace::shape_of(state));
-  chain->back().function = stop.back().function;
+  chain->back().function = Ref::share(function);
   size_t next = 0;
   trace::each_value(*chain, [&](Ref& value) { value = std::move(results[next++]); });
   return {};

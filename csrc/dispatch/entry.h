@@ -54,8 +54,8 @@ class Entry {
   // Whether it is good for this call; fills the needed values.
   bool admits(const guards::Roots& roots, std::vector<Ref>* values) const;
   Ref guard_texts() const;  // a list
-  // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on.
-  Ref run(const std::vector<Ref>& values, Chain* chain) const;
+  // The rest of a call of `function` whose guards hold: its result; or null, and `chain` is where it goes on.
+  Ref run(const std::vector<Ref>& values, Borrowed function, Chain* chain) const;
 };
 
 struct Backend {

@@ -151,15 +151,19 @@ bool GuardProgram::has_settled(Binding& binding) {
   return settled;
 }
 
+// Of a binding that goes. One that never held was made in vain: wait longer before the next one.
+void GuardProgram::note_use(Unit& unit, const Binding& binding) {
+  if (binding.hits > 0) {
+    unit.failures = 0;
+    return;
+  }
+  unit.failures = std::min<uint32_t>(unit.failures + 1, 10);
+  if (unit.failures > 3) unit.pause = 1u << unit.failures;
+}
+
 void GuardProgram::retire(Unit& unit, size_t position) {
   if (unit.resident == unit.bindings[position]->id) unit.resident = 0;
-  // A binding that never held was made in vain: wait longer before the next one.
-  if (unit.bindings[position]->hits == 0) {
-    unit.failures = std::min<uint32_t>(unit.failures + 1, 10);
-    if (unit.failures > 3) unit.pause = 1u << unit.failures;
-  } else {
-    unit.failures = 0;
-  }
+  note_use(unit, *unit.bindings[position]);
   retired_.push_back(std::move(unit.bindings[position]));
   unit.bindings.erase(unit.bindings.begin() + static_cast<ptrdiff_t>(position));
   counts_.bindings_stale++;
@@ -177,8 +181,13 @@ bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
     if (contains ? size < 8 : size < 3 || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(key))) return false;
   }
   const void* sighting = unit.has_key ? key : static_cast<const void*>(&unit);
-  if (unit.last_key == sighting) return true;
-  unit.last_key = sighting;
+  if (std::find(unit.seen.begin(), unit.seen.end(), sighting) != unit.seen.end()) return true;
+  // Several blocks of a model come one after the other, and again.
+  if (unit.seen.size() < kMaxBindings) {
+    unit.seen.push_back(sighting);
+  } else {
+    unit.seen[unit.next_seen++ % kMaxBindings] = sighting;
+  }
   return false;
 }
 
@@ -187,6 +196,7 @@ void GuardProgram::add_binding(Unit& unit, PyObject* key) {
   SavedError saved;
   std::erase_if(unit.bindings, [&](std::unique_ptr<Binding>& binding) {
     if (!binding->is_dead()) return false;
+    note_use(unit, *binding);
     retired_.push_back(std::move(binding));
     return true;
   });

@@ -101,7 +101,8 @@ struct Unit {
   uint32_t begin = 0, end = 0;
   std::vector<uint32_t> needed;      // positions of its nodes among the program's needed ones
   bool has_key = false;              // false: the constants
-  const void* last_key = nullptr;    // what was seen last: two sightings in a row are worth a binding. Never looked at.
+  std::vector<const void*> seen;     // what was walked of late: the second time is worth a binding. Never looked at.
+  size_t next_seen = 0;              // which of them is forgotten next
   uint64_t resident = 0;             // the binding whose objects stand in the program's `found_`
   uint32_t failures = 0, pause = 0;  // bindings that were of no use; checks to wait before the next one
   std::vector<std::unique_ptr<Binding>> bindings;  // the most recently used one first

@@ -81,7 +81,7 @@ class GuardProgram {
   friend class Flattener;
   // A dict that changed so often, though every guard held, is looked into from then on.
   static constexpr uint8_t kVolatileAfter = 2;
-  static constexpr size_t kMaxBindings = 64, kMaxCombinations = 8;
+  static constexpr size_t kMaxBindings = 64, kMaxCombinations = 64;
 
   struct Failure {
     enum class Kind : uint8_t { kNone, kAmbient, kMissing, kCheck, kRelation, kIdentity } kind = Kind::kNone;
@@ -113,6 +113,7 @@ class GuardProgram {
   void note_changes(const Binding& binding);
   bool has_settled(Binding& binding);
   void retire(Unit& unit, size_t position);
+  static void note_use(Unit& unit, const Binding& binding);
   bool deserves_binding(Unit& unit, PyObject* key) const;
   void add_binding(Unit& unit, PyObject* key);
   std::unique_ptr<Binding> bind(const Unit& unit, PyObject* key);
