@@ -62,11 +62,6 @@ bool copy_set_table(PyObject* from, PyObject* to, const std::function<PyObject*(
 // Another number after every change of the dict: no two states of any dicts have the same one.
 // (The order of an OrderedDict is not part of it.)
 uint64_t dict_version(PyObject* dict);
-// A word that is another one whenever dict_version() is, and one that says how many items there are.
-inline const uint64_t* dict_version_word(PyObject* dict) {
-  return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-}
-inline const Py_ssize_t* dict_count_word(PyObject* dict) { return &reinterpret_cast<PyDictObject*>(dict)->ma_used; }
 // Another number after every change of the class or of one of its bases. 0: it has none now, and proves nothing.
 uint32_t type_version(PyTypeObject* type);
 

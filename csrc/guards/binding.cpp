@@ -1,6 +1,7 @@
 // Running bindings, and making new ones where they pay.
 #include "guards/binding.h"
 
+#include "cpython/dict_words.h"
 #include "cpython/objects.h"
 #include "guards/program.h"
 

@@ -1,4 +1,5 @@
 // From a successful walk to a binding.
+#include "cpython/dict_words.h"
 #include "cpython/objects.h"
 #include "guards/program.h"
 
