@@ -44,7 +44,7 @@ struct Op {
   bool takes_indices = false;      // index, index_put: indices may live on the CPU, or where the tensor does
   bool mixes_devices = false;      // takes tensors of several devices, as in eager
   bool refuses_cpu_scalars = false;
-  bool random = false;  // draws random numbers
+  bool random = false;             // draws random numbers
   bool is_foreach = false;
   bool asks_device = false;           // its Python kernel takes every meta tensor for a CUDA one
   bool counts_known = false;          // repeat_interleave: not dynamic where the size of the output is given

@@ -251,8 +251,7 @@ class TraceScope {
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
   if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
-  if (at::impl::torch_function_all_disabled())
-    return "torch functions are switched off (torch._C.DisableTorchFunction)";
+  if (at::impl::torch_function_all_disabled()) return "torch functions are switched off (torch._C.DisableTorchFunction)";
   return nullptr;
 }
 
