@@ -153,8 +153,9 @@ def test_frozen_blocks_and_others() -> None:
     assert counts()[0] == 2
 
 
-def test_each_compile_has_its_own_limit() -> None:
+def test_each_compile_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that differ in a number each have a version; none is used up by the others."""
+    monkeypatch.setattr(alternator.config, "recompile_limit", 8)
     blocks = [Block(scale=float(i)) for i in range(20)]
     compiled = [alternator.compile(block, backend="eager") for block in blocks]
     for _ in range(3):
@@ -165,7 +166,9 @@ def test_each_compile_has_its_own_limit() -> None:
     assert not alternator.counters()["breaks"]
 
 
-def test_the_limit_counts_what_a_compile_has_made() -> None:
+def test_the_limit_counts_what_a_compile_has_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternator.config, "recompile_limit", 8)
+
     def f(x: torch.Tensor, n: int) -> torch.Tensor:
         return x * n
 
