@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import torch
@@ -18,10 +19,39 @@ Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 INDUCTORS_DEPTH = 2000  # as in torch._inductor.compile_fx
 
 
+class _Same:
+    """An object in a key: equal to itself only."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _key(value: Any) -> Any:
+    """Equal for values that mean the same to a backend: plain ones of the same type, or the same object."""
+    if value is None or type(value) in (bool, int, str, bytes):
+        return type(value), value
+    if type(value) is float:
+        return float, value.hex()
+    if type(value) in (list, tuple):
+        return type(value), tuple(_key(item) for item in value)
+    if type(value) is dict:
+        return dict, tuple((_key(name), _key(item)) for name, item in value.items())
+    if isinstance(value, MethodType):
+        return MethodType, _Same(value.__func__), _Same(value.__self__)
+    return _Same(value)
+
+
 @dataclass(frozen=True)
 class Backend:
     name: str
     compiler: Compiler | None  # None: the recorded program itself
+    key: Any = None  # equal for backends that make the same of a graph
     # Built on AOTAutograd: wants torch's lock for compilers.
     is_torchs: bool = False
 
@@ -57,7 +87,8 @@ def _inductor(mode: str | None, options: dict[str, Any], dynamic: bool | None, n
     wrapper: Any = torch._TorchCompileAOTInductorWrapper if use_aoti else torch._TorchCompileInductorWrapper
     # Older versions of torch do not take the name.
     names = (name,) if "name" in inspect.signature(wrapper.__init__).parameters else ()
-    return Backend("inductor", wrapper(mode, options, dynamic, *names), is_torchs=True)
+    key = _key(["inductor", use_aoti, mode, options, dynamic, name])
+    return Backend("inductor", wrapper(mode, options, dynamic, *names), key, is_torchs=True)
 
 
 def _registered(name: str) -> Compiler:
@@ -99,12 +130,13 @@ def resolve(
     if chosen:
         keywords["options"] = chosen
     if backend == "eager" and not keywords:
-        return Backend("eager", None)
+        return Backend("eager", None, _key(["eager", dynamic]))
     compiler = _registered(backend) if isinstance(backend, str) else backend
+    key = _key([backend, compiler, keywords, dynamic])
     if not keywords:
-        return Backend(_name_of(backend), compiler, isinstance(backend, str))
+        return Backend(_name_of(backend), compiler, key, isinstance(backend, str))
 
     def with_keywords(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         return compiler(gm, example_inputs, **keywords)
 
-    return Backend(_name_of(backend), with_keywords, isinstance(backend, str))
+    return Backend(_name_of(backend), with_keywords, key, isinstance(backend, str))

@@ -7,7 +7,7 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar, overload
 
 import torch
@@ -120,7 +120,8 @@ def compile(
         (graph_module, example_inputs) that gives a callable. None is torch.compiler.get_default_backend().
     mode, options: Inductor's, with the meaning that torch.compile gives them; one of the two. Other backends get them as keywords.
     disable: give `model` back as it is.
-    isolate_recompiles: compiled calls are kept for this compile() alone. So far they always are.
+    isolate_recompiles: what is compiled is kept for this compile() alone. Otherwise all compile()s of the same code with the same
+        backend and options share it: twelve blocks of a model, compiled one by one, cost one compilation.
 
     What cannot be traced runs as it is, and the logger "alternator" says why.
     """
@@ -192,9 +193,10 @@ def _compile(
         return model
     resolved.prepare()
     listener = Listener(function.__code__, next(_frame_numbers))
-    handoff = Handoff(resolved, listener)
+    shared = None if isolate_recompiles else _shared(function, resolved, fullgraph)
+    handoff = Handoff(resolved, listener, shared)
     limit = config.recompile_limit if recompile_limit is None else recompile_limit
-    compiled = _C.compile(function, self, handoff, fullgraph, limit, listener)
+    compiled = _C.compile(function, self, handoff, fullgraph, limit, listener, store=shared and shared.store)
     _handoffs.add(handoff)
     if isinstance(model, torch.nn.Module):
         return view_of(model, compiled, again) or compiled
@@ -202,6 +204,25 @@ def _compile(
 
 
 _handoffs: weakref.WeakSet[Handoff] = weakref.WeakSet()
+
+
+class Shared:
+    """What compile()s of one code object, with one backend and its options, have in common. The hand-offs hold it."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code  # so that no other one gets its id
+        self.store = _C.new_store()
+
+
+_all_shared: weakref.WeakValueDictionary[Any, Shared] = weakref.WeakValueDictionary()
+
+
+def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool) -> Shared:
+    key = id(function.__code__), backend.key, fullgraph
+    found = _all_shared.get(key)
+    if found is None:
+        found = _all_shared.setdefault(key, Shared(function.__code__))
+    return found
 
 
 def _twin(function: FunctionType) -> FunctionType:

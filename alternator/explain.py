@@ -224,7 +224,11 @@ def explain(
     fn may be compiled already: then its own versions are used, and a call that they fit has nothing to explain. What is called
     more than once is explained each time, and compiled versions are kept from call to call.
     """
-    compiled = fn if compiler.is_compiled(fn) else compiler._compile(fn, backend=backend, dynamic=dynamic)
+    compiled = (
+        fn
+        if compiler.is_compiled(fn)
+        else compiler._compile(fn, backend=backend, dynamic=dynamic, isolate_recompiles=True)
+    )
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         with collecting(threading.get_ident()) as collector:

@@ -148,9 +148,10 @@ def _begin_step() -> None:
 class Handoff:
     """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
 
-    def __init__(self, backend: Backend, listener: Listener) -> None:
+    def __init__(self, backend: Backend, listener: Listener, shared: object = None) -> None:
         self.backend = backend
         self.listener = listener
+        self.shared = shared  # lives as long as one of those who share it
 
     def __call__(
         self,
@@ -239,13 +240,12 @@ class Handoff:
         placeholders = gm.graph.find_nodes(op="placeholder")
         for node, value, (text, is_state) in zip(placeholders, inputs, sources, strict=True):
             node._dynamo_source = InputSource(text)
-            static = getattr(value, "_dynamo_static_input_type", None)
-            if static is None and (is_state or isinstance(value, torch.nn.Parameter)):
-                # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time.
-                static = "unguarded"
+            # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time. No guard of ours
+            # is about addresses, and a graph serves several modules: so never "guarded", whatever the tensor says.
+            marked = getattr(value, "_dynamo_static_input_type", None) is not None
             attributes = node.meta.setdefault("tensor_dict", {})
-            if static is not None:
-                attributes["_dynamo_static_input_type"] = static
+            if marked or is_state or isinstance(value, torch.nn.Parameter):
+                attributes["_dynamo_static_input_type"] = "unguarded"
         gm.meta["dynamo_compile_id"] = compile_id
         gm.meta["dynamo_flat_name_to_original_fqn"] = {}
         gm.meta["backend_id"] = name

@@ -176,8 +176,10 @@ void bind_guards(py::module_& module) {
              const py::object& second, Py_ssize_t number, const PySource* other) {
             lift::Guard guard{guard_named(kind)};
             if (guard.kind == GuardKind::kTensor) {
-              if (!lift::is_tensor(object.ptr())) throw py::type_error("kTensor is made from a tensor");
-              guard.tensor = std::make_shared<const lift::TensorSpec>(lift::describe_tensor(object.ptr()));
+              const bool is_spec = py::isinstance<lift::TensorSpec>(object);
+              if (!is_spec && !lift::is_tensor(object.ptr())) throw py::type_error("kTensor is made from a tensor");
+              guard.tensor = std::make_shared<const lift::TensorSpec>(is_spec ? object.cast<lift::TensorSpec>()
+                                                                              : lift::describe_tensor(object.ptr()));
             } else if (!object.is(lend(absent()))) {
               guard.object = Ref::share(object.ptr());
             }
@@ -243,6 +245,7 @@ void bind_guards(py::module_& module) {
                                result["bound"] = counts.bound;
                                result["bindings_made"] = counts.bindings_made;
                                result["bindings_stale"] = counts.bindings_stale;
+                               result["asked"] = counts.asked;
                                result["bindings"] = counts.bindings;
                                result["operations"] = counts.operations;
                                return result;

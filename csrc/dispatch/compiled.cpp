@@ -238,15 +238,35 @@ void reset_counters() {
   breaks.clear();
 }
 
+static constexpr char kStore[] = "alternator.store";
+
+static void free_store(PyObject* capsule) {
+  delete static_cast<std::shared_ptr<Store>*>(PyCapsule_GetPointer(capsule, kStore));
+}
+
+static Ref new_store() {
+  auto store = std::make_unique<std::shared_ptr<Store>>(std::make_shared<Store>());
+  Ref capsule = checked(PyCapsule_New(store.get(), kStore, free_store));
+  (void)store.release();
+  return capsule;
+}
+
+static std::shared_ptr<Store> store_in(Borrowed capsule) {
+  if (!capsule || capsule.get() == Py_None) return std::make_shared<Store>();
+  auto* store = static_cast<std::shared_ptr<Store>*>(PyCapsule_GetPointer(capsule.get(), kStore));
+  if (store == nullptr) throw PyError();
+  return *store;
+}
+
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only) {
+                  Borrowed listener, bool run_only, Borrowed store) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
   }
+  auto compilation = std::make_shared<Compilation>(store_in(store));
   auto* compiled = reinterpret_cast<CompiledObject*>(compiled_type->tp_alloc(compiled_type, 0));
   if (compiled == nullptr) throw PyError();
-  auto compilation = std::make_shared<Compilation>();
   compilation->function = Ref::share(function);
   if (self && self.get() != Py_None) compilation->self = Ref::share(self);
   if (listener && listener.get() != Py_None) compilation->listener = Ref::share(listener);
@@ -263,26 +283,31 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
 }
 
 void reset_all() {
-  for (CompiledObject* compiled : all()) (*compiled->compilation)->reset();
+  for (CompiledObject* compiled : all()) {
+    (*compiled->compilation)->store->clear();
+    (*compiled->compilation)->reset();
+  }
 }
 
 namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"function",        "self",     "backend",  "fullgraph",
-                                   "recompile_limit", "listener", "run_only", nullptr};
-  PyObject *function, *self, *backend, *listener = nullptr;
+  static const char* keywords[] = {"function", "self",     "backend", "fullgraph", "recompile_limit",
+                                   "listener", "run_only", "store",   nullptr};
+  PyObject *function, *self, *backend, *listener = nullptr, *store = nullptr;
   int fullgraph, run_only = 0;
   Py_ssize_t limit;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|Op:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &limit, &listener, &run_only)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|OpO:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &limit, &listener, &run_only, &store)) {
     return nullptr;
   }
   return guarded([&] {
     return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), listener,
-                         run_only != 0);
+                         run_only != 0, store);
   });
 }
+
+PyObject* module_new_store(PyObject*, PyObject*) { return guarded(new_store); }
 
 PyObject* module_reset(PyObject*, PyObject*) {
   return guarded([&] {
@@ -314,8 +339,9 @@ PyMethodDef functions[] = {
      "break_every(n): every trace breaks at the latest before its n-th instruction; 0: where it must. Gives what was"},
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
      METH_VARARGS | METH_KEYWORDS,
-     "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False): a compiled "
-     "callable"},
+     "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False, store=None): a "
+     "compiled callable"},
+    {"new_store", module_new_store, METH_NOARGS, "new_store(): for compiled callables that share what they compile"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},

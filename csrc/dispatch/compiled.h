@@ -11,9 +11,10 @@ Ref break_counts();
 void reset_counters();
 
 // A callable with vectorcall. With `run_only` it uses what other compile()s of the function know, and traces nothing.
-// `self`, `backend` and `listener` may be None. What the listener is told: telling.h.
+// `self`, `backend` and `listener` may be None. What the listener is told: telling.h. `store`: of new_store(), for all
+// that share their entries; None: it shares none.
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only);
+                  Borrowed listener, bool run_only, Borrowed store);
 // Forgets the entries of every compiled callable.
 void reset_all();
 

@@ -47,7 +47,9 @@ static void give_up(const Compilation& compilation, Place& place, const guards::
                                         Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
 
-static bool is_at(const Place& place, const Chain& chain) {
+// Of a Place or a Shelf.
+template <class Where>
+static bool is_at(const Where& place, const Chain& chain) {
   if (place.shape.size() != chain.size()) return false;
   for (size_t i = 0; i < chain.size(); i++) {
     if (!trace::same_shape(place.shape[i], chain[i])) return false;
@@ -58,9 +60,20 @@ static bool is_at(const Place& place, const Chain& chain) {
   return same;
 }
 
+static std::shared_ptr<Shelf> shelf_of(Store& store, const Chain& chain, const Place& place) {
+  for (const std::shared_ptr<Shelf>& shelf : store.resumed) {
+    if (is_at(*shelf, chain)) return shelf;
+  }
+  auto shelf = std::make_shared<Shelf>();
+  shelf->shape = place.shape;
+  shelf->present = place.present;
+  store.resumed.push_back(shelf);
+  return shelf;
+}
+
 static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& chain, Entry& last) {
-  if (std::shared_ptr<Place> expected = last.next.lock(); expected != nullptr && is_at(*expected, chain))
-    return expected;
+  const std::shared_ptr<Place> expected = last.next.lock();
+  if (expected != nullptr && expected->owner == &compilation && is_at(*expected, chain)) return expected;
   for (const std::shared_ptr<Place>& place : compilation.resumed) {
     if (is_at(*place, chain)) {
       last.next = place;
@@ -70,6 +83,8 @@ static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& ch
   auto place = std::make_shared<Place>();
   for (const FrameState& state : chain) place->shape.push_back(trace::shape_of(state));
   trace::each_value(chain, [&](const Ref& value) { place->present.push_back(static_cast<bool>(value)); });
+  place->owner = &compilation;
+  place->shelf = shelf_of(*compilation.store, chain, *place);
   compilation.resumed.push_back(place);
   last.next = place;
   return place;
@@ -133,6 +148,7 @@ class Call {
   guards::Roots roots() const { return {function_.get(), values.data()}; }
   void collect_values();
   std::shared_ptr<Entry> trace(Place& place);
+  std::shared_ptr<Entry> adopt(Place& place, std::vector<Ref>* found_values);
 
   bool is_barren() const { return !compilation_.function && compilation_.graphs == 0; }
 
@@ -176,6 +192,8 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   if (entry->stops_because) tell_break(compilation_, *entry->stops_because, false);
   if (is_for_now(*entry)) return entry;
   place.entries.insert(place.entries.begin(), entry);
+  place.traced++;
+  place.shelf->add(entry);
   tell_added(compilation_, place, *entry);
   return entry;
 }
@@ -191,10 +209,11 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }
+  if (std::shared_ptr<Entry> entry = adopt(place, found_values)) return entry;
   if (!may_trace_ || (traces_ >= kMostBarrenTraces && is_barren())) return nullptr;
   // Frames of a trace would be run by CPython's own loop, for the debugger or profiler.
   if (cpython::kTracersInstrument && cpython::tracing_active(PyThreadState_Get())) return nullptr;
-  if (place.entries.size() >= compilation_.most_entries) {
+  if (place.traced >= compilation_.most_entries) {
     give_up(compilation_, place, roots());
     calls_on = true;
     return nullptr;
@@ -205,9 +224,23 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     found_values->clear();
     if (entry->eager_because || entry->admits(roots(), found_values)) return entry;
     // What the backend imported while it compiled has changed what the trace had read.
-    std::erase(place.entries, entry);
+    if (std::erase(place.entries, entry) > 0) place.traced--;
+    place.shelf->remove(entry);
   }
   throw InternalError("the guards of a new entry do not hold");
+}
+
+// What another compile() has made, and this call can use.
+std::shared_ptr<Entry> Call::adopt(Place& place, std::vector<Ref>* found_values) {
+  for (std::shared_ptr<Entry>& entry : place.shelf->others(place.entries)) {
+    found_values->clear();
+    if (!entry->admits(roots(), found_values)) continue;
+    if (entry->compiled && !compilation_.family->begin_step) note_steps(compilation_);
+    place.entries.insert(place.entries.begin(), entry);
+    totals.hits += entry->eager_because ? 0 : 1;
+    return entry;
+  }
+  return nullptr;
 }
 
 bool Call::is_known() {
@@ -295,7 +328,7 @@ class Taken {
 
 Compilation& compilation_of(Callee& callee, const Compilation& caller) {
   if (callee.compilation == nullptr) {
-    callee.compilation = std::make_shared<Compilation>();
+    callee.compilation = std::make_shared<Compilation>(std::make_shared<Store>());
     callee.compilation->listener = caller.listener;
     callee.compilation->backend = caller.backend;
     callee.compilation->most_entries = caller.most_entries;

@@ -2,18 +2,23 @@
 #pragma once
 
 #include "dispatch/callees.h"
-#include "dispatch/entry.h"
+#include "dispatch/shelf.h"
 
 #include <map>
 
 namespace alternator::dispatch {
 
+struct Compilation;
+
 // The entries of one place: the start of the function, or a chain of frames that stopped.
 struct Place {
+  const Compilation* owner = nullptr;           // never looked at
   std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
-  bool gave_up = false;                         // there are too many, and that was said
-  Chain shape;                                  // of the frames; empty: the start
-  std::vector<bool> present;                    // which values there are
+  size_t traced = 0;                            // how many of them are not found on the shelf but made
+  std::shared_ptr<Shelf> shelf;
+  bool gave_up = false;       // there are too many, and that was said
+  Chain shape;                // of the frames; empty: the start
+  std::vector<bool> present;  // which values there are
 };
 
 struct Compilation {
@@ -21,14 +26,18 @@ struct Compilation {
   Ref listener;        // is told what happens: see telling.h; null: nobody
   Backend backend;
   bool fullgraph = false;
-  size_t most_entries = 0;  // of a place; after that, calls that none of them fits run as they are
-  std::shared_ptr<Place> start = std::make_shared<Place>();
+  size_t most_entries = 0;  // that are made at a place; after that, calls that none fits run as they are
+  std::shared_ptr<Store> store;
+  std::shared_ptr<Place> start;
   std::vector<std::shared_ptr<Place>> resumed;
   size_t graphs = 0;  // that were made
   std::shared_ptr<Family> family = std::make_shared<Family>();
 
+  explicit Compilation(std::shared_ptr<Store> shared) : store(std::move(shared)) { reset(); }
   void reset() {
     start = std::make_shared<Place>();
+    start->owner = this;
+    start->shelf = store->start;
     resumed.clear();
     graphs = 0;
     family->callees.clear();

@@ -1,10 +1,12 @@
 // Running bindings, and making new ones where they pay.
 #include "guards/binding.h"
 
+#include "cpython/dict_words.h"
 #include "cpython/objects.h"
 #include "guards/program.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace alternator::guards {
 
@@ -34,17 +36,10 @@ uintptr_t address_of(PyObject* found, Access access) {
 }  // namespace
 
 // Whether what the operation proves is still so. All that stands before it holds: what it looks at lives.
-inline bool GuardProgram::is_proved(const Binding& binding, const Op& op) {
+inline bool GuardProgram::is_proved(const Op& op) {
   auto* object = static_cast<PyObject*>(op.object);
   auto is_wanted = [&](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) == op.want; };
   switch (op.kind) {
-    case OpKind::kTypeOf:
-      return is_wanted(Py_TYPE(object));
-    case OpKind::kDictSlot:
-    case OpKind::kSlot:
-      return *static_cast<uintptr_t*>(op.object) == op.want;
-    case OpKind::kDictVersion:
-      return cpython::dict_version(object) == op.want;
     case OpKind::kTypeVersion:
       return cpython::type_version(reinterpret_cast<PyTypeObject*>(object)) == op.want;
     case OpKind::kListItem: {
@@ -62,12 +57,10 @@ inline bool GuardProgram::is_proved(const Binding& binding, const Op& op) {
       lift::find_item(object, node.step.key, &value, &memos_[nodes_[node.parent].memo].keys);
       return is_wanted(value);
     }
-    case OpKind::kAlive:
-      return binding.pins[op.want].get() != nullptr;
     case OpKind::kVisit:
       memos_[nodes_[op.node].memo] = {};
       return true;
-    case OpKind::kTensor:
+    case OpKind::kWords:
     case OpKind::kCheck:
     case OpKind::kWalk:
       break;
@@ -75,17 +68,32 @@ inline bool GuardProgram::is_proved(const Binding& binding, const Op& op) {
   return true;
 }
 
+// A word is read only if all before it are as they were: they prove that its memory is still what it was.
+static inline bool are_as_they_were(const Word* word, const Word* end) {
+  for (; word != end; word++) {
+    uintptr_t now;
+    std::memcpy(&now, word->address, sizeof(now));
+    if (now != word->want) return false;
+  }
+  return true;
+}
+
+// The binding's objects stand in found_ already.
+void GuardProgram::settle(Unit& unit, const Binding& binding) {
+  for (size_t i = 0; i < unit.needed.size(); i++) values_[unit.needed[i]] = binding.values[i];
+  unit.resident = binding.id;
+}
+
 GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding& binding) {
   if (unit.resident != binding.id) {
     std::copy(binding.found.begin(), binding.found.end(), found_.begin() + unit.begin);
-    unit.resident = binding.id;
+    settle(unit, binding);
   }
   for (const Op& op : binding.ops) {
     switch (op.kind) {
-      case OpKind::kTensor:
-        if (checks_[op.want].tensor->matches(static_cast<PyObject*>(op.object))) break;
-        fail(Failure::Kind::kCheck, static_cast<uint32_t>(op.want));
-        return Verdict::kFails;
+      case OpKind::kWords:
+        if (!are_as_they_were(binding.words.data() + op.node, binding.words.data() + op.want)) return Verdict::kStale;
+        break;
       case OpKind::kCheck: {
         const Node& node = nodes_[op.node];
         lift::Memo* memo = node.memo != kNone ? &memos_[node.memo] : nullptr;
@@ -97,8 +105,21 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
         if (!walk(roots, op.node, nodes_[op.node].end)) return Verdict::kFails;
         break;
       default:
-        if (!is_proved(binding, op)) return Verdict::kStale;
+        if (!is_proved(op)) return Verdict::kStale;
     }
+  }
+  Py_ssize_t items = 0;
+  for (const Py_ssize_t* count : binding.empty) items |= *count;
+  if (items != 0) return Verdict::kStale;
+  TensorWatches& tensors = binding.tensors;
+  for (size_t i = tensors.next_changed(0); i < tensors.size(); i = tensors.next_changed(i + 1)) {
+    const uint32_t check = tensors.check(i);
+    counts_.asked++;
+    if (!checks_[check].tensor->matches(tensors.object(i))) {
+      fail(Failure::Kind::kCheck, check);
+      return Verdict::kFails;
+    }
+    tensors.renew(i, *checks_[check].tensor);
   }
   return Verdict::kHolds;
 }
@@ -106,9 +127,11 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
 // Counts the dicts that are others than when the binding was made, though all guards hold: found_ is of a walk just
 // now.
 void GuardProgram::note_changes(const Binding& binding) {
-  for (const Op& op : binding.ops) {
-    if (op.kind != OpKind::kDictVersion || found_[op.node] == nullptr || !PyDict_Check(found_[op.node])) continue;
-    if (cpython::dict_version(found_[op.node]) != op.want && changes_[op.node] < UINT8_MAX) changes_[op.node]++;
+  for (size_t i = 0; i < binding.words.size(); i++) {
+    const auto [node, kind] = binding.notes[i];
+    if (kind != WordKind::kDictVersion || found_[node] == nullptr || !PyDict_Check(found_[node])) continue;
+    if (*cpython::dict_version_word(found_[node]) != binding.words[i].want && changes_[node] < UINT8_MAX)
+      changes_[node]++;
   }
 }
 
@@ -129,15 +152,19 @@ bool GuardProgram::has_settled(Binding& binding) {
   return settled;
 }
 
+// Of a binding that goes. One that never held was made in vain: wait longer before the next one.
+void GuardProgram::note_use(Unit& unit, const Binding& binding) {
+  if (binding.hits > 0) {
+    unit.failures = 0;
+    return;
+  }
+  unit.failures = std::min<uint32_t>(unit.failures + 1, 10);
+  if (unit.failures > 3) unit.pause = 1u << unit.failures;
+}
+
 void GuardProgram::retire(Unit& unit, size_t position) {
   if (unit.resident == unit.bindings[position]->id) unit.resident = 0;
-  // A binding that never held was made in vain: wait longer before the next one.
-  if (unit.bindings[position]->hits == 0) {
-    unit.failures = std::min<uint32_t>(unit.failures + 1, 10);
-    if (unit.failures > 3) unit.pause = 1u << unit.failures;
-  } else {
-    unit.failures = 0;
-  }
+  note_use(unit, *unit.bindings[position]);
   retired_.push_back(std::move(unit.bindings[position]));
   unit.bindings.erase(unit.bindings.begin() + static_cast<ptrdiff_t>(position));
   counts_.bindings_stale++;
@@ -155,8 +182,13 @@ bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
     if (contains ? size < 8 : size < 3 || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(key))) return false;
   }
   const void* sighting = unit.has_key ? key : static_cast<const void*>(&unit);
-  if (unit.last_key == sighting) return true;
-  unit.last_key = sighting;
+  if (std::find(unit.seen.begin(), unit.seen.end(), sighting) != unit.seen.end()) return true;
+  // Several blocks of a model come one after the other, and again.
+  if (unit.seen.size() < kMaxBindings) {
+    unit.seen.push_back(sighting);
+  } else {
+    unit.seen[unit.next_seen++ % kMaxBindings] = sighting;
+  }
   return false;
 }
 
@@ -165,6 +197,7 @@ void GuardProgram::add_binding(Unit& unit, PyObject* key) {
   SavedError saved;
   std::erase_if(unit.bindings, [&](std::unique_ptr<Binding>& binding) {
     if (!binding->is_dead()) return false;
+    note_use(unit, *binding);
     retired_.push_back(std::move(binding));
     return true;
   });
@@ -173,7 +206,7 @@ void GuardProgram::add_binding(Unit& unit, PyObject* key) {
     unit.bindings.pop_back();
   }
   unit.bindings.insert(unit.bindings.begin(), bind(unit, key));
-  unit.resident = unit.bindings.front()->id;
+  settle(unit, *unit.bindings.front());
   counts_.bindings_made++;
 }
 
@@ -287,7 +320,10 @@ GuardProgram::Counts GuardProgram::counts() const {
   Counts counts = counts_;
   for (const Unit& unit : units_) {
     counts.bindings += unit.bindings.size();
-    for (const auto& binding : unit.bindings) counts.operations += binding->ops.size();
+    for (const auto& binding : unit.bindings) {
+      counts.operations +=
+          binding->ops.size() + binding->words.size() + binding->empty.size() + binding->tensors.size();
+    }
   }
   return counts;
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "guards/node.h"
+#include "guards/tensor_watch.h"
 
 #include <cstdint>
 #include <memory>
@@ -24,17 +25,30 @@
 
 namespace alternator::guards {
 
+// A word of memory that must be as it was: the type of an object, the pointer to its dict, a dict's version, the
+// pointer in a weak reference. Most of a binding is this, in one array that is read from end to end.
+struct Word {
+  const void* address;
+  uintptr_t want;
+};
+
+enum class WordKind : uint8_t {
+  kPointer,      // an address that is still there
+  kDictVersion,  // of the node's dict
+};
+
+// What a word is about, for who asks why it changed.
+struct WordNote {
+  uint32_t node;
+  WordKind kind;
+};
+
 enum class OpKind : uint8_t {
-  kTypeOf,       // the type of `object` is `want`
-  kDictSlot,     // the instance dict, at the address `object`, is `want`
-  kDictVersion,  // the version of the dict `object` is `want`
+  kWords,        // the words from the number `node` on, up to the number `want`, are as they were
   kTypeVersion,  // the version of the class `object` is `want`
-  kSlot,         // the pointer at the address `object` is `want`
   kListItem,     // the list `object` has `want` at the node's index
   kTupleItem,    // the tuple `object` has `want` at the node's index
   kDictItem,     // the dict `object` has `want` under the node's key
-  kAlive,        // the pin number `want` still finds its object
-  kTensor,       // the check number `want` holds of the tensor `object`
   kCheck,        // the check number `want` holds of `object`
   kVisit,        // what is remembered of the node's container is forgotten
   kWalk,         // the node and its subtree are walked
@@ -54,6 +68,14 @@ struct Binding {
   Pin key;
   bool has_pinned_key = false;
   std::vector<Op> ops;
+  std::vector<Word> words;
+  std::vector<WordNote> notes;  // by word
+  // After all operations, which prove that the objects are the same: the sizes of dicts that must be empty, and
+  // tensors.
+  std::vector<const Py_ssize_t*> empty;
+  TensorWatches tensors;
+  std::vector<PyObject*> values;  // of the unit's needed nodes
+  std::vector<uint32_t> fresh;    // positions of those that are found anew each time
   std::vector<Pin> pins;
   std::vector<Ref> held;
   std::vector<PyObject*> found;  // by node, from the root's on
@@ -77,8 +99,10 @@ struct Binding {
 // A root with its subtree, or all constants together: what is bound or walked as a whole.
 struct Unit {
   uint32_t begin = 0, end = 0;
+  std::vector<uint32_t> needed;      // positions of its nodes among the program's needed ones
   bool has_key = false;              // false: the constants
-  const void* last_key = nullptr;    // what was seen last: two sightings in a row are worth a binding. Never looked at.
+  std::vector<const void*> seen;     // what was walked of late: the second time is worth a binding. Never looked at.
+  size_t next_seen = 0;              // which of them is forgotten next
   uint64_t resident = 0;             // the binding whose objects stand in the program's `found_`
   uint32_t failures = 0, pause = 0;  // bindings that were of no use; checks to wait before the next one
   std::vector<std::unique_ptr<Binding>> bindings;  // the most recently used one first

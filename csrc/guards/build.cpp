@@ -232,9 +232,15 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   for (uint32_t number = 0; number < nodes_.size(); number++) {
     if (has_identity[number] && checks_identity_) identities_.push_back(number);
   }
-  for (const Source* source : needed) needed_.push_back(node_of[source->id]);
+  for (const Source* source : needed) {
+    const uint32_t number = node_of[source->id];
+    const auto unit = std::find_if(units_.begin(), units_.end(), [&](const Unit& unit) { return number < unit.end; });
+    unit->needed.push_back(static_cast<uint32_t>(needed_.size()));
+    needed_.push_back({number, source->access == Access::kDict});
+  }
 
   found_.resize(nodes_.size());
+  values_.resize(needed_.size());
   changes_.resize(nodes_.size());
   ids_.resize(units_.size());
   memos_.resize(memos);

@@ -1,6 +1,9 @@
 // From a successful walk to a binding.
+#include "cpython/dict_words.h"
 #include "cpython/objects.h"
 #include "guards/program.h"
+
+#include <cstring>
 
 namespace alternator::guards {
 
@@ -24,6 +27,9 @@ bool is_about_contents(GuardKind kind) {
          kind == GuardKind::kKeys || kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey;
 }
 
+// The order of an OrderedDict can change while its version stays.
+bool has_order_of_its_own(PyObject* dict) { return PyODict_Check(dict) && PyDict_GET_SIZE(dict) > 1; }
+
 bool is_immutable_container(PyObject* object) { return PyTuple_Check(object) || PyFrozenSet_Check(object); }
 
 }  // namespace
@@ -44,6 +50,11 @@ class Flattener {
       flatten(root, is_constant || binding_.has_pinned_key, 0);
     }
     binding_.found.assign(program_.found_.begin() + unit_.begin, program_.found_.begin() + unit_.end);
+    for (uint32_t position : unit_.needed) {
+      const uint32_t number = program_.needed_[position].node;
+      binding_.values.push_back(found(number));
+      if (!binding_.is_stable[number - unit_.begin]) binding_.fresh.push_back(position);
+    }
   }
 
  private:
@@ -56,9 +67,20 @@ class Flattener {
   void emit(OpKind kind, uint32_t number, void* object, uint64_t want) {
     binding_.ops.push_back({kind, number, object, static_cast<uintptr_t>(want)});
   }
+  // The word is to stay as it is now.
+  void word(uint32_t number, const void* address, WordKind kind = WordKind::kPointer) {
+    std::vector<Op>& ops = binding_.ops;
+    if (ops.empty() || ops.back().kind != OpKind::kWords)
+      ops.push_back({OpKind::kWords, static_cast<uint32_t>(binding_.words.size()), nullptr, 0});
+    uintptr_t now;
+    std::memcpy(&now, address, sizeof(now));
+    binding_.words.push_back({address, now});
+    binding_.notes.push_back({number, kind});
+    ops.back().want = binding_.words.size();
+  }
   void alive(uint32_t number, PyObject* object) {
-    emit(OpKind::kAlive, number, object, static_cast<uint64_t>(binding_.pins.size()));
-    binding_.pins.emplace_back(object);
+    const Pin& pin = binding_.pins.emplace_back(object);
+    if (pin.is_weak()) word(number, pin.word());
   }
   void hold(PyObject* object) { binding_.held.push_back(Ref::share(object)); }
 
@@ -106,6 +128,18 @@ class Flattener {
     return false;
   }
 
+  // Whether all that the version of this dict would prove follows from its being empty.
+  bool is_about_emptiness(uint32_t number) const {
+    if (PyDict_GET_SIZE(found(number)) != 0) return false;
+    for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
+      if (program_.checks_[c].kind == GuardKind::kEquals) return false;
+    }
+    for (uint32_t c = number + 1; c < node(number).end; c = node(c).end) {
+      if (found(c) != nullptr) return false;
+    }
+    return true;
+  }
+
   bool wants_type_version(uint32_t number) const {
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
       if (program_.checks_[c].kind == GuardKind::kSpecialMethods) return true;
@@ -126,7 +160,7 @@ class Flattener {
       if (has_type_op) return;
       has_type_op = true;
       hold(reinterpret_cast<PyObject*>(Py_TYPE(value)));
-      emit(OpKind::kTypeOf, number, value, Py_TYPE(value));
+      word(number, &value->ob_type);
     };
     if (!is_same) {
       if (may_hold(value)) {
@@ -145,8 +179,10 @@ class Flattener {
     }
     if (PyDict_Check(value) && is_volatile(number)) binding_.watched.emplace_back(number, cpython::dict_version(value));
     const bool has_version = wants_dict_version(number);
-    if (has_version) {
-      emit(OpKind::kDictVersion, number, value, cpython::dict_version(value));
+    if (has_version && is_same && is_about_emptiness(number)) {
+      binding_.empty.push_back(cpython::dict_count_word(value));
+    } else if (has_version) {
+      word(number, cpython::dict_version_word(value), WordKind::kDictVersion);
       is_same = true;
     }
     bool has_type_version = false;
@@ -159,9 +195,9 @@ class Flattener {
 
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
       const Check& check = program_.checks_[c];
-      auto ask = [&](OpKind kind = OpKind::kCheck) {
+      auto ask = [&] {
         visit(number);
-        emit(kind, number, value, static_cast<uint64_t>(c));
+        emit(OpKind::kCheck, number, value, static_cast<uint64_t>(c));
       };
       switch (check.kind) {
         case GuardKind::kType:
@@ -174,7 +210,11 @@ class Flattener {
           if (check.second.get() != nullptr ? !has_version || PyODict_Check(value) : !is_same) ask();
           break;
         case GuardKind::kTensor:
-          ask(OpKind::kTensor);
+          if (is_same) {
+            binding_.tensors.add(value, *check.tensor, c);
+          } else {
+            ask();
+          }
           break;
         case GuardKind::kLength:
         case GuardKind::kTruth:
@@ -183,14 +223,14 @@ class Flattener {
         case GuardKind::kHasKey:
         case GuardKind::kLacksKey: {
           const bool is_proved = PyDict_Check(value)
-                                     ? has_version && !(check.kind == GuardKind::kKeys && PyODict_Check(value))
+                                     ? has_version && !(check.kind == GuardKind::kKeys && has_order_of_its_own(value))
                                      : is_same && is_immutable_container(value);
           if (!is_proved) ask();
           break;
         }
         case GuardKind::kCode:
           if (is_same) {
-            emit(OpKind::kSlot, number, &reinterpret_cast<PyFunctionObject*>(value)->func_code, check.object);
+            word(number, &reinterpret_cast<PyFunctionObject*>(value)->func_code);
           } else {
             ask();
           }
@@ -216,7 +256,7 @@ class Flattener {
     auto* function = PyFunction_Check(owner) && is_same ? reinterpret_cast<PyFunctionObject*>(owner) : nullptr;
     auto pointer = [&](PyObject** slot) {
       if (value == nullptr || is_plain_leaf(number)) return walk(number);
-      emit(OpKind::kSlot, number, slot, value);
+      word(number, slot);
       flatten(number, false, depth);
     };
     switch (node(number).step.access) {
@@ -277,7 +317,7 @@ class Flattener {
     if (PyType_Check(owner)) return flatten(number, true, depth);
     // Another class may keep the dict elsewhere.
     if (!has_fixed_type(owner)) type_op();
-    emit(OpKind::kDictSlot, number, cpython::instance_dict_slot(owner), value);
+    word(number, cpython::instance_dict_slot(owner));
     flatten(number, false, depth);
   }
 

@@ -23,6 +23,8 @@ class Pin {
   }
   bool is(PyObject* object) const { return object == address_ && get() != nullptr; }
   bool is_weak() const { return weak_; }
+  // With a weak one: where the object's address stands until it dies.
+  PyObject* const* word() const { return &reinterpret_cast<PyWeakReference*>(holder_.get())->wr_object; }
   // Whether a pin to this object keeps it alive.
   static bool holds(PyObject* object) { return may_hold(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)); }
 

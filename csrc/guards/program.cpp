@@ -89,11 +89,20 @@ bool GuardProgram::identities_hold() {
   return true;
 }
 
+// What was found anew. The rest of values_ is that of the bindings.
+void GuardProgram::note_values() {
+  for (const Unit& unit : units_) {
+    const bool is_bound = unit.resident != 0;
+    for (uint32_t i : is_bound ? unit.bindings.front()->fresh : unit.needed) values_[i] = found_[needed_[i].node];
+  }
+}
+
 void GuardProgram::collect(std::vector<Ref>* values) {
+  note_values();
   values->reserve(needed_.size());
-  for (uint32_t node : needed_) {
-    PyObject* value = found_[node];
-    if (value != nullptr && lift::is_stand_in(nodes_[node].step.access, value)) {
+  for (size_t i = 0; i < needed_.size(); i++) {
+    PyObject* value = values_[i];
+    if (needed_[i].is_dict && value != nullptr && lift::is_stand_in(lift::Access::kDict, value)) {
       // Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
       const bool collects = PyGC_Disable() != 0;
       SavedError saved;
@@ -136,14 +145,14 @@ void GuardProgram::set_verify(bool enabled) { verifies = enabled; }
 void GuardProgram::verify(const Roots& roots, bool holds) {
   std::vector<PyObject*> values;
   values.reserve(needed_.size());
-  for (uint32_t node : needed_) values.push_back(found_[node]);
+  for (const Needed& needed : needed_) values.push_back(found_[needed.node]);
   const bool walked = check_by_walking(roots);
   const std::string why = walked ? "" : explain_failure(&roots).text();
   ALT_CHECK(walked == holds, "a binding says " + std::string(holds ? "yes" : "no") + ", a walk does not: " + why);
   for (size_t i = 0; i < needed_.size() && holds; i++) {
     // What is made by asking (a gradient's object, a number) may be another object each time.
-    const bool same = found_[needed_[i]] == values[i] || !owned_.empty();
-    ALT_CHECK(same, "a binding finds another object at " + nodes_[needed_[i]].source->text());
+    const bool same = found_[needed_[i].node] == values[i] || !owned_.empty();
+    ALT_CHECK(same, "a binding finds another object at " + nodes_[needed_[i].node].source->text());
   }
 }
 

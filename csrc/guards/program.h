@@ -53,6 +53,7 @@ class GuardProgram {
   struct Counts {
     uint64_t walked = 0, bound = 0;  // units
     uint64_t bindings_made = 0, bindings_stale = 0;
+    uint64_t asked = 0;                   // tensors of bindings that had changed, or might have
     size_t bindings = 0, operations = 0;  // now
   };
   Counts counts() const;
@@ -80,7 +81,7 @@ class GuardProgram {
   friend class Flattener;
   // A dict that changed so often, though every guard held, is looked into from then on.
   static constexpr uint8_t kVolatileAfter = 2;
-  static constexpr size_t kMaxBindings = 64, kMaxCombinations = 8;
+  static constexpr size_t kMaxBindings = 64, kMaxCombinations = 64;
 
   struct Failure {
     enum class Kind : uint8_t { kNone, kAmbient, kMissing, kCheck, kRelation, kIdentity } kind = Kind::kNone;
@@ -98,6 +99,7 @@ class GuardProgram {
   bool relations_hold();
   bool identities_hold();
   bool fail(Failure::Kind kind, uint32_t index, uint32_t other = 0);
+  void note_values();
   void collect(std::vector<Ref>* values);
   void release_owned();
 
@@ -105,11 +107,13 @@ class GuardProgram {
   enum class Verdict : uint8_t { kHolds, kFails, kStale };
   bool check_by_units(const Roots& roots);
   bool check_unit(size_t number, const Roots& roots);
-  bool is_proved(const Binding& binding, const Op& op);
+  bool is_proved(const Op& op);
+  void settle(Unit& unit, const Binding& binding);
   Verdict run(const Roots& roots, Unit& unit, Binding& binding);
   void note_changes(const Binding& binding);
   bool has_settled(Binding& binding);
   void retire(Unit& unit, size_t position);
+  static void note_use(Unit& unit, const Binding& binding);
   bool deserves_binding(Unit& unit, PyObject* key) const;
   void add_binding(Unit& unit, PyObject* key);
   std::unique_ptr<Binding> bind(const Unit& unit, PyObject* key);
@@ -126,7 +130,11 @@ class GuardProgram {
   std::vector<Check> checks_;
   std::vector<Relation> relations_;
   std::vector<uint32_t> identities_;  // nodes whose objects are pairwise distinct
-  std::vector<uint32_t> needed_;
+  struct Needed {
+    uint32_t node;
+    bool is_dict;  // an instance dict, which may have to be made
+  };
+  std::vector<Needed> needed_;
   bool checks_identity_ = true;
 
   std::vector<Unit> units_;
@@ -135,7 +143,8 @@ class GuardProgram {
   Counts counts_;
 
   // Of the check that runs: nothing of the user's runs meanwhile, so there is one at a time.
-  std::vector<PyObject*> found_;  // by node, borrowed
+  std::vector<PyObject*> found_;   // by node, borrowed
+  std::vector<PyObject*> values_;  // by needed one, borrowed: side by side what lies scattered in found_
   std::vector<lift::Memo> memos_;
   std::vector<std::pair<uintptr_t, uint32_t>> addresses_;
   std::vector<Ref> owned_;     // results that no container holds

@@ -166,6 +166,35 @@ def test_instances_share_a_program() -> None:
     assert all(program.is_bound(block, X) for block in blocks if block is not blocks[7])
 
 
+def test_instances_that_come_in_turn_are_bound() -> None:
+    blocks = [Block() for _ in range(24)]
+    program = module_program(blocks[0], X)
+    for _ in range(2):
+        for block in blocks:
+            assert program.once(block, X) is not None
+    assert program.counts["bindings"] == 25
+    before = program.counts
+    for _ in range(3):
+        for block in blocks:
+            assert program.once(block, X) is not None
+    after = program.counts
+    assert after["walked"] - before["walked"] == 3 * 24  # x
+    assert after["bindings_made"] == before["bindings_made"]
+    blocks[5].linear.bias = blocks[5].norm.bias
+    assert not program.holds(blocks[5], X)
+    assert program.is_bound(blocks[6], X)
+
+
+def test_an_object_made_anew_at_the_same_address_is_not_bound_forever() -> None:
+    tree = Tree()
+    tree.slot().guard("kType", Thing).attr("x").guard("kEquals", 1)
+    tree.slot().attr("y").guard("kEquals", 2)
+    program = tree.program()
+    for _ in range(300):
+        assert program.once(Thing(x=1, y=2)) is not None
+    assert program.counts["bindings_made"] < 15
+
+
 def test_nothing_of_the_user_is_kept() -> None:
     net = Net()
     program = bound(module_program(net, X), net, X)
