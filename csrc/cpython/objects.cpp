@@ -282,8 +282,7 @@ namespace {
 
 // As in Modules/_functoolsmodule.c.
 struct LruLink {
-  PyObject_HEAD
-  LruLink *previous, *next;
+  PyObject_HEAD LruLink *previous, *next;
   Py_hash_t hash;
   PyObject *key, *result;
 };

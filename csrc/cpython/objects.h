@@ -44,8 +44,8 @@ void forget_subclass(PyTypeObject* base, PyTypeObject* type);
 bool has_audit_hooks();
 
 // --- functools.lru_cache ----------------------------------------------------------------------------
-// The cache of a function with an lru_cache, borrowed: keys are the arguments, as a tuple unless there is but one, an int
-// or a str. Null: `object` is no such function, or arguments of different types are kept apart.
+// The cache of a function with an lru_cache, borrowed: keys are the arguments, as a tuple unless there is but one, an
+// int or a str. Null: `object` is no such function, or arguments of different types are kept apart.
 PyObject* lru_cache_dict(PyObject* object);
 // What a value of that dict stands for.
 PyObject* lru_cache_result(PyObject* object, PyObject* value);

@@ -240,8 +240,8 @@ class Tracer {
   Ref callers_exception_;  // null: none
   bool callers_exception_used_ = false;
   std::unordered_set<std::string> raised_texts_;  // of all exceptions so far
-  Ref exit_;                                  // the exception that left the function
-  std::unordered_set<PyObject*> generators_;  // that are suspended in a try; borrowed
+  Ref exit_;                                      // the exception that left the function
+  std::unordered_set<PyObject*> generators_;      // that are suspended in a try; borrowed
 
   // The frames of its own for a stopped chain.
   void fill(const Chain& chain, Chain* filled);
