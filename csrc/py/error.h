@@ -5,6 +5,7 @@
 #include "py/ref.h"
 
 #include <stdexcept>
+#include <exception>
 #include <string>
 
 namespace alternator {
@@ -91,12 +92,22 @@ PyObject* guarded(Body&& body) noexcept {
 // What that code leaves set is dropped.
 class SavedError {
  public:
-  SavedError() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~SavedError() { PyErr_Restore(type_, value_, traceback_); }
+  SavedError() : unwinding_(std::uncaught_exceptions()) { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~SavedError() {
+    if (std::uncaught_exceptions() > unwinding_ && PyErr_Occurred()) {
+      // A PyError leaves the scope: the indicator is what it is about.
+      Py_XDECREF(type_);
+      Py_XDECREF(value_);
+      Py_XDECREF(traceback_);
+      return;
+    }
+    PyErr_Restore(type_, value_, traceback_);
+  }
   SavedError(const SavedError&) = delete;
   SavedError& operator=(const SavedError&) = delete;
 
  private:
+  int unwinding_;
   PyObject *type_, *value_, *traceback_;
 };
 

@@ -299,6 +299,7 @@ class OwnedTracer {
  public:
   OwnedTracer() : tracer_(std::make_unique<Tracer>()) {}
   ~OwnedTracer() {
+    const SavedError on_its_way;  // what dies with a trace may clear the error indicator
     const Discarding discarding;
     tracer_.reset();
   }
