@@ -4,8 +4,8 @@
 
 #include "py/ref.h"
 
-#include <stdexcept>
 #include <exception>
+#include <stdexcept>
 #include <string>
 
 namespace alternator {
