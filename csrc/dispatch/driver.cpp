@@ -360,6 +360,13 @@ Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, 
   return result;
 }
 
+// A debugger, or whatever stands for one, is not to be compiled, nor what it calls.
+bool is_breakpoint_hook(Borrowed function) {
+  PyObject* hook = PySys_GetObject("breakpointhook");
+  if (hook != nullptr && PyMethod_Check(hook)) hook = PyMethod_GET_FUNCTION(hook);
+  return hook == function.get();
+}
+
 bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result) {
   if (cpython::kDefaultLoopEnds || !is_plain_start(ts, frame)) return false;
   PyCodeObject* code = cpython::code_of(frame);
@@ -371,6 +378,7 @@ bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** r
     *result = run_untaken(ts, frame);
     return true;
   };
+  if (is_breakpoint_hook(function)) return run_alone();
   switch (shade_of(function)) {
     case Shade::kAll:
       return run_alone();
