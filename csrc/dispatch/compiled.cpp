@@ -117,16 +117,15 @@ PyObject* compiled_get(PyObject* self, PyObject* instance, PyObject*) {
 template <class Visit>
 void each_entry(PyObject* self, Visit&& visit) {
   const std::shared_ptr<Compilation> compilation = *reinterpret_cast<CompiledObject*>(self)->compilation;
-  for (auto& entry : compilation->start->entries) visit(*entry);
-  for (auto& place : compilation->resumed) {
-    for (auto& entry : place->entries) visit(*entry);
-  }
-  for (auto& [code, callee] : compilation->family->callees) {
-    if (callee->compilation == nullptr) continue;
-    for (auto& entry : callee->compilation->start->entries) visit(*entry);
-    for (auto& place : callee->compilation->resumed) {
+  auto visit_places = [&](const Compilation& one) {
+    for (auto& entry : one.start->entries) visit(*entry);
+    for (auto& place : one.resumed) {
       for (auto& entry : place->entries) visit(*entry);
     }
+  };
+  visit_places(*compilation);
+  for (auto& [code, callee] : compilation->family->callees) {
+    if (callee->compilation != nullptr) visit_places(*callee->compilation);
   }
 }
 

@@ -4,6 +4,7 @@
 #include "cpython/dict_words.h"
 #include "cpython/objects.h"
 #include "guards/program.h"
+#include "py/gc.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,20 +14,6 @@ namespace alternator::guards {
 using lift::Access;
 
 namespace {
-
-// While a binding is made or an object is asked for, no collection may run finalisers.
-class NoCollection {
- public:
-  NoCollection() : collects_(PyGC_Disable() != 0) {}
-  ~NoCollection() {
-    if (collects_) PyGC_Enable();
-  }
-  NoCollection(const NoCollection&) = delete;
-  NoCollection& operator=(const NoCollection&) = delete;
-
- private:
-  bool collects_;
-};
 
 uintptr_t address_of(PyObject* found, Access access) {
   const auto address = reinterpret_cast<uintptr_t>(found);
@@ -193,7 +180,7 @@ bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
 }
 
 void GuardProgram::add_binding(Unit& unit, PyObject* key) {
-  NoCollection no_collection;
+  const WithoutCollector without_collector;  // it would run finalisers
   SavedError saved;
   std::erase_if(unit.bindings, [&](std::unique_ptr<Binding>& binding) {
     if (!binding->is_dead()) return false;

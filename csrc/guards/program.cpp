@@ -1,4 +1,5 @@
 #include "guards/program.h"
+#include "py/gc.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -104,10 +105,9 @@ void GuardProgram::collect(std::vector<Ref>* values) {
     PyObject* value = values_[i];
     if (needed_[i].is_dict && value != nullptr && lift::is_stand_in(lift::Access::kDict, value)) {
       // Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
-      const bool collects = PyGC_Disable() != 0;
+      const WithoutCollector without_collector;
       SavedError saved;
       Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
-      if (collects) PyGC_Enable();
       if (!dict) throw std::bad_alloc();
       values->push_back(std::move(dict));
     } else {

@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "lift/tensor_spec.h"
+#include "py/gc.h"
 #include "py/names.h"
 
 #include <structmember.h>
@@ -93,12 +94,9 @@ PyObject* gradient(PyObject* object, Ref* owner) {
   const at::Tensor& gradient = fake::unpack(object).unsafeGetTensorImpl()->grad();
   if (!gradient.defined()) return Py_None;
   // A gradient that Python has not seen yet gets its object now. No collection meanwhile: it would run finalisers.
-  const bool collects = PyGC_Disable() != 0;
-  {
-    SavedError saved;
-    *owner = Ref::steal(THPVariable_Wrap(gradient));
-  }
-  if (collects) PyGC_Enable();
+  const WithoutCollector without_collector;
+  SavedError saved;
+  *owner = Ref::steal(THPVariable_Wrap(gradient));
   return owner->get();
 }
 

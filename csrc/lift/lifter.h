@@ -136,8 +136,8 @@ class Lifter {
   // An object that lives as long as the process, or is reached through one that cannot change.
   Source* constant(Borrowed object) { return tree_.constant(object); }
 
-  // A message of CPython's that the program may see: the outside classes and functions that it names keep their names.
-  void guard_names_in(const std::string& text);
+  // Messages of CPython's that the program may see: the outside classes and functions that they name keep their names.
+  void guard_names_in(const std::unordered_set<std::string>& texts);
 
   // --- calls that are made for their effect, in order ---
   void add_effect(EffectCall call) { effects_.push_back(std::move(call)); }

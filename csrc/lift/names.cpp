@@ -4,38 +4,44 @@
 
 #include "py/names.h"
 
-#include <string_view>
+#include <algorithm>
 #include <unordered_set>
 
 namespace alternator::lift {
 namespace {
 
-bool mentions(std::string_view text, PyObject* name) {
+bool mention(const std::unordered_set<std::string>& texts, PyObject* name) {
   const char* characters = PyUnicode_AsUTF8(name);
-  if (characters != nullptr) return text.find(characters) != text.npos;
-  PyErr_Clear();  // a name that is no UTF-8 is in no message either
-  return false;
+  if (characters == nullptr) {
+    PyErr_Clear();  // a name that is no UTF-8 is in no message either
+    return false;
+  }
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return text.find(characters) != text.npos; });
 }
 
 }  // namespace
 
-void Lifter::guard_names_in(const std::string& text) {
+void Lifter::guard_names_in(const std::unordered_set<std::string>& texts) {
+  if (texts.empty()) return;
   std::unordered_set<PyTypeObject*> seen;
   auto look_at_class = [&](PyTypeObject* type) {
     if (!seen.insert(type).second || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0) return;
     if (made_here(reinterpret_cast<PyObject*>(type))) return;
     auto* heap_type = reinterpret_cast<PyHeapTypeObject*>(type);
-    Source* source = constant(reinterpret_cast<PyObject*>(type));
-    if (mentions(text, heap_type->ht_name))
-      guard(tree_.child(source, Access::kField, names::__name__), GuardKind::kEquals, heap_type->ht_name);
-    if (mentions(text, heap_type->ht_qualname))
-      guard(tree_.child(source, Access::kField, names::__qualname__), GuardKind::kEquals, heap_type->ht_qualname);
+    auto keeps = [&](PyObject* field, PyObject* name) {
+      if (!mention(texts, name)) return;
+      Source* source = constant(reinterpret_cast<PyObject*>(type));
+      guard(tree_.child(source, Access::kField, field), GuardKind::kEquals, name);
+    };
+    keeps(names::__name__, heap_type->ht_name);
+    keeps(names::__qualname__, heap_type->ht_qualname);
   };
   for (const auto& [object, known] : known_) {
     PyObject* original = known.original.get();
     if (PyFunction_Check(original)) {
       PyObject* name = reinterpret_cast<PyFunctionObject*>(original)->func_qualname;
-      if (mentions(text, name))
+      if (mention(texts, name))
         guard(tree_.child(known.source, Access::kField, names::__qualname__), GuardKind::kEquals, name);
     }
     auto* type = PyType_Check(original) ? reinterpret_cast<PyTypeObject*>(original) : Py_TYPE(original);

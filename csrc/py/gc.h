@@ -1,4 +1,5 @@
-// The garbage collector is off in a scope that makes many objects and drops none.
+// The garbage collector is off in a scope: one that makes many objects and drops none, or in which no finaliser may
+// run.
 #pragma once
 
 #include <Python.h>

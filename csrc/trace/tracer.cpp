@@ -445,7 +445,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
         result.reset();
       }
     }
-    for (const std::string& text : raised_texts_) lifter.guard_names_in(text);
+    lifter.guard_names_in(raised_texts_);
     if (!stopped && shown_changed()) {
       stopped = report::Break{report::Reason::tensor_text, "it is written to after it was shown", {}, 0};
       cut.clear();
