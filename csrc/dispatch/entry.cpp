@@ -221,7 +221,9 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
     }
   }
   entry->phases = phases;
-  return compile_entry(*entry, roots, backend, chain.back().code, last_try) ? std::move(entry) : nullptr;
+  const bool holds = compile_entry(*entry, roots, backend, chain.back().code, last_try);
+  entry->program->modules.clear();  // an export names them; an entry keeps none alive
+  return holds ? std::move(entry) : nullptr;
 }
 
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {

@@ -12,10 +12,9 @@ uint8_t effects_of_name(std::string_view name) {
 #include "graph/effects.def"
 #undef ALT_EFFECT
   };
+  if (const auto found = table.find(name); found != table.end()) return found->second;
   // Torch's convention: add_ writes to its first argument.
-  if (name.size() > 1 && name.ends_with('_') && !name.ends_with("__")) return kMutates;
-  const auto found = table.find(name);
-  return found == table.end() ? static_cast<uint8_t>(kPure) : found->second;
+  return name.size() > 1 && name.ends_with('_') && !name.ends_with("__") ? kMutates : kPure;
 }
 
 // Code of torch writes to temporaries of its own and to its arguments. Anybody else's may write to what it likes.

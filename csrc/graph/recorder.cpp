@@ -118,11 +118,15 @@ uint16_t Recorder::state_number() {
   return last_state_ = static_cast<uint16_t>(states.size() - 1);
 }
 
-uint32_t Recorder::site_number() {
-  if (stack_ == nullptr) return kNowhere;
+void Recorder::locate(Node& node) {
+  node.scope = scope_;
+  if (stack_ == nullptr) return;
   frames_.clear();
   stack_->collect(frames_);
-  return program_->sites.intern(frames_);
+  node.site = program_->sites.intern(frames_);
+  for (auto frame = frames_.rbegin(); frame != frames_.rend(); ++frame) {
+    if (frame->module != nullptr) node.scope = program_->modules.intern(node.scope, frame->module, stack_.get());
+  }
 }
 
 // The arguments of a call on their way into a node.
@@ -173,8 +177,7 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   if (has_unseen_effects()) record_error(kUnseen);
   pending.watch();
   node.state = state_number();
-  node.site = site_number();
-  node.scope = scope_;
+  locate(node);
 
   inside_ = true;
   Ref result = Ref::steal(call());

@@ -82,7 +82,7 @@ class Recorder final : private TensorNames {
   bool bind_items(Borrowed container, uint32_t position, uint32_t parent);
   void check_made_here(const at::Tensor& tensor);
   uint16_t state_number();
-  uint32_t site_number();
+  void locate(Node& node);
   bool on_own_thread();
   bool has_unseen_effects() const;
 

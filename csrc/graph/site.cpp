@@ -4,6 +4,7 @@
 
 #include <frameobject.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -117,10 +118,25 @@ Ref SiteTable::text(uint32_t site) {
   return texts_[site] = std::move(result);
 }
 
-uint32_t ModuleTable::intern(uint32_t outer, Borrowed module) {
+uint32_t ModuleTable::intern(uint32_t outer, Borrowed module, StackSource* stack) {
   auto [number, fresh] = numbers_.try_emplace({outer, module.get()}, static_cast<uint32_t>(scopes_.size()));
-  if (fresh) scopes_.push_back({outer, Ref::share(module), Ref()});
+  if (fresh)
+    scopes_.push_back({outer, Ref::share(module), Ref(), stack != nullptr ? stack->path_of(module) : std::string()});
   return number->second;
+}
+
+// "self.layers[3].norm" in TorchDynamo's words: "L['self'].layers.3.norm".
+static std::string dotted(const std::string& path) {
+  const size_t root = std::min(path.find_first_of(".["), path.size());
+  std::string result = "L['" + path.substr(0, root) + "']";
+  for (size_t i = root; i < path.size(); ++i) {
+    if (path[i] == '[') {
+      result += '.';
+    } else if (path[i] != ']' && path[i] != '\'' && path[i] != '"') {
+      result += path[i];
+    }
+  }
+  return result;
 }
 
 Ref ModuleTable::stack(uint32_t number, Borrowed paths) {
@@ -133,6 +149,8 @@ Ref ModuleTable::stack(uint32_t number, Borrowed paths) {
   Ref path;
   if (paths && paths.get() != Py_None) path = Ref::share(PyDict_GetItemWithError(paths.get(), id.get()));
   if (!path && PyErr_Occurred()) throw PyError();
+  if (!path && !scopes_[number].path.empty())
+    path = checked(PyUnicode_FromString(dotted(scopes_[number].path).c_str()));
   if (!path) path = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(module)), "__name__"));
   Ref key = checked(PyObject_Str(id.get()));
   Ref entry = checked(PyTuple_Pack(2, path.get(), reinterpret_cast<PyObject*>(Py_TYPE(module))));

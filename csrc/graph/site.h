@@ -5,6 +5,7 @@
 #include "py/error.h"
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ inline constexpr uint32_t kNowhere = UINT32_MAX;
 struct Frame {
   PyObject* code;  // borrowed
   int offset;
+  PyObject* module = nullptr;  // borrowed: the nn.Module that this frame is the call of
 };
 
 // Gives the frames of the traced program, innermost first, and none outside of it. The tracer has one that reads its
@@ -25,6 +27,8 @@ class StackSource {
  public:
   virtual ~StackSource() = default;
   virtual void collect(std::vector<Frame>& frames) = 0;
+  // How a user would write the module of a frame: "self.layers[3]". Empty: unknown.
+  virtual std::string path_of(Borrowed module) { return {}; }
 };
 
 // The Python stack of the current thread, down to the frame that was current when this was made (exclusive).
@@ -88,8 +92,8 @@ class SiteTable {
 // The nn.Modules whose forward is running, by number.
 class ModuleTable {
  public:
-  // The number of `module` called inside of `outer`.
-  uint32_t intern(uint32_t outer, Borrowed module);
+  // The number of `module` called inside of `outer`. `stack`, if given, is asked for its path when it is new.
+  uint32_t intern(uint32_t outer, Borrowed module, StackSource* stack = nullptr);
   uint32_t outer(uint32_t scope) const { return scopes_[scope].outer; }
   // {str(id(module)): (path, type)}, outermost first: FX's nn_module_stack. `paths` maps id(module) to its path and may
   // be null; a module without one is called by its type.
@@ -106,6 +110,7 @@ class ModuleTable {
     uint32_t outer;
     Ref module;
     Ref stack;
+    std::string path;  // as the user writes it; empty: unknown
   };
   struct PairHash {
     size_t operator()(const std::pair<uint32_t, PyObject*>& key) const {

@@ -177,6 +177,9 @@ Natives::Natives() : sets_(new Sets) {
   Ref module_getattr = checked(PyObject_GetAttrString(module_class.get(), "__getattr__"));
   module_getattr_code =
       PyFunction_Check(module_getattr.get()) ? Py_NewRef(PyFunction_GET_CODE(module_getattr.get())) : nullptr;
+  Ref module_entry = checked(PyObject_GetAttrString(module_class.get(), "_wrapped_call_impl"));
+  module_entry_code =
+      PyFunction_Check(module_entry.get()) ? Py_NewRef(PyFunction_GET_CODE(module_entry.get())) : nullptr;
   object_class = Py_NewRef(_PyType_Lookup(&PyBaseObject_Type, checked(PyUnicode_InternFromString("__class__")).get()));
   recursion_limit = of_module("sys", "getrecursionlimit");
   get_ident = of_module("_thread", "get_ident");

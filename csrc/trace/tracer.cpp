@@ -69,14 +69,26 @@ class TracedStack final : public graph::StackSource {
     cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
     for (; frame != nullptr && frame != outermost_; frame = frame->previous) {
       if (cpython::is_incomplete(frame)) continue;
-      frames.push_back({reinterpret_cast<PyObject*>(cpython::code_of(frame)),
-                        cpython::current_index(frame) * static_cast<int>(sizeof(cpython::CodeUnit))});
+      auto* code = reinterpret_cast<PyObject*>(cpython::code_of(frame));
+      frames.push_back({code, cpython::current_index(frame) * static_cast<int>(sizeof(cpython::CodeUnit)),
+                        code == Natives::table().module_entry_code ? module_of(frame) : nullptr});
     }
+  }
+  std::string path_of(Borrowed module) override {
+    const lift::Known* known = tracer_->lifter.known(module);
+    return known != nullptr && known->source != nullptr ? known->source->text() : std::string();
   }
 
  private:
+  // The first argument of Module.__call__, which may not have been read yet.
+  static PyObject* module_of(cpython::Frame* frame) {
+    PyObject* self = frame->localsplus[0];
+    if (self != nullptr && PyCell_Check(self)) self = PyCell_GET(self);
+    return self != nullptr && Py_IS_TYPE(self, &lazy_type) ? reinterpret_cast<LazyObject*>(self)->value : self;
+  }
+
   cpython::Frame* outermost_;
-  [[maybe_unused]] Tracer* tracer_;
+  Tracer* tracer_;
 };
 
 }  // namespace

@@ -96,6 +96,8 @@ class Tracer {
   void store_global(Borrowed globals, Borrowed name, Borrowed value);  // null: delete
   void note_identity_test(Borrowed left, Borrowed right);
   Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  // A call that becomes a node.
+  Ref call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref special_method(Borrowed owner, Borrowed name);
   // --- exceptions (raising.cpp) ---
   void before_raise(Ref* exception);
@@ -156,7 +158,6 @@ class Tracer {
   // After torch has raised: because of data, or for a reason that it gives.
   [[noreturn]] void stop_for_torch(const std::string& what);
   Ref list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
-  Ref call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);

@@ -1,6 +1,7 @@
 // Tracing: the Semantics that lifts what the program reads, and gates what it calls.
 #pragma once
 
+#include "trace/operators.h"
 #include "trace/tracer.h"
 
 #include "graph/errors.h"
@@ -140,9 +141,11 @@ struct Tracing : Concrete {
   }
 
   Ref unary(unaryfunc operation, Borrowed operand) {
+    if (Borrowed function = operator_on_tensors(operation, operand)) return record_operator(function, operand, {});
     return native(operand, {}, "an operator", [&] { return operation(operand.get()); });
   }
   Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
+    if (Borrowed function = operator_on_tensors(operation, left, right)) return record_operator(function, left, right);
     if ((operation == PyNumber_Remainder || operation == PyNumber_InPlaceRemainder) &&
         (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get()))) {
       // Texts with % show what stands on the right.
@@ -159,6 +162,8 @@ struct Tracing : Concrete {
     return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
   }
   Ref compare(Borrowed left, Borrowed right, int operation) {
+    if (Borrowed function = comparison_of_tensors(operation, left, right))
+      return record_operator(function, left, right);
     if (is_identity(left) || is_identity(right))
       return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
     return native(left, right, "a comparison",
@@ -296,6 +301,10 @@ struct Tracing : Concrete {
     if (!result && !torch_failed() && !t.stopped && (graph::is_tensor(left) || (right && graph::is_tensor(right))))
       t.stop_here(report::Reason::torch_call, what);
     return result;
+  }
+  Ref record_operator(Borrowed function, Borrowed left, Borrowed right) {
+    PyObject* operands[] = {nullptr, left.get(), right.get()};
+    return value([&] { return t.call_torch(function, operands + 1, right ? 2 : 1, {}); });
   }
   // An exception that torch raised on fakes is a break, never one that the program may catch.
   bool torch_failed();

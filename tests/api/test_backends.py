@@ -219,6 +219,59 @@ def test_a_method_of_the_backends_own_is_called() -> None:
     assert torch.equal(compiled(x())[0], x() - 7)
 
 
+def test_operators_are_written_as_such(seen: Any) -> None:
+    import operator
+
+    def function(x: Any) -> Any:
+        y = x + 1
+        y += x
+        return 3 - y, -y, y < 2, y.add(1)
+
+    alternator.compile(function, backend=seen, fullgraph=True)(x())
+    nodes = [node for node in seen.graphs[0].graph.nodes if node.op.startswith("call")]
+    assert [node.target for node in nodes] == [
+        operator.add,
+        operator.iadd,
+        operator.sub,
+        operator.neg,
+        operator.lt,
+        "add",
+    ]
+    assert [node.name for node in nodes] == ["add", "iadd", "sub", "neg", "lt", "add_1"]
+
+
+def test_nodes_name_their_modules(seen: Any) -> None:
+    net = nn.Sequential(Net(), nn.ModuleDict({"last": nn.ReLU()})["last"])
+    alternator.compile(net, backend=seen, fullgraph=True)(x())
+    stacks = {
+        node.name: list(node.meta["nn_module_stack"].values())
+        for node in seen.graphs[0].graph.nodes
+        if node.op.startswith("call")
+    }
+    outer = ("L['self']", nn.Sequential)
+    assert stacks == {
+        "linear": [outer, ("L['self'].0", Net), ("L['self'].0.linear", nn.Linear)],
+        "add": [outer, ("L['self'].0", Net)],
+        "relu": [outer, ("L['self'].1", nn.ReLU)],
+    }
+
+
+def test_an_entry_keeps_no_module_alive(seen: Any) -> None:
+    import gc
+    import weakref
+
+    def call(net: Any, x: Any) -> Any:
+        return net(x)
+
+    compiled = alternator.compile(call, backend=lambda gm, inputs: gm, fullgraph=True)
+    net = Net()
+    compiled(net, x())
+    reference = weakref.ref(net)
+    del net
+    gc.collect()
+    assert reference() is None
+
+
 class Boxed:
     _boxed_call = True
 

@@ -1,6 +1,7 @@
 // Operators, comparisons, formatting.
 #pragma once
 
+#include "interpreter/binary_operations.h"
 #include "interpreter/machine.h"
 
 namespace alternator {
@@ -21,40 +22,7 @@ ALT_OP(TO_BOOL) {
   return m.replace_bool(1, value.yes());
 }
 
-inline PyObject* power(PyObject* base, PyObject* exponent) { return PyNumber_Power(base, exponent, Py_None); }
-inline PyObject* power_in_place(PyObject* base, PyObject* exponent) {
-  return PyNumber_InPlacePower(base, exponent, Py_None);
-}
-// In the order of BINARY_OP's oparg (opcode.h, NB_ADD ...).
-inline constexpr binaryfunc kBinaryOperations[] = {PyNumber_Add,
-                                                   PyNumber_And,
-                                                   PyNumber_FloorDivide,
-                                                   PyNumber_Lshift,
-                                                   PyNumber_MatrixMultiply,
-                                                   PyNumber_Multiply,
-                                                   PyNumber_Remainder,
-                                                   PyNumber_Or,
-                                                   power,
-                                                   PyNumber_Rshift,
-                                                   PyNumber_Subtract,
-                                                   PyNumber_TrueDivide,
-                                                   PyNumber_Xor,
-                                                   PyNumber_InPlaceAdd,
-                                                   PyNumber_InPlaceAnd,
-                                                   PyNumber_InPlaceFloorDivide,
-                                                   PyNumber_InPlaceLshift,
-                                                   PyNumber_InPlaceMatrixMultiply,
-                                                   PyNumber_InPlaceMultiply,
-                                                   PyNumber_InPlaceRemainder,
-                                                   PyNumber_InPlaceOr,
-                                                   power_in_place,
-                                                   PyNumber_InPlaceRshift,
-                                                   PyNumber_InPlaceSubtract,
-                                                   PyNumber_InPlaceTrueDivide,
-                                                   PyNumber_InPlaceXor};
-static_assert(std::size(kBinaryOperations) == NB_INPLACE_XOR + 1);
-
-ALT_OP(BINARY_OP) { return m.replace(2, m.semantics.binary(kBinaryOperations[oparg], m.peek(2), m.peek(1))); }
+ALT_OP(BINARY_OP) { return m.replace(2, m.semantics.binary(kBinaryOperations[oparg].function, m.peek(2), m.peek(1))); }
 
 ALT_OP(COMPARE_OP) {
   Ref value = m.semantics.compare(m.peek(2), m.peek(1), cpython::compare_operator(oparg));

@@ -1,0 +1,121 @@
+"""Operators on tensors are nodes of their own names; where another class has a say in it, that is heard."""
+
+from __future__ import annotations
+
+import torch
+from harness import T, program
+
+
+@program()
+def test_all_operators(t):
+    def arithmetic(x, y):
+        a = [x + y, x - 1, 2 - x, x * 2.5, x / y, 3 / y, x // 2, x % 2, 2**x, x**2, -x, +x, x @ y]
+        b = [x < y, x <= 1, x == y, 1 != x, x > 0.5, True >= x]
+        return a, b
+
+    def whole_numbers(i, j):
+        return i & j, i | 1, i ^ j, ~i, i << 1, j >> 1, 5 & i, 2 | j, 7 ^ i
+
+    f = t.compile(arithmetic)
+    g = t.compile(whole_numbers)
+    for k in (1.0, 2.0):
+        f(T(3, 3) * k, torch.ones(3, 3))
+        g(torch.arange(4), torch.arange(4) + 1)
+
+
+@program()
+def test_in_place_on_what_came_from_outside(t):
+    def change(x, y, i):
+        before = x * 1
+        x += 1
+        x -= y
+        x *= 2
+        x /= 4
+        x **= 2
+        i &= 6
+        i |= 1
+        i ^= 2
+        view = x[0]
+        view += 10
+        return before, x, view
+
+    f = t.compile(change)
+    for _ in range(3):
+        f(T(2, 3), torch.ones(2, 3), torch.arange(5))
+
+
+@program()
+def test_in_place_on_a_number(t):
+    def count(x):
+        total = 0
+        for row in x:
+            total += row.sum()
+        return total
+
+    f = t.compile(count)
+    f(T(3, 2))
+    f(T(3, 2))
+
+
+class Left:
+    def __init__(self, by):
+        self.by = by
+
+    def __radd__(self, other):
+        return other * self.by
+
+    def __add__(self, other):
+        return other - self.by
+
+    def __rmatmul__(self, other):
+        return "mine"
+
+
+@program()
+def test_a_class_with_a_say_in_it(t):
+    def mixed(x, one):
+        return one + x, 1 + one
+
+    f = t.compile(mixed)
+    one = Left(3)
+    f(T(3), one)
+    one.by = 4
+    f(T(3), one)
+
+
+class Loud(torch.Tensor):
+    def __add__(self, other):
+        return super().__add__(other) * 2
+
+
+@program(one_graph=False)
+def test_a_subclass_of_tensor(t):
+    f = t.compile(lambda x, y: (x + y, y + x))
+    f(T(3).as_subclass(Loud), T(3))
+    f(T(3).as_subclass(Loud), T(3))
+
+
+@program(one_graph=False)
+def test_sizes_that_do_not_fit(t):
+    def wrong(x, y):
+        try:
+            return x + y
+        except RuntimeError:
+            return x - 1
+
+    f = t.compile(wrong)
+    f(T(3), T(4))
+    f(T(3), T(3))
+
+
+@program()
+def test_with_gradients(t):
+    def loss(w, x):
+        y = (x @ w - 1) ** 2 / 3
+        return (y * -x[:, :2]).sum()
+
+    w = torch.ones(3, 2, requires_grad=True)
+    f = t.compile(loss)
+    for _ in range(2):
+        result = f(w, T(4, 3))
+        t.note(result.requires_grad)
