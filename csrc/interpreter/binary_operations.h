@@ -47,5 +47,6 @@ inline constexpr BinaryOperation kBinaryOperations[] = {
     {PyNumber_InPlaceXor, "ixor"},
 };
 static_assert(std::size(kBinaryOperations) == NB_INPLACE_XOR + 1);
+inline constexpr size_t kFirstInPlace = NB_INPLACE_ADD;  // each stands so far behind the one that makes a new object
 
 }  // namespace alternator

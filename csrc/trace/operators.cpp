@@ -4,6 +4,8 @@
 #include "interpreter/binary_operations.h"
 #include "py/lasting.h"
 
+#include <string>
+
 namespace alternator::trace {
 namespace {
 
@@ -15,7 +17,13 @@ struct Operators {
       reinterpret_cast<PyTypeObject*>(graph::torch_name("torch.nn", "Parameter").release());  // lives as long as torch
 
   Operators() {
-    for (size_t i = 0; i < std::size(kBinaryOperations); i++) binary[i] = named(kBinaryOperations[i].name);
+    Borrowed tensor = reinterpret_cast<PyObject*>(graph::torch_types().tensor);
+    for (size_t i = 0; i < std::size(kBinaryOperations); i++) {
+      const std::string method = std::string("__") + kBinaryOperations[i].name + "__";
+      // `a @= b` on tensors makes a new one: in place only by its name.
+      const bool has_own = i < kFirstInPlace || PyObject_HasAttrString(tensor.get(), method.c_str());
+      binary[i] = has_own ? named(kBinaryOperations[i].name) : Ref::share(binary[i - kFirstInPlace]);
+    }
   }
   static Ref named(const char* name) { return graph::torch_name("operator", name); }
 };
@@ -51,7 +59,10 @@ Borrowed operator_on_tensors(unaryfunc operation, Borrowed operand) {
 Borrowed operator_on_tensors(binaryfunc operation, Borrowed left, Borrowed right) {
   if (!are_tensors(left, right)) return {};
   for (size_t i = 0; i < std::size(kBinaryOperations); i++) {
-    if (kBinaryOperations[i].function == operation) return operators().binary[i];
+    if (kBinaryOperations[i].function != operation) continue;
+    // What is in place only by its name must not be written so: the text of an FX graph assigns to the left operand.
+    const bool makes_new = i >= kFirstInPlace && !is_tensor(left);
+    return operators().binary[makes_new ? i - kFirstInPlace : i];
   }
   return {};
 }

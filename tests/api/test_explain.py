@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -49,7 +50,11 @@ def test_one_graph() -> None:
     assert (explained.graph_count, explained.graph_break_count, explained.op_count) == (1, 0, 3)
     (graph,) = explained.graphs
     assert (graph.operations, graph.backend, graph.inputs) == (3, "eager", ("x",))
-    assert [node.target for node in graph.module.graph.nodes if node.op.startswith("call_")] == ["mul", "sin", "add"]
+    assert [node.target for node in graph.module.graph.nodes if node.op.startswith("call_")] == [
+        operator.mul,
+        "sin",
+        operator.add,
+    ]
     assert "def forward(self" in graph.readable
     (entry,) = explained.entries
     assert (entry.resumed_at, entry.stops_at, entry.eager, entry.graph) == ((), (), False, graph.name)

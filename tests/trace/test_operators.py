@@ -57,6 +57,18 @@ def test_in_place_on_a_number(t):
     f(T(3, 2))
 
 
+@program()
+def test_in_place_by_name_only(t):
+    def multiply(x, w):
+        kept = x
+        x @= w
+        return kept, x
+
+    f = t.compile(multiply)
+    f(T(3, 3), T(3, 3))
+    f(T(3, 3), T(3, 3) * 2)
+
+
 class Left:
     def __init__(self, by):
         self.by = by
