@@ -135,6 +135,15 @@ void set_reached(PyFrameObject* frame, int line) {
   }
 }
 
+std::vector<PyObject*> locals_of(PyFrameObject* frame) {
+  Frame* inner = frame->f_frame;
+  return {inner->localsplus, inner->localsplus + code_of(inner)->co_nlocalsplus};
+}
+
+void set_local(PyFrameObject* frame, size_t index, PyObject* value) {
+  Py_XDECREF(std::exchange(frame->f_frame->localsplus[index], Py_NewRef(value)));
+}
+
 PyObject* own_dict(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030C0000
   PyObject* dict = PyType_GetDict(type);  // static builtin types keep theirs elsewhere

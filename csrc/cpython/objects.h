@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace alternator::cpython {
 
@@ -33,6 +34,9 @@ bool next_hashed_entry(PyObject* dict, Py_ssize_t* position, PyObject** key, PyO
 // A frame that PyFrame_New made stands where it would after it had run up to the line. It has no cells of a function
 // either, and reading its f_locals would crash: it gets empty ones.
 void set_reached(PyFrameObject* frame, int line);
+// What stands in the slots of its variables, borrowed: values, cells, null.
+std::vector<PyObject*> locals_of(PyFrameObject* frame);
+void set_local(PyFrameObject* frame, size_t index, PyObject* value);
 
 // The own dict of a class, borrowed.
 PyObject* own_dict(PyTypeObject* type);

@@ -2,6 +2,7 @@
 #include "replay/machine.h"
 
 #include "cpython/objects.h"
+#include "cpython/pickling.h"
 #include "interpreter/suspended.h"
 
 #include "replay/set_order.h"
@@ -175,13 +176,21 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
       return fill_exception(operands, instruction.number != 0);
     case Op::kSetState: {
       Ref state = instruction.number != 0 ? operands.tuple(2) : Ref::share(operands[2]);
-      checked(PyObject_CallFunctionObjArgs(operands[1], object, state.get(), nullptr)).reset();
+      PyObject* arguments[] = {object, state.get()};
+      checked(cpython::call_quietly(operands[1], arguments, 2)).reset();
       return;
     }
     case Op::kFillGenerator: {
       const std::vector<PyObject*> values = operands.array(2);
       fill_generator(object, operands[1], static_cast<int>(instruction.number >> 8),
                      static_cast<int8_t>(instruction.number & 0xff), values.data(), values.size());
+      return;
+    }
+    case Op::kFillFrame: {
+      PyFrameObject* frame = reinterpret_cast<PyTracebackObject*>(object)->tb_frame;
+      for (size_t i = 1; i < operands.size(); i++) {
+        if (operands[i] != nullptr) cpython::set_local(frame, i - 1, operands[i]);
+      }
       return;
     }
     case Op::kAdvance:

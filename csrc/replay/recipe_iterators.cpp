@@ -1,4 +1,5 @@
 // Iterators, and the other types that say with __reduce_ex__ how they are made.
+#include "cpython/pickling.h"
 #include "interpreter/suspended.h"
 #include "replay/builder.h"
 
@@ -10,7 +11,9 @@ static bool is_deque_iterator(Borrowed object) {
 
 Recipe reduced(Builder&, Borrowed object) {
   require_exact(object);
-  Ref parts = Ref::steal(PyObject_CallMethod(object.get(), "__reduce_ex__", "i", 4));
+  Ref reduce = checked(PyObject_GetAttrString(object.get(), "__reduce_ex__")), protocol = checked(PyLong_FromLong(4));
+  PyObject* argument = protocol.get();
+  Ref parts = cpython::call_quietly(reduce.get(), &argument, 1);
   if (!parts) {
     PyErr_Clear();
     cannot_rebuild(object, "it does not say how it is made");

@@ -1,4 +1,6 @@
 // Exceptions, weak references, tracebacks, and objects that stay as they are.
+#include "cpython/objects.h"
+#include "lift/plain.h"
 #include "replay/builder.h"
 
 #include <frameobject.h>
@@ -24,8 +26,18 @@ Recipe exception(Builder& builder, Borrowed object) {
   return recipe;
 }
 
+// What a frame that is gone would keep alive: a variable that came from outside, a generator that is closed when it
+// dies. Anything else is missing in the new frame.
+static Ref kept_local(Builder& builder, Borrowed value) {
+  if (!value) return {};
+  lift::Source* source = builder.world().source_of(value);
+  if (source == nullptr && PyCell_Check(value.get())) return kept_local(builder, PyCell_GET(value.get()));
+  const bool kept = source != nullptr || lift::is_plain(value.get()) || PyGen_CheckExact(value.get());
+  return kept ? Ref::share(value) : Ref();
+}
+
 // A traceback shows code, globals and line of frames that are gone: its own entries are made over new frames that never
-// ran. Their locals are not kept.
+// ran.
 Recipe traceback(Builder& builder, Borrowed object) {
   auto* entry = object.as<PyTracebackObject>();
   Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
@@ -33,10 +45,16 @@ Recipe traceback(Builder& builder, Borrowed object) {
   builder.take_as_outside(globals);
   const int line =
       entry->tb_lineno >= 0 ? entry->tb_lineno : PyCode_Addr2Line(code.as<PyCodeObject>(), entry->tb_lasti);
-  return {{Op::kTraceback,
-           {Ref::share(reinterpret_cast<PyObject*>(entry->tb_next)), std::move(code), std::move(globals),
-            checked(PyLong_FromLong(entry->tb_lasti))},
-           line}};
+  Recipe recipe{{Op::kTraceback,
+                 {Ref::share(reinterpret_cast<PyObject*>(entry->tb_next)), code, std::move(globals),
+                  checked(PyLong_FromLong(entry->tb_lasti))},
+                 line}};
+  Step fill{Op::kFillFrame, {}};
+  const std::vector<PyObject*> locals = cpython::locals_of(entry->tb_frame);
+  const auto outer = static_cast<size_t>(PyCode_GetNumFree(code.as<PyCodeObject>()));
+  for (size_t i = 0; i + outer < locals.size(); i++) fill.operands.push_back(kept_local(builder, locals[i]));
+  recipe.fill.push_back(std::move(fill));
+  return recipe;
 }
 
 Recipe weak_reference(Builder&, Borrowed object) {

@@ -20,7 +20,8 @@ class Natives {
   PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *dir, *super_type, *isinstance, *build_class,
       *type_type, *print;
   PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length,
-      *mode_enabled, *hash, *shield_code, *module_call_code, *module_getattr_code, *module_entry_code, *function_apply, *object_class;
+      *mode_enabled, *hash, *shield_code, *module_call_code, *module_getattr_code, *module_entry_code, *function_apply,
+      *object_class;
   PyObject* exc_info;
   std::vector<PyObject*> queries;  // numbers and settings of the process, guarded by asking again
   PyObject *globals, *locals, *eval, *exec, *compile, *get_frame;  // see frames.cpp

@@ -304,6 +304,12 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       }
       const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();
       lift::Source* place = unnamed(("value stack[" + std::to_string(j) + "]").c_str());
+      // From 3.12 on a comprehension puts the cell of an outer variable aside there (LOAD_FAST_AND_CLEAR): it becomes a
+      // local again, and those are no stand-ins.
+      if (PyCell_Check(from.stack[j].get())) {
+        to.stack[j] = lifter.use_cell(from.stack[j], place);
+        continue;
+      }
       to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : unread(from.stack[j], place);
       unread_on_stack_ = unread_on_stack_ || !is_operand;
     }

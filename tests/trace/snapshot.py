@@ -362,8 +362,12 @@ def has_address(text: str) -> bool:
 
 
 def values_of(tensor: torch.Tensor) -> Any:
-    """The bits of its elements; short ones as readable numbers too."""
+    """The bits of its elements; short ones as readable numbers too. One NaN is like another: the text of a graph has but one."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.dtype.is_complex:
+        flat = torch.view_as_real(flat).reshape(-1)
+    if flat.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        flat = flat.masked_fill(flat.isnan(), float("nan"))
     raw = (flat if flat.dtype == torch.bool else flat.view(torch.uint8)).numpy().tobytes() if flat.numel() else b""
     if flat.numel() <= 16:
         return (str(flat.tolist()), digest(raw))

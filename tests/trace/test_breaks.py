@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from harness import REGISTRY, T, add_row, check
+from harness import REGISTRY, T, add_row, check, program
 from torch import nn
 from trace_support import in_child
+
+import alternator
 
 # What cannot be traced. It sees a tensor `x`, and may change it.
 CAUSES = {
@@ -907,3 +909,24 @@ def test_a_place_that_keeps_missing_is_given_up_once(front: Any) -> None:
     assert sum("too_many_entries" in one for one in said) == 1
     assert alternator.counters()["breaks"]["too_many_entries"] == 1
     assert alternator.counters()["traces"] == 5
+
+
+@program(one_graph=False)
+def test_comprehensions_over_variables_of_closures(t):
+    """From 3.12 on they run in the frame itself, and put the cell of the outer variable aside on its stack."""
+
+    def fn(x, items):
+        def inner():
+            return x
+
+        found = [broken(x) for x in [x, *items]]
+        return x + 1, found, inner()
+
+    def broken(x):
+        alternator.graph_break()
+        return x * 2
+
+    f = t.compile(fn)
+    f(T(3), [])
+    f(T(3), [torch.ones(3)])
+    f(T(3), [torch.ones(3)])

@@ -363,3 +363,52 @@ def test_exceptions_die(front: Any) -> None:
     for _ in range(3):
         assert torch.equal(compiled(T(3)), (T(3) + 1) * 6)
     assert dead == [True] * 3
+
+
+@program(one_graph=False)
+def test_what_the_frames_of_a_traceback_keep_alive(t):
+    log: list[str] = []
+
+    def stepping():
+        try:
+            yield 1
+        finally:
+            log.append("closed")
+
+    def fn(x, how):
+        steps = stepping()
+        x = x + next(steps)
+        alternator.graph_break()
+        try:
+            if how:
+                missing.anything  # noqa: B018, F821
+        except NameError:
+            x = x * 2
+            alternator.graph_break()
+            raise
+        return x
+
+    t.watch(lambda: log)
+    f = t.compile(fn)
+    for how in (True, False, True):
+        f(T(3), how)
+
+
+def test_locals_of_a_rebuilt_traceback():
+    def fn(x, n):
+        kept = x
+        y = x + 1
+        raise ValueError(n, y)
+
+    for _ in range(2):
+        x = T(3)
+        with pytest.raises(ValueError, match="7") as caught:
+            alternator.compile(fn, backend="eager")(x, 7)
+        entry = caught.value.__traceback__
+        while entry.tb_next is not None:
+            entry = entry.tb_next
+        assert entry.tb_frame.f_code is fn.__code__
+        found = entry.tb_frame.f_locals
+        assert found["x"] is x
+        assert found["kept"] is x
+        assert found["n"] == 7
