@@ -173,7 +173,7 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
     return lifted;
   }
   if (type != base) lift_container_attributes(container, lifted, source);
-  if (strcmp(base->tp_name, "collections.defaultdict") == 0) lift_default_factory(container, lifted, source);
+  if (base == known_types().default_dict) lift_default_factory(container, lifted, source);
   // Only the exact types have their slots read one by one: others may be read by their own methods.
   if (type != &PyList_Type && type != &PyDict_Type) lift_whole(shadow);
   return lifted;

@@ -56,8 +56,6 @@ static bool is_singleton(Borrowed value) {
   return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented;
 }
 
-static bool is_enum_member(Borrowed value) { return strcmp(Py_TYPE(value.type())->tp_name, "EnumType") == 0; }
-
 static bool has_type_name(Borrowed value, const char* name) { return strcmp(value.type()->tp_name, name) == 0; }
 
 // An object of a builtin type that is nothing but its identity, such as torch._C._VariableFunctions.
@@ -98,7 +96,7 @@ static bool is_value_subclass(PyTypeObject* type) {
 // Equal ones of these are one object anyway.
 static bool is_shared(Borrowed plain) {
   PyObject* p = plain.get();
-  if (is_singleton(plain) || is_enum_member(plain)) return true;
+  if (is_singleton(plain) || is_enum_member(plain.get())) return true;
   if (PyLong_CheckExact(p)) {
     int overflow = 0;
     const long number = PyLong_AsLongAndOverflow(p, &overflow);
@@ -184,7 +182,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
     check_lasting(value);
   const bool nan = is_nan(value.get());
-  if (is_plain(value.get()) && !is_enum_member(value) && !nan) {
+  if (is_plain(value.get()) && !is_enum_member(value.get()) && !nan) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
     note_origin(value, source);
     return Ref::share(value);
@@ -217,12 +215,12 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   }
   if (PyTuple_Check(value.get())) throw CannotLift(std::string("a tuple with attributes: ") + type->tp_name);
   if (PyList_Check(value.get()) || PyDict_Check(value.get()) || PyAnySet_Check(value.get()) ||
-      has_type_name(value, "collections.deque")) {
+      value.type() == known_types().deque) {
     return lift_container(value, source);
   }
   if (type == &PyMethod_Type) return lift_method(value, source);
   if (PyCFunction_Check(value.get())) return lift_builtin(value, source);
-  if (has_type_name(value, "functools.partial")) return lift_partial(value, source);
+  if (value.type() == known_types().partial) return lift_partial(value, source);
   if (type == &PySuper_Type) return lift_super(value, source);
   if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
   if (PyModule_Check(value.get())) {
@@ -240,7 +238,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     cells_.try_emplace(value.get(), Cell{source});
     return lift_itself(value, source, false);
   }
-  if (is_enum_member(value)) {
+  if (is_enum_member(value.get())) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), true);
   }
@@ -254,7 +252,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     return lift_itself(value, constant(value), true);
   }
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
-  if (has_plain_layout(type) || strcmp(layout_base(type)->tp_name, "types.SimpleNamespace") == 0) {
+  if (has_plain_layout(type) || layout_base(type) == known_types().simple_namespace) {
     source->bears_identity = true;
     use_special_methods(type);
     return lift_itself(value, source, true);

@@ -24,7 +24,7 @@ const char* row_of(Borrowed value) {
   PyObject* v = value.get();
   PyTypeObject* type = value.type();
   auto is = [&](const char* name) { return std::strcmp(type->tp_name, name) == 0; };
-  if (is_plain(v)) return std::strcmp(Py_TYPE(type)->tp_name, "EnumType") == 0 ? "enum_member" : "plain";
+  if (is_plain(v)) return is_enum_member(v) ? "enum_member" : "plain";
   if (fake::is_tensor_object(v)) return "tensor";
   if (PyType_Check(v)) return "class";
   if (PyFunction_Check(v)) return "function";
@@ -33,16 +33,16 @@ const char* row_of(Borrowed value) {
   if (PyList_Check(v)) return "list";
   if (PyDict_Check(v)) return "dict";
   if (PyAnySet_Check(v)) return "set";
-  if (is("collections.deque")) return "deque";
+  if (type == known_types().deque) return "deque";
   if (type == &PyMethod_Type) return "method";
   if (PyCFunction_Check(v)) return "builtin";
-  if (is("functools.partial")) return "partial";
+  if (type == known_types().partial) return "partial";
   if (PyWeakref_CheckRefExact(v)) return "weak_reference";
   if (PyModule_Check(v)) return "module";
   if (PyCell_Check(v)) return "cell";
   if (type->tp_descr_get != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return "descriptor";
   if (PyLong_Check(v) || PyUnicode_Check(v)) return "value_subclass";
-  return has_plain_layout(type) || is("types.SimpleNamespace") ? "instance" : "opaque";
+  return has_plain_layout(type) || type == known_types().simple_namespace ? "instance" : "opaque";
 }
 
 }  // namespace alternator::lift

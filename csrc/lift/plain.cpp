@@ -26,8 +26,24 @@ const KnownTypes& known_types() {
       return reinterpret_cast<PyTypeObject*>(found.release());  // for the life of the process
     };
     check_status(cpython::check_ordered_dict());
-    return new KnownTypes{type("collections", "deque"), type("collections", "defaultdict"), type("enum", "EnumMeta")};
+    auto type_of = [](Ref object) { return reinterpret_cast<PyTypeObject*>(Py_NewRef(object.type())); };
+    auto* types = new KnownTypes{.deque = type("collections", "deque"),
+                                 .default_dict = type("collections", "defaultdict"),
+                                 .enum_type = type("enum", "EnumMeta"),
+                                 .abc_meta = type("abc", "ABCMeta"),
+                                 .partial = type("functools", "partial"),
+                                 .simple_namespace = type("types", "SimpleNamespace")};
+    Ref functools = checked(PyImport_ImportModule("functools"));
+    types->key_wrapper = type_of(checked(PyObject_CallMethod(functools.get(), "cmp_to_key", "O", Py_None)));
+    Ref deque = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(types->deque)));
+    types->deque_iterator = type_of(checked(PyObject_GetIter(deque.get())));
+    return types;
   });
+}
+
+bool is_enum_member(PyObject* object) {
+  PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
+  return metaclass != &PyType_Type && PyType_IsSubtype(metaclass, known_types().enum_type) != 0;
 }
 
 bool is_nan(PyObject* object) {
@@ -54,11 +70,6 @@ bool is_singleton(PyObject* object) {
 
 bool is_torch_singleton(PyTypeObject* type) {
   return type == &THPDtypeType || type == &THPLayoutType || type == &THPMemoryFormatType || type == &THPQSchemeType;
-}
-
-bool is_enum_member(PyObject* object) {
-  PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
-  return metaclass != &PyType_Type && PyType_IsSubtype(metaclass, known_types().enum_type) != 0;
 }
 
 // start, stop, step of a range.

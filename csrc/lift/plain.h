@@ -46,7 +46,14 @@ struct KnownTypes {
   PyTypeObject* deque;
   PyTypeObject* default_dict;
   PyTypeObject* enum_type;  // the metaclass
+  PyTypeObject* abc_meta;
+  PyTypeObject* partial;
+  PyTypeObject* key_wrapper;  // what functools.cmp_to_key() makes
+  PyTypeObject* simple_namespace;
+  PyTypeObject* deque_iterator;
 };
 const KnownTypes& known_types();
+
+bool is_enum_member(PyObject* object);
 
 }  // namespace alternator::lift

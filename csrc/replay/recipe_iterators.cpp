@@ -1,13 +1,10 @@
 // Iterators, and the other types that say with __reduce_ex__ how they are made.
 #include "cpython/pickling.h"
 #include "interpreter/suspended.h"
+#include "lift/plain.h"
 #include "replay/builder.h"
 
 namespace alternator::replay::recipes {
-
-static bool is_deque_iterator(Borrowed object) {
-  return strcmp(object.type()->tp_name, "_collections._deque_iterator") == 0;
-}
 
 Recipe reduced(Builder&, Borrowed object) {
   require_exact(object);
@@ -28,8 +25,8 @@ Recipe reduced(Builder&, Borrowed object) {
   Borrowed callable = PyTuple_GET_ITEM(parts.get(), 0);
   Recipe recipe{{Op::kCall, {Ref::share(callable)}}};
   // What it is made of must be complete where it looks at once: a callable of ours, or the state of a deque.
-  recipe.make.hashes =
-      !(PyType_Check(callable.get()) || PyCFunction_Check(callable.get())) || is_deque_iterator(object);
+  recipe.make.hashes = !(PyType_Check(callable.get()) || PyCFunction_Check(callable.get())) ||
+                       object.type() == lift::known_types().deque_iterator;
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
     Borrowed argument = PyTuple_GET_ITEM(arguments, i);

@@ -113,8 +113,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
     PyErr_SetString(PyExc_ValueError, "Cell is empty");
     throw PyError();
   }
-  if (known != nullptr && strcmp(type->tp_name, "functools.partial") == 0 &&
-      _PyType_Lookup(type, name.get()) == nullptr)
+  if (known != nullptr && type == lift::known_types().partial && _PyType_Lookup(type, name.get()) == nullptr)
     stop(report::Reason::opaque_object, "an attribute of a partial");
   // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));

@@ -86,7 +86,7 @@ constexpr std::array kReflective = {"getattr"sv,
                                     "__subclasshook__"sv,
                                     "__instancecheck__"sv};
 
-bool is_partial(Borrowed object) { return strcmp(object.type()->tp_name, "functools.partial") == 0; }
+bool is_partial(Borrowed object) { return object.type() == lift::known_types().partial; }
 
 // Types whose instances call what they are made of.
 bool calls_arguments(PyTypeObject* type) {
@@ -123,7 +123,7 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
   }
   const Natives& natives = Natives::table();
   if (natives.torch(callback)) return;
-  if (strcmp(callback.type()->tp_name, "functools.KeyWrapper") == 0) return;  // cmp_to_key() was asked about its own
+  if (callback.type() == lift::known_types().key_wrapper) return;  // cmp_to_key() was asked about its own
   if (PyType_Check(c)) {
     auto* type = callback.as<PyTypeObject>();
     if (type == &PyUnicode_Type || type == &PyBytes_Type) return check_shown(arguments, count);

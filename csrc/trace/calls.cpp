@@ -59,12 +59,7 @@ bool is_keyed_method(Borrowed callable) {
   return self != nullptr && (PyDict_CheckExact(self) || PySet_CheckExact(self) || PyList_CheckExact(self));
 }
 
-bool is_abstract(Borrowed cls) {
-  for (PyTypeObject* type = cls.type(); type != nullptr; type = type->tp_base) {
-    if (strcmp(type->tp_name, "ABCMeta") == 0) return true;
-  }
-  return false;
-}
+bool is_abstract(Borrowed cls) { return PyType_IsSubtype(cls.type(), lift::known_types().abc_meta) != 0; }
 
 // Whether an abstract class answers by registered and real subclasses and by special methods alone.
 bool answers_by_structure(Borrowed cls) {
@@ -188,7 +183,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     if (handled) return result;
   }
   if (PyType_Check(callable.get())) return call_type(callable, arguments, positional, keyword_names);
-  if (strcmp(callable.type()->tp_name, "functools.partial") == 0)
+  if (callable.type() == lift::known_types().partial)
     return call_partial(callable, arguments, positional, keyword_names);
   if (PyCFunction_Check(callable.get()) && positional == 1 && !keyword_names) {
     if (Ref answer = real_instance_test(callable, arguments[0])) return answer;

@@ -195,8 +195,7 @@ void Tracer::check_use(Borrowed value, const char* what) {
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
-  if (known != nullptr && known->instance &&
-      strcmp(lift::layout_base(value.type())->tp_name, "types.SimpleNamespace") == 0)
+  if (known != nullptr && known->instance && lift::layout_base(value.type()) == lift::known_types().simple_namespace)
     stop(report::Reason::opaque_object, std::string(what) + " of an outside types.SimpleNamespace");
   if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))
     check_exception_text(lifter, value, what);

@@ -418,3 +418,34 @@ def test_class_getitem_and_generic(t):
     f = t.compile(lambda x: (G[3], G["a"], x + 1))
     f(T(2))
     f.hit(T(2))
+
+
+@program(one_graph=False)
+def test_classes_with_the_names_of_others(t):
+    """Types are known by what they are, not by what they are called."""
+
+    class EnumType(type):
+        pass
+
+    class ABCMeta(type):
+        def __instancecheck__(cls, value):
+            return hasattr(value, "n")
+
+    class Looks(metaclass=EnumType):
+        pass
+
+    class Asked(metaclass=ABCMeta):
+        pass
+
+    partial = type("functools.partial", (), {"func": None, "__call__": lambda self, x: x * self.n})
+
+    def fn(x, looks, called):
+        return x * looks.n, isinstance(looks, Asked), called(x), looks
+
+    looks, called = Looks(), partial()
+    f = t.compile(fn)
+    for n in (1, 2, 3):
+        looks.n = called.n = n
+        f(T(3), looks, called)
+    del looks.n
+    f(T(3), looks, called)
