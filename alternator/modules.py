@@ -27,11 +27,32 @@ class Made(NamedTuple):
 class _View(Module):
     """What a compiled module has in addition. The layout is the same for all classes, so that `__class__` can be assigned."""
 
-    __slots__ = ("__call__", "_alternator_made")
+    __slots__ = ("__call__", "_alternator_forward", "_alternator_made")
 
 
+class _Forward:
+    """`forward` of a compiled module: the original's, compiled. One that the user puts on the module itself comes before it."""
+
+    def __get__(self, view: Any, cls: type) -> Any:
+        if view is None:
+            return super(cls, cls).forward  # type: ignore[misc]
+        made: Made = view._alternator_made
+        method = made.original.forward
+        if torch.compiler.is_compiling():
+            return method  # a part of what is being compiled
+        with contextlib.suppress(AttributeError):
+            of, compiled = _forward_slot.__get__(view)
+            if of is getattr(method, "__func__", method):
+                return compiled
+        compiled = made.again(method)
+        _forward_slot.__set__(view, (getattr(method, "__func__", method), compiled))
+        return compiled
+
+
+_forward = _Forward()
 _call_slot: Any = _View.__dict__["__call__"]
 _made_slot: Any = _View.__dict__["_alternator_made"]
+_forward_slot: Any = _View.__dict__["_alternator_forward"]
 
 
 def original_of(module: Any) -> Any:
@@ -86,6 +107,7 @@ def _view_class(cls: type) -> type:
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
         "__call__": _call_slot,  # also where the user's class has one
+        "forward": _forward,
         "__class__": property(_get_class, _set_class),
         "__deepcopy__": _deepcopy,
         "__copy__": _copy,

@@ -242,27 +242,6 @@ Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t 
   return call(checked(PyMethod_New(function.get(), self.get())), arguments, positional, keyword_names);
 }
 
-// What a function gives that is marked as constant: it runs once, now, on the real arguments.
-Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  std::vector<PyObject*> real(total + 1);
-  for (size_t i = 0; i < total; i++) {
-    lift::Known* known = lifter.known(arguments[i]);
-    if (known == nullptr && !lift::is_plain(arguments[i]))
-      stop(report::Reason::native_call, "a constant function on an object that the function makes");
-    real[i + 1] = known != nullptr ? known->original.get() : arguments[i];
-  }
-  Ref result;
-  {
-    const Paused paused(*this);
-    const fake::Inactive real_tensors;
-    const graph::WithoutTopMode unrecorded;
-    result = checked(PyObject_Vectorcall(function.get(), real.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                         keyword_names.get()));
-  }
-  return lifter.lift(result, lifter.constant(result));
-}
-
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   switch (mark_of(function)) {
     case Mark::kNone:

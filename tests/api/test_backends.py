@@ -361,6 +361,41 @@ def test_what_is_no_callable_or_returns_no_tuple_is_said() -> None:
         alternator.compile(lambda x: x + 1, backend=lambda gm, inputs: lambda *a: a[0])(x())
 
 
+@pytest.mark.parametrize("whose", ["alternator", "torch._dynamo"])
+def test_results_can_be_verified(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo.config
+
+    config: Any = alternator.config if whose == "alternator" else torch._dynamo.config
+
+    def wrong(gm: Any, inputs: list[Any]) -> Any:
+        for node in gm.graph.nodes:
+            if node.op in ("call_function", "call_method") and "mul" in str(node.target):
+                node.op, node.target = "call_function", torch.sub
+        gm.recompile()
+        return gm.forward
+
+    def f(x: Any) -> Any:
+        x.add_(1)
+        return torch.nn.functional.dropout(x, 0.5) * x
+
+    def right(gm: Any, inputs: list[Any]) -> Any:
+        return lambda *given: gm.forward(*given)
+
+    assert alternator.compile(f, backend=wrong)(x()).shape == x().shape
+    monkeypatch.setattr(config, "verify_correctness", True)
+    with pytest.raises(alternator.BackendFailed, match="not close"):
+        alternator.compile(f, backend=wrong, isolate_recompiles=True)(x())
+    for backend in (right, "aot_eager"):
+        compiled = alternator.compile(f, backend=backend)  # type: ignore[arg-type]
+        for _ in range(2):
+            ours, theirs = x(), x()
+            torch.manual_seed(4)
+            expected = f(theirs)
+            torch.manual_seed(4)
+            assert torch.equal(compiled(ours), expected)
+            assert torch.equal(ours, theirs)
+
+
 def test_a_backend_may_ask_to_skip() -> None:
     from torch._dynamo.exc import SkipFrame
 
