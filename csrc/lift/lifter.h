@@ -119,6 +119,7 @@ class Lifter {
   // the class, whose outside bases are guarded and do not list it.
   void begin_class(Borrowed base);
   void finish_class(Borrowed cls);
+  bool has_new_subclasses(Borrowed base) const { return subclasses_before_.count(base.get()) != 0; }
   bool existed_before(Borrowed cls) const;  // one of the bases that begin_class() was told of had it then
   // A code object whose instructions run: its constants are the same objects in every call.
   void note_code(Borrowed code);
