@@ -304,4 +304,4 @@ class Handoff:
     @staticmethod
     def _is_set(switch: str) -> bool:
         dynamo: Any = sys.modules.get("torch._dynamo.config")
-        return bool(getattr(config, switch)) or (dynamo is not None and bool(getattr(dynamo, switch)))
+        return bool(getattr(config, switch)) or bool(getattr(dynamo, switch, False))

@@ -361,12 +361,18 @@ def test_what_is_no_callable_or_returns_no_tuple_is_said() -> None:
         alternator.compile(lambda x: x + 1, backend=lambda gm, inputs: lambda *a: a[0])(x())
 
 
-@pytest.mark.parametrize("whose", ["alternator", "torch._dynamo"])
-def test_results_can_be_verified(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["alternator", "torch._dynamo"])
+def verifying(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     import torch._dynamo.config
 
-    config: Any = alternator.config if whose == "alternator" else torch._dynamo.config
+    if request.param == "alternator":
+        return lambda: monkeypatch.setattr(alternator.config, "verify_correctness", True)
+    patch = torch._dynamo.config.patch(verify_correctness=True)
+    request.addfinalizer(lambda: patch.__exit__(None, None, None))
+    return patch.__enter__
 
+
+def test_results_can_be_verified(verifying: Any) -> None:
     def wrong(gm: Any, inputs: list[Any]) -> Any:
         for node in gm.graph.nodes:
             if node.op in ("call_function", "call_method") and "mul" in str(node.target):
@@ -382,7 +388,7 @@ def test_results_can_be_verified(whose: str, monkeypatch: pytest.MonkeyPatch) ->
         return lambda *given: gm.forward(*given)
 
     assert alternator.compile(f, backend=wrong)(x()).shape == x().shape
-    monkeypatch.setattr(config, "verify_correctness", True)
+    verifying()
     with pytest.raises(alternator.BackendFailed, match="not close"):
         alternator.compile(f, backend=wrong, isolate_recompiles=True)(x())
     for backend in (right, "aot_eager"):

@@ -552,7 +552,7 @@ def test_the_class_of_numbers_that_follow_addresses(t):
     f.hit(T(2))
 
 
-def test_an_id_that_was_written_down():
+def test_an_id_compared_with_a_number():
     import alternator
 
     def fn(x, thing, number):
