@@ -153,6 +153,10 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   lift::Known* known = lifter.known(callable);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
+  if (callable.get() == natives.next && !keyword_names && (positional == 1 || positional == 2) &&
+      lift::is_fixed_iterator(arguments[0]) && lifter.known(arguments[0]) != nullptr) {
+    return next_of_outside(arguments, positional);
+  }
   if (!keyword_names) {
     bool handled = false;
     Ref result = call_reflective(callable, arguments, positional, &handled);
@@ -487,6 +491,15 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
       attributes != nullptr && PyDict_GET_SIZE(attributes->copy.get()) > 0 ? attributes->copy.get() : Py_None;
   Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
   return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
+}
+
+// next(): a loop goes on with its iterator for real, whatever its position.
+Ref Tracer::next_of_outside(PyObject* const* arguments, size_t count) {
+  Ref value = lifter.next_of(arguments[0]);
+  if (value) return value;
+  if (count == 2) return Ref::share(arguments[1]);
+  PyErr_SetNone(PyExc_StopIteration);
+  throw PyError();
 }
 
 // Classes that were there before, asked again and compared one by one.

@@ -171,6 +171,7 @@ class Tracer {
   Ref call_reflective(Borrowed callable, PyObject* const* arguments, size_t positional, bool* handled);
   Ref query(Borrowed builtin);
   Ref subclasses_of(Borrowed cls);
+  Ref next_of_outside(PyObject* const* arguments, size_t count);
   void guard_order_of_bases(Borrowed cls);
   // hash(): a number, or an identity where it goes by addresses.
   Ref hash_of(Borrowed value, Borrowed callable);
