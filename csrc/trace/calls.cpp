@@ -292,6 +292,8 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kSkipFrame:
       stop(report::Reason::skipped,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "skip_frame()");
+    case Mark::kNotes:
+      return Ref::share(Py_None);
     case Mark::kConstant:
       return call_constant(function, arguments, positional, keyword_names);
   }
