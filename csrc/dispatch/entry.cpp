@@ -203,7 +203,11 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
         entry = build_entry(tracer, std::move(ambient), result);
         phases.install += clock.lap();
       } catch (const replay::CannotRebuild& error) {
-        return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
+        // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
+        if (may_break) entry = stop_before(chain, tracer.draw_points(), &phases);
+        if (entry == nullptr)
+          return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
+        entry->stops_because = tracer.draw_event();
       }
     } else {
       const bool is_break = has_place(tracer.stopped->reason);
@@ -216,6 +220,8 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       if (tracer.stopped->reason == report::Reason::skipped && !tracer.break_points.empty())
         tracer.break_points.erase(tracer.break_points.begin());
       if (may_break && is_break) entry = stop_before(chain, tracer.break_points, &phases);
+      // A frame may hold a random number that nobody knows.
+      if (may_break && is_break && entry == nullptr) entry = stop_before(chain, tracer.draw_points(), &phases);
       if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
       entry->stops_because = *tracer.stopped;
     }

@@ -2,6 +2,7 @@
 #include "lift/lifter.h"
 
 #include "lift/mutants.h"
+#include "lift/numpy.h"
 #include "lift/tensor_spec.h"
 #include "py/names.h"
 
@@ -209,7 +210,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (type == &PyTuple_Type || (PyTuple_Check(value.get()) && has_plain_layout(type) && type->tp_dictoffset == 0)) {
     return lift_tuple(value, source);
   }
-  if (is_immutable_native(value)) {
+  if (is_immutable_native(value) || is_numpy_function(value)) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), false);
   }

@@ -1,6 +1,7 @@
 #include "lift/plain.h"
 
 #include "cpython/objects.h"
+#include "lift/numpy.h"
 #include "py/lasting.h"
 
 #include <structmember.h>
@@ -26,6 +27,7 @@ const KnownTypes& known_types() {
       return reinterpret_cast<PyTypeObject*>(found.release());  // for the life of the process
     };
     check_status(cpython::check_ordered_dict());
+    (void)numpy_kind_of(nullptr);
     auto type_of = [](Ref object) { return reinterpret_cast<PyTypeObject*>(Py_NewRef(object.type())); };
     auto* types = new KnownTypes{.deque = type("collections", "deque"),
                                  .default_dict = type("collections", "defaultdict"),
@@ -48,7 +50,7 @@ bool is_enum_member(PyObject* object) {
 
 bool is_nan(PyObject* object) {
   if (PyFloat_CheckExact(object)) return std::isnan(PyFloat_AS_DOUBLE(object));
-  if (!PyComplex_CheckExact(object)) return false;
+  if (!PyComplex_CheckExact(object)) return numpy_is_nan(object);
   const Py_complex number = PyComplex_AsCComplex(object);
   return std::isnan(number.real) || std::isnan(number.imag);
 }
@@ -191,7 +193,7 @@ bool equal(PyObject* a, PyObject* b, int depth) {
   if (type == &THPDeviceType) {
     return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
   }
-  return false;
+  return is_numpy_number(a) && numpy_equal(a, b);
 }
 
 }  // namespace
@@ -215,7 +217,7 @@ bool is_plain(PyObject* object) {
     }
     return true;
   }
-  return is_enum_member(object);
+  return is_numpy_number(object) || is_enum_member(object);
 }
 
 bool is_fixed_iterator(PyObject* object) {

@@ -9,13 +9,13 @@
 namespace alternator::lift {
 
 // None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range, slice of such, dtype, device, layout,
-// memory format, quantisation scheme, torch.Size, enum members: immutable, compared by value. Exact types only: an
-// instance of a subclass may carry more.
+// memory format, quantisation scheme, torch.Size, numbers of numpy, enum members: immutable, compared by value. Exact
+// types only: an instance of a subclass may carry more.
 bool is_plain(PyObject* object);
 // An iterator over a tuple or a range: what it goes through cannot change.
 bool is_fixed_iterator(PyObject* object);
 
-// A float or complex that is not equal to itself.
+// A float or complex (numpy's too) that is not equal to itself.
 bool is_nan(PyObject* object);
 
 // Exact type and bits: True is not 1, -0.0 is not 0.0, NaN is itself. Deep for tuples, lists, dicts, sets and

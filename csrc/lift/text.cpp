@@ -1,5 +1,6 @@
 // Sources and values as a user would write them. Nothing here runs a user's code.
 #include "cpython/objects.h"
+#include "lift/numpy.h"
 #include "lift/source.h"
 #include "lift/tensor_spec.h"
 #include "py/names.h"
@@ -120,6 +121,11 @@ std::string show_at(PyObject* object, size_t limit, int depth) {
       return "a bytes of length " + std::to_string(PyBytes_GET_SIZE(object));
     const bool is_enum = Py_TYPE(type) != &PyType_Type && PyType_IsSubtype(Py_TYPE(type), known_types().enum_type);
     if (is_enum) return type_text(type) + "." + text_of_attribute(object, "_name_");
+    if (is_numpy_number(object)) {  // its own repr follows a setting
+      Ref number = Ref::steal(PyObject_CallMethod(object, "item", nullptr));
+      if (!number) return PyErr_Clear(), type_text(type);
+      return type_text(type) + "(" + native_repr(number.get()) + ")";
+    }
     return native_repr(object);
   }
   if (PyType_Check(object)) return type_text(reinterpret_cast<PyTypeObject*>(object));

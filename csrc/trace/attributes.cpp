@@ -101,7 +101,9 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
     return get_attribute(Ref::share(PyMethod_GET_FUNCTION(owner.get())), name);
   if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
   lift::Known* known = lifter.known(owner);
+  if (is_drawn(owner)) stop(report::Reason::random_number, "an attribute");
   if (known != nullptr && known->opaque) {
+    if (Ref method = random_method(owner, name)) return method;
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   }
   const bool has_attributes = known != nullptr && known->instance;  // an exception, say
@@ -249,6 +251,10 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
       stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
   }
   Ref value = checked(get(attribute.get(), owner.get(), reinterpret_cast<PyObject*>(type)));
+  if (owner && lift::is_numpy_number(owner.get()) && !lift::is_plain(value.get()) && !PyCFunction_Check(value.get()) &&
+      !Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type)) {
+    stop(report::Reason::native_call, std::string("an attribute of ") + type->tp_name);
+  }
   if (fixed || python_descriptor) return value;
   // What an object of the trace keeps in its own fields, its __dict__ among them, is of the trace too.
   const bool is_field = kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type;

@@ -148,6 +148,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
   if (Ref result = call_library(callable, arguments, positional, keyword_names)) return result;
+  if (Ref number = keyword_names ? Ref() : call_random(callable, positional)) return number;
+  if (Ref number = call_numpy(callable, arguments, positional, keyword_names)) return number;
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
   if (is_compiled(callable)) return call_compiled(callable, arguments, positional, keyword_names);
   lift::Known* known = lifter.known(callable);
@@ -250,6 +252,8 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kSkipFrame:
       stop(report::Reason::skipped,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "skip_frame()");
+    case Mark::kNotes:
+      return Ref::share(Py_None);
     case Mark::kConstant:
       return call_constant(function, arguments, positional, keyword_names);
   }
@@ -322,9 +326,12 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     check_order(arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
+  const std::string name = native_name(callable);
+  std::vector<PyObject*> given;
+  std::vector<Ref> numbers;
+  if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
   if (Ref empty = keyword_names ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
-  const std::string name = native_name(callable);
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
   check_tensor_method(callable, name, arguments, positional);
   if (Ref values = list_of_values(callable, name, arguments, positional)) return values;
@@ -410,6 +417,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     return checked(PyObject_Vectorcall(type_object.get(), arguments, 0, nullptr));
   }
   if (type == &PyType_Type && total == 1 && positional == 1) {
+    if (is_drawn(arguments[0])) return Ref::share(&PyFloat_Type);
     return Ref::share(is_identity(arguments[0]) ? &PyLong_Type : Py_TYPE(arguments[0]));
   }
   const bool makes_class = PyType_IsSubtype(type, &PyType_Type);
@@ -564,7 +572,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   for (size_t i = 0; i < total; i++) {
     const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
-    if (callable != Borrowed(natives.isinstance) && !as_key) check_use(arguments[i], name.c_str());
+    if ((callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]))
+      check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (name == "str.format" && self != nullptr && PyUnicode_Check(self)) {

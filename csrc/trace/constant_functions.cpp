@@ -2,6 +2,7 @@
 #include "trace/tracer.h"
 
 #include "graph/mode.h"
+#include "lift/numpy.h"
 
 #include <algorithm>
 
@@ -70,6 +71,7 @@ Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t 
   Ref result;
   {
     const Paused paused(*this);
+    const lift::NumpyErrorsAsBefore as_before;
     const fake::Inactive real_tensors;
     const graph::WithoutTopMode unrecorded;
     for (size_t i = 0; i < total; i++) {

@@ -15,6 +15,7 @@ static thread_local size_t made = 0;
 
 size_t identities_made() { return made; }
 void forget_identities() { made = 0; }
+void note_unknown_number() { made++; }
 
 Ref make_identity(Py_ssize_t number) {
   Ref value = checked(PyLong_FromSsize_t(number));
@@ -212,7 +213,7 @@ bool may_hold_address(Borrowed container) {
 
 bool holds_identity(Borrowed value, int depth) {
   PyObject* v = value.get();
-  if (is_identity(value)) return true;
+  if (is_identity(value) || is_drawn(value)) return true;
   if (made == 0) return false;
   if (PyList_Check(v) || PyTuple_Check(v)) {
     if (depth > 20) return true;

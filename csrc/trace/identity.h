@@ -16,6 +16,8 @@ inline bool is_identity(Borrowed object) { return Py_IS_TYPE(object.get(), &iden
 // How many were made in this trace: what has seen none cannot depend on one.
 size_t identities_made();
 void forget_identities();  // a trace begins
+// Another number that nobody knows while tracing was made: what may hold an identity may hold that.
+void note_unknown_number();
 Ref make_identity(Py_ssize_t number);
 
 // A key is looked up, not stored.

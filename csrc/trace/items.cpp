@@ -45,6 +45,8 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (graph::is_tensor(container)) {
     session.clear_failure();
+    Ref number = number_for_torch(key);
+    if (number) key = number;
     Paused paused(*this);
     if (Ref item = Ref::steal(PyObject_GetItem(container.get(), key.get()))) return item;
     stop_for_torch("an item of a tensor");
@@ -65,8 +67,11 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   std::optional<Paused> paused;
+  Ref key_number, value_number;
   if (graph::is_tensor(container)) {
     session.clear_failure();
+    if ((key_number = number_for_torch(key))) key = key_number;
+    if (value && (value_number = number_for_torch(value))) value = value_number;
     paused.emplace(*this);
   }
   const int status =
@@ -192,6 +197,7 @@ static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const
 
 void Tracer::check_use(Borrowed value, const char* what) {
   if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
+  if (is_drawn(value)) stop(report::Reason::random_number, what);
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);

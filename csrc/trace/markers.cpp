@@ -73,6 +73,11 @@ Mark mark_of(Borrowed function) {
           is_compiling_query(qualified, module_name(function)))
         return Mark::kCompilingQuery;
       break;
+    case 21:  // from its first use in a process on, nn.Module.__init__ calls it
+      if (equals(qualified, "GenerationTracker.tag") &&
+          equals(module_name(function), "torch._dynamo.mutation_guard"))
+        return Mark::kNotes;
+      break;
     case 30:  // every function that torch's decorator makes runs this code
       if (code == reinterpret_cast<PyCodeObject*>(Natives::table().shield_code)) return Mark::kShield;
       break;

@@ -16,6 +16,7 @@ enum class Mark : uint8_t {
   kGraphBreak,      // torch._dynamo.graph_break, alternator.graph_break, torch._dynamo.step_unsupported
   kSkipFrame,       // torch._dynamo.skip_frame: the function that calls it runs as it is
   kConstant,        // torch.compiler.assume_constant_result
+  kNotes,           // TorchDynamo notes, for itself alone, that a module was made
 };
 Mark mark_of(Borrowed function);
 // The reason that was given with kDisabled, and the function's name.

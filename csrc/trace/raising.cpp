@@ -77,6 +77,8 @@ void Tracer::raising() {
   }
   if (is_our_own(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   PyObject* value = raised_value();
+  // Eager may warn, ignore it or raise.
+  if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a floating-point error of numpy's");
   note_text(value, &raised_texts_);
   if (value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr) &&
       PyExceptionInstance_Check(value)) {
@@ -99,6 +101,7 @@ int Tracer::handle_breaker(PyThreadState* ts) {
   int status;
   {
     Paused paused(*this);
+    const lift::NumpyErrorsAsBefore as_before;
     status = cpython::handle_breaker(ts);
   }
   if (status < 0) {

@@ -38,7 +38,7 @@ PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 int init_trace() {
   if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
     Tracer::break_every = std::strtoull(every, nullptr, 10);
-  if (init_identity() < 0 || init_effects() < 0) return -1;
+  if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
   lazy_type.tp_dealloc = lazy_dealloc;
@@ -210,15 +210,8 @@ Discarding::~Discarding() {
 
 void Tracer::stop_here(report::Reason reason, std::string context) {
   if (!stopped) {
-    report::Break event{reason, std::move(context), {}, 0};
-    if (frame_ != nullptr) {
-      PyCodeObject* code = cpython::code_of(frame_);
-      event.code = Ref::share(code);
-      event.line = PyCode_Addr2Line(code, index_ * static_cast<int>(sizeof(cpython::CodeUnit)));
-      event.index = index_;
-    }
-    stopped = std::move(event);
-    note_break_points();
+    stopped = event_here(reason, std::move(context));
+    break_points = reason == report::Reason::random_number ? draw_points_ : points_here();
     note_refusal();
   }
   abandon_everything();
@@ -253,6 +246,7 @@ class TraceScope {
 
  private:
   const WithoutCollector without_collector_;
+  const lift::NumpyErrors numpy_errors_;
   ThreadState thread_;
 };
 
@@ -356,19 +350,38 @@ Verdict Tracer::begin_instruction(const Position& position) {
   return Verdict::kGo;
 }
 
-void Tracer::note_break_points() {
+std::vector<BreakPoint> Tracer::points_here() const {
+  std::vector<BreakPoint> points;
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   for (; frame != nullptr; frame = frame->previous) {
     for (const Active& active : active_) {
-      if (active.frame != frame) continue;
-      break_points.push_back(active.at);
-      if (frame == frame_) continue;
-      PyCodeObject* code = cpython::code_of(frame);
-      const int index = cpython::current_index(frame);
-      stopped->callers.push_back(
-          {Ref::share(code), PyCode_Addr2Line(code, index * static_cast<int>(sizeof(cpython::CodeUnit))), index});
+      if (active.frame == frame) points.push_back(active.at);
     }
   }
+  return points;
+}
+
+report::Break Tracer::event_here(report::Reason reason, std::string context) const {
+  auto line_of = [](PyCodeObject* code, int index) {
+    return PyCode_Addr2Line(code, index * static_cast<int>(sizeof(cpython::CodeUnit)));
+  };
+  report::Break event{reason, std::move(context), {}, 0};
+  if (frame_ != nullptr) {
+    PyCodeObject* code = cpython::code_of(frame_);
+    event.code = Ref::share(code);
+    event.line = line_of(code, index_);
+    event.index = index_;
+  }
+  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+  for (; frame != nullptr; frame = frame->previous) {
+    for (const Active& active : active_) {
+      if (active.frame != frame || frame == frame_) continue;
+      PyCodeObject* code = cpython::code_of(frame);
+      const int index = cpython::current_index(frame);
+      event.callers.push_back({Ref::share(code), line_of(code, index), index});
+    }
+  }
+  return event;
 }
 
 // Where breaks are forbidden, that is a fact like any other: a call where they are not is not meant.

@@ -7,8 +7,10 @@
 #include "graph/state.h"
 #include "graph/torch_types.h"
 #include "lift/lifter.h"
+#include "lift/numpy.h"
 #include "lift/taint.h"
 #include "report/event.h"
+#include "trace/drawn.h"
 #include "trace/effects.h"
 #include "trace/identity.h"
 
@@ -109,6 +111,15 @@ class Tracer {
                    Ref* result);
   // A frame of a generator runs: it may be left suspended.
   void note_generator(Borrowed generator);
+  // An operator on a random number that nobody knows (drawn.cpp).
+  Ref combine_drawn(binaryfunc operation, Borrowed left, Borrowed right);
+  // Where the first random number of Python's was drawn; empty: none was. What cannot be done without its value is done
+  // by cutting the trace there.
+  const std::vector<BreakPoint>& draw_points() const { return draw_points_; }
+  const std::optional<report::Break>& draw_event() const { return draw_event_; }
+  // The operands of an operator of which one is a number of numpy's: with a tensor it is a number like any other.
+  // Returns what was made for it, which must live as long as the operands.
+  Ref check_numbers(Borrowed* left, Borrowed* right);
   // Before native code looks at a value by itself: an opaque object, or one whose text shows its address.
   void check_use(Borrowed value, const char* what);
   void check_text(Borrowed value, int depth = 0);
@@ -195,6 +206,16 @@ class Tracer {
   // Functions of the standard library with a meaning of their own (library.cpp); null: none of these.
   Ref call_library(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref compile_pattern(PyObject* const* arguments);
+  // drawn.cpp. Null: it is no method that draws a number from a generator of Python's; it is none that is called.
+  Ref random_method(Borrowed owner, Borrowed name);
+  Ref call_random(Borrowed callable, size_t count);
+  // numpy.cpp. Null: it is no function of numpy's and none of its numbers.
+  Ref call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  // What torch takes a number of numpy's for; null: there is none in the value.
+  Ref number_for_torch(Borrowed value, int depth = 0);
+  // The same for all arguments of a call; false: they stay as they are.
+  bool use_numbers(PyObject* const* arguments, size_t count, const std::string& name, std::vector<PyObject*>* given,
+                   std::vector<Ref>* numbers);
   Ref call_getter(Borrowed getter, Borrowed object);
   Ref find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count);
   Ref call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
@@ -255,7 +276,8 @@ class Tracer {
   // The frames of its own for a stopped chain.
   void fill(const Chain& chain, Chain* filled);
   Ref unread(Borrowed value, lift::Source* source);
-  void note_break_points();
+  std::vector<BreakPoint> points_here() const;
+  report::Break event_here(report::Reason reason, std::string context) const;
   void note_refusal();
   bool is_disallowed(Borrowed callable);
   bool is_allowed_in_graph(Borrowed callable);
@@ -266,6 +288,8 @@ class Tracer {
     BreakPoint at;
   };
   std::vector<Active> active_;
+  std::vector<BreakPoint> draw_points_;
+  std::optional<report::Break> draw_event_;
   uint64_t instructions_ = 0, path_ = 0;
   const BreakPoint* until_ = nullptr;
   std::optional<Ref> disallowed_, allowed_;  // the tables, once they were asked for

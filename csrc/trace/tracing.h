@@ -145,6 +145,11 @@ struct Tracing : Concrete {
     return native(operand, {}, "an operator", [&] { return operation(operand.get()); });
   }
   Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
+    if (is_drawn(left) || is_drawn(right)) return value([&] { return t.combine_drawn(operation, left, right); });
+    Ref number;
+    if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
+      if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
+    }
     if (Borrowed function = operator_on_tensors(operation, left, right)) return record_operator(function, left, right);
     if ((operation == PyNumber_Remainder || operation == PyNumber_InPlaceRemainder) &&
         (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get()))) {
@@ -162,6 +167,11 @@ struct Tracing : Concrete {
     return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
   }
   Ref compare(Borrowed left, Borrowed right, int operation) {
+    if (is_drawn(left) || is_drawn(right)) return use(is_drawn(left) ? left : right, "a comparison"), Ref();
+    Ref number;
+    if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
+      if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
+    }
     if (Borrowed function = comparison_of_tensors(operation, left, right))
       return record_operator(function, left, right);
     if (is_identity(left) || is_identity(right))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import sys
 import time
@@ -388,6 +389,122 @@ def test_own_random_instance(t):
     f = t.compile(fn)
     f.free(T(2))
     f.free(T(2))
+
+
+@program()
+def test_python_random_that_nobody_looks_at(t):
+    """Layers that are dropped in training draw in eval mode, too."""
+
+    def fn(x, training):
+        for i in range(3):
+            chance = random.uniform(0, 1)
+            if training and chance < 0.5:
+                continue
+            x = x * 2 + i
+        return x
+
+    f = t.compile(fn)
+    f(T(2), False)
+    f.hit(T(2), False)
+    random.seed(5)
+    f.hit(T(2), False)
+    f.free(T(2), True)
+    f.free(T(2), True)
+    f.free(T(2), False)
+    random.seed(3)
+    f.free(T(2), True)
+
+
+@program()
+def test_drawn_and_thrown_away(t):
+    own = random.Random(3)
+
+    def fn(x):
+        random.random()
+        kept = [own.random() / 2 - 1.5 * random.random()]
+        kept += [random.random() + kept[0]]
+        return x + len(kept)
+
+    f = t.compile(fn)
+    t.watch(own.getstate)
+    f(T(2))
+    f.hit(T(2))
+    random.seed(5)
+    own.seed(7)
+    f.hit(T(2))
+    random.Random.random = lambda self: 0.25  # found before the generator's own
+    try:
+        f.free(T(2))
+    finally:
+        del random.Random.random
+    f.free(T(2))
+    own.random = lambda: 0.5
+    f.free(T(2))
+    del own.random
+    f.free(T(2))
+
+
+class Loaded(random.Random):
+    def random(self):
+        return 0.75
+
+
+@program(one_graph=False)
+def test_drawn_and_used(t):
+    """Each way to look at a number that was drawn: all of them see what eager sees, and the generators move alike."""
+    box = {"last": None}
+    loaded = Loaded(3)
+
+    class Draws(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            random.random()
+            return x + 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    def fn(x, way):
+        x = x + 1
+        first = random.random()
+        r = random.random()
+        if way == 0:
+            return x, r
+        if way == 1:
+            return x * r + torch.full((2,), r)
+        if way == 2:
+            return x, [r, {"r": r}], type(r), isinstance(r, float)
+        if way == 3:
+            return x, max([r, 0.5]), sorted([r, 0.5, first]), sum([r, 1]), math.fsum([r, first])
+        if way == 4:
+            return x, f"{r:.3f}", str(r), {r: 1}, hash(r), r in (1, 2), -r, r**2, int(r * 10), bool(r), r.hex()
+        if way == 5:
+            box["last"] = r
+            return x
+        if way == 6:
+            print(r)
+            return x, 1 / (r + 1), 1 // (r + 1), (r, first) == (first, r), round(r, 2), divmod(r, 1)
+        if way == 7:
+            return x, (lambda: r), random.randint(1, 6), random.getstate()[1][-1]
+        if way == 8:
+            return Draws.apply(x), random.random() < 0.5
+        if way == 9:
+            raise ValueError(r)
+        if way == 10:
+            match r:
+                case float():
+                    return x + 1
+            return x + 2
+        if way == 11:
+            return x * loaded.random(), loaded.uniform(2, 3)
+        return (x for _ in range(2) if r < 2), 1 + r * 10**400 if way == 13 else 0
+
+    f = t.compile(fn)
+    t.watch(lambda: box)
+    for way in range(14):
+        for _ in range(3):
+            f.free(T(2), way)
 
 
 @program()

@@ -429,3 +429,23 @@ def test_mixed_precision(t):
             loss = f(T(2, 4)).float().sum()
         loss.backward()
     f(T(2, 4)).sum().backward()
+
+
+@program(graphs=2)
+def test_modules_made_after_torchdynamo_was_used(t):
+    """From its first use on, nn.Module.__init__ writes down for TorchDynamo which modules it has made."""
+    from torch._dynamo.mutation_guard import install_generation_tagging_init
+
+    install_generation_tagging_init()
+    layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def fn(x):
+        for layer in layers[:2]:  # a new ModuleList
+            x = layer(x)
+        return x, nn.Sequential(layers[2], nn.ReLU())
+
+    f = t.compile(fn)
+    f(T(2, 4))
+    f.hit(T(2, 4))
+    layers[1] = nn.Linear(4, 4, bias=False)
+    f.free(T(2, 4))

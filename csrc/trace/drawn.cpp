@@ -1,0 +1,106 @@
+#include "trace/drawn.h"
+
+#include "cpython/objects.h"
+#include "py/lasting.h"
+#include "py/names.h"
+#include "trace/tracer.h"
+
+#include <cmath>
+
+namespace alternator::trace {
+
+// No float: native code reads the number of one without asking.
+PyTypeObject drawn_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+static PyObject* refuse_drawn() {
+  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
+    tracer->stop_here(report::Reason::random_number, {});
+  } else if (!PyErr_Occurred()) {
+    PyErr_SetString(PyExc_SystemError, "alternator: a random number of a trace was used outside of it");
+  }
+  return nullptr;
+}
+
+int init_drawn() {
+  static PyNumberMethods numbers;
+  auto one = [](PyObject*) { return refuse_drawn(); };
+  auto two = [](PyObject*, PyObject*) { return refuse_drawn(); };
+  auto three = [](PyObject*, PyObject*, PyObject*) { return refuse_drawn(); };
+  numbers.nb_add = numbers.nb_subtract = numbers.nb_multiply = numbers.nb_remainder = numbers.nb_divmod = two;
+  numbers.nb_floor_divide = numbers.nb_true_divide = two;
+  numbers.nb_power = three;
+  numbers.nb_negative = numbers.nb_positive = numbers.nb_absolute = one;
+  numbers.nb_int = numbers.nb_float = numbers.nb_index = one;
+  numbers.nb_bool = [](PyObject*) -> int { return refuse_drawn(), -1; };
+  drawn_type.tp_name = "float";
+  drawn_type.tp_basicsize = sizeof(PyObject);
+  drawn_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  drawn_type.tp_as_number = &numbers;
+  drawn_type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse_drawn(), -1; };
+  drawn_type.tp_richcompare = [](PyObject*, PyObject*, int) { return refuse_drawn(); };
+  drawn_type.tp_getattro = two;
+  drawn_type.tp_repr = one;
+  drawn_type.tp_str = one;
+  return PyType_Ready(&drawn_type);
+}
+
+static Ref make_drawn() {
+  note_unknown_number();
+  return checked(drawn_type.tp_alloc(&drawn_type, 0));
+}
+
+// _random.Random.random, the generator that is written in C.
+static Borrowed native_draw() {
+  static constinit Lasting<PyObject*> lasting;
+  return lasting.get([] {
+    Ref type = checked(PyObject_GetAttrString(checked(PyImport_ImportModule("_random")).get(), "Random"));
+    return checked(PyObject_GetAttrString(type.get(), "random")).release();
+  });
+}
+
+Ref Tracer::random_method(Borrowed owner, Borrowed name) {
+  PyTypeObject* type = owner.type();
+  Borrowed draw = native_draw();
+  if (!PyUnicode_Check(name.get()) || PyUnicode_CompareWithASCIIString(name.get(), "random") != 0 ||
+      PyType_IsSubtype(type, reinterpret_cast<PyDescrObject*>(draw.get())->d_type) == 0 ||
+      type->tp_getattro != PyObject_GenericGetAttr || Borrowed(lifter.type_attribute(type, name)) != draw) {
+    return {};
+  }
+  if (lift::Shadow* attributes = lifter.attributes(owner); attributes != nullptr) {
+    if (lifter.dict_contains(*attributes, name)) return {};
+  }
+  return checked(PyCFunction_NewEx(draw.as<PyMethodDescrObject>()->d_method, owner.get(), nullptr));
+}
+
+Ref Tracer::call_random(Borrowed callable, size_t count) {
+  if (!PyCFunction_Check(callable.get()) || count != 0) return {};
+  Borrowed draw = native_draw(), self = PyCFunction_GET_SELF(callable.get());
+  if (!self || callable.as<PyCFunctionObject>()->m_ml != draw.as<PyMethodDescrObject>()->d_method) return {};
+  const lift::Known* known = lifter.known(self);
+  // What runs for real in the graph would draw once more.
+  if (known == nullptr || known->source == nullptr || recorder.is_silent()) return {};
+  if (draw_points_.empty()) {
+    draw_points_ = points_here();
+    draw_event_ = event_here(report::Reason::random_number, {});
+  }
+  lifter.add_effect({Ref::share(callable), checked(PyTuple_New(0)), {}});
+  return make_drawn();
+}
+
+Ref Tracer::combine_drawn(binaryfunc operation, Borrowed left, Borrowed right) {
+  const bool divides = operation == PyNumber_TrueDivide || operation == PyNumber_InPlaceTrueDivide;
+  const bool known = divides || operation == PyNumber_Add || operation == PyNumber_Subtract ||
+                     operation == PyNumber_Multiply || operation == PyNumber_InPlaceAdd ||
+                     operation == PyNumber_InPlaceSubtract || operation == PyNumber_InPlaceMultiply;
+  auto fits = [&](Borrowed operand, bool as_divisor) {
+    if (is_drawn(operand)) return !as_divisor;  // it may be zero
+    if (!PyFloat_CheckExact(operand.get()) && !PyLong_CheckExact(operand.get())) return false;
+    const double number = PyFloat_AsDouble(operand.get());
+    if (number == -1.0 && PyErr_Occurred()) return PyErr_Clear(), false;  // too large for a float
+    return !as_divisor || number != 0.0;
+  };
+  if (!known || !fits(left, false) || !fits(right, divides)) stop(report::Reason::random_number, "an operator");
+  return make_drawn();
+}
+
+}  // namespace alternator::trace

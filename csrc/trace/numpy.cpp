@@ -1,0 +1,148 @@
+// Numbers of numpy: computed while tracing, like Python's.
+#include "trace/tracer.h"
+
+#include "trace/natives.h"
+
+namespace alternator::trace {
+
+namespace {
+
+constexpr int kDeepest = 8;
+
+bool is_number(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || lift::is_numpy_number(value);
+}
+
+// A number, a class of such, or a list or tuple of them.
+bool is_numbers(PyObject* value, int depth = 0) {
+  if (is_number(value)) return true;
+  if (PyType_Check(value) && lift::numpy_kind_of(reinterpret_cast<PyTypeObject*>(value)) != lift::NumpyKind::kNone) {
+    return true;
+  }
+  if (depth > kDeepest || (!PyList_CheckExact(value) && !PyTuple_CheckExact(value))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+    if (!is_numbers(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return false;
+  }
+  return true;
+}
+
+bool holds_numpy(PyObject* value, int depth = 0) {
+  if (lift::is_numpy_number(value)) return true;
+  if (depth > kDeepest) return false;
+  if (PyDict_CheckExact(value)) {
+    PyObject *key, *item;
+    for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item) != 0;) {
+      if (holds_numpy(item, depth + 1)) return true;
+    }
+  }
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    return holds_numpy(slice->start, depth + 1) || holds_numpy(slice->stop, depth + 1) ||
+           holds_numpy(slice->step, depth + 1);
+  }
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+    if (holds_numpy(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return true;
+  }
+  return false;
+}
+
+// The number that a bound method of a number is asked of; null: it is no such method.
+PyObject* number_of_method(Borrowed callable) {
+  PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  return self != nullptr && lift::is_numpy_number(self) ? self : nullptr;
+}
+
+// What makes a tensor of data: there the type of the number is that of the tensor.
+bool takes_data(const std::string& name) {
+  for (const char* maker : {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "Tensor", "new"}) {
+    const size_t length = strlen(maker);
+    if (name == maker || (name.size() > length && name.compare(name.size() - length, length, maker) == 0 &&
+                          name[name.size() - length - 1] == '.')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Ref Tracer::call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const bool makes_number =
+      PyType_Check(callable.get()) && lift::numpy_kind_of(callable.as<PyTypeObject>()) != lift::NumpyKind::kNone;
+  if (!makes_number && number_of_method(callable) == nullptr && !lift::is_numpy_function(callable)) return {};
+  const std::string name = native_name(callable);
+  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
+  escape_all(arguments, positional);
+  for (size_t i = 0; i < positional; i++) {
+    if (!is_numbers(arguments[i])) stop(report::Reason::native_call, name + " on other things than numbers");
+  }
+  const Paused paused(*this);
+  Ref result = checked(
+      PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  if (!lift::is_plain(result.get())) stop(report::Reason::native_call, name + " that gives an array");
+  return result;
+}
+
+Ref Tracer::check_numbers(Borrowed* left, Borrowed* right) {
+  Borrowed* number = lift::is_numpy_number(left->get()) ? left : right;
+  Borrowed* other = number == left ? right : left;
+  if (is_number(other->get())) return {};
+  // An array would be made of a list.
+  if (!graph::is_tensor(*other)) stop(report::Reason::native_call, "an operator of a number of numpy's");
+  if (lift::numpy_kind(number->get()) == lift::NumpyKind::kBool)
+    stop(report::Reason::native_call, "an operator of a tensor and a numpy.bool");
+  Ref plain = lift::python_number(*number);
+  *number = plain;
+  return plain;
+}
+
+Ref Tracer::number_for_torch(Borrowed value, int depth) {
+  PyObject* v = value.get();
+  switch (lift::numpy_kind(v)) {
+    case lift::NumpyKind::kInteger:
+    case lift::NumpyKind::kDouble:
+      return lift::python_number(value);
+    case lift::NumpyKind::kBool:
+    case lift::NumpyKind::kFloat:  // some calls of torch's take them for numbers, others refuse them
+      stop(report::Reason::native_call, std::string("a torch call with a ") + value.type()->tp_name);
+    case lift::NumpyKind::kNone:
+      break;
+  }
+  if (!holds_numpy(v)) return {};
+  if (depth > kDeepest || (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)))
+    stop(report::Reason::native_call,
+         std::string("a torch call with numbers of numpy's in a ") + value.type()->tp_name);
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(v);
+  Ref copy = checked(PyTuple_CheckExact(v) ? PyTuple_New(count) : PyList_New(count));
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Borrowed element = PySequence_Fast_GET_ITEM(v, i);
+    Ref number = number_for_torch(element, depth + 1);
+    PyObject* item = number ? number.release() : Ref::share(element).release();
+    if (PyTuple_CheckExact(v)) {
+      PyTuple_SET_ITEM(copy.get(), i, item);
+    } else {
+      PyList_SET_ITEM(copy.get(), i, item);
+    }
+  }
+  return copy;
+}
+
+bool Tracer::use_numbers(PyObject* const* arguments, size_t count, const std::string& name,
+                         std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
+  for (size_t i = 0; i < count; i++) {
+    Ref number = number_for_torch(arguments[i]);
+    if (!number) continue;
+    if (takes_data(name)) stop(report::Reason::native_call, name + " of a number of numpy's");
+    if (given->empty()) {
+      given->push_back(nullptr);
+      given->insert(given->end(), arguments, arguments + count);
+    }
+    (*given)[i + 1] = number.get();
+    numbers->push_back(std::move(number));
+  }
+  return !given->empty();
+}
+
+}  // namespace alternator::trace
