@@ -160,6 +160,7 @@ class Handoff:
         inputs: list[torch.Tensor],
         sources: list[tuple[str, bool]],
         code: CodeType,
+        shape_env: Any,
     ) -> Answer:
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
@@ -172,7 +173,7 @@ class Handoff:
                 stack.enter_context(differentiable_lstm())
             stack.enter_context(compile_context(CompileContext(compile_id)))
             began = time.perf_counter()
-            fake_mode = self._fake_mode()
+            fake_mode = self._fake_mode(shape_env)
             static: list[Any] = []
             if fake_mode is not None:
                 stack.enter_context(tracing(TracingContext(fake_mode)))
@@ -212,7 +213,7 @@ class Handoff:
         finally:
             self.listener.compiled(graph, began, time.perf_counter() - clock, failure)
 
-    def _fake_mode(self) -> Any:
+    def _fake_mode(self, shape_env: Any) -> Any:
         """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far
         does without."""
         wanted = config.example_values
@@ -223,7 +224,7 @@ class Handoff:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-        return FakeTensorMode(shape_env=ShapeEnv())
+        return FakeTensorMode(shape_env=shape_env or ShapeEnv())
 
     def _static_examples(self, fake_mode: Any, inputs: list[torch.Tensor]) -> list[Any]:
         """As long as these live, the mode gives them to AOTAutograd: sizes are numbers, those of a view's base too."""

@@ -128,6 +128,20 @@ class Inactive {
   bool was_included_;
 };
 
+// In its scope, if `unknown`, no Python number among the arguments of an operator has a known value: torch wraps a
+// symbolic number in a tensor of an arbitrary one.
+class UnknownNumbers {
+ public:
+  UnknownNumbers(Session& session, bool unknown);
+  ~UnknownNumbers();
+  UnknownNumbers(const UnknownNumbers&) = delete;
+  UnknownNumbers& operator=(const UnknownNumbers&) = delete;
+
+ private:
+  Session& session_;
+  bool before_;
+};
+
 bool is_fake(const at::TensorBase& tensor);
 // 0 for a tensor that is not a fake.
 uint64_t session_of(const at::TensorBase& tensor);

@@ -65,6 +65,8 @@ class SessionState {
     if (op.return_count == 0 && !op.mutates) counts_.acts++;
   }
 
+  bool unknown_numbers = false;  // see UnknownNumbers
+
  private:
   friend class Active;
   friend class Inactive;

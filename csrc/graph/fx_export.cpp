@@ -5,6 +5,7 @@
 #include "graph/fx_examples.h"
 #include "graph/fx_graph.h"
 #include "graph/state_calls.h"
+#include "graph/torch_symbol.h"
 #include "graph/target.h"
 #include "graph/torch_types.h"
 #include "py/lasting.h"
@@ -41,6 +42,7 @@ struct MetaKeys {
   Ref source_fn_stack = checked(PyUnicode_InternFromString("source_fn_stack"));
   Ref example_value = checked(PyUnicode_InternFromString("example_value"));
   Ref tensor_dict = checked(PyUnicode_InternFromString("tensor_dict"));
+  Ref unbacked_bindings = checked(PyUnicode_InternFromString("unbacked_bindings"));
 };
 const MetaKeys& meta_keys() {
   static constinit Lasting<MetaKeys> keys;
@@ -198,6 +200,9 @@ class Exporter {
     if (node.result != kNowhere) {
       nodes_[node.result] = fx_node;
       example(fx_node, node.result);
+      if (examples_ && node.callable == torch_types().tensor_item)
+        FxGraph::set_meta(fx_node, meta_keys().unbacked_bindings,
+                          unbacked_binding(program_.tensors[node.result].torch_symbol));
     }
   }
 
@@ -249,7 +254,8 @@ class Exporter {
 
   void example(Borrowed fx_node, uint32_t tensor) {
     if (!examples_) return;
-    Ref value = examples_->of(program_.tensors[tensor].fake);
+    const TensorRecord& record = program_.tensors[tensor];
+    Ref value = record.is_symbol() ? record.torch_symbol : examples_->of(record.fake);
     FxGraph::set_meta(fx_node, meta_keys().example_value, value);
   }
 

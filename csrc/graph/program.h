@@ -55,10 +55,15 @@ enum class Origin : uint8_t {
   Constant,  // index: position among constants
 };
 
+// A tensor, or a number that only a run knows (fake/symbol.h).
 struct TensorRecord {
-  at::Tensor fake;  // keeps the identity that the tensor is known by
+  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: a number
   Origin origin;
   uint32_t index;
+  Ref symbol = {};        // the number as the interpreter knows it
+  Ref torch_symbol = {};  // ... and as torch does
+
+  bool is_symbol() const { return static_cast<bool>(symbol); }
 };
 
 struct Input {
@@ -92,6 +97,7 @@ class Program {
   SiteTable sites;
   ModuleTable modules;
   Value result{};  // what the program returns: a tree of values
+  Ref shape_env;   // of the numbers; null: there are none
 
   // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
   // `declared`; the tensors of the result, each once, in order.

@@ -33,6 +33,7 @@ const TorchTypes& torch_types() {
         .enumeration = type("enum", "Enum"),
         .tensor_iter = method("__iter__"),
         .tensor_unbind = method("unbind"),
+        .tensor_item = method("item"),
     };
   });
 }
