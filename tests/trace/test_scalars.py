@@ -60,7 +60,7 @@ def kept(x: torch.Tensor, n: torch.Tensor) -> Any:
     k = n.item()
     values = [k]
     values.append(k + 1)
-    return values, {"a": k, "b": {"c": values}}, (k, k), Box(k), Pair(k, 2), slice(k), list(zip(values, [1, 2], strict=True))
+    return x + k, values, {"a": k, "b": {"c": values}}, (k, k), Box(k), Pair(k, 2), slice(k), list(zip(values, [1, 2], strict=True))
 
 
 def floats(x: torch.Tensor, n: torch.Tensor) -> Any:
