@@ -94,6 +94,9 @@ class Session {
   };
   Counts counts() const;
 
+  // torch's ShapeEnv of the numbers that only a run knows (symbol.h); made on first use.
+  Borrowed shape_env();
+
   SessionState& state() { return *state_; }
 
  private:

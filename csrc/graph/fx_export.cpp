@@ -200,10 +200,25 @@ class Exporter {
     if (node.result != kNowhere) {
       nodes_[node.result] = fx_node;
       example(fx_node, node.result);
-      if (examples_ && node.callable == torch_types().tensor_item)
-        FxGraph::set_meta(fx_node, meta_keys().unbacked_bindings,
-                          unbacked_binding(program_.tensors[node.result].torch_symbol));
+    } else if (examples_ && node.bindings) {
+      FxGraph::set_meta(fx_node, meta_keys().example_value, whole_example(node));
     }
+    if (examples_ && node.bindings) FxGraph::set_meta(fx_node, meta_keys().unbacked_bindings, node.bindings);
+  }
+
+  // Of a result that is a tuple: where the new numbers stand in it.
+  Ref whole_example(const Node& node) {
+    std::vector<Ref> parts;
+    for (uint32_t i = 0; i < node.element_count; ++i) {
+      const Element& element = program_.elements[node.elements + i];
+      if (element.container != kWhole || element.tensor == kNowhere) record_error("numbers inside of a nested result");
+      const TensorRecord& record = program_.tensors[element.tensor];
+      parts.push_back(record.is_symbol() ? record.torch_symbol : examples_->of(record.fake));
+    }
+    Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(parts.size())));
+    for (size_t i = 0; i < parts.size(); ++i)
+      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), parts[i].release());
+    return tuple;
   }
 
   // The parts of a result that somebody uses, right behind it.

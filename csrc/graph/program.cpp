@@ -96,7 +96,7 @@ int Program::traverse(visitproc visit, void* argument) {
   auto see = [&](const Ref& object) {
     if (status == 0 && object) status = visit(object.get(), argument);
   };
-  for (const Node& node : nodes) see(node.callable), see(node.keyword_names);
+  for (const Node& node : nodes) see(node.callable), see(node.keyword_names), see(node.bindings);
   for (const Element& element : elements) see(element.key);
   for (const Input& input : declared) see(input.label), see(input.source);
   for (const TensorRecord& record : tensors) see(record.symbol), see(record.torch_symbol);

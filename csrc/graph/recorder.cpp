@@ -209,8 +209,14 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   }
   seen_ = session_.counts();
 
+  if (has_symbols()) node.bindings = new_bindings(program_->shape_env, result);
   const bool makes_tensors = bind(result, node);
   node.effects = pending.effects();
+  if (has_symbols()) {
+    // What was found relies on facts about numbers, which a run has to check: at the latest here.
+    const size_t asserts = assert_count(program_->shape_env);
+    if (std::exchange(program_->asserts, asserts) != asserts) node.effects |= kActs;
+  }
   if (makes_tensors || node.effects != kPure) {
     pending.keep();
     program_->nodes.push_back(std::move(node));
@@ -339,9 +345,9 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed key
 
 // ---- numbers that only a run knows
 
-uint32_t Recorder::add_symbol(Borrowed symbol, Ref torch_symbol, uint32_t index) {
+uint32_t Recorder::add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, uint32_t index) {
   const uint32_t id = static_cast<uint32_t>(program_->tensors.size());
-  program_->tensors.push_back({at::Tensor(), Origin::Result, index, Ref::share(symbol), std::move(torch_symbol)});
+  program_->tensors.push_back({at::Tensor(), origin, index, Ref::share(symbol), std::move(torch_symbol)});
   symbols_.emplace(symbol.get(), id);
   return id;
 }
@@ -356,7 +362,7 @@ Ref Recorder::item(Pending& pending, Borrowed object) {
     shares_symbols_ = true;
     return before->second.symbol;
   }
-  if (!program_->shape_env) program_->shape_env = make_shape_env();
+  if (!program_->shape_env) program_->shape_env = Ref::share(session_.shape_env());
   Ref number = record(
       pending, [&] { return make_torch_symbol(program_->shape_env, tensor.is_floating_point()).release(); });
   items_[impl] = {version, number};
@@ -381,6 +387,33 @@ Ref Recorder::operate(Borrowed function, PyObject* const* arguments, size_t coun
   }
   const WithoutTorchFunctions without;
   return record(pending, [&] { return PyObject_Vectorcall(function.get(), raw.data(), count, nullptr); });
+}
+
+// A container that torch made, with our numbers in place of torch's.
+Ref Recorder::from_torch(Borrowed value) {
+  const bool is_tuple = PyTuple_Check(value.get());
+  if (!is_tuple && !PyList_Check(value.get())) return Ref::share(value);
+  Ref copy;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.get()); ++i) {
+    Borrowed before = PySequence_Fast_GET_ITEM(value.get(), i);
+    Ref item;
+    if (is_torch_symbol(before)) {
+      for (const auto& [torchs, ours] : from_torch_)
+        if (torchs == before.get()) item = ours;
+      if (!item) item = known_number(before);
+    } else {
+      item = from_torch(before);
+    }
+    if (!copy && Borrowed(item) == before) continue;
+    if (!copy) copy = checked(PySequence_List(value.get()));
+    check_status(PyList_SetItem(copy.get(), i, item.release()));
+  }
+  if (!copy) return Ref::share(value);
+  if (!is_tuple) return copy;
+  Ref tuple = checked(PyList_AsTuple(copy.get()));
+  if (PyTuple_CheckExact(value.get())) return tuple;
+  if (value.type() != torch_types().size) record_error("numbers that only a run knows inside of a named result");
+  return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(value.type()), tuple.get()));
 }
 
 Ref Recorder::to_torch(Borrowed value) const {
@@ -458,6 +491,7 @@ bool Recorder::bind(Ref& result, Node& node) {
   const uint32_t position = static_cast<uint32_t>(program_->nodes.size());
   node.elements = static_cast<uint32_t>(program_->elements.size());
   bool any = false;
+  from_torch_.clear();
   if (has_symbols() && is_torch_symbol(result)) [[unlikely]] {
     const bool is_float = result.type() == torch_types().sym_float;
     // x - x is 0, unless x is infinite.
@@ -468,7 +502,7 @@ bool Recorder::bind(Ref& result, Node& node) {
       record_error("a truth value that only a run knows");
     } else {
       Ref symbol = fake::make_symbol(is_float);
-      node.result = add_symbol(symbol, std::move(result), position);
+      node.result = add_symbol(symbol, std::move(result), Origin::Result, position);
       result = std::move(symbol);
       any = true;
     }
@@ -481,6 +515,7 @@ bool Recorder::bind(Ref& result, Node& node) {
     }
   } else {
     any = bind_items(result, position, kWhole);
+    if (has_symbols()) result = from_torch(result);
     if (!any) program_->elements.resize(node.elements);
   }
   node.element_count = static_cast<uint32_t>(program_->elements.size()) - node.elements;
@@ -500,7 +535,14 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
       program_->elements[element].tensor = add_tensor(tensor, Origin::Element, element);
       any = true;
     } else if (has_symbols() && is_torch_symbol(object)) {
-      record_error("a torch call returns several numbers that only a run knows");
+      const bool is_float = object.type() == torch_types().sym_float;
+      if (object.type() == torch_types().sym_bool) record_error("a truth value that only a run knows");
+      if (!is_float && known_number(object)) return;
+      program_->elements.push_back({position, parent, key()});
+      Ref symbol = fake::make_symbol(is_float);
+      program_->elements[element].tensor = add_symbol(symbol, Ref::share(object), Origin::Element, element);
+      from_torch_.emplace_back(object.get(), std::move(symbol));
+      any = true;
     } else if (PyTuple_Check(object.get()) || PyList_Check(object.get()) || PyDict_Check(object.get())) {
       program_->elements.push_back({position, parent, key()});
       if (bind_items(object, position, element)) {
@@ -526,8 +568,6 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
 
 // A real tensor that comes out of a recorded call would be baked into nothing: say so at once.
 void Recorder::check_made_here(const at::Tensor& tensor) {
-  if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-    record_error("the shape of a tensor follows from a number that only a run knows");
   if (!fake::is_fake(tensor)) record_error("a torch call of the recording returned a real tensor");
 }
 

@@ -91,10 +91,11 @@ class Recorder final : private TensorNames {
   Ref record(Pending& pending, Call&& call);
   Ref iterate(Borrowed tensor);
   bool bind(Ref& result, Node& node);
-  uint32_t add_symbol(Borrowed symbol, Ref torch_symbol, uint32_t index);
+  uint32_t add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, uint32_t index);
   Ref item(Pending& pending, Borrowed tensor);
   // The value with torch's symbols in place of ours: itself where it holds none.
   Ref to_torch(Borrowed value) const;
+  Ref from_torch(Borrowed value);
   bool bind_items(Borrowed container, uint32_t position, uint32_t parent);
   void check_made_here(const at::Tensor& tensor);
   uint16_t state_number();
@@ -113,6 +114,7 @@ class Recorder final : private TensorNames {
   };
   ska::flat_hash_map<const c10::TensorImpl*, Item> items_;
   bool shares_symbols_ = false;
+  std::vector<std::pair<PyObject*, Ref>> from_torch_;  // of the call at hand: torch's number -> ours
   std::vector<Frame> frames_;
   uint32_t scope_ = kNowhere;
   uint16_t last_state_ = 0;

@@ -34,6 +34,7 @@ const TorchTypes& torch_types() {
         .tensor_iter = method("__iter__"),
         .tensor_unbind = method("unbind"),
         .tensor_item = method("item"),
+        .tensor_size = method("size"),
     };
   });
 }
