@@ -12,6 +12,10 @@ suppress_errors: bool = False
 # torch._dynamo is not loaded (FakeTensors need it, and loading it takes seconds).
 example_values: bool | None = None
 
+# Whether what `.item()`, `.tolist()`, `int(tensor)` and `float(tensor)` give becomes a part of the graph where that is possible,
+# instead of a graph break. Always so with fullgraph=True, and where TorchDynamo's setting of the same name is on.
+capture_scalar_outputs: bool = False
+
 # Seconds after which a backend that is still compiling gets a line on the terminal. Only on a terminal; 0 is never.
 progress_after: float = 3.0
 

@@ -168,10 +168,12 @@ class Handoff:
         inputs: list[torch.Tensor],
         sources: list[tuple[str, bool]],
         code: CodeType,
+        shape_env: Any,
+        asserts: bool,
     ) -> Answer:
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
-        if self.backend.compiler is None and not events.wants_graphs():
+        if self.backend.compiler is None and not asserts and not events.wants_graphs():
             return None
         with contextlib.ExitStack() as stack:
             stack.enter_context(_state_kept())
@@ -180,12 +182,14 @@ class Handoff:
                 stack.enter_context(differentiable_lstm())
             stack.enter_context(compile_context(CompileContext(compile_id)))
             began = time.perf_counter()
-            fake_mode = self._fake_mode()
+            fake_mode = self._fake_mode(shape_env, asserts)
             static: list[Any] = []
             if fake_mode is not None:
                 stack.enter_context(tracing(TracingContext(fake_mode)))
                 static = self._static_examples(fake_mode, inputs)
             gm = export(fake_mode)
+            if asserts:
+                self._insert_asserts(gm, shape_env, name)
             self._describe(gm, inputs, sources, compile_id, name)
             graph = self.listener.graph(
                 name=name,
@@ -196,7 +200,10 @@ class Handoff:
                 seconds={"export": time.perf_counter() - began},
             )
             if self.backend.compiler is None:
-                return None
+                if not asserts:
+                    return None
+                gm.recompile()
+                return gm.forward, False
             with self._timed(graph), logs.progress(graph):
                 answer = self._compile(gm, is_as_exported, inputs, name, code)
             static.clear()
@@ -220,18 +227,24 @@ class Handoff:
         finally:
             self.listener.compiled(graph, began, time.perf_counter() - clock, failure)
 
-    def _fake_mode(self) -> Any:
+    def _fake_mode(self, shape_env: Any, asserts: bool) -> Any:
         """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far
         does without."""
         wanted = config.example_values
         if wanted is None:
             wanted = "torch._dynamo" in sys.modules
-        if not (wanted or self.backend.is_torchs):
+        if not (wanted or asserts or self.backend.is_torchs):
             return None
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-        return FakeTensorMode(shape_env=ShapeEnv())
+        return FakeTensorMode(shape_env=shape_env or ShapeEnv())
+
+    def _insert_asserts(self, gm: Any, shape_env: Any, name: str) -> None:
+        """What torch found out about shapes relies on facts about numbers that only a run knows: each run checks them."""
+        from torch.fx.passes.runtime_assert import insert_deferred_runtime_asserts
+
+        insert_deferred_runtime_asserts(gm, shape_env, name)
 
     def _static_examples(self, fake_mode: Any, inputs: list[torch.Tensor]) -> list[Any]:
         """As long as these live, the mode gives them to AOTAutograd: sizes are numbers, those of a view's base too."""

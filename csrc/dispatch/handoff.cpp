@@ -82,8 +82,10 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
     Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
     check_status(PyList_Append(texts.get(), row.get()));
   }
+  PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(backend.get(), export_function.get(), as_exported.get(),
-                                                       inputs.get(), texts.get(), code.get(), nullptr));
+                                                       inputs.get(), texts.get(), code.get(), shape_env,
+                                                       program->asserts != 0 ? Py_True : Py_False, nullptr));
   what->is_open = false;
   what->snapshot = {};
   if (!result) throw PyError();

@@ -6,13 +6,16 @@
 
 namespace alternator::dispatch {
 
-// Calls backend(export, is_as_exported, inputs, sources, code).
+// Calls backend(export, is_as_exported, inputs, sources, code, shape_env, asserts).
 // - export(fake_mode, module_paths): the graph as a torch.fx.GraphModule, with example values in that mode; or None
 //   twice.
 // - is_as_exported(module): whether that module would still do what was recorded.
 // - inputs: the graph's real inputs in order.
 // - sources: for each of them its text, and whether it is a parameter or buffer of a module.
 // - code: of the function that was traced.
+// - shape_env: of the numbers that only a run knows; None: the graph has none. The example values must be of a mode with
+//   this one.
+// - asserts: whether a run has to check facts about these numbers, which the recorded program does not.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
 // recorded program itself is to run.
 struct Answer {

@@ -26,6 +26,7 @@ std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool 
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // A Python number among tensors: torch wraps it, kernels read its type.
   if (impl->is_wrapped_number() && !written) {
+    if (session_.unknown_numbers) unknown_++;
     common_.add(tensor.device(), true);
     return std::nullopt;
   }

@@ -111,19 +111,24 @@ bool evaluate(const Call& call) {
   return true;
 }
 
+void forget_written(const Call& call) {
+  if (!call.op.mutates) return;
+  replace_tensors(call.arguments(), call.op.argument_count,
+                  [&](const at::Tensor& tensor, size_t i) -> std::optional<at::Tensor> {
+                    if (i < 64 && (call.op.written_arguments >> i & 1) != 0 && as_fake(tensor) != nullptr)
+                      forget_constant(storage_of(tensor));
+                    return std::nullopt;
+                  });
+}
+
 void compute_with_constants(const Call& call, bool all_known) {
   const bool follow = all_known && !call.op.returns_view && may_evaluate(call);
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   torch::jit::Stack values;
   if (follow) {
     values = evaluate_values(call, written);
-  } else if (call.op.mutates) {
-    replace_tensors(call.arguments(), call.op.argument_count,
-                    [&](const at::Tensor& tensor, size_t i) -> std::optional<at::Tensor> {
-                      if (i < 64 && (call.op.written_arguments >> i & 1) != 0 && as_fake(tensor) != nullptr)
-                        forget_constant(storage_of(tensor));
-                      return std::nullopt;
-                    });
+  } else {
+    forget_written(call);
   }
   compute(call);
   if (!follow) return;

@@ -18,6 +18,9 @@ void lift_constant(const Call& call);
 // Runs an operator for real, all of whose tensors are known: .item(), nonzero and the like. False where it must not.
 bool evaluate(const Call& call);
 
+// What the operator writes is known no longer.
+void forget_written(const Call& call);
+
 // Runs an operator some of whose tensors are known. Outputs are known if all are and the work is small;
 // what it writes is known no longer, or again.
 void compute_with_constants(const Call& call, bool all_known);

@@ -94,6 +94,9 @@ class Session {
   };
   Counts counts() const;
 
+  // torch's ShapeEnv of the numbers that only a run knows (symbol.h); made on first use.
+  Borrowed shape_env();
+
   SessionState& state() { return *state_; }
 
  private:
@@ -126,6 +129,20 @@ class Inactive {
  private:
   Session* outer_;
   bool was_included_;
+};
+
+// In its scope, if `unknown`, no Python number among the arguments of an operator has a known value: torch wraps a
+// symbolic number in a tensor of an arbitrary one.
+class UnknownNumbers {
+ public:
+  UnknownNumbers(Session& session, bool unknown);
+  ~UnknownNumbers();
+  UnknownNumbers(const UnknownNumbers&) = delete;
+  UnknownNumbers& operator=(const UnknownNumbers&) = delete;
+
+ private:
+  Session& session_;
+  bool before_;
 };
 
 bool is_fake(const at::TensorBase& tensor);

@@ -2,6 +2,7 @@
 #include "fake/arguments.h"
 #include "fake/errors.h"
 #include "fake/kernels.h"
+#include "fake/python_modes.h"
 
 #include "py/error.h"
 #include "py/lasting.h"
@@ -34,47 +35,79 @@ const Imports& imports() {
   });
 }
 
-// Outside any session: FakeTensorMode does everything itself.
-class Outside {
- public:
-  Outside() : exclude_(kFakeKey) {}
-
- private:
-  Inactive inactive_;
-  c10::impl::ExcludeDispatchKeyGuard exclude_;
-};
-
 py::object python_device(c10::Device device) { return imports().device(py::str(device.str())); }
 
 at::Tensor to_fake_tensor(const py::object& mode, const at::Tensor& tensor, c10::Device device) {
   at::Tensor meta =
       at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta).requires_grad(false));
-  const py::object made =
-      imports().fake_tensor(mode, py::reinterpret_steal<py::object>(THPVariable_Wrap(meta)), python_device(device));
-  return THPVariable_Unpack(made.ptr());
+  return make_fake_tensor(mode, meta, device);
 }
 
 // What FakeTensorMode found, as one of ours.
 at::Tensor from_fake_tensor(const SessionState& session, const at::Tensor& found) {
   refuse_other_kinds(found);
-  const auto device =
-      py::reinterpret_steal<py::object>(THPVariable_Wrap(found)).attr("fake_device").cast<c10::Device>();
+  const c10::Device device = device_of_fake_tensor(found);
   at::Tensor meta =
       at::empty_strided(found.sizes(), found.strides(), found.options().device(c10::kMeta).requires_grad(false));
-  return session.adopt(meta, with_index(device));
+  return session.adopt(meta, device);
 }
 
-bool is_kind(const py::error_already_set& error, const py::object& type) { return error.matches(type); }
-
 }  // namespace
+
+py::object make_fake_tensor_mode(const py::object& shape_env) {
+  return imports().fake_tensor_mode(py::arg("shape_env") = shape_env);
+}
+
+at::Tensor make_fake_tensor(const py::object& mode, const at::Tensor& meta, c10::Device device) {
+  const py::object made =
+      imports().fake_tensor(mode, py::reinterpret_steal<py::object>(THPVariable_Wrap(meta)), python_device(device));
+  return THPVariable_Unpack(made.ptr());
+}
+
+c10::Device device_of_fake_tensor(const at::Tensor& tensor) {
+  return with_index(
+      py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor)).attr("fake_device").cast<c10::Device>());
+}
+
+py::object call_in_mode(const py::object& mode, const c10::OperatorHandle& handle, const torch::jit::Stack& arguments) {
+  py::list positional;
+  py::dict keywords;
+  const auto& schema = handle.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    py::object value = torch::jit::toPyObject(arguments[i]);
+    if (schema[i].kwarg_only())
+      keywords[schema[i].name().c_str()] = value;
+    else
+      positional.append(value);
+  }
+  const py::object function = py::reinterpret_borrow<py::object>(torch::detail::getTorchApiFunction(handle));
+  mode.attr("__enter__")();
+  py::object result;
+  try {
+    result = function(*py::tuple(positional), **keywords);
+  } catch (...) {
+    mode.attr("__exit__")(py::none(), py::none(), py::none());
+    throw;
+  }
+  mode.attr("__exit__")(py::none(), py::none(), py::none());
+  return result;
+}
+
+bool is_data_dependent(const py::error_already_set& error) {
+  return error.matches(imports().data_dependent) || error.matches(imports().dynamic_shape);
+}
+
+bool is_unsupported(const py::error_already_set& error) {
+  return error.matches(imports().unsupported_operator) || error.matches(PyExc_NotImplementedError);
+}
 
 bool compute_in_fake_tensor_mode(const Call& call) {
   // A view would have to share its storage, a written argument to change its metadata: neither comes back.
   if (call.op.returns_view || call.op.mutates) return false;
   const py::gil_scoped_acquire gil;
   try {
-    const Outside outside;
-    const py::object mode = imports().fake_tensor_mode();
+    const OutsideSession outside;
+    const py::object mode = make_fake_tensor_mode(py::none());
     torch::jit::Stack arguments(call.arguments(), call.arguments() + call.op.argument_count);
     replace_tensors(arguments.data(), arguments.size(),
                     [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
@@ -82,26 +115,7 @@ bool compute_in_fake_tensor_mode(const Call& call) {
                       if (fake == nullptr) return std::nullopt;
                       return to_fake_tensor(mode, tensor, fake->fake_device());
                     });
-    py::list positional;
-    py::dict keywords;
-    const auto& schema = call.handle.schema().arguments();
-    for (size_t i = 0; i < arguments.size(); i++) {
-      py::object value = torch::jit::toPyObject(arguments[i]);
-      if (schema[i].kwarg_only())
-        keywords[schema[i].name().c_str()] = value;
-      else
-        positional.append(value);
-    }
-    const py::object function = py::reinterpret_borrow<py::object>(torch::detail::getTorchApiFunction(call.handle));
-    mode.attr("__enter__")();
-    py::object result;
-    try {
-      result = function(*py::tuple(positional), **keywords);
-    } catch (...) {
-      mode.attr("__exit__")(py::none(), py::none(), py::none());
-      throw;
-    }
-    mode.attr("__exit__")(py::none(), py::none(), py::none());
+    const py::object result = call_in_mode(mode, call.handle, arguments);
 
     torch::jit::Stack outputs;
     const auto& returns = call.handle.schema().returns();
@@ -118,11 +132,9 @@ bool compute_in_fake_tensor_mode(const Call& call) {
     call.stack.insert(call.stack.end(), outputs.begin(), outputs.end());
     return true;
   } catch (const py::error_already_set& error) {
-    if (is_kind(error, imports().data_dependent) || is_kind(error, imports().dynamic_shape))
+    if (is_data_dependent(error))
       fail(FailureKind::DataDependent, call.op.name, "the result depends on the data of a tensor");
-    if (is_kind(error, imports().unsupported_operator) ||
-        is_kind(error, py::reinterpret_borrow<py::object>(PyExc_NotImplementedError)))
-      return false;
+    if (is_unsupported(error)) return false;
     throw;
   }
 }

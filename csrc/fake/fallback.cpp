@@ -6,6 +6,7 @@
 #include "fake/constants.h"
 #include "fake/error_type.h"
 #include "fake/kernels.h"
+#include "fake/symbolic.h"
 
 #include <torch/library.h>
 
@@ -95,6 +96,11 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
     fail(FailureKind::DataDependent, op.name,
          op.data_dependent ? "the result depends on the data of a tensor"
                            : "the shape of the result depends on the data of a tensor");
+  }
+  if (is_symbolic(call)) [[unlikely]] {
+    forget_written(call);
+    compute_symbolically(call);
+    return;
   }
   if (scan.any_known()) [[unlikely]] {
     compute_with_constants(call, scan.all_known());

@@ -123,6 +123,13 @@ Inactive::~Inactive() {
   c10::impl::tls_set_dispatch_key_included(kFakeKey, was_included_);
 }
 
+UnknownNumbers::UnknownNumbers(Session& session, bool unknown)
+    : session_(session), before_(session.state().unknown_numbers) {
+  session.state().unknown_numbers = before_ || unknown;
+}
+
+UnknownNumbers::~UnknownNumbers() { session_.state().unknown_numbers = before_; }
+
 bool is_fake(const at::TensorBase& tensor) { return as_fake(tensor) != nullptr; }
 
 uint64_t session_of(const at::TensorBase& tensor) {

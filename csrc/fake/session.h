@@ -65,6 +65,13 @@ class SessionState {
     if (op.return_count == 0 && !op.mutates) counts_.acts++;
   }
 
+  bool unknown_numbers = false;  // see UnknownNumbers
+
+  // torch's ShapeEnv of the numbers that only a run knows, and the FakeTensorMode over it. Both are made on first use.
+  bool has_shape_env() const { return static_cast<bool>(shape_env_); }
+  Borrowed shape_env();
+  Borrowed symbolic_mode();
+
  private:
   friend class Active;
   friend class Inactive;
@@ -80,6 +87,7 @@ class SessionState {
   Options options_;
   std::mutex mutex_;
   std::optional<Failure> failure_;
+  Ref shape_env_, symbolic_mode_;
   ska::flat_hash_map<c10::TensorImpl*, Twin> twins_;
   ska::flat_hash_map<c10::TensorImpl*, c10::TensorImpl*> reals_;
   // Keyed by the addresses of parts of real tensors, which `twins_` keeps alive.

@@ -15,13 +15,17 @@ at::Tensor FxExamples::meta_copy(const at::Tensor& fake) {
   const c10::StorageImpl* original = fake.storage().unsafeGetStorageImpl();
   auto [storage, fresh] = storages_.try_emplace(original);
   if (fresh) {
-    const auto nbytes = static_cast<int64_t>(original->nbytes());
-    storage->second = at::Tensor(at::detail::empty_meta({nbytes}, at::kByte)).storage();
+    const c10::SymInt nbytes[] = {original->sym_nbytes()};
+    storage->second = at::Tensor(at::detail::empty_symint_meta(nbytes, at::kByte, {}, {}, {}, {})).storage();
   }
   at::Tensor meta = at::Tensor(at::detail::empty_meta({0}, fake.scalar_type()));
   c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(storage->second);
-  impl->set_sizes_and_strides(fake.sizes(), fake.strides(), fake.storage_offset());
+  if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    impl->set_sizes_and_strides(fake.sym_sizes(), fake.sym_strides(), fake.sym_storage_offset());
+  } else {
+    impl->set_sizes_and_strides(fake.sizes(), fake.strides(), fake.storage_offset());
+  }
   if (fake.is_conj()) impl->_set_conj(true);
   if (fake.is_neg()) impl->_set_neg(true);
   return meta;

@@ -5,6 +5,7 @@
 #include "graph/fx_examples.h"
 #include "graph/fx_graph.h"
 #include "graph/state_calls.h"
+#include "graph/torch_symbol.h"
 #include "graph/target.h"
 #include "graph/torch_types.h"
 #include "py/lasting.h"
@@ -41,6 +42,7 @@ struct MetaKeys {
   Ref source_fn_stack = checked(PyUnicode_InternFromString("source_fn_stack"));
   Ref example_value = checked(PyUnicode_InternFromString("example_value"));
   Ref tensor_dict = checked(PyUnicode_InternFromString("tensor_dict"));
+  Ref unbacked_bindings = checked(PyUnicode_InternFromString("unbacked_bindings"));
 };
 const MetaKeys& meta_keys() {
   static constinit Lasting<MetaKeys> keys;
@@ -198,7 +200,25 @@ class Exporter {
     if (node.result != kNowhere) {
       nodes_[node.result] = fx_node;
       example(fx_node, node.result);
+    } else if (examples_ && node.bindings) {
+      FxGraph::set_meta(fx_node, meta_keys().example_value, whole_example(node));
     }
+    if (examples_ && node.bindings) FxGraph::set_meta(fx_node, meta_keys().unbacked_bindings, node.bindings);
+  }
+
+  // Of a result that is a tuple: where the new numbers stand in it.
+  Ref whole_example(const Node& node) {
+    std::vector<Ref> parts;
+    for (uint32_t i = 0; i < node.element_count; ++i) {
+      const Element& element = program_.elements[node.elements + i];
+      if (element.container != kWhole || element.tensor == kNowhere) record_error("numbers inside of a nested result");
+      const TensorRecord& record = program_.tensors[element.tensor];
+      parts.push_back(record.is_symbol() ? record.torch_symbol : examples_->of(record.fake));
+    }
+    Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(parts.size())));
+    for (size_t i = 0; i < parts.size(); ++i)
+      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), parts[i].release());
+    return tuple;
   }
 
   // The parts of a result that somebody uses, right behind it.
@@ -249,7 +269,8 @@ class Exporter {
 
   void example(Borrowed fx_node, uint32_t tensor) {
     if (!examples_) return;
-    Ref value = examples_->of(program_.tensors[tensor].fake);
+    const TensorRecord& record = program_.tensors[tensor];
+    Ref value = record.is_symbol() ? record.torch_symbol : examples_->of(record.fake);
     FxGraph::set_meta(fx_node, meta_keys().example_value, value);
   }
 

@@ -1,5 +1,6 @@
 #include "graph/holds_tensor.h"
 
+#include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
 
 #include <unordered_set>
@@ -18,7 +19,7 @@ struct Search {
 
 int visit(PyObject* object, void* argument) {
   auto& search = *static_cast<Search*>(argument);
-  if (is_tensor(object)) {
+  if (is_tensor(object) || is_symbol(object)) {
     search.found = true;
     return 1;
   }

@@ -53,7 +53,7 @@ void Program::settle_constants() {
   each_leaf(arena, result, [&](Value leaf) {
     if (!leaf.is_tensor()) return;
     const at::Tensor& tensor = tensors[leaf.index].fake;
-    if (tensor.has_storage()) given_out.insert(tensor.storage().unsafeGetStorageImpl());
+    if (tensor.defined() && tensor.has_storage()) given_out.insert(tensor.storage().unsafeGetStorageImpl());
   });
   for (Constant& constant : constants) {
     const at::Tensor& fake = tensors[constant.tensor].fake;
@@ -96,10 +96,12 @@ int Program::traverse(visitproc visit, void* argument) {
   auto see = [&](const Ref& object) {
     if (status == 0 && object) status = visit(object.get(), argument);
   };
-  for (const Node& node : nodes) see(node.callable), see(node.keyword_names);
+  for (const Node& node : nodes) see(node.callable), see(node.keyword_names), see(node.bindings);
   for (const Element& element : elements) see(element.key);
   for (const Input& input : declared) see(input.label), see(input.source);
+  for (const TensorRecord& record : tensors) see(record.symbol), see(record.torch_symbol);
   for (const Ref& object : arena.objects()) see(object);
+  see(shape_env);
   sites.each_object(see);
   modules.each_object(see);
   return status;
@@ -115,6 +117,7 @@ void Program::clear() {
   auto old_arena = std::exchange(arena, {});
   auto old_sites = std::exchange(sites, {});
   auto old_modules = std::exchange(modules, {});
+  Ref old_env = std::exchange(shape_env, {});
   inputs.clear();
   outputs.clear();
   result = Value{};

@@ -23,6 +23,7 @@ enum Effects : uint8_t {
 struct Node {
   Ref callable;
   Ref keyword_names;       // a tuple of str, or null
+  Ref bindings = {};       // the numbers that only a run knows and that are new in its result; null: none
   uint32_t arguments = 0;  // the first of positional + keyword values, in the arena
   uint16_t positional = 0;
   uint16_t keyword = 0;
@@ -55,10 +56,15 @@ enum class Origin : uint8_t {
   Constant,  // index: position among constants
 };
 
+// A tensor, or a number that only a run knows (fake/symbol.h).
 struct TensorRecord {
-  at::Tensor fake;  // keeps the identity that the tensor is known by
+  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: a number
   Origin origin;
   uint32_t index;
+  Ref symbol = {};        // the number as the interpreter knows it
+  Ref torch_symbol = {};  // ... and as torch does
+
+  bool is_symbol() const { return static_cast<bool>(symbol); }
 };
 
 struct Input {
@@ -92,6 +98,8 @@ class Program {
   SiteTable sites;
   ModuleTable modules;
   Value result{};  // what the program returns: a tree of values
+  Ref shape_env;   // of the numbers that only a run knows; null: there are none
+  size_t asserts = 0;  // facts about them that a run has to check
 
   // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
   // `declared`; the tensors of the result, each once, in order.

@@ -2,6 +2,7 @@
 
 #include "graph/errors.h"
 #include "graph/replay.h"
+#include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
 
 #include <c10/util/SmallVector.h>
@@ -49,6 +50,8 @@ std::unique_ptr<Program> Recorder::finish(Borrowed result) {
   program_->result = capture(program_->arena, result, *this);
   program_->finish();
   known_.clear();
+  symbols_.clear();
+  items_.clear();
   return std::move(program_);
 }
 
@@ -75,7 +78,13 @@ void Recorder::declare(const at::Tensor& fake, Borrowed label, Borrowed source) 
   program_->declared.push_back({tensor, Ref::share(label), Ref::share(source)});
 }
 
-uint32_t Recorder::tensor_id(Borrowed tensor) { return tensor_id(as_tensor(tensor)); }
+uint32_t Recorder::tensor_id(Borrowed object) {
+  if (!is_symbol(object)) [[likely]]
+    return tensor_id(as_tensor(object));
+  const auto found = symbols_.find(object.get());
+  if (found == symbols_.end()) record_error("a number of another recording reached a torch call");
+  return found->second;
+}
 
 uint32_t Recorder::tensor_id(const at::Tensor& tensor) {
   const auto found = known_.find(tensor.unsafeGetTensorImpl());
@@ -157,11 +166,17 @@ class Recorder::Pending {
   // Before the call, with all arguments set.
   void watch() {
     for (size_t i = mark_.values; i < arena_.size(); ++i)
-      if (arena_[static_cast<uint32_t>(i)].is_tensor())
-        watch_.watch(recorder_.program_->tensors[arena_[static_cast<uint32_t>(i)].index].fake);
+      if (arena_[static_cast<uint32_t>(i)].is_tensor()) {
+        const TensorRecord& record = recorder_.program_->tensors[arena_[static_cast<uint32_t>(i)].index];
+        if (record.is_symbol())
+          symbolic_ = true;
+        else
+          watch_.watch(record.fake);
+      }
   }
   uint8_t effects() const { return recorder_.named_effects_.of(node.callable) | watch_.effects(node.callable); }
   bool wrote_argument() const { return watch_.wrote_argument(); }
+  bool symbolic() const { return symbolic_; }  // a number that only a run knows is among the arguments
   void keep() { kept_ = true; }
 
   Node node;
@@ -171,6 +186,7 @@ class Recorder::Pending {
   Arena& arena_;
   Arena::Mark mark_;
   EffectWatch watch_;
+  bool symbolic_ = false;
   bool kept_ = false;
 };
 
@@ -183,7 +199,11 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   locate(node);
 
   inside_ = true;
-  Ref result = Ref::steal(call());
+  Ref result;
+  {
+    const fake::UnknownNumbers unknown(session_, pending.symbolic());
+    result = Ref::steal(call());
+  }
   inside_ = false;
   if (!result) {
     // A call that failed before it wrote anything has not happened.
@@ -192,8 +212,14 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   }
   seen_ = session_.counts();
 
+  if (has_symbols()) node.bindings = new_bindings(program_->shape_env, result);
   const bool makes_tensors = bind(result, node);
   node.effects = pending.effects();
+  if (has_symbols()) {
+    // What was found relies on facts about numbers, which a run has to check: at the latest here.
+    const size_t asserts = assert_count(program_->shape_env);
+    if (std::exchange(program_->asserts, asserts) != asserts) node.effects |= kActs;
+  }
   if (makes_tensors || node.effects != kPure) {
     pending.keep();
     program_->nodes.push_back(std::move(node));
@@ -225,6 +251,34 @@ Unbound unbind(Borrowed callable) {
 
 }  // namespace
 
+namespace {
+
+// What .item() of it gives is a number that only a run knows. A truth value is none: bool has no subclasses.
+bool is_unknown_scalar(fake::Session& session, Borrowed object) {
+  if (!is_tensor(object)) return false;
+  const at::Tensor& tensor = as_tensor(object);
+  const at::ScalarType dtype = tensor.scalar_type();
+  const bool is_number = at::isFloatingType(dtype) || (at::isIntegralType(dtype, /*includeBool=*/false) &&
+                                                       dtype != at::kUInt64);
+  return fake::is_fake(tensor) && is_number && tensor.sym_numel() == 1 && !session.known_value(tensor);
+}
+
+// The call is no torch call to the program: nobody's mode sees it.
+class WithoutTorchFunctions {
+ public:
+  WithoutTorchFunctions() : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+  ~WithoutTorchFunctions() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
+  WithoutTorchFunctions(const WithoutTorchFunctions&) = delete;
+  WithoutTorchFunctions& operator=(const WithoutTorchFunctions&) = delete;
+
+ private:
+  at::impl::TorchFunctionDisabledState before_;
+};
+
+}  // namespace
+
 Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged_count, Borrowed keyword_names) {
   const auto plainly = [&] {
     return checked(PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get()));
@@ -245,6 +299,19 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
 
   const WithoutTopMode without;
+  if (captures_scalars_ && pending.node.callable == torch_types().tensor_item && positional + extra == 1) {
+    Borrowed tensor = extra ? unbound.self : arguments[0];
+    if (is_unknown_scalar(session_, tensor)) return item(pending, tensor);
+  }
+  if (has_symbols()) {
+    std::vector<Ref> own;
+    std::vector<PyObject*> raw{nullptr};
+    for (size_t i = 0; i < positional + keyword; ++i) raw.push_back(own.emplace_back(to_torch(arguments[i])).get());
+    return record(pending, [&] {
+      return PyObject_Vectorcall(callable.get(), raw.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                 keyword_names.get());
+    });
+  }
   return record(pending,
                 [&] { return PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get()); });
 }
@@ -270,7 +337,127 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed key
       pending.set(positional + i, argument);
     }
   }
-  return record(pending, [&] { return PyObject_Call(callable.get(), arguments.get(), keywords.get()); });
+  if (captures_scalars_ && callable == torch_types().tensor_item && positional == 1 && keyword == 0) {
+    Borrowed tensor = PyTuple_GET_ITEM(arguments.get(), 0);
+    if (is_unknown_scalar(session_, tensor)) return item(pending, tensor);
+  }
+  Ref own_arguments = has_symbols() ? to_torch(arguments) : Ref::share(arguments);
+  Ref own_keywords = has_symbols() && keywords ? to_torch(keywords) : Ref::share(keywords);
+  return record(pending, [&] { return PyObject_Call(callable.get(), own_arguments.get(), own_keywords.get()); });
+}
+
+// ---- numbers that only a run knows
+
+uint32_t Recorder::add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, uint32_t index) {
+  const uint32_t id = static_cast<uint32_t>(program_->tensors.size());
+  program_->tensors.push_back({at::Tensor(), origin, index, Ref::share(symbol), std::move(torch_symbol)});
+  symbols_.emplace(symbol.get(), id);
+  return id;
+}
+
+// Two reads of one value are one number. (AOTAutograd would take them for one as well, and miss the other.)
+Ref Recorder::item(Pending& pending, Borrowed object) {
+  const at::Tensor& tensor = as_tensor(object);
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const uint32_t version = impl->is_inference() ? 0 : impl->version_counter().current_version();
+  const auto before = items_.find(impl);
+  if (before != items_.end() && before->second.version == version && !impl->is_inference()) {
+    shares_symbols_ = true;
+    return before->second.symbol;
+  }
+  if (!program_->shape_env) program_->shape_env = Ref::share(session_.shape_env());
+  Ref number = record(
+      pending, [&] { return make_torch_symbol(program_->shape_env, tensor.is_floating_point()).release(); });
+  items_[impl] = {version, number};
+  return number;
+}
+
+Ref Recorder::torch_symbol(Borrowed symbol) const {
+  const auto found = symbols_.find(symbol.get());
+  if (found == symbols_.end()) record_error("a number of another recording is used");
+  return program_->tensors[found->second].torch_symbol;
+}
+
+Ref Recorder::operate(Borrowed function, PyObject* const* arguments, size_t count) {
+  if (!recording() || inside_ || !on_own_thread()) record_error("a number is used inside of a torch call");
+  Pending pending(*this, function);
+  pending.reserve(count, 0);
+  std::vector<Ref> own;
+  std::vector<PyObject*> raw;
+  for (size_t i = 0; i < count; ++i) {
+    pending.set(i, arguments[i]);
+    raw.push_back(own.emplace_back(to_torch(arguments[i])).get());
+  }
+  const WithoutTorchFunctions without;
+  return record(pending, [&] { return PyObject_Vectorcall(function.get(), raw.data(), count, nullptr); });
+}
+
+// A container that torch made, with our numbers in place of torch's.
+Ref Recorder::from_torch(Borrowed value) {
+  const bool is_tuple = PyTuple_Check(value.get());
+  if (!is_tuple && !PyList_Check(value.get())) return Ref::share(value);
+  Ref copy;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.get()); ++i) {
+    Borrowed before = PySequence_Fast_GET_ITEM(value.get(), i);
+    Ref item;
+    if (is_torch_symbol(before)) {
+      for (const auto& [torchs, ours] : from_torch_)
+        if (torchs == before.get()) item = ours;
+      if (!item) item = known_number(before);
+    } else {
+      item = from_torch(before);
+    }
+    if (!copy && Borrowed(item) == before) continue;
+    if (!copy) copy = checked(PySequence_List(value.get()));
+    check_status(PyList_SetItem(copy.get(), i, item.release()));
+  }
+  if (!copy) return Ref::share(value);
+  if (!is_tuple) return copy;
+  Ref tuple = checked(PyList_AsTuple(copy.get()));
+  if (PyTuple_CheckExact(value.get())) return tuple;
+  if (value.type() != torch_types().size) record_error("numbers that only a run knows inside of a named result");
+  return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(value.type()), tuple.get()));
+}
+
+Ref Recorder::to_torch(Borrowed value) const {
+  PyObject* v = value.get();
+  if (is_symbol(value)) return torch_symbol(value);
+  const bool is_tuple = PyTuple_Check(v);
+  if (is_tuple || PyList_Check(v)) {
+    Ref copy;  // of what holds one
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i) {
+      Borrowed before = PySequence_Fast_GET_ITEM(v, i);
+      Ref item = to_torch(before);
+      if (!copy && Borrowed(item) == before) continue;
+      if (!copy) copy = checked(PySequence_List(v));
+      check_status(PyList_SetItem(copy.get(), i, item.release()));
+    }
+    if (!copy) return Ref::share(value);
+    if (!is_tuple) return copy;
+    Ref tuple = checked(PyList_AsTuple(copy.get()));
+    if (PyTuple_CheckExact(v)) return tuple;
+    if (Py_TYPE(v) == torch_types().size) return tuple;
+    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(v));
+    return checked(PyObject_Call(type, tuple.get(), nullptr));  // a namedtuple
+  }
+  if (PyDict_Check(v)) {
+    Ref copy;
+    PyObject *key, *item;
+    for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
+      Ref other = to_torch(item);
+      if (Borrowed(other) == Borrowed(item)) continue;
+      if (!copy) copy = checked(PyDict_Copy(v));
+      check_status(PyDict_SetItem(copy.get(), key, other.get()));
+    }
+    return copy ? std::move(copy) : Ref::share(value);
+  }
+  if (PySlice_Check(v)) {
+    auto* s = reinterpret_cast<PySliceObject*>(v);
+    Ref start = to_torch(s->start), stop = to_torch(s->stop), step = to_torch(s->step);
+    if (start.get() == s->start && stop.get() == s->stop && step.get() == s->step) return Ref::share(value);
+    return checked(PySlice_New(start.get(), stop.get(), step.get()));
+  }
+  return Ref::share(value);
 }
 
 // Tensor.__iter__ gives an iterator, which no graph can hold: it is recorded as what it does.
@@ -303,11 +490,26 @@ bool Recorder::on_own_thread() {
 
 // ---- results
 
-bool Recorder::bind(Borrowed result, Node& node) {
+bool Recorder::bind(Ref& result, Node& node) {
   const uint32_t position = static_cast<uint32_t>(program_->nodes.size());
   node.elements = static_cast<uint32_t>(program_->elements.size());
   bool any = false;
-  if (is_tensor(result)) {
+  from_torch_.clear();
+  if (has_symbols() && is_torch_symbol(result)) [[unlikely]] {
+    const bool is_float = result.type() == torch_types().sym_float;
+    // x - x is 0, unless x is infinite.
+    Ref number = is_float ? Ref() : known_number(result);
+    if (number) {
+      result = std::move(number);
+    } else if (result.type() == torch_types().sym_bool) {
+      record_error("a truth value that only a run knows");
+    } else {
+      Ref symbol = fake::make_symbol(is_float);
+      node.result = add_symbol(symbol, std::move(result), Origin::Result, position);
+      result = std::move(symbol);
+      any = true;
+    }
+  } else if (is_tensor(result)) {
     const at::Tensor& tensor = as_tensor(result);
     if (known_.count(tensor.unsafeGetTensorImpl()) == 0) {
       check_made_here(tensor);
@@ -316,6 +518,7 @@ bool Recorder::bind(Borrowed result, Node& node) {
     }
   } else {
     any = bind_items(result, position, kWhole);
+    if (has_symbols()) result = from_torch(result);
     if (!any) program_->elements.resize(node.elements);
   }
   node.element_count = static_cast<uint32_t>(program_->elements.size()) - node.elements;
@@ -333,6 +536,15 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
       check_made_here(tensor);
       program_->elements.push_back({position, parent, key()});
       program_->elements[element].tensor = add_tensor(tensor, Origin::Element, element);
+      any = true;
+    } else if (has_symbols() && is_torch_symbol(object)) {
+      const bool is_float = object.type() == torch_types().sym_float;
+      if (object.type() == torch_types().sym_bool) record_error("a truth value that only a run knows");
+      if (!is_float && known_number(object)) return;
+      program_->elements.push_back({position, parent, key()});
+      Ref symbol = fake::make_symbol(is_float);
+      program_->elements[element].tensor = add_symbol(symbol, Ref::share(object), Origin::Element, element);
+      from_torch_.emplace_back(object.get(), std::move(symbol));
       any = true;
     } else if (PyTuple_Check(object.get()) || PyList_Check(object.get()) || PyDict_Check(object.get())) {
       program_->elements.push_back({position, parent, key()});

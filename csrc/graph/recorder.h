@@ -68,6 +68,17 @@ class Recorder final : private TensorNames {
 
   // The real value of a tensor of the recording, computed now: see value_now(). The session must be inactive.
   Ref value_of(Borrowed tensor);
+  // Numbers that only a run knows (fake/symbol.h). `.item()` of a tensor without a known value gives one, where this is on.
+  void capture_scalars(bool wanted) { captures_scalars_ = wanted; }
+  bool captures_scalars() const { return captures_scalars_; }
+  // Whether two calls of .item() gave the same object, since nothing was written between.
+  bool shares_symbols() const { return shares_symbols_; }
+  // Whether there are any: what has seen none cannot hold one.
+  bool has_symbols() const { return static_cast<bool>(program_->shape_env); }
+  // Carries out and records a function on numbers, some of them symbols, past all modes.
+  Ref operate(Borrowed function, PyObject* const* arguments, size_t count);
+  // As torch knows it.
+  Ref torch_symbol(Borrowed symbol) const;
 
   Program& program() { return *program_; }
   fake::Session& session() { return session_; }
@@ -82,7 +93,12 @@ class Recorder final : private TensorNames {
   template <class Call>
   Ref record(Pending& pending, Call&& call);
   Ref iterate(Borrowed tensor);
-  bool bind(Borrowed result, Node& node);
+  bool bind(Ref& result, Node& node);
+  uint32_t add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, uint32_t index);
+  Ref item(Pending& pending, Borrowed tensor);
+  // The value with torch's symbols in place of ours: itself where it holds none.
+  Ref to_torch(Borrowed value) const;
+  Ref from_torch(Borrowed value);
   bool bind_items(Borrowed container, uint32_t position, uint32_t parent);
   void check_made_here(const at::Tensor& tensor);
   uint16_t state_number();
@@ -94,9 +110,18 @@ class Recorder final : private TensorNames {
   std::unique_ptr<StackSource> stack_;
   std::unique_ptr<Program> program_;
   ska::flat_hash_map<const c10::TensorImpl*, uint32_t> known_;
+  ska::flat_hash_map<const PyObject*, uint32_t> symbols_;
+  struct Item {
+    uint32_t version;  // of the tensor
+    Ref symbol;
+  };
+  ska::flat_hash_map<const c10::TensorImpl*, Item> items_;
+  bool shares_symbols_ = false;
+  std::vector<std::pair<PyObject*, Ref>> from_torch_;  // of the call at hand: torch's number -> ours
   std::vector<Frame> frames_;
   uint32_t scope_ = kNowhere;
   uint16_t last_state_ = 0;
+  bool captures_scalars_ = false;
   bool inside_ = false;          // a recorded call is running
   bool foreign_thread_ = false;  // another thread made a call
   bool unseen_ = false;          // something was written after the last recorded call

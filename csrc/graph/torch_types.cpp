@@ -33,6 +33,8 @@ const TorchTypes& torch_types() {
         .enumeration = type("enum", "Enum"),
         .tensor_iter = method("__iter__"),
         .tensor_unbind = method("unbind"),
+        .tensor_item = method("item"),
+        .tensor_size = method("size"),
     };
   });
 }

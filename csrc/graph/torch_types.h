@@ -27,6 +27,8 @@ struct TorchTypes {
   PyTypeObject* enumeration;  // enum.Enum
   Ref tensor_iter;            // torch.Tensor.__iter__
   Ref tensor_unbind;          // torch.Tensor.unbind
+  Ref tensor_item;            // torch.Tensor.item
+  Ref tensor_size;            // torch.Tensor.size
 };
 
 // Never freed. Imported on first use; throws PyError when torch is not what we know.

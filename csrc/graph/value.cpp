@@ -2,6 +2,7 @@
 
 #include "graph/errors.h"
 #include "graph/holds_tensor.h"
+#include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
 
 #include <torch/csrc/Device.h>
@@ -53,7 +54,7 @@ class Capture {
   Capture(Arena& arena, TensorNames& names) : arena_(arena), names_(names) {}
 
   Value operator()(PyObject* object) {
-    if (is_tensor(object)) return Value::of(ValueKind::Tensor, names_.tensor_id(object));
+    if (is_tensor(object) || is_symbol(object)) return Value::of(ValueKind::Tensor, names_.tensor_id(object));
     if (is_plain_constant(object)) return Value::of(ValueKind::Object, arena_.keep(object));
     if (PyTuple_Check(object)) return tuple(object);
     if (PyList_Check(object)) return list(object);
@@ -64,7 +65,7 @@ class Capture {
     if (type == torch.sym_int || type == torch.sym_float || type == torch.sym_bool)
       return Value::of(ValueKind::Symbol, arena_.keep(object));
     if (holds_tensor(object))
-      record_error(std::string("a tensor inside a ") + type->tp_name + " cannot be recorded as an argument");
+      record_error(std::string("a tensor, or a number of one, inside a ") + type->tp_name + " cannot be recorded as an argument");
     return Value::of(ValueKind::Opaque, arena_.keep(object));
   }
 

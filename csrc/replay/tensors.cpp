@@ -1,10 +1,12 @@
 #include "replay/tensors.h"
 
 #include "fake/python_tensor.h"
+#include "fake/symbol.h"
 
 namespace alternator::replay {
 
 bool is_tensor(Borrowed object) { return fake::is_tensor_object(object.get()); }
+bool is_symbol(Borrowed object) { return fake::is_symbol(object); }
 
 TensorTraits tensor_traits(Borrowed object) {
   const at::Tensor& tensor = fake::unpack(object.get());

@@ -6,6 +6,8 @@
 namespace alternator::replay {
 
 bool is_tensor(Borrowed object);
+// A number that only a run knows: an output of the graph as well.
+bool is_symbol(Borrowed object);
 
 struct TensorTraits {
   bool plain_type;      // exactly torch.Tensor

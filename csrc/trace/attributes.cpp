@@ -100,6 +100,10 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (type == &PyMethod_Type && (_PyType_Lookup(type, name.get()) == nullptr || equals(name, "__doc__")))
     return get_attribute(Ref::share(PyMethod_GET_FUNCTION(owner.get())), name);
   if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
+  if (fake::is_symbol(owner)) {
+    if (equals(name, "__class__")) return Ref::share(fake::class_of_symbol(owner));
+    stop(report::Reason::unknown_number, "the attribute " + text_of(name));
+  }
   lift::Known* known = lifter.known(owner);
   if (is_drawn(owner)) stop(report::Reason::random_number, "an attribute");
   if (known != nullptr && known->opaque) {

@@ -296,7 +296,9 @@ static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t coun
 void Tracer::stop_for_torch(const std::string& what) {
   const fake::Failure* failure = session.failure();
   const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
-  stop(data ? report::Reason::data_dependent : report::Reason::torch_call, what + ": " + take_error_text());
+  const std::string text = take_error_text();
+  const bool number = text.starts_with("GuardOnDataDependentSymNode");
+  stop(data || number ? report::Reason::data_dependent : report::Reason::torch_call, what + ": " + text);
 }
 
 // x.tolist() looks at memory without the dispatcher, which a fake has none of. Null: it is no such call.
@@ -307,6 +309,7 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
                                                       : nullptr;
   if (!tensor || !graph::is_tensor(tensor) || !fake::is_fake(fake::unpack(tensor.get()))) return {};
   const std::optional<at::Tensor> value = session.known_value(fake::unpack(tensor.get()));
+  if (!value && recorder.captures_scalars() && graph::is_top_mode(recorder.mode())) return list_of_numbers(tensor);
   if (!value) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
   const Paused paused(*this);
   const fake::Inactive inactive;
@@ -322,7 +325,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
   for (size_t i = 0; i < total; i++) {
-    check_use(arguments[i], "a torch call");
+    if (!fake::is_symbol(arguments[i])) check_use(arguments[i], "a torch call");
     check_order(arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
@@ -418,6 +421,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   }
   if (type == &PyType_Type && total == 1 && positional == 1) {
     if (is_drawn(arguments[0])) return Ref::share(&PyFloat_Type);
+    if (fake::is_symbol(arguments[0])) return Ref::share(fake::class_of_symbol(arguments[0]));
     return Ref::share(is_identity(arguments[0]) ? &PyLong_Type : Py_TYPE(arguments[0]));
   }
   const bool makes_class = PyType_IsSubtype(type, &PyType_Type);
@@ -425,14 +429,19 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     if (total < 2 || !PyTuple_Check(arguments[1])) stop(report::Reason::native_call, type->tp_name);
     begin_class_of(arguments[1]);
   }
+  if (total == 1 && positional == 1 && fake::is_symbol(arguments[0]) && (type == &PyLong_Type || type == &PyFloat_Type))
+    return convert_number(type, arguments[0]);
   PyTypeObject* base = check_class_call(type);
+  check_symbols(type, base, arguments, total);
   check_type_use(type, base, arguments, total);
   if (type == &PyUnicode_Type || type == &PyBytes_Type) {
     for (size_t i = 0; i < total; i++) check_text(arguments[i]);
   } else {
-    for (size_t i = 0; i < total; i++) check_use(arguments[i], type->tp_name);
+    for (size_t i = 0; i < total; i++)
+      if (!fake::is_symbol(arguments[i])) check_use(arguments[i], type->tp_name);
   }
   if (total == 1 && graph::is_tensor(arguments[0]) && base == type && !makes_class) {
+    if (Ref number = convert_tensor(type, arguments[0])) return number;
     // int(tensor), float(tensor), list(tensor): torch's own conversions.
     session.clear_failure();
     Ref result = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional, keyword_names.get()));
@@ -567,13 +576,14 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
         stop(report::Reason::outside_exception, name);
     }
   }
+  check_symbols(callable, name, arguments, total);
   check_native_use(callable, arguments, total);
   bool tensors = false;
   for (size_t i = 0; i < total; i++) {
     const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
-    if ((callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]))
-      check_use(arguments[i], name.c_str());
+    const bool looks = (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]);
+    if (looks && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (name == "str.format" && self != nullptr && PyUnicode_Check(self)) {
@@ -721,6 +731,12 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     lift::Known* known = lifter.known(arguments[0]);
     if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) lifter.guard_length(*known->shadow);
     check_use(arguments[0], "len");
+    if (recorder.has_symbols() && graph::is_tensor(arguments[0])) {
+      Ref zero = checked(PyLong_FromLong(0));
+      PyObject* first[] = {nullptr, arguments[0], zero.get()};
+      if (fake::unpack(arguments[0]).dim() > 0) return call_torch(graph::torch_types().tensor_size, first + 1, 2, {});
+    }
+    if (may_hold_symbol(arguments[0]) && !has_native_length(arguments[0])) stop(report::Reason::unknown_number, "len");
     return checked(PyLong_FromSsize_t([&] {
       const Py_ssize_t length = PyObject_Length(arguments[0]);
       if (length < 0) throw PyError();

@@ -188,6 +188,7 @@ bool Tracer::shown_changed() {
       bool touches = false;
       program.each_tensor_argument(node, [&](uint32_t id) {
         const at::Tensor& argument = program.tensors[id].fake;
+        if (!argument.defined()) return;  // a number
         touches = touches || argument.is_same(tensor) || !argument.has_storage() || !tensor.has_storage() ||
                   argument.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl();
       });
@@ -210,6 +211,7 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   // Not an enum member: its class has a say in its text.
   if (lift::is_plain(v) && (Py_TYPE(v)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return Ref::share(value);
   if (graph::is_tensor(value)) return show_tensor(value);
+  if (fake::is_symbol(value)) return Ref::share(value);  // a number by then
   if (depth > kDeepest) stop(report::Reason::native_call, "objects that are nested too deeply are shown");
   lifter.escape(value);
   if (PyList_CheckExact(v) || PyTuple_CheckExact(v)) {

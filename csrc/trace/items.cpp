@@ -15,6 +15,12 @@ static lift::Shadow* open_shadow(lift::Lifter& lifter, Borrowed container) {
   return known != nullptr && known->shadow != nullptr && !known->shadow->whole ? known->shadow : nullptr;
 }
 
+// An object of the user's, whose special methods are traced.
+static bool is_instance(Borrowed object) {
+  return (object.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(object.type()) &&
+         lift::layout_base(object.type()) == &PyBaseObject_Type;
+}
+
 Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(key)) {
@@ -43,6 +49,8 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
     }
   }
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
+  if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
+    stop(report::Reason::unknown_number, "an index");
   if (graph::is_tensor(container)) {
     session.clear_failure();
     Ref number = number_for_torch(key);
@@ -66,6 +74,8 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   lifter.escape(key);
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
+  if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
+    stop(report::Reason::unknown_number, "an index");
   std::optional<Paused> paused;
   Ref key_number, value_number;
   if (graph::is_tensor(container)) {
@@ -92,6 +102,8 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
     stop(report::Reason::identity_number, "a membership test");
   }
   if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
+  if ((fake::is_symbol(value) || may_hold_symbol(container)) && !is_instance(container))
+    stop(report::Reason::unknown_number, "a membership test");
   const LookingUp looking_up(value);
   return alternator::contains(container, value).value();
 }
@@ -99,6 +111,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
 Tri Tracer::truth(Borrowed value) {
   if (value.get() == Py_True || value.type() == &identity_type) return Tri(1);
   if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
+  if (fake::is_symbol(value)) stop(report::Reason::data_dependent, "the truth of a number that only a run knows");
   if (lift::Shadow* shadow = open_shadow(lifter, value)) {
     lifter.guard_truth(*shadow);
     return Tri(PyObject_Length(value.get()) > 0 ? 1 : 0);
@@ -164,6 +177,12 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
     return lift::is_plain(o) && !lift::is_nan(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
            o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
   };
+  // Whether two numbers are one object depends on their value.
+  auto is_number = [](Borrowed object) { return PyLong_Check(object.get()) || PyFloat_Check(object.get()); };
+  if (left == right && fake::is_symbol(left) && recorder.shares_symbols())
+    stop(report::Reason::unknown_number, "an identity test");
+  if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
+    stop(report::Reason::unknown_number, "an identity test");
   // A tuple of the code's own: which object the other one is was not asked of any guard.
   auto is_literal = [&](Borrowed object) {
     return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
@@ -198,6 +217,7 @@ static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const
 void Tracer::check_use(Borrowed value, const char* what) {
   if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
   if (is_drawn(value)) stop(report::Reason::random_number, what);
+  if (fake::is_symbol(value)) stop(report::Reason::unknown_number, what);
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);

@@ -1,5 +1,6 @@
 #include "trace/operators.h"
 
+#include "fake/symbol.h"
 #include "graph/torch_types.h"
 #include "interpreter/binary_operations.h"
 #include "py/lasting.h"
@@ -39,7 +40,8 @@ bool is_tensor(Borrowed object) {
 
 bool is_number(Borrowed object) {
   PyTypeObject* type = object.type();
-  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type ||
+         fake::is_symbol(object);
 }
 
 bool are_tensors(Borrowed left, Borrowed right) {

@@ -38,7 +38,7 @@ PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 int init_trace() {
   if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
     Tracer::break_every = std::strtoull(every, nullptr, 10);
-  if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0) return -1;
+  if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0 || init_symbol_hooks() < 0) return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
   lazy_type.tp_dealloc = lazy_dealloc;

@@ -3,6 +3,7 @@
 
 #include "interpreter/control.h"
 
+#include "fake/symbol.h"
 #include "graph/recorder.h"
 #include "graph/state.h"
 #include "graph/torch_types.h"
@@ -129,6 +130,18 @@ class Tracer {
   void check_native_use(Borrowed callable, PyObject* const* arguments, size_t count);
   void check_type_use(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count);
 
+  // --- numbers that only a run knows (symbols.cpp) ---
+  Ref operate(binaryfunc operation, Borrowed left, Borrowed right);
+  Ref operate(Borrowed function, PyObject* const* arguments, size_t count);
+  Ref compare_numbers(Borrowed left, Borrowed right, int operation);
+  bool may_hold_symbol(Borrowed value) const;
+  static bool has_native_length(Borrowed object);  // no code of the user's says how long it is
+  void check_comparison(Borrowed left, Borrowed right);
+  // A tensor and nothing that has code of the user's.
+  static bool is_torchs_operation(Borrowed left, Borrowed right);
+  void check_symbols(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
+  void check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count);
+
   // An instruction begins. kCapture: the trace is to be cut here.
   Verdict begin_instruction(const Position& position);
   uint64_t instructions() const { return instructions_; }
@@ -169,6 +182,9 @@ class Tracer {
   Ref call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // After torch has raised: because of data, or for a reason that it gives.
   [[noreturn]] void stop_for_torch(const std::string& what);
+  Ref convert_number(PyTypeObject* type, Borrowed number);
+  Ref convert_tensor(PyTypeObject* type, Borrowed tensor);
+  Ref list_of_numbers(Borrowed tensor);
   Ref list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
   // autograd_functions.cpp
   struct Forward;
@@ -352,5 +368,6 @@ void load_library();  // before anything is traced
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);
 
 int init_trace();
+int init_symbol_hooks();
 
 }  // namespace alternator::trace

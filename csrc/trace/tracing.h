@@ -136,6 +136,7 @@ struct Tracing : Concrete {
     return guard(Py_ssize_t(-1), [&] {
       t.lifter.escape(object);
       t.check_use(object, "len");
+      if (t.may_hold_symbol(object) && !t.has_native_length(object)) stop(report::Reason::unknown_number, "len");
       return PyObject_Length(object.get());
     });
   }
@@ -157,10 +158,13 @@ struct Tracing : Concrete {
       if (status([&] {
             t.check_text(right);
             if (holds_identity(right)) stop(report::Reason::identity_number, "a text");
+            if (t.may_hold_symbol(right)) stop(report::Reason::unknown_number, "a text");
           }) < 0) {
         return {};
       }
     }
+    if ((fake::is_symbol(left) || fake::is_symbol(right)) && !graph::is_tensor(left) && !graph::is_tensor(right))
+      return value([&] { return t.operate(operation, left, right); });
     if (PyAnySet_Check(right.get()) && (PyList_Check(left.get()))) {
       if (status([&] { t.check_order(right, "an operator"); }) < 0) return {};  // list += set
     }
@@ -176,6 +180,7 @@ struct Tracing : Concrete {
       return record_operator(function, left, right);
     if (is_identity(left) || is_identity(right))
       return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
+    if (status([&] { t.check_comparison(left, right); }) < 0) return {};
     return native(left, right, "a comparison",
                   [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }
@@ -306,8 +311,13 @@ struct Tracing : Concrete {
   // An operation that native code carries out on one or two lifted values.
   template <class Operation>
   Ref native(Borrowed left, Borrowed right, const char* what, Operation&& operation) {
-    if (use(left, what) < 0 || (right && use(right, what) < 0)) return {};
+    // Operators look at a number that only a run knows through its slots.
+    auto used = [&](Borrowed operand) { return !operand || fake::is_symbol(operand) || use(operand, what) == 0; };
+    if (!used(left) || !used(right)) return {};
+    std::optional<Paused> torchs_own;  // torch's code for such numbers is Python
+    if (t.recorder.has_symbols() && t.is_torchs_operation(left, right)) torchs_own.emplace(t);
     Ref result = Ref::steal(operation());
+    torchs_own.reset();
     if (!result && !torch_failed() && !t.stopped && (graph::is_tensor(left) || (right && graph::is_tensor(right))))
       t.stop_here(report::Reason::torch_call, what);
     return result;

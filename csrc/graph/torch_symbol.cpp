@@ -1,0 +1,73 @@
+#include "graph/torch_symbol.h"
+
+#include "graph/torch_types.h"
+
+#include "fake/fake.h"
+#include "py/lasting.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+
+namespace alternator::graph {
+
+namespace {
+
+// No torch call of the program's: nothing of it is seen.
+struct Outside {
+  fake::Inactive inactive;
+  at::impl::TorchFunctionDisabledState before = at::impl::PythonTorchFunctionTLS::get_disabled_state();
+
+  Outside() {
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+  ~Outside() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before); }
+  Outside(const Outside&) = delete;
+  Outside& operator=(const Outside&) = delete;
+};
+
+Ref call_method(Borrowed object, const char* name) {
+  return checked(PyObject_CallMethod(object.get(), name, nullptr));
+}
+
+}  // namespace
+
+Ref make_torch_symbol(Borrowed shape_env, bool is_float) {
+  const Outside outside;
+  Ref symbol = call_method(shape_env, is_float ? "create_unbacked_symfloat" : "create_unbacked_symint");
+  return symbol;
+}
+
+bool is_torch_symbol(Borrowed object) {
+  const TorchTypes& torch = torch_types();
+  PyTypeObject* type = object.type();
+  return type == torch.sym_int || type == torch.sym_float || type == torch.sym_bool;
+}
+
+Ref known_number(Borrowed torch_symbol) {
+  Ref node = checked(PyObject_GetAttrString(torch_symbol.get(), "node"));
+  const TorchTypes& torch = torch_types();
+  const char* asks = torch_symbol.type() == torch.sym_int     ? "maybe_as_int"
+                     : torch_symbol.type() == torch.sym_float ? "maybe_as_float"
+                                                              : "maybe_as_bool";
+  Ref number = call_method(node, asks);
+  return number.get() == Py_None ? Ref() : std::move(number);
+}
+
+Ref new_bindings(Borrowed shape_env, Borrowed result) {
+  Ref pending = checked(PyObject_GetAttrString(shape_env.get(), "pending_fresh_unbacked_symbols"));
+  const Py_ssize_t count = PyObject_Length(pending.get());
+  if (count < 0) throw PyError();
+  if (count == 0) return {};
+  const Outside outside;
+  static constinit Lasting<Ref> function;
+  const Ref& compute = function.get(
+      [] { return torch_name("torch.fx.experimental.symbolic_shapes", "compute_unbacked_bindings"); });
+  Ref bindings = checked(PyObject_CallFunctionObjArgs(compute.get(), shape_env.get(), result.get(), nullptr));
+  return bindings.get() == Py_None ? Ref() : std::move(bindings);
+}
+
+size_t assert_count(Borrowed shape_env) {
+  Ref count = checked(PyObject_GetAttrString(shape_env.get(), "num_deferred_runtime_asserts"));
+  return PyLong_AsSize_t(count.get());
+}
+
+}  // namespace alternator::graph

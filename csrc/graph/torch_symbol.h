@@ -1,0 +1,22 @@
+// Numbers that only a run knows (fake/symbol.h) as torch knows them: torch.SymInt and torch.SymFloat of a ShapeEnv, one
+// for each recording that has such numbers.
+#pragma once
+
+#include "fake/symbol.h"
+
+namespace alternator::graph {
+
+using fake::is_symbol;
+
+// A new torch.SymInt or SymFloat that nothing is known about.
+Ref make_torch_symbol(Borrowed shape_env, bool is_float);
+bool is_torch_symbol(Borrowed object);
+// The number that a torch symbol is known to be; null: none is.
+Ref known_number(Borrowed torch_symbol);
+// The symbols that are new in a call's result, and where they stand in it, as FX's metadata has it: {u0: ()}. Null: there
+// are none. Throws PyError where one is nowhere in the result.
+Ref new_bindings(Borrowed shape_env, Borrowed result);
+// How many facts a run has to check so far.
+size_t assert_count(Borrowed shape_env);
+
+}  // namespace alternator::graph

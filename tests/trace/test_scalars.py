@@ -1,0 +1,484 @@
+"""What .item(), .tolist(), int() and float() give of a tensor, as a part of the graph: numbers that only a run knows."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import functools
+import io
+import itertools
+import math
+import numbers
+import operator
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import alternator
+import pytest
+import torch
+from harness import REGISTRY, Run, T, add_row, check, program
+
+
+def captures(t: Run) -> None:
+    """Scripts run in a process of their own."""
+    alternator.config.capture_scalar_outputs = True
+
+
+def N(value: float) -> torch.Tensor:
+    return torch.tensor(value)
+
+
+@dataclasses.dataclass
+class Box:
+    size: Any
+    name: str = "box"
+
+
+THREE = 3
+Pair = collections.namedtuple("Pair", "first second")
+
+
+def arithmetic(x: torch.Tensor, n: torch.Tensor) -> Any:
+    k = n.item()
+    return (k + 1) * 2 - k // 2 + k % 3, 7 - k, -k, +k, k / 4, 1.5 * k, x + k, x * (k - 1), k + k
+
+
+def several(x: torch.Tensor, n: torch.Tensor) -> Any:
+    a, b, c = torch.stack([n, n + 1, n * 2]).tolist()
+    return sum([a, b, c]), a * b - c, x * a - b, torch.stack([n, n]).reshape(1, 2).tolist()
+
+
+def classes(x: torch.Tensor, n: torch.Tensor) -> Any:
+    k, f = n.item(), float(n)
+    return x * k, isinstance(k, int), isinstance(f, float), type(k), k.__class__, type(f), isinstance(k, (str, bool)), k is None, k != "a"
+
+
+def kept(x: torch.Tensor, n: torch.Tensor) -> Any:
+    k = n.item()
+    values = [k]
+    values.append(k + 1)
+    return x + k, values, {"a": k, "b": {"c": values}}, (k, k), Box(k), Pair(k, 2), slice(k), list(zip(values, [1, 2], strict=True))
+
+
+def floats(x: torch.Tensor, n: torch.Tensor) -> Any:
+    f = (x.sum() * n).item()
+    return f, f * 2, x * f, f - f, 1.5 + f, f / 3, 2 - f, int(n) + 0.5, float(n.double())
+
+
+def writes(x: torch.Tensor, n: torch.Tensor) -> Any:
+    before = n.item()
+    n.add_(1)
+    x.mul_(n.item()).add_(before)
+    return before, n.item(), x
+
+
+def through_functions(x: torch.Tensor, n: torch.Tensor) -> Any:
+    def scaled(value: torch.Tensor, by: int = 1, *more: int, **named: int) -> torch.Tensor:
+        return value * by + sum(more) + named["last"]
+
+    k = n.item()
+    return scaled(x, k, k + 1, last=k * 2), (lambda: k + 1)()
+
+
+def torch_calls(x: torch.Tensor, n: torch.Tensor) -> Any:
+    k = n.item()
+    return torch.full((2,), k), x.new_full((2,), k), torch.add(x, k), x.clamp(min=k), torch.tensor([1, 2]) * k, x.pow(k), x // k
+
+
+def written_item(x: torch.Tensor, n: torch.Tensor) -> Any:
+    y = x.clone()
+    y[1:] *= n.item()
+    return y
+
+
+def a_float_of_an_integer(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return float(n) / 2, int(n.float() + 0.75), x * float(n)
+
+
+def small_types(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return n.to(torch.int8).item(), n.to(torch.uint8).item(), n.half().item(), n.bfloat16().item(), n.reshape(1, 1).item(), x * n.item()
+
+
+def nothing_else(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return n.item(), x.sum().item()
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    row.__name__: row
+    for row in (
+        arithmetic, several, classes, kept, floats, writes, through_functions, torch_calls, written_item, a_float_of_an_integer,
+        small_types, nothing_else,
+    )
+}  # fmt: skip
+
+
+def script_of(function: Callable[..., Any]) -> Callable[[Run], None]:
+    def script(t: Run) -> None:
+        captures(t)
+        f = t.compile(function)
+        f(T(4), N(3))
+        f.hit(T(4), N(5))
+        f.hit(T(4), N(-2))
+        f.hit(T(4), N(0) + 1)
+        f(T(3), N(7))
+
+    return script
+
+
+@pytest.mark.parametrize("name", [add_row(__name__, "test_captured", row, script_of(f), graphs=2) for row, f in ROWS.items()])
+def test_captured(name: str) -> None:
+    check(REGISTRY[name])
+
+
+# What a graph cannot follow breaks, and is right.
+
+
+def branches(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return x + 1 if n.item() > 3 else x - 1
+
+
+def truth(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return x + 1 if n.item() else x - 1
+
+
+def counts(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return [x + k for k in range(n.item())]
+
+
+# Each of these alone, since after a break the number is a plain one.
+USES: list[Callable[[Any, Any], Any]] = [
+    lambda k, f: [1, 2, 3, 4, 5, 6, 7, 8][k],
+    lambda k, f: [1, 2, 3][:k],
+    lambda k, f: [1, 2, 3][slice(None, k)],
+    lambda k, f: "abcdefgh"[k],
+    lambda k, f: [0] * k,
+    lambda k, f: "ab" * k,
+    lambda k, f: {k: 1},
+    lambda k, f: {k, 3},
+    lambda k, f: {3: "three"}.get(k),
+    lambda k, f: hash(k),
+    lambda k, f: hash((k, 1)),
+    lambda k, f: k in [3, 4],
+    lambda k, f: k in {3},
+    lambda k, f: 3 in [k, 1],
+    lambda k, f: 3.0 in (k, 1),
+    lambda k, f: [1.5, k].index(3),
+    lambda k, f: [k, 3.0].count(3),
+    lambda k, f: f"{k}",
+    lambda k, f: f"{k:03d}",
+    lambda k, f: f"{[k]!r}",
+    lambda k, f: "%d" % k,
+    lambda k, f: "%s %s" % (k, 1),
+    lambda k, f: "%(a)d" % {"a": k},
+    lambda k, f: str(k),
+    lambda k, f: repr([k]),
+    lambda k, f: "{}".format(k),
+    lambda k, f: format(k, "x"),
+    lambda k, f: str((k, f)),
+    lambda k, f: ",".join(map(str, [k, 1])),
+    lambda k, f: math.sqrt(abs(k)),
+    lambda k, f: math.fsum([k, f]),
+    lambda k, f: math.fsum(v for v in (k, f)),
+    lambda k, f: max(k, 4),
+    lambda k, f: max([1.5, k]),
+    lambda k, f: max(1.5, f),
+    lambda k, f: min(4.5, f),
+    lambda k, f: sorted([1.5, k, f]),
+    lambda k, f: sum([1.5, k]),
+    lambda k, f: sum((f, k)),
+    lambda k, f: sum([[k], [1]], []),
+    lambda k, f: sum(v for v in (1.5, k)),
+    lambda k, f: divmod(k, 2),
+    lambda k, f: pow(k, 2),
+    lambda k, f: k**2,
+    lambda k, f: 2**k,
+    lambda k, f: round(f),
+    lambda k, f: int(f),
+    lambda k, f: bool(k),
+    lambda k, f: not k,
+    lambda k, f: complex(k, f),
+    lambda k, f: k & 3,
+    lambda k, f: k << 1,
+    lambda k, f: ~k,
+    lambda k, f: k.bit_length(),
+    lambda k, f: [1.5] == [k],
+    lambda k, f: (k,) == (3,),
+    lambda k, f: {"a": 3.0} == {"a": k},
+    lambda k, f: [1j] == [k],
+    lambda k, f: 1j + k,
+    lambda k, f: True + k,
+    lambda k, f: 2.5 > k,
+    lambda k, f: 2.5 < f,
+    lambda k, f: f - f == 0,
+    lambda k, f: k - k == 0,
+    lambda k, f: k == True,  # noqa: E712
+    lambda k, f: operator.index(k),
+    lambda k, f: operator.add(1.5, k),
+    lambda k, f: functools.reduce(operator.mul, [1.5, k, 2]),
+    lambda k, f: int.__add__(k, 1),
+    lambda k, f: (1.5).__add__(k),
+    lambda k, f: list(range(k, k + 2)),
+    lambda k, f: list(map(type, [k, f])),
+    lambda k, f: list(map(abs, [k, f])),
+    lambda k, f: list(itertools.accumulate([1.5, k])),
+    lambda k, f: list(itertools.islice([1, 2, 3], k)),
+    lambda k, f: list(enumerate([1, 2], k)),
+    lambda k, f: collections.deque([1, 2, 3, 4], maxlen=k),
+    lambda k, f: bytes([k]),
+    lambda k, f: k.real,
+    lambda k, f: f.is_integer(),
+    lambda k, f: abs(f),
+    lambda k, f: any([k]),
+    lambda k, f: math.prod([k, 2.0]),
+    lambda k, f: 10 // k,
+    lambda k, f: 10 % k,
+    lambda k, f: 1 / k,
+    lambda k, f: f // 2,
+    lambda k, f: f % 2,
+    lambda k, f: k // 0.5,
+    lambda k, f: k is k,
+    lambda k, f: k is THREE,
+    lambda k, f: id(k) == id(k),
+    lambda k, f: copy.deepcopy([k, f]),
+    lambda k, f: struct.pack("i", k),
+    lambda k, f: getattr(k, "imag", 0),
+    lambda k, f: isinstance(k, numbers.Integral),
+    lambda k, f: dict(zip([k], [1], strict=True)),
+    lambda k, f: torch.zeros(2, dtype=torch.int64).fill_(k) + torch.tensor(k),
+    lambda k, f: torch.tensor([k, f]),
+    lambda k, f: torch.arange(8)[k],
+    lambda k, f: torch.arange(8)[:k],
+    lambda k, f: torch.zeros(k),
+    lambda k, f: torch.zeros(4).split([k, 4 - k]) if k < 4 else None,
+    lambda k, f: torch.arange(k),
+    lambda k, f: torch.ones(2).expand(k, 2),
+    lambda k, f: torch.Size([k, 2]),
+    lambda k, f: k - torch.ones(2),
+    lambda k, f: torch.ones(2) > k,
+    lambda k, f: torch.arange(8).index_fill(0, torch.tensor([1]), k),
+    lambda k, f: operator.setitem(torch.zeros(3), 0, k),
+    lambda k, f: torch.nn.functional.dropout(torch.ones(4), 0.0 * f, True),
+]
+
+
+def uses(t: Run) -> None:
+    captures(t)
+    for use in USES:
+        f = t.compile(lambda x, n, use=use: (x * n.item(), use(n.item(), float(n))))
+        for value in (3, 5, 3, 4):
+            f(T(4), N(value))
+
+
+class Sized:
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return int(self.size)
+
+    def __index__(self) -> int:
+        return int(self.size)
+
+    def __float__(self) -> float:
+        return float(self.size)
+
+    def __bool__(self) -> bool:
+        return self.size > 3
+
+    def __getitem__(self, key: Any) -> Any:
+        return key, self.size
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(key == self.size)
+
+
+def through_special_methods(x: torch.Tensor, n: torch.Tensor) -> Any:
+    sized = Sized(n.item())
+    return (
+        len(sized), [1, 2, 3, 4, 5, 6, 7, 8][sized], math.sqrt(Sized(n.item() + 0.5)), bool(sized), sized[n.item()], 3 in sized,
+        list(range(sized)), x + len(sized),
+    )  # fmt: skip
+
+
+def identities(x: torch.Tensor, n: torch.Tensor) -> Any:
+    k = n.item()
+    return k is k, k is n.item(), k is THREE, id(k) == id(k)
+
+
+def patterns(x: torch.Tensor, n: torch.Tensor) -> Any:
+    match n.item():
+        case 3:
+            return x + 3
+        case int(k):
+            return x + k
+    return None
+
+
+def conversions(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return bool(n), [1, 2, 3, 4, 5, 6, 7, 8][n], (n > 3).item(), int(n > 3), (x > 0).tolist(), complex(n.item())
+
+
+def errors(x: torch.Tensor, n: torch.Tensor) -> Any:
+    found = []
+    for attempt in (lambda: x.item(), lambda: float(x), lambda: int(x), lambda: n.item() + "a", lambda: n.item()[0], lambda: 1 // (n - n).item()):
+        try:
+            found.append(attempt())
+        except (RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+            found.append((type(error), str(error)))
+    return found
+
+
+BREAKS: dict[str, Callable[..., Any]] = {
+    row.__name__: row
+    for row in (
+        branches, truth, counts, through_special_methods, identities, patterns, conversions, errors,
+    )
+}  # fmt: skip
+
+
+def broken_script_of(function: Callable[..., Any]) -> Callable[[Run], None]:
+    def script(t: Run) -> None:
+        captures(t)
+        f = t.compile(function)
+        for value in (3, 5, 3, 4, 1):
+            f(T(4), N(value))
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "name", [add_row(__name__, "test_broken", row, broken_script_of(f), one_graph=False) for row, f in BREAKS.items()]
+)
+def test_broken(name: str) -> None:
+    check(REGISTRY[name])
+
+
+test_uses = program(one_graph=False)(uses)
+
+
+@program(graphs=1)
+def test_shown(t: Run) -> None:
+    captures(t)
+
+    def fn(n: torch.Tensor) -> Any:
+        k = n.item()
+        print("it is", k, [k, k + 1])
+        return n + k
+
+    f = t.compile(fn)
+    f(N(3))
+    f.hit(N(4))
+
+
+@program(graphs=1)
+def test_stored(t: Run) -> None:
+    captures(t)
+    seen: list[Any] = []
+    box = Box(0)
+    t.watch(lambda: (seen, box))
+
+    def fn(n: torch.Tensor) -> Any:
+        seen.append(n.item())
+        box.size = n.item() * 2
+        return n + box.size
+
+    f = t.compile(fn)
+    f(N(3))
+    f.hit(N(4))
+    f.hit(N(5))
+
+
+@program(one_graph=False)
+def test_raised(t: Run) -> None:
+    captures(t)
+
+    def fn(n: torch.Tensor) -> Any:
+        raise ValueError("bad", n.item())
+
+    f = t.compile(fn)
+    f(N(3))
+    f(N(4))
+
+
+@program(one_graph=False)
+def test_alive_at_a_break(t: Run) -> None:
+    captures(t)
+
+    def fn(x: torch.Tensor, n: torch.Tensor) -> Any:
+        k = n.item()
+        held = {"k": k + 1}
+        y = x * k
+        torch._dynamo.graph_break()
+        return y + held["k"], k
+
+    f = t.compile(fn)
+    f(T(3), N(3))
+    f(T(3), N(4))
+
+
+# Backends of torch's
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("row", ["arithmetic", "several", "floats", "writes", "torch_calls"])
+def test_backends(backend: str, row: str) -> None:
+    function = ROWS[row]
+    compiled = alternator.compile(function, backend=backend, fullgraph=True)
+    for value in (3, 5, -2, 1):
+        expected = function(T(4), N(value))
+        found = compiled(T(4), N(value))
+        torch.testing.assert_close(found, expected, check_stride=False)
+        flat = torch.utils._pytree.tree_leaves
+        assert [type(leaf) for leaf in flat(found)] == [type(leaf) for leaf in flat(expected)]
+
+
+def test_it_learns() -> None:
+    def fn(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return (x * x * n.item()).sum()
+
+    compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+    for value in (3, 5):
+        x, y = T(4, rg=True), T(4, rg=True)
+        fn(x, N(value)).backward()
+        compiled(y, N(value)).backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+# Where it is on
+
+
+def graphs_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> int:
+    count = 0
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return gm
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        alternator.compile(function, backend=backend, **options)(*arguments)
+    return count
+
+
+def test_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fn(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return (x + 1) * n.item()
+
+    assert graphs_of(fn, T(2), N(3)) == 2
+    assert graphs_of(fn, T(2), N(3), fullgraph=True) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(alternator.config, "capture_scalar_outputs", True)
+        assert graphs_of(fn, T(2), N(3)) == 1
+    import torch._dynamo
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        assert graphs_of(fn, T(2), N(3)) == 1
+    assert graphs_of(fn, T(2), N(3)) == 2
+
+
+def test_a_branch_says_why() -> None:
+    with pytest.raises(alternator.exc.Unsupported, match="a comparison of a number that only a run knows"):
+        alternator.compile(branches, backend="eager", fullgraph=True)(T(2), N(3))
