@@ -220,7 +220,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
         phases.install += clock.lap();
       } catch (const replay::CannotRebuild& error) {
         // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
-        if (may_break) entry = stop_before(chain, tracer.draw_points(), &phases);
+        if (may_break) entry = stop_before(chain, tracer.draw_points(), scalars, &phases);
         if (entry == nullptr)
           return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
         entry->stops_because = tracer.draw_event();

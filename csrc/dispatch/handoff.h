@@ -13,7 +13,8 @@ namespace alternator::dispatch {
 // - inputs: the graph's real inputs in order.
 // - sources: for each of them its text, and whether it is a parameter or buffer of a module.
 // - code: of the function that was traced.
-// - shape_env: of the numbers that only a run knows; None: the graph has none. The example values must be of a mode with
+// - shape_env: of the numbers that only a run knows; None: the graph has none. The example values must be of a mode
+// with
 //   this one.
 // - asserts: whether a run has to check facts about these numbers, which the recorded program does not.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the

@@ -2,8 +2,8 @@
 //
 // In a trace such a number is an object of one of the two types here. For all who ask for its class it is an int or a
 // float. It has no value: arithmetic on it is recorded, and everything else that could look at the value is refused.
-// Native code may read the digits of a subclass of int without asking, so the interpreter must not hand one to code that
-// it does not know; the digits are more than a machine word or a double holds.
+// Native code may read the digits of a subclass of int without asking, so the interpreter must not hand one to code
+// that it does not know; the digits are more than a machine word or a double holds.
 #pragma once
 
 #include "py/error.h"

@@ -39,7 +39,8 @@ class Converted {
   at::Tensor of(const at::Tensor& tensor, c10::Device device) {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     c10::StorageImpl* original = storage_of(tensor);
-    auto storage = std::find_if(storages_.begin(), storages_.end(), [&](const auto& row) { return row.ours == original; });
+    auto storage =
+        std::find_if(storages_.begin(), storages_.end(), [&](const auto& row) { return row.ours == original; });
     if (storage == storages_.end()) {
       const c10::SymInt size[] = {original->sym_nbytes()};
       at::Tensor bytes(at::detail::empty_symint_meta(size, at::kByte, {}, {}, {}, {}));

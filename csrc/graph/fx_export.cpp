@@ -5,8 +5,8 @@
 #include "graph/fx_examples.h"
 #include "graph/fx_graph.h"
 #include "graph/state_calls.h"
-#include "graph/torch_symbol.h"
 #include "graph/target.h"
+#include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
 #include "py/lasting.h"
 

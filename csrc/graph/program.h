@@ -97,8 +97,8 @@ class Program {
   Arena arena;
   SiteTable sites;
   ModuleTable modules;
-  Value result{};  // what the program returns: a tree of values
-  Ref shape_env;   // of the numbers that only a run knows; null: there are none
+  Value result{};      // what the program returns: a tree of values
+  Ref shape_env;       // of the numbers that only a run knows; null: there are none
   size_t asserts = 0;  // facts about them that a run has to check
 
   // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in

@@ -258,8 +258,8 @@ bool is_unknown_scalar(fake::Session& session, Borrowed object) {
   if (!is_tensor(object)) return false;
   const at::Tensor& tensor = as_tensor(object);
   const at::ScalarType dtype = tensor.scalar_type();
-  const bool is_number = at::isFloatingType(dtype) || (at::isIntegralType(dtype, /*includeBool=*/false) &&
-                                                       dtype != at::kUInt64);
+  const bool is_number =
+      at::isFloatingType(dtype) || (at::isIntegralType(dtype, /*includeBool=*/false) && dtype != at::kUInt64);
   return fake::is_fake(tensor) && is_number && tensor.sym_numel() == 1 && !session.known_value(tensor);
 }
 
@@ -366,8 +366,8 @@ Ref Recorder::item(Pending& pending, Borrowed object) {
     return before->second.symbol;
   }
   if (!program_->shape_env) program_->shape_env = Ref::share(session_.shape_env());
-  Ref number = record(
-      pending, [&] { return make_torch_symbol(program_->shape_env, tensor.is_floating_point()).release(); });
+  Ref number =
+      record(pending, [&] { return make_torch_symbol(program_->shape_env, tensor.is_floating_point()).release(); });
   items_[impl] = {version, number};
   return number;
 }

@@ -24,9 +24,7 @@ struct Outside {
   Outside& operator=(const Outside&) = delete;
 };
 
-Ref call_method(Borrowed object, const char* name) {
-  return checked(PyObject_CallMethod(object.get(), name, nullptr));
-}
+Ref call_method(Borrowed object, const char* name) { return checked(PyObject_CallMethod(object.get(), name, nullptr)); }
 
 }  // namespace
 
@@ -59,8 +57,8 @@ Ref new_bindings(Borrowed shape_env, Borrowed result) {
   if (count == 0) return {};
   const Outside outside;
   static constinit Lasting<Ref> function;
-  const Ref& compute = function.get(
-      [] { return torch_name("torch.fx.experimental.symbolic_shapes", "compute_unbacked_bindings"); });
+  const Ref& compute =
+      function.get([] { return torch_name("torch.fx.experimental.symbolic_shapes", "compute_unbacked_bindings"); });
   Ref bindings = checked(PyObject_CallFunctionObjArgs(compute.get(), shape_env.get(), result.get(), nullptr));
   return bindings.get() == Py_None ? Ref() : std::move(bindings);
 }

@@ -13,8 +13,8 @@ Ref make_torch_symbol(Borrowed shape_env, bool is_float);
 bool is_torch_symbol(Borrowed object);
 // The number that a torch symbol is known to be; null: none is.
 Ref known_number(Borrowed torch_symbol);
-// The symbols that are new in a call's result, and where they stand in it, as FX's metadata has it: {u0: ()}. Null: there
-// are none. Throws PyError where one is nowhere in the result.
+// The symbols that are new in a call's result, and where they stand in it, as FX's metadata has it: {u0: ()}. Null:
+// there are none. Throws PyError where one is nowhere in the result.
 Ref new_bindings(Borrowed shape_env, Borrowed result);
 // How many facts a run has to check so far.
 size_t assert_count(Borrowed shape_env);

@@ -169,7 +169,7 @@ Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t cou
   if (cache == nullptr) return {};
   Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
   for (size_t i = 0; i < count; i++) {
-    if (!lift::is_plain(arguments[i])) return {};
+    if (!lift::is_plain(arguments[i]) || lift::is_nan(arguments[i])) return {};  // one NaN is not another
     PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
   }
   const bool alone = count == 1 && (PyUnicode_CheckExact(arguments[0]) || PyLong_CheckExact(arguments[0]));

@@ -64,7 +64,8 @@ PyObject* compare_in_slot(PyObject* left, PyObject* right, int operation) noexce
 }
 
 void refuse_in_slot(const char* what) noexcept {
-  if (Tracer* tracer = tracer_at_work()) tracer->stop_here(report::Reason::unknown_number, what + std::string(kUnknown));
+  if (Tracer* tracer = tracer_at_work())
+    tracer->stop_here(report::Reason::unknown_number, what + std::string(kUnknown));
 }
 
 // The slot that an opcode's operation asks for.
@@ -95,14 +96,13 @@ bool among(const std::array<std::string_view, kCount>& names, std::string_view n
 }
 
 // Native functions that move what they are given, and never look at it.
-constexpr std::array kMovers = {"builtins.isinstance"sv, "builtins.len"sv,      "builtins.iter"sv,
-                                "builtins.next"sv,       "builtins.callable"sv, "str.join"sv,
-                                "builtins.any"sv,        "builtins.all"sv,      "tuple.__new__"sv,
-                                "object.__new__"sv};
+constexpr std::array kMovers = {"builtins.isinstance"sv, "builtins.len"sv,  "builtins.iter"sv, "builtins.next"sv,
+                                "builtins.callable"sv,   "str.join"sv,      "builtins.any"sv,  "builtins.all"sv,
+                                "tuple.__new__"sv,       "object.__new__"sv};
 // Methods of containers that compare or count.
-constexpr std::array kReaders = {"index"sv,   "count"sv,       "remove"sv,      "sort"sv,    "__contains__"sv,
-                                 "__eq__"sv,  "__ne__"sv,      "__lt__"sv,      "__le__"sv,  "__gt__"sv,
-                                 "__ge__"sv,  "__mul__"sv,     "__rmul__"sv,    "__imul__"sv, "__repr__"sv,
+constexpr std::array kReaders = {"index"sv,   "count"sv,       "remove"sv,      "sort"sv,        "__contains__"sv,
+                                 "__eq__"sv,  "__ne__"sv,      "__lt__"sv,      "__le__"sv,      "__gt__"sv,
+                                 "__ge__"sv,  "__mul__"sv,     "__rmul__"sv,    "__imul__"sv,    "__repr__"sv,
                                  "__str__"sv, "__getitem__"sv, "__setitem__"sv, "__delitem__"sv, "__format__"sv,
                                  "rotate"sv,  "numel"sv,       "__hash__"sv,    "__reversed__"sv};
 // Methods of containers whose argument is a value, not a position.
@@ -172,8 +172,8 @@ Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
 // An operator with such a number on one side, and no tensor on the other.
 Ref Tracer::operate(binaryfunc operation, Borrowed left, Borrowed right) {
   if (!is_number(left) || !is_number(right))
-    stop(report::Reason::unknown_number, std::string("an operator") + kUnknown + " and " +
-                                             (is_symbol(left) ? right : left).type()->tp_name);
+    stop(report::Reason::unknown_number,
+         std::string("an operator") + kUnknown + " and " + (is_symbol(left) ? right : left).type()->tp_name);
   // Not PyNumber_Add: a float on the left would read the digits.
   Borrowed symbol = is_symbol(left) ? left : right;
   const binaryfunc slot = slot_of(*symbol.type()->tp_as_number, operation);

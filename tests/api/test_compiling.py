@@ -74,7 +74,7 @@ def test_one_inside_another_and_errors() -> None:
     first, second = Counter(), Counter()
     with alternator.compiling(backend=first):
         inner(x())
-        with pytest.raises(ZeroDivisionError), alternator.compiling(backend=second):
+        with pytest.raises(ZeroDivisionError), alternator.compiling(backend=second):  # noqa: PT012
             inner(x())
             raise ZeroDivisionError
         double(x() + 1)

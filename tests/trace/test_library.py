@@ -70,6 +70,18 @@ def test_cached_function_that_writes(t):
 
 
 @program(one_graph=False)
+def test_cached_for_another_nan(t):
+    answers = iter(range(100))
+    ask = functools.lru_cache(lambda number: next(answers))
+    t.watch(ask.cache_info)
+    f = t.compile(lambda x, number: (x, ask(number)))
+    one = float("nan")
+    ask(one)
+    for number in (one, float("nan"), one, float("nan")):
+        f(T(2), number)
+
+
+@program(one_graph=False)
 def test_cached_before_the_trace(t):
     """What a cache holds already is read from there, whatever the function would say now; hits are counted as in eager."""
     state = {"answer": 3}

@@ -16,10 +16,11 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import alternator
 import pytest
 import torch
 from harness import REGISTRY, Run, T, add_row, check, program
+
+import alternator
 
 
 def captures(t: Run) -> None:
@@ -53,14 +54,33 @@ def several(x: torch.Tensor, n: torch.Tensor) -> Any:
 
 def classes(x: torch.Tensor, n: torch.Tensor) -> Any:
     k, f = n.item(), float(n)
-    return x * k, isinstance(k, int), isinstance(f, float), type(k), k.__class__, type(f), isinstance(k, (str, bool)), k is None, k != "a"
+    return (
+        x * k,
+        isinstance(k, int),
+        isinstance(f, float),
+        type(k),
+        k.__class__,
+        type(f),
+        isinstance(k, (str, bool)),
+        k is None,
+        k != "a",
+    )
 
 
 def kept(x: torch.Tensor, n: torch.Tensor) -> Any:
     k = n.item()
     values = [k]
     values.append(k + 1)
-    return x + k, values, {"a": k, "b": {"c": values}}, (k, k), Box(k), Pair(k, 2), slice(k), list(zip(values, [1, 2], strict=True))
+    return (
+        x + k,
+        values,
+        {"a": k, "b": {"c": values}},
+        (k, k),
+        Box(k),
+        Pair(k, 2),
+        slice(k),
+        list(zip(values, [1, 2], strict=True)),
+    )
 
 
 def floats(x: torch.Tensor, n: torch.Tensor) -> Any:
@@ -85,7 +105,15 @@ def through_functions(x: torch.Tensor, n: torch.Tensor) -> Any:
 
 def torch_calls(x: torch.Tensor, n: torch.Tensor) -> Any:
     k = n.item()
-    return torch.full((2,), k), x.new_full((2,), k), torch.add(x, k), x.clamp(min=k), torch.tensor([1, 2]) * k, x.pow(k), x // k
+    return (
+        torch.full((2,), k),
+        x.new_full((2,), k),
+        torch.add(x, k),
+        x.clamp(min=k),
+        torch.tensor([1, 2]) * k,
+        x.pow(k),
+        x // k,
+    )
 
 
 def written_item(x: torch.Tensor, n: torch.Tensor) -> Any:
@@ -99,7 +127,14 @@ def a_float_of_an_integer(x: torch.Tensor, n: torch.Tensor) -> Any:
 
 
 def small_types(x: torch.Tensor, n: torch.Tensor) -> Any:
-    return n.to(torch.int8).item(), n.to(torch.uint8).item(), n.half().item(), n.bfloat16().item(), n.reshape(1, 1).item(), x * n.item()
+    return (
+        n.to(torch.int8).item(),
+        n.to(torch.uint8).item(),
+        n.half().item(),
+        n.bfloat16().item(),
+        n.reshape(1, 1).item(),
+        x * n.item(),
+    )
 
 
 def nothing_else(x: torch.Tensor, n: torch.Tensor) -> Any:
@@ -128,7 +163,9 @@ def script_of(function: Callable[..., Any]) -> Callable[[Run], None]:
     return script
 
 
-@pytest.mark.parametrize("name", [add_row(__name__, "test_captured", row, script_of(f), graphs=2) for row, f in ROWS.items()])
+@pytest.mark.parametrize(
+    "name", [add_row(__name__, "test_captured", row, script_of(f), graphs=2) for row, f in ROWS.items()]
+)
 def test_captured(name: str) -> None:
     check(REGISTRY[name])
 
@@ -323,7 +360,14 @@ def conversions(x: torch.Tensor, n: torch.Tensor) -> Any:
 
 def errors(x: torch.Tensor, n: torch.Tensor) -> Any:
     found = []
-    for attempt in (lambda: x.item(), lambda: float(x), lambda: int(x), lambda: n.item() + "a", lambda: n.item()[0], lambda: 1 // (n - n).item()):
+    for attempt in (
+        lambda: x.item(),
+        lambda: float(x),
+        lambda: int(x),
+        lambda: n.item() + "a",
+        lambda: n.item()[0],
+        lambda: 1 // (n - n).item(),
+    ):
         try:
             found.append(attempt())
         except (RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
