@@ -74,8 +74,7 @@ Mark mark_of(Borrowed function) {
         return Mark::kCompilingQuery;
       break;
     case 21:  // from its first use in a process on, nn.Module.__init__ calls it
-      if (equals(qualified, "GenerationTracker.tag") &&
-          equals(module_name(function), "torch._dynamo.mutation_guard"))
+      if (equals(qualified, "GenerationTracker.tag") && equals(module_name(function), "torch._dynamo.mutation_guard"))
         return Mark::kNotes;
       break;
     case 30:  // every function that torch's decorator makes runs this code
