@@ -1,6 +1,6 @@
 """Alternator as td_suite.py (TorchDynamo's tests of 2022) calls it: compile(), and what those tests ask for beside it.
 
-    PYTHONPATH=.:tools python td_suite.py --frontend td_frontend:compile
+PYTHONPATH=.:tools python td_suite.py --frontend td_frontend:compile
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ class Replay {
   std::vector<Step> after_;
 };
 
-// The value of one tensor of a program that is still being recorded: what it takes is run on the tensors that the inputs
-// stand in for. Null: something was written meanwhile, or random numbers would have to be drawn for it. No session may
-// be active.
+// The value of one tensor of a program that is still being recorded: what it takes is run on the tensors that the
+// inputs stand in for. Null: something was written meanwhile, or random numbers would have to be drawn for it. No
+// session may be active.
 Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
 
 }  // namespace alternator::graph

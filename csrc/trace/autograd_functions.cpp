@@ -99,10 +99,10 @@ Ref Tracer::wrap_output(Borrowed output, const Forward& run, const std::string& 
   return call_torch(method, arguments + 1, learned ? 1 : 2, {});
 }
 
-// Where no gradient is wanted, it is its forward. Otherwise it is one node: at replay its forward runs for real, and its
-// backward when its turn comes. It is first traced without being recorded, so that what forward reads is guarded and
-// what cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may anything
-// have been written before, which it would see too late.
+// Where no gradient is wanted, it is its forward. Otherwise it is one node: at replay its forward runs for real, and
+// its backward when its turn comes. It is first traced without being recorded, so that what forward reads is guarded
+// and what cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may
+// anything have been written before, which it would see too late.
 Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
                                    Borrowed keyword_names) {
   Borrowed cls = PyCFunction_GET_SELF(callable.get());
