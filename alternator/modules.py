@@ -21,7 +21,7 @@ class Made(NamedTuple):
     """What a compiled module is made of."""
 
     original: Module
-    again: Callable[[Module], Module]  # compiles another module in the same way
+    again: Callable[[Any], Any]  # compiles another module, or a method of it, in the same way
 
 
 class _View(Module):
@@ -35,7 +35,8 @@ class _Forward:
 
     def __get__(self, view: Any, cls: type) -> Any:
         if view is None:
-            return super(cls, cls).forward  # type: ignore[misc]
+            base: Any = cls.__mro__[1]  # the user's class
+            return base.forward
         made: Made = view._alternator_made
         method = made.original.forward
         if torch.compiler.is_compiling():
@@ -123,7 +124,7 @@ def _view_class(cls: type) -> type:
     return made
 
 
-def view_of(module: Module, call: Callable[..., Any], again: Callable[[Module], Module]) -> Any:
+def view_of(module: Module, call: Callable[..., Any], again: Callable[[Any], Any]) -> Any:
     """A module over `module`'s state that runs `call`; None where its class allows no such thing."""
     cls = type(module)
     with contextlib.suppress(TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from collections.abc import Callable
@@ -366,10 +367,11 @@ def verifying(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     import torch._dynamo.config
 
     if request.param == "alternator":
-        return lambda: monkeypatch.setattr(alternator.config, "verify_correctness", True)
-    patch = torch._dynamo.config.patch(verify_correctness=True)
-    request.addfinalizer(lambda: patch.__exit__(None, None, None))  # noqa: PT021 - undone even if never done
-    return patch.__enter__
+        yield lambda: monkeypatch.setattr(alternator.config, "verify_correctness", True)
+        return
+    with contextlib.ExitStack() as stack:
+        patch: Any = torch._dynamo.config.patch(verify_correctness=True)
+        yield lambda: stack.enter_context(patch)
 
 
 def test_results_can_be_verified(verifying: Any) -> None:
@@ -392,7 +394,7 @@ def test_results_can_be_verified(verifying: Any) -> None:
     with pytest.raises(alternator.BackendFailed, match="not close"):
         alternator.compile(f, backend=wrong, isolate_recompiles=True)(x())
     for backend in (right, "aot_eager"):
-        compiled = alternator.compile(f, backend=backend)  # type: ignore[arg-type]
+        compiled = alternator.compile(f, backend=backend)
         for _ in range(2):
             ours, theirs = x(), x()
             torch.manual_seed(4)
