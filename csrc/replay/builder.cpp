@@ -104,8 +104,13 @@ Operand Builder::value(Borrowed object) {
   } else if (is_tensor(object)) {
     return tensor(object);
   } else if (is_symbol(object)) {
-    operand = Operand::of(Space::kOutput, graph_outputs_->size());
+    const Operand output = Operand::of(Space::kOutput, graph_outputs_->size());
     graph_outputs_->push_back(Ref::share(object));
+    // A compiler may have found that it is always 0, and give an int for a float.
+    const Operand type = value(class_of_symbol(object));
+    operand = Operand::of(Space::kMade, program_.registers++);
+    emit(Op::kCall, {type, output});
+    program_.instructions.back().target = operand.index();
   } else {
     return make(object);
   }

@@ -7,6 +7,7 @@ namespace alternator::replay {
 
 bool is_tensor(Borrowed object) { return fake::is_tensor_object(object.get()); }
 bool is_symbol(Borrowed object) { return fake::is_symbol(object); }
+Borrowed class_of_symbol(Borrowed object) { return reinterpret_cast<PyObject*>(fake::class_of_symbol(object)); }
 
 TensorTraits tensor_traits(Borrowed object) {
   const at::Tensor& tensor = fake::unpack(object.get());

@@ -8,6 +8,7 @@ namespace alternator::replay {
 bool is_tensor(Borrowed object);
 // A number that only a run knows: an output of the graph as well.
 bool is_symbol(Borrowed object);
+Borrowed class_of_symbol(Borrowed object);  // int or float
 
 struct TensorTraits {
   bool plain_type;      // exactly torch.Tensor
