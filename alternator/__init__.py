@@ -19,7 +19,7 @@ from .breaks import (  # noqa: E402
     nonstrict_trace,
     skip,
 )
-from .compiler import compile, counters, disable, is_compiling, reset, run  # noqa: E402
+from .compiler import compile, compiling, counters, disable, is_compiling, reset, run  # noqa: E402
 from .exc import BackendFailed, Unsupported  # noqa: E402
 from .explain import explain  # noqa: E402
 from .export import export  # noqa: E402
@@ -32,6 +32,7 @@ __all__ = [
     "allow_in_graph",
     "assume_constant_result",
     "compile",
+    "compiling",
     "config",
     "counters",
     "disable",

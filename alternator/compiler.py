@@ -281,6 +281,41 @@ def run(fn: Any = None) -> Any:
     return compiled
 
 
+class Compiling:
+    """What compiling() gives. It may be entered again, also inside of itself."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        def nothing() -> None:
+            pass
+
+        self._compiled = _compile(nothing, isolate_recompiles=True, **options)
+
+    def __enter__(self) -> None:
+        if isinstance(self._compiled, _C.Compiled):
+            _entered.append(self)
+            _C.begin_offering(self._compiled)
+
+    def __exit__(self, *_: object) -> None:
+        if isinstance(self._compiled, _C.Compiled):
+            _C.end_offering(self._compiled)
+            _entered.remove(self)
+
+
+_entered: list[Compiling] = []  # alive until they are left
+
+
+def compiling(
+    *,
+    dynamic: bool | None = None,
+    backend: str | Compiler | None = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Compiling:
+    """A context manager: Python functions that are called inside, on this thread, are compiled where they work on tensors, each with
+    its own graphs. The with statement itself runs as it is. What was compiled is used again when the same object is entered again."""
+    return Compiling({"dynamic": dynamic, "backend": backend, "mode": mode, "options": options})
+
+
 def reset() -> None:
     """Forget everything that was compiled, and all counts."""
     _C.reset()

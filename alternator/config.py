@@ -14,3 +14,7 @@ example_values: bool | None = None
 
 # Seconds after which a backend that is still compiling gets a line on the terminal. Only on a terminal; 0 is never.
 progress_after: float = 3.0
+
+# Every new graph runs twice before it is used, on copies of its inputs: as recorded, and as the backend compiled it. Results that
+# differ are a BackendFailed. torch._dynamo.config.verify_correctness means the same.
+verify_correctness: bool = False

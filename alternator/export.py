@@ -96,9 +96,8 @@ def _assemble(
             if number is not None:
                 return nodes[number]
         number = _position(recorded.inputs, leaf)
-        if number is not None:
-            return entering(number)
-        raise exc.Unsupported("export: the call returns a tensor that its graph does not give")
+        # Neither made nor taken by the graph: a tensor from outside that is given back.
+        return entering(number) if number is not None else outside(leaf, "constant")
 
     graph.output(tuple(leaving(leaf) for leaf in leaves))
     for node in known.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import itertools
 import random
@@ -134,6 +135,13 @@ def _module_of(compiled: Any) -> GraphModule | None:
     return module if compiled.__func__ in (cls.forward, cls._lazy_forward) else None
 
 
+def _results(call: Callable[..., Any], inputs: list[torch.Tensor]) -> list[Any]:
+    """What a graph gives for copies of its inputs. Random numbers are the same in every run."""
+    copies = [value.detach().clone().requires_grad_(value.requires_grad) for value in inputs]
+    with torch.random.fork_rng():
+        return list(call(copies) if _takes_a_list(call) else call(*copies))
+
+
 def _wants_code() -> bool:
     """Whether the generated code is looked at while it runs."""
     return bool(getattr(torch.fx.experimental._config, "enrich_profiler_metadata", False))
@@ -263,9 +271,12 @@ class Handoff:
     ) -> Answer:
         assert self.backend.compiler is not None
         try:
+            expected = _results(copy.deepcopy(gm).forward, inputs) if self._is_set("verify_correctness") else None
             compiled = self.backend.compiler(gm, inputs)
             if not callable(compiled):
                 raise TypeError(f"a backend must return a callable, not {compiled!r}")
+            if expected is not None:
+                torch.testing.assert_close(_results(compiled, inputs), expected, equal_nan=True)
             module = _module_of(compiled)
             if module is not None:
                 if module._needs_recompile() and is_as_exported(module) and not _wants_code():
@@ -280,7 +291,7 @@ class Handoff:
                 return None
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             failed = backend_failed(self.backend.name, name, where, error)
-            if not self._suppressed():
+            if not self._is_set("suppress_errors"):
                 raise failed.with_traceback(error.__traceback__) from None
             logs.log.warning("%s\nThe graph runs as it was recorded.", failed)
             return None
@@ -291,6 +302,6 @@ class Handoff:
         return exc is not None and isinstance(error, exc.SkipFrame)
 
     @staticmethod
-    def _suppressed() -> bool:
+    def _is_set(switch: str) -> bool:
         dynamo: Any = sys.modules.get("torch._dynamo.config")
-        return config.suppress_errors or (dynamo is not None and bool(dynamo.suppress_errors))
+        return bool(getattr(config, switch)) or bool(getattr(dynamo, switch, False))

@@ -21,17 +21,39 @@ class Made(NamedTuple):
     """What a compiled module is made of."""
 
     original: Module
-    again: Callable[[Module], Module]  # compiles another module in the same way
+    again: Callable[[Any], Any]  # compiles another module, or a method of it, in the same way
 
 
 class _View(Module):
     """What a compiled module has in addition. The layout is the same for all classes, so that `__class__` can be assigned."""
 
-    __slots__ = ("__call__", "_alternator_made")
+    __slots__ = ("__call__", "_alternator_forward", "_alternator_made")
 
 
+class _Forward:
+    """`forward` of a compiled module: the original's, compiled. One that the user puts on the module itself comes before it."""
+
+    def __get__(self, view: Any, cls: type) -> Any:
+        if view is None:
+            base: Any = cls.__mro__[1]  # the user's class
+            return base.forward
+        made: Made = view._alternator_made
+        method = made.original.forward
+        if torch.compiler.is_compiling():
+            return method  # a part of what is being compiled
+        with contextlib.suppress(AttributeError):
+            of, compiled = _forward_slot.__get__(view)
+            if of is getattr(method, "__func__", method):
+                return compiled
+        compiled = made.again(method)
+        _forward_slot.__set__(view, (getattr(method, "__func__", method), compiled))
+        return compiled
+
+
+_forward = _Forward()
 _call_slot: Any = _View.__dict__["__call__"]
 _made_slot: Any = _View.__dict__["_alternator_made"]
+_forward_slot: Any = _View.__dict__["_alternator_forward"]
 
 
 def original_of(module: Any) -> Any:
@@ -86,6 +108,7 @@ def _view_class(cls: type) -> type:
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
         "__call__": _call_slot,  # also where the user's class has one
+        "forward": _forward,
         "__class__": property(_get_class, _set_class),
         "__deepcopy__": _deepcopy,
         "__copy__": _copy,
@@ -101,7 +124,7 @@ def _view_class(cls: type) -> type:
     return made
 
 
-def view_of(module: Module, call: Callable[..., Any], again: Callable[[Module], Module]) -> Any:
+def view_of(module: Module, call: Callable[..., Any], again: Callable[[Any], Any]) -> Any:
     """A module over `module`'s state that runs `call`; None where its class allows no such thing."""
     cls = type(module)
     with contextlib.suppress(TypeError):

@@ -306,6 +306,15 @@ PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
+template <void (*kDo)(Compilation&)>
+PyObject* module_offering(PyObject*, PyObject* compiled) {
+  if (!Py_IS_TYPE(compiled, compiled_type)) return PyErr_Format(PyExc_TypeError, "not compiled: %R", compiled);
+  return guarded([&] {
+    kDo(**reinterpret_cast<CompiledObject*>(compiled)->compilation);
+    return Ref::share(Py_None);
+  });
+}
+
 PyObject* module_new_store(PyObject*, PyObject*) { return guarded(new_store); }
 
 PyObject* module_reset(PyObject*, PyObject*) {
@@ -340,6 +349,9 @@ PyMethodDef functions[] = {
      METH_VARARGS | METH_KEYWORDS,
      "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False, store=None): a "
      "compiled callable"},
+    {"begin_offering", module_offering<begin_offering>, METH_O,
+     "begin_offering(compiled): functions called on this thread are compiled like those that it calls"},
+    {"end_offering", module_offering<end_offering>, METH_O, "end_offering(compiled)"},
     {"new_store", module_new_store, METH_NOARGS, "new_store(): for compiled callables that share what they compile"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},

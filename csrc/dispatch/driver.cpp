@@ -8,6 +8,8 @@
 #include "interpreter/step.h"
 #include "trace/stopped.h"
 
+#include <algorithm>
+
 namespace alternator::dispatch {
 
 Counters totals;
@@ -117,10 +119,9 @@ class Offering {
     PyCodeObject* spared = nullptr;  // the next frame of this code runs as it is
   };
   static thread_local State now;
-
- private:
   static bool take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
 
+ private:
   FrameTaker taker_;
   State before_;
 };
@@ -412,6 +413,29 @@ bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** r
 }
 
 }  // namespace
+
+// Who frames of this thread are offered to by begin_offering(), innermost last. Whoever begins keeps them alive.
+static thread_local std::vector<Compilation*> offered;
+
+static void offer_to_innermost() {
+  Compilation* to = offered.empty() ? nullptr : offered.back();
+  frame_taker = to != nullptr ? Offering::take_frame : nullptr;
+  Offering::now = {to, to != nullptr, nullptr};
+}
+
+void begin_offering(Compilation& compilation) {
+  acquire_hook();
+  offered.push_back(&compilation);
+  offer_to_innermost();
+}
+
+void end_offering(Compilation& compilation) {
+  auto found = std::find(offered.rbegin(), offered.rend(), &compilation);
+  if (found == offered.rend()) return;  // begun on another thread
+  offered.erase(std::next(found).base());
+  offer_to_innermost();
+  release_hook();
+}
 
 bool is_known(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names) {
   Call call(compilation, compilation.function, false);

@@ -54,6 +54,10 @@ extern std::map<std::string, uint64_t> breaks;  // by reason
 // `may_trace` false: where no entry fits, the call runs as it is from there.
 PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names,
                bool may_trace = true);
+// Between the two, functions that are called on this thread are compiled, each by itself, as what an instruction that
+// is executed for real calls. The compilation must live until the end.
+void begin_offering(Compilation& compilation);
+void end_offering(Compilation& compilation);
 // Whether there is an entry for such a call.
 bool is_known(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names);
 

@@ -1,6 +1,7 @@
 #include "graph/recorder.h"
 
 #include "graph/errors.h"
+#include "graph/replay.h"
 #include "graph/torch_types.h"
 
 #include <c10/util/SmallVector.h>
@@ -97,6 +98,8 @@ uint32_t Recorder::tensor_id(const at::Tensor& tensor) {
   }
   record_error("a tensor reached a torch call that no recorded call has made");
 }
+
+Ref Recorder::value_of(Borrowed tensor) { return value_now(*program_, tensor_id(tensor), session_); }
 
 // ---- calls
 

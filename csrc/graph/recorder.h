@@ -66,6 +66,9 @@ class Recorder final : private TensorNames {
   // Ends the recording; `result` is what the program returns. The recorder is empty afterwards.
   std::unique_ptr<Program> finish(Borrowed result);
 
+  // The real value of a tensor of the recording, computed now: see value_now(). The session must be inactive.
+  Ref value_of(Borrowed tensor);
+
   Program& program() { return *program_; }
   fake::Session& session() { return session_; }
   Borrowed mode() const { return mode_; }

@@ -45,6 +45,9 @@ class Run {
       tensors_[constant.tensor] = checked(THPVariable_Wrap(constant.fresh ? constant.value.clone() : constant.value));
   }
 
+  void set(uint32_t tensor, Ref value) { tensors_[tensor] = std::move(value); }
+  const Ref& operator[](uint32_t tensor) const { return tensors_[tensor]; }
+
   void step(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
       const StepCall call = step_call(step);
@@ -115,6 +118,56 @@ class Run {
   std::vector<Ref> tensors_;
   std::vector<Ref> open_;
 };
+
+// The nodes that a tensor takes, in order. False: they cannot be run ahead of the others.
+static bool needed_for(const Program& program, uint32_t tensor, std::vector<uint32_t>* nodes) {
+  std::vector<bool> needed(program.nodes.size());
+  if (const uint32_t maker = program.maker(tensor); maker != kNowhere) needed[maker] = true;
+  for (uint32_t n = static_cast<uint32_t>(program.nodes.size()); n-- > 0;) {
+    const Node& node = program.nodes[n];
+    if ((node.effects & ~kRandom) != kPure) return false;
+    if (!needed[n]) continue;
+    if (node.effects != kPure) return false;
+    nodes->insert(nodes->begin(), n);
+    program.each_tensor_argument(node, [&](uint32_t argument) {
+      if (const uint32_t maker = program.maker(argument); maker != kNowhere) needed[maker] = true;
+    });
+  }
+  return true;
+}
+
+Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session) {
+  std::vector<uint32_t> nodes;
+  const Ambient now = Ambient::now();
+  if (now.inference != program.states.at(0).inference || !needed_for(program, tensor, &nodes)) return {};
+  Run run(program, nullptr);
+  for (const Input& input : program.declared) {
+    const at::Tensor real = session.real_of(program.tensors[input.tensor].fake);
+    if (real.defined()) run.set(input.tensor, checked(THPVariable_Wrap(real)));
+  }
+  StateWalk walk(program.states[0]);
+  program.states[0].apply();
+  for (uint32_t n : nodes) {
+    const Node& node = program.nodes[n];
+    try {
+      Replay::Stop stop{n, walk.to(program.states[node.state]), {}, {}};
+      if (node.result != kNowhere) stop.made.push_back(node.result);
+      for (uint32_t i = 0; i < node.element_count; ++i) {
+        const uint32_t made = program.elements[node.elements + i].tensor;
+        if (made != kNowhere) stop.made.push_back(made);
+      }
+      run.step(stop.before);
+      run.node(stop);
+    } catch (const PyError&) {
+      run.unwind(n);
+      now.apply();
+      throw;
+    }
+  }
+  run.step(walk.finish(program.states[0]));
+  now.apply();
+  return run[tensor];
+}
 
 Ref Replay::run(PyObject* const* inputs, size_t count) const {
   if (count != program_.inputs.size()) {

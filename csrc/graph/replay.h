@@ -1,6 +1,7 @@
 // Runs a program on real tensors, without a backend: what `backend="eager"` means.
 #pragma once
 
+#include "fake/fake.h"
 #include "graph/program.h"
 
 #include <vector>
@@ -19,6 +20,7 @@ class Replay {
 
  private:
   friend class Run;
+  friend Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
 
   // What happens around one live node.
   struct Stop {
@@ -31,5 +33,10 @@ class Replay {
   std::vector<Stop> stops_;
   std::vector<Step> after_;
 };
+
+// The value of one tensor of a program that is still being recorded: what it takes is run on the tensors that the
+// inputs stand in for. Null: something was written meanwhile, or random numbers would have to be drawn for it. No
+// session may be active.
+Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
 
 }  // namespace alternator::graph

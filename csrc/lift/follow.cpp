@@ -203,6 +203,12 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       *owner = PyCFunction_Check(parent) ? Ref::steal(PyObject_CallNoArgs(parent)) : Ref();
       return owner->get();
     }
+    case Access::kReduced: {
+      if (!is_fixed_iterator(parent)) return nullptr;
+      SavedError saved;
+      *owner = Ref::steal(PyObject_CallMethod(parent, "__reduce__", nullptr));
+      return owner->get();
+    }
     case Access::kReferent:
       return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
   }

@@ -96,6 +96,9 @@ class Lifter {
   // Default arguments that a call used are lifted in the callee's slots.
   void use_defaults(PyFunctionObject* function, PyObject** slots);
 
+  // What an outside iterator over a tuple or range gives next. Null without an error: it has come to its end.
+  Ref next_of(Borrowed iterator);
+
   // Only what stays as it is may be read: functions, classes, modules. Anything else cannot be lifted.
   bool only_lasting = false;
 
@@ -119,6 +122,7 @@ class Lifter {
   // the class, whose outside bases are guarded and do not list it.
   void begin_class(Borrowed base);
   void finish_class(Borrowed cls);
+  bool has_new_subclasses(Borrowed base) const { return subclasses_before_.count(base.get()) != 0; }
   bool existed_before(Borrowed cls) const;  // one of the bases that begin_class() was told of had it then
   // A code object whose instructions run: its constants are the same objects in every call.
   void note_code(Borrowed code);
@@ -229,7 +233,13 @@ class Lifter {
   std::unordered_map<FieldKey, Place, FieldHash> fields_;
   std::unordered_map<FieldKey, Place, FieldHash> class_places_;
   std::vector<FieldKey> class_order_;
-  std::vector<PyObject*> cell_order_;
+  struct Iterator {
+    Source* source;
+    Ref copy;
+    Py_ssize_t asked = 0;
+  };
+  std::unordered_map<PyObject*, Iterator> iterators_;
+  std::vector<PyObject*> cell_order_, iterator_order_;
   std::vector<FieldKey> field_order_;
   std::vector<std::pair<Ref, Source*>> tensors_;
 };

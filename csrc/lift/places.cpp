@@ -216,7 +216,37 @@ std::vector<PlaceWrite> Lifter::writes() const {
     writes.push_back(
         {PlaceKind::kTypeAttribute, tree_.constant(key.instance), Ref::share(key.name), class_places_.at(key).value});
   }
+  for (PyObject* iterator : iterator_order_) {
+    const Iterator& entry = iterators_.at(iterator);
+    writes.push_back({PlaceKind::kIterator, entry.source, {}, checked(PyLong_FromSsize_t(entry.asked))});
+  }
   return writes;
+}
+
+// --- iterators ----------------------------------------------------------------------------------------------
+
+Ref Lifter::next_of(Borrowed iterator) {
+  auto found = iterators_.find(iterator.get());
+  if (found == iterators_.end()) {
+    Source* source = known(iterator)->source;
+    Source* reduced = tree_.child(source, Access::kReduced);
+    // (iter, (what it goes through,), position); at the end there is no position.
+    Ref state = checked(PyObject_CallMethod(iterator.get(), "__reduce__", nullptr));
+    if (!PyTuple_CheckExact(state.get()) || PyTuple_GET_SIZE(state.get()) != 3)
+      throw CannotLift("an iterator that has come to its end");
+    guard(reduced, GuardKind::kLength, {}, 3);
+    Ref through = lift(PyTuple_GET_ITEM(PyTuple_GET_ITEM(state.get(), 1), 0),
+                       tree_.child(tree_.child(reduced, Access::kIndex, {}, 1), Access::kIndex, {}, 0));
+    Ref position = lift(PyTuple_GET_ITEM(state.get(), 2), tree_.child(reduced, Access::kIndex, {}, 2));
+    Ref copy = checked(PyObject_GetIter(through.get()));
+    checked(PyObject_CallMethod(copy.get(), "__setstate__", "O", position.get())).reset();
+    found = iterators_.emplace(iterator.get(), Iterator{source, std::move(copy)}).first;
+    iterator_order_.push_back(iterator.get());
+  }
+  found->second.asked++;
+  Ref value = Ref::steal(PyIter_Next(found->second.copy.get()));
+  if (!value && PyErr_Occurred()) throw PyError();
+  return value;
 }
 
 static bool same_items(Borrowed a, Borrowed b) {
@@ -237,7 +267,10 @@ static bool same_items(Borrowed a, Borrowed b) {
 }
 
 bool Lifter::has_writes() const {
-  if (!cell_order_.empty() || !field_order_.empty() || !class_order_.empty() || !effects_.empty()) return true;
+  if (!cell_order_.empty() || !field_order_.empty() || !class_order_.empty() || !effects_.empty() ||
+      !iterator_order_.empty()) {
+    return true;
+  }
   for (const Shadow& shadow : shadows_) {
     if (!shadow.deleted_keys.empty() || !same_items(shadow.copy, shadow.snapshot)) return true;
   }

@@ -12,6 +12,8 @@ namespace alternator::lift {
 // memory format, quantisation scheme, torch.Size, numbers of numpy, enum members: immutable, compared by value. Exact
 // types only: an instance of a subclass may carry more.
 bool is_plain(PyObject* object);
+// An iterator over a tuple or a range: what it goes through cannot change.
+bool is_fixed_iterator(PyObject* object);
 
 // A float or complex (numpy's too) that is not equal to itself.
 bool is_nan(PyObject* object);

@@ -33,13 +33,14 @@ struct EffectCall {
   Ref keywords;   // a dict, or null
 };
 
-// A write to a place that has no container: a cell, a __slots__ field, a class attribute, a function's field.
-enum class PlaceKind : uint8_t { kCell, kField, kTypeAttribute };
+// A write to a place that has no container: a cell, a __slots__ field, a class attribute, a function's field; or an
+// iterator that was asked for more.
+enum class PlaceKind : uint8_t { kCell, kField, kTypeAttribute, kIterator };
 struct PlaceWrite {
   PlaceKind kind;
-  Source* owner;  // the cell, the instance, the class
-  Ref name;       // null for a cell
-  Ref value;      // lifted; null: deleted
+  Source* owner;  // the cell, the instance, the class, the iterator
+  Ref name;       // null for a cell and an iterator
+  Ref value;      // lifted; null: deleted. Of an iterator: how often it was asked
 };
 
 }  // namespace alternator::lift

@@ -225,6 +225,8 @@ class Effects {
   // --- places ---
   void place(const lift::PlaceWrite& write) {
     const Operand owner = builder_.needed(write.owner);
+    if (write.kind == lift::PlaceKind::kIterator)
+      return add(Op::kIteratorNext, {owner}, PyLong_AsLongLong(write.value.get()));
     const bool set = static_cast<bool>(write.value);
     Op op = set ? Op::kCellSet : Op::kCellDelete;
     std::vector<Operand> operands{owner};

@@ -145,6 +145,10 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
         PyErr_Clear();
       }
       return;
+    case Op::kIteratorNext:
+      drop_later(checked(PyObject_CallMethod(object, "__reduce__", nullptr)));  // at its end it lets go
+      for (int64_t i = 0; i < instruction.number; i++) drop_later(Ref::steal(PyIter_Next(object)));
+      return;
     case Op::kTypeAttributeSet:
       return set_type_attribute(object, operands[1], operands[2]);
     case Op::kTypeAttributeDelete:

@@ -131,13 +131,21 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
 }
 
+// object.__getattribute__ under the name of a builtin class: dict.__getattribute__ and its like.
+static bool is_generic(Borrowed getattribute) {
+  if (!Py_IS_TYPE(getattribute.get(), &PyWrapperDescr_Type)) return false;
+  void* wrapped = reinterpret_cast<PyWrapperDescrObject*>(getattribute.get())->d_wrapped;
+  return wrapped == reinterpret_cast<void*>(PyObject_GenericGetAttr);
+}
+
 // Python's own __getattribute__ and __getattr__, where a class has them.
 Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
   Borrowed getattribute = lifter.type_attribute(type, names::__getattribute__);
   bool absent = false;
   Ref value;
-  if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr) {
+  if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr ||
+      (is_generic(getattribute) && lifter.known(owner) != nullptr)) {
     value = get_generic(owner, name, &absent);
   } else if (PyFunction_Check(getattribute.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get()};

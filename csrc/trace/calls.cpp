@@ -10,7 +10,6 @@
 #include "trace/natives.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
-#include <c10/core/GradMode.h>
 #include "py/lasting.h"
 
 namespace alternator::trace {
@@ -26,30 +25,9 @@ std::string take_error_text() {
   return result.substr(0, 300);
 }
 
-// MyFunction.apply of a torch.autograd.Function.
-bool is_autograd_apply(Borrowed callable) {
-  if (!PyCFunction_Check(callable.get())) return false;
-  PyObject* self = PyCFunction_GET_SELF(callable.get());
-  return self != nullptr && PyType_Check(self) &&
-         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self),
-                          reinterpret_cast<PyTypeObject*>(Natives::table().function_base)) &&
-         strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "apply") == 0;
-}
-
 // object.__hash__, tuple.__hash__, ...
 bool is_hash_slot(Borrowed descriptor) {
   return PyUnicode_CompareWithASCIIString(reinterpret_cast<PyDescrObject*>(descriptor.get())->d_name, "__hash__") == 0;
-}
-
-// What forward() can neither change nor hold anything changeable in.
-bool is_tensor_or_plain(Borrowed value) {
-  if (PyTuple_CheckExact(value.get())) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {
-      if (!is_tensor_or_plain(PyTuple_GET_ITEM(value.get(), i))) return false;
-    }
-    return true;
-  }
-  return graph::is_tensor(value) || lift::is_plain(value.get()) || PyType_Check(value.get());
 }
 
 // A method of a dict, set or list of the trace: what it is given is a key or an element.
@@ -177,6 +155,10 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   lift::Known* known = lifter.known(callable);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
+  if (callable.get() == natives.next && !keyword_names && (positional == 1 || positional == 2) &&
+      lift::is_fixed_iterator(arguments[0]) && lifter.known(arguments[0]) != nullptr) {
+    return next_of_outside(arguments, positional);
+  }
   if (!keyword_names) {
     bool handled = false;
     Ref result = call_reflective(callable, arguments, positional, &handled);
@@ -242,28 +224,6 @@ Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t 
   Ref function = field("__wrapped__"), self = field("__self__");
   if (self.get() == Py_None) return call(function, arguments, positional, keyword_names);
   return call(checked(PyMethod_New(function.get(), self.get())), arguments, positional, keyword_names);
-}
-
-// What a function gives that is marked as constant: it runs once, now, on the real arguments.
-Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  std::vector<PyObject*> real(total + 1);
-  for (size_t i = 0; i < total; i++) {
-    lift::Known* known = lifter.known(arguments[i]);
-    if (known == nullptr && !lift::is_plain(arguments[i]))
-      stop(report::Reason::native_call, "a constant function on an object that the function makes");
-    real[i + 1] = known != nullptr ? known->original.get() : arguments[i];
-  }
-  Ref result;
-  {
-    const Paused paused(*this);
-    const lift::NumpyErrorsAsBefore as_before;
-    const fake::Inactive real_tensors;
-    const graph::WithoutTopMode unrecorded;
-    result = checked(PyObject_Vectorcall(function.get(), real.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                         keyword_names.get()));
-  }
-  return lifter.lift(result, lifter.constant(result));
 }
 
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -389,48 +349,6 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     PyErr_Clear();
     stop(report::Reason::torch_call, name + ": " + error.what());
   }
-}
-
-// A custom autograd function is one node: at replay its forward runs for real, and its backward when its turn comes. It
-// is first traced without being recorded, so that what forward reads is guarded and what cannot be traced is a break.
-// What it writes would be written twice, so it may write nothing; nor may anything have been written before, which it
-// would see too late.
-Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                   Borrowed keyword_names) {
-  Borrowed cls = PyCFunction_GET_SELF(callable.get());
-  const std::string name = native_name(callable);
-  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
-  for (size_t i = 0; i < positional; i++) {
-    if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
-  }
-  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
-  if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
-  auto attribute = [&](const char* text) {
-    return get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString(text)));
-  };
-  {
-    const graph::Recorder::Silent silent(recorder);
-    const c10::AutoGradMode without_gradients(false);
-    Ref context_class = checked(PyObject_GetAttrString(cls.get(), "_backward_cls"));
-    Ref context = checked(PyObject_CallNoArgs(context_class.get()));
-    Ref inputs = checked(PyTuple_New(static_cast<Py_ssize_t>(positional)));
-    std::vector<PyObject*> with_context{nullptr, context.get()};
-    for (size_t i = 0; i < positional; i++) {
-      PyTuple_SET_ITEM(inputs.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
-      with_context.push_back(arguments[i]);
-    }
-    Ref setup = attribute("setup_context");
-    const bool one_step = setup.get() == Natives::table().setup_context;
-    Ref output = one_step ? call(attribute("forward"), with_context.data() + 1, positional + 1, {})
-                          : call(attribute("forward"), with_context.data() + 2, positional, {});
-    if (!one_step) {
-      PyObject* both[] = {nullptr, context.get(), inputs.get(), output.get()};
-      (void)call(setup, both + 1, 3, {});
-    }
-  }
-  if (lifter.has_writes()) stop(report::Reason::native_call, name + " whose forward writes an outside object");
-  // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
-  return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, positional, {});
 }
 
 PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
@@ -583,6 +501,31 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
 }
 
+// next(): a loop goes on with its iterator for real, whatever its position.
+Ref Tracer::next_of_outside(PyObject* const* arguments, size_t count) {
+  Ref value = lifter.next_of(arguments[0]);
+  if (value) return value;
+  if (count == 2) return Ref::share(arguments[1]);
+  PyErr_SetNone(PyExc_StopIteration);
+  throw PyError();
+}
+
+// Classes that were there before, asked again and compared one by one.
+Ref Tracer::subclasses_of(Borrowed cls) {
+  if (lifter.has_new_subclasses(cls)) stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
+  Ref query = checked(PyObject_GetAttrString(cls.get(), "__subclasses__"));
+  Ref found = checked(PyObject_CallNoArgs(query.get()));
+  if (!PyCFunction_Check(query.get()) || !PyList_CheckExact(found.get()))
+    stop(report::Reason::native_call, "__subclasses__ of the class's own");
+  lift::Source* source = tree->child(lifter.constant(query), lift::Access::kQuery);
+  tree->guard(source, {lift::GuardKind::kLength, {}, {}, PyList_GET_SIZE(found.get())});
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found.get()); i++) {
+    Ref one = lifter.lift(PyList_GET_ITEM(found.get(), i), tree->child(source, lift::Access::kIndex, {}, i));
+    check_status(PyList_SetItem(found.get(), i, one.release()));
+  }
+  return found;
+}
+
 // What an outside class says of the classes around it is not guarded.
 static bool looks_around_class(const lift::Lifter& lifter, Borrowed callable, PyObject* const* arguments,
                                size_t count) {
@@ -614,7 +557,10 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (PyExceptionInstance_Check(self) && lifter.known(self) != nullptr) stop(report::Reason::outside_exception, name);
   }
   escape_all(arguments, total);
-  if (looks_around_class(lifter, callable, arguments, total)) stop(report::Reason::native_call, name);
+  if (looks_around_class(lifter, callable, arguments, total)) {
+    if (total == 0 && self != nullptr && name.ends_with(".__subclasses__")) return subclasses_of(self);
+    stop(report::Reason::native_call, name);
+  }
   if (name.ends_with(".throw")) {
     for (size_t i = 0; i < total; i++) {
       if (PyExceptionInstance_Check(arguments[i]) && lifter.known(arguments[i]) != nullptr)
@@ -726,7 +672,8 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
     Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
     // Plain values are guarded by value, not by which object they are.
-    if (lift::is_plain(arguments[0])) unguarded_identities[keep_alive.emplace_back(identity).get()] = arguments[0];
+    PyObject* key = keep_alive.emplace_back(identity).get();
+    (lift::is_plain(arguments[0]) ? unguarded_identities : identities)[key] = arguments[0];
     return identity;
   }
   if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);

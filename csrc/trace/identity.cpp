@@ -51,6 +51,19 @@ static bool guard_now(PyObject* identity) {
   return true;
 }
 
+// The number itself is wanted: a call with another object is another call. False: the object is the trace's own, or a
+// hash and no address.
+static bool guard_address(PyObject* identity) {
+  Tracer* tracer = Tracer::current();
+  if (tracer == nullptr || tracer->stopped) return false;
+  auto found = tracer->identities.find(identity);
+  lift::Known* known = found != tracer->identities.end() ? tracer->lifter.known(found->second) : nullptr;
+  if (known == nullptr || known->original.get() != found->second) return false;
+  if (known->source->access != lift::Access::kConstant)
+    tracer->tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(known->original)});
+  return true;
+}
+
 // Nothing lies below this address, and no hash of an address is as small as one of its sixteenths.
 static constexpr long long kLowestAddress = 4096;
 
@@ -68,8 +81,9 @@ static PyObject* compare_identities(PyObject* left, PyObject* right, int operati
   if (!PyLong_Check(right) && !PyFloat_Check(right)) Py_RETURN_NOTIMPLEMENTED;
   if (operation != Py_EQ && operation != Py_NE) return refuse_identity();
   if (!guard_now(left) || !guard_now(right)) return refuse_identity();
-  if (!is_identity(right) && may_be_address(right)) return refuse_identity();
   if (!is_identity(left)) return refuse_identity();
+  if (!is_identity(right) && may_be_address(right) && !(PyLong_CheckExact(right) && guard_address(left)))
+    return refuse_identity();
   return PyLong_Type.tp_richcompare(left, right, operation);
 }
 

@@ -141,6 +141,7 @@ Natives::Natives() : sets_(new Sets) {
   vars = builtin("vars");
   id = builtin("id");
   hash = builtin("hash");
+  next = builtin("next");
   dir = builtin("dir");
   len = builtin("len");
   isinstance = builtin("isinstance");

@@ -22,7 +22,7 @@ class Natives {
   PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length,
       *mode_enabled, *hash, *shield_code, *module_call_code, *module_getattr_code, *module_entry_code, *function_apply,
       *object_class;
-  PyObject* exc_info;
+  PyObject *exc_info, *next;
   std::vector<PyObject*> queries;  // numbers and settings of the process, guarded by asking again
   PyObject *globals, *locals, *eval, *exec, *compile, *get_frame;  // see frames.cpp
   PyObject *generic, *subclasses, *abc_init;                       // see classes.cpp

@@ -79,6 +79,7 @@ class Tracer {
 
   // Identities of plain values: they may be looked up, where they are not found; anything else is a break.
   std::unordered_map<PyObject*, PyObject*> unguarded_identities;  // -> the value
+  std::unordered_map<PyObject*, PyObject*> identities;            // of other objects -> the object
   // From the first one that is stored on, all of them are guarded.
   bool stores_plain_identities = false;
   std::vector<Ref> keep_alive;
@@ -169,12 +170,19 @@ class Tracer {
   // After torch has raised: because of data, or for a reason that it gives.
   [[noreturn]] void stop_for_torch(const std::string& what);
   Ref list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
+  // autograd_functions.cpp
+  struct Forward;
   Ref call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Forward run_forward(Borrowed cls, PyObject* const* arguments, size_t count);
+  Ref wrap_output(Borrowed output, const Forward& run, const std::string& name);
+  static bool wants_gradient(PyObject* const* arguments, size_t count);
   Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // Builtins that read objects by name or shape: null without an error where `callable` is none of them.
   Ref call_reflective(Borrowed callable, PyObject* const* arguments, size_t positional, bool* handled);
   Ref query(Borrowed builtin);
+  Ref subclasses_of(Borrowed cls);
+  Ref next_of_outside(PyObject* const* arguments, size_t count);
   void guard_order_of_bases(Borrowed cls);
   // hash(): a number, or an identity where it goes by addresses.
   Ref hash_of(Borrowed value, Borrowed callable);
@@ -336,6 +344,7 @@ class OwnedTracer {
   std::unique_ptr<Tracer> tracer_;
 };
 
+bool is_autograd_apply(Borrowed callable);
 bool has_field_path(Borrowed format);
 void load_library();  // before anything is traced
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from collections.abc import Callable
@@ -359,6 +360,48 @@ def test_what_is_no_callable_or_returns_no_tuple_is_said() -> None:
         alternator.compile(lambda x: x + 1, backend=lambda gm, inputs: 3)(x())  # type: ignore[arg-type, return-value]
     with pytest.raises(RuntimeError, match="tuple or list of 1 results"):
         alternator.compile(lambda x: x + 1, backend=lambda gm, inputs: lambda *a: a[0])(x())
+
+
+@pytest.fixture(params=["alternator", "torch._dynamo"])
+def verifying(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    import torch._dynamo.config
+
+    if request.param == "alternator":
+        yield lambda: monkeypatch.setattr(alternator.config, "verify_correctness", True)
+        return
+    with contextlib.ExitStack() as stack:
+        patch: Any = torch._dynamo.config.patch(verify_correctness=True)
+        yield lambda: stack.enter_context(patch)
+
+
+def test_results_can_be_verified(verifying: Any) -> None:
+    def wrong(gm: Any, inputs: list[Any]) -> Any:
+        for node in gm.graph.nodes:
+            if node.op in ("call_function", "call_method") and "mul" in str(node.target):
+                node.op, node.target = "call_function", torch.sub
+        gm.recompile()
+        return gm.forward
+
+    def f(x: Any) -> Any:
+        x.add_(1)
+        return torch.nn.functional.dropout(x, 0.5) * x
+
+    def right(gm: Any, inputs: list[Any]) -> Any:
+        return lambda *given: gm.forward(*given)
+
+    assert alternator.compile(f, backend=wrong)(x()).shape == x().shape
+    verifying()
+    with pytest.raises(alternator.BackendFailed, match="not close"):
+        alternator.compile(f, backend=wrong, isolate_recompiles=True)(x())
+    for backend in (right, "aot_eager"):
+        compiled = alternator.compile(f, backend=backend)
+        for _ in range(2):
+            ours, theirs = x(), x()
+            torch.manual_seed(4)
+            expected = f(theirs)
+            torch.manual_seed(4)
+            assert torch.equal(compiled(ours), expected)
+            assert torch.equal(ours, theirs)
 
 
 def test_a_backend_may_ask_to_skip() -> None:

@@ -173,6 +173,101 @@ def test_assume_constant_result() -> None:
     assert calls == ["a"]
 
 
+class Reading(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.seen: list[Any] = []
+
+    @torch.compiler.assume_constant_result
+    def positions(self, x: Any) -> Any:
+        self.seen.append(x.detach().clone())
+        return torch.nonzero(x > 0)
+
+    def forward(self, x: Any) -> Any:
+        return self.positions(self.inner(x) * 2).sum() + x
+
+
+def test_a_constant_function_of_a_computed_value() -> None:
+    torch.manual_seed(0)
+    net, twin = Reading(), Reading()
+    twin.load_state_dict(net.state_dict())
+    compiled = alternator.compile(net, backend="eager", fullgraph=True)
+    expected = twin(x())
+    for _ in range(3):
+        assert torch.equal(compiled(x()), expected)
+    assert len(net.seen) == 1
+    assert torch.equal(net.seen[0], twin.seen[0])  # it saw the real value
+    # As in the first call, whatever it would say now.
+    assert torch.equal(compiled(x() - 20), expected - 20)
+    # Another call, another constant.
+    other = torch.arange(8.0).reshape(2, 4) - 3
+    assert torch.equal(compiled(other), twin(other))
+    assert len(net.seen) == 2
+
+
+def test_a_constant_function_of_a_value_under_no_grad() -> None:
+    seen: list[Any] = []
+
+    @torch.compiler.assume_constant_result
+    def look(x: Any) -> Any:
+        seen.append((x.requires_grad, torch.is_grad_enabled()))
+        return float(x.detach().sum())
+
+    def f(x: Any) -> Any:
+        with torch.no_grad():
+            first = x * 2
+            by = look(first)
+        return first * by + look(x + 1)
+
+    leaf = x().requires_grad_()
+    expected = f(leaf)
+    wanted, seen[:] = list(seen), []
+    compiled = alternator.compile(f, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(leaf), expected)
+    assert seen == wanted
+    assert torch.is_grad_enabled()
+
+
+def test_a_constant_function_that_gives_its_argument_back() -> None:
+    @torch.compiler.assume_constant_result
+    def look(x: Any) -> Any:
+        return {"x": x, "both": (x, [x * x])}
+
+    def f(x: Any, y: Any) -> Any:
+        found = look(x)
+        return y * found["x"] + found["both"][0] + found["both"][1][0]
+
+    compiled = alternator.compile(f, backend="eager", fullgraph=True)
+    first = f(x(), x() + 1)
+    given = x()
+    assert torch.equal(compiled(given, x() + 1), first)
+    given.zero_()
+    assert torch.equal(compiled(x() * 5, x() + 1), first)
+
+
+def test_a_constant_function_after_a_write_or_a_random_number_breaks() -> None:
+    @torch.compiler.assume_constant_result
+    def look(x: Any) -> Any:
+        return float(x.detach().sum())
+
+    def writes(x: Any) -> Any:
+        x.add_(1)
+        return x * look(x)
+
+    def draws(x: Any) -> Any:
+        return x * look(torch.nn.functional.dropout(x, 0.5))
+
+    for f in (writes, draws):
+        alternator.reset()
+        compiled = alternator.compile(f, backend="eager")
+        torch.manual_seed(1)
+        expected = f(x())
+        torch.manual_seed(1)
+        assert torch.equal(compiled(x()), expected)
+        assert "native_call" in breaks()
+
+
 def test_substitute_in_graph() -> None:
     import zlib
 

@@ -242,3 +242,37 @@ def test_nothing_keeps_a_compiled_module_alive() -> None:
     gc.collect()
     assert alive() is None
     assert seen() is None
+
+
+def test_forward_is_compiled_too() -> None:
+    net, compiled = pair()
+    compiled.eval()
+    net.register_forward_hook(lambda module, args, result: result + 100)
+    x = data()
+    for scale in (2.0, 3.0, 2.0):
+        net.scale = scale
+        assert torch.equal(compiled.forward(x), net.forward(x))
+        assert torch.equal(compiled(x), net(x))
+    counts = alternator.counters()
+    assert (counts["graphs"], counts["eager"]) == (4, 0)  # two of forward, two of the call with its hook
+    compiled.forward(x)
+    assert alternator.counters()["graphs"] == 4
+    assert type(compiled).forward is Net.forward
+    around = alternator.compile(lambda x: compiled.forward(x) + 1, backend="eager", fullgraph=True)
+    assert torch.equal(around(x), net.forward(x) + 1)
+
+
+def test_a_forward_of_the_users_own_stays_as_it_is() -> None:
+    net, compiled = pair()
+    compiled.forward = lambda x: x + 5
+    assert torch.equal(compiled.forward(data()), data() + 5)
+    del compiled.forward
+    net.eval()
+    assert torch.equal(compiled.forward(data()), net.forward(data()))
+
+    class Other(Net):
+        def forward(self, x: Any) -> Any:
+            return x * 7
+
+    compiled.__class__ = Other
+    assert torch.equal(compiled.forward(data()), data() * 7)

@@ -298,7 +298,8 @@ class Observer:
 
     def see_iterator(self, value: Any) -> tuple[Snapshot, ...]:
         try:
-            return self.all(value.__reduce__()[1:])
+            _, arguments, *state = value.__reduce__()  # the tuple of arguments is made anew each time
+            return self.all((*arguments, *state))
         except TypeError:  # a dict that changed under its iterator
             return ("cannot go on",)
 

@@ -550,3 +550,40 @@ def test_the_class_of_numbers_that_follow_addresses(t):
     f = t.compile(lambda x: (x + 1, type(hash(thing)) is int, id(thing).__class__, isinstance(id(thing), int)))
     f(T(2))
     f.hit(T(2))
+
+
+def test_an_id_compared_with_a_number():
+    import alternator
+
+    def fn(x, thing, number):
+        return x * 2 if id(thing) == number else x + 1
+
+    alternator.reset()
+    f = alternator.compile(fn, backend="eager", fullgraph=True)
+    first, second = Thing(1), Thing(2)
+    for thing, number in (
+        (first, id(first)),
+        (first, id(first)),
+        (second, id(first)),
+        (second, id(second)),
+        (Thing(3), id(first)),
+        (first, id(first)),
+    ):
+        assert torch.equal(f(T(2), thing, number), fn(T(2), thing, number))
+    assert alternator.counters()["hits"] == 2
+    number = id(second)
+    del second
+    for _ in range(50):  # another object may get the address
+        other = Thing(5)
+        assert torch.equal(f(T(2), other, number), fn(T(2), other, number))
+
+
+@program(one_graph=False)
+def test_an_id_of_something_made_here_that_was_written_down(t):
+    def fn(x, number):
+        made = Thing(4)
+        return x * 2 if id(made) == number else x + 1
+
+    f = t.compile(fn)
+    f(T(2), 1 << 40)
+    f(T(2), 1 << 41)

@@ -687,3 +687,81 @@ def test_module_tree(t):
     f(T(2, 2))
     net.scales[1] = nn.Parameter(T(2, s=3))
     f.hit(T(2, 2))
+
+
+# ---------------------------------------------------------------------------------------- iterators from before the call
+
+
+@program()
+def test_next_of_an_outside_iterator(t):
+    def fn(x, it):
+        first = next(it)
+        second = next(it, None)
+        return x * first, second
+
+    f = t.compile(fn)
+    it = iter((1.0, 2.0, 3.0))
+    f(T(2), it)
+    f(T(2), it)
+    t.note(list(it))
+    f(T(2), iter((1.0, 2.0, 3.0)))
+    f.hit(T(2), iter((1.0, 2.0, 3.0)))
+    it = iter(range(5, 50, 5))
+    f(T(2), it)
+    f(T(2), it)
+    t.note(list(it))
+
+
+@program(one_graph=False)
+def test_next_at_the_end(t):
+    def fn(x, it):
+        try:
+            return x * next(it) + next(it), it
+        except StopIteration:
+            return x - 1, it
+
+    f = t.compile(fn)
+    for values in ((1.0, 2.0), (1.0,), (), (3.0, 4.0, 5.0)):
+        it = iter(values)
+        f(T(2), it)
+        f(T(2), it)
+        t.note(list(it))
+
+
+@program()
+def test_tensors_and_objects_behind_an_iterator(t):
+    def fn(it):
+        x = next(it)
+        box = next(it)
+        box["n"] += 1
+        return x * box["n"], box, next(it) is x
+
+    f = t.compile(fn)
+    box = {"n": 1.0}
+    x = T(2)
+    f(iter((x, box, x)))
+    f(iter((x, box, x)))
+    f(iter((x, box, T(2))))
+
+
+@program(one_graph=False)
+def test_an_iterator_made_before_a_break(t):
+    def fn(x):
+        it = iter((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+        x = x + next(it)
+        if x.sum() > 0:
+            x = x * next(it)
+        x = x + next(it)
+        left = []
+        for n in it:
+            left.append(n)
+            x = x + next(it, 0.0)
+            if x.sum() > 1000:
+                break
+        return x, left, it
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    f(T(2) - 5)
+    f(T(2) - 5)

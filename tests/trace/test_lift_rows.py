@@ -1093,3 +1093,37 @@ def test_super_object_from_outside(t):
     f(two.above(), T(2))
     f(one.above(), T(2))
     f.hit(one.above(), T(2))
+
+
+@program()
+def test_containers_with_a_getattr(t):
+    class Settings(dict):
+        """As configurations often are."""
+
+        def __getattr__(self, name):
+            return self[name]
+
+    class Counted(list):
+        def __getattr__(self, name):
+            if name.startswith("n_"):
+                return len(self) + int(name[2:])
+            raise AttributeError(name)
+
+    def fn(settings, counted, x):
+        settings.seen = 1
+        return x * settings.by + settings["by"] + counted.n_3, hasattr(counted, "other"), settings.keys()
+
+    f = t.compile(fn)
+    settings, counted = Settings(by=2.0), Counted([1, 2])
+    f(settings, counted, T(3))
+    f(settings, counted, T(3))
+    f.hit(settings, counted, T(3))
+    settings["by"] = 4.0
+    f(settings, counted, T(3))
+    counted.append(3)
+    f(settings, counted, T(3))
+    settings.by = 7.0  # an attribute of the object now, which comes first
+    f(settings, counted, T(3))
+    Settings.__getattr__ = lambda self, name: 100.0
+    del settings.by
+    f(settings, counted, T(3))

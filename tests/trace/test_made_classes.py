@@ -376,3 +376,32 @@ def test_names_of_a_class_that_was_written(t):
     f(T(2), 5)
     f(T(2), 5)
     f(T(2), 6)
+
+
+@program()
+def test_subclasses_that_were_there_before(t):
+    class Base:
+        pass
+
+    class One(Base):
+        k = 2.0
+
+    class Two(Base):
+        k = 3.0
+
+    def fn(x):
+        found = Base.__subclasses__()
+        return x * sum(cls.k for cls in found), found
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    One.k = 5.0
+    f(T(2))
+    third = type("Third", (Base,), {"k": 7.0})
+    f(T(2))
+    f.hit(T(2))
+    third.k = 1.0
+    f(T(2))
+    Two.__bases__ = (One,)
+    f(T(2))

@@ -1,0 +1,136 @@
+// MyFunction.apply of a torch.autograd.Function.
+#include "trace/tracer.h"
+
+#include "trace/natives.h"
+
+#include <c10/core/GradMode.h>
+
+namespace alternator::trace {
+
+namespace {
+
+// What forward() can neither change nor hold anything changeable in.
+bool is_tensor_or_plain(Borrowed value) {
+  if (PyTuple_CheckExact(value.get())) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {
+      if (!is_tensor_or_plain(PyTuple_GET_ITEM(value.get(), i))) return false;
+    }
+    return true;
+  }
+  return graph::is_tensor(value) || lift::is_plain(value.get()) || PyType_Check(value.get());
+}
+
+const c10::TensorImpl* impl_of(Borrowed tensor) { return fake::unpack(tensor.get()).unsafeGetTensorImpl(); }
+
+// Whether a tensor is among these values.
+bool is_among(Borrowed tensor, Borrowed values) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values.get()); i++) {
+    Borrowed value = PyTuple_GET_ITEM(values.get(), i);
+    if (graph::is_tensor(value) && impl_of(value) == impl_of(tensor)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_autograd_apply(Borrowed callable) {
+  if (!PyCFunction_Check(callable.get())) return false;
+  PyObject* self = PyCFunction_GET_SELF(callable.get());
+  return self != nullptr && PyType_Check(self) &&
+         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self),
+                          reinterpret_cast<PyTypeObject*>(Natives::table().function_base)) &&
+         strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "apply") == 0;
+}
+
+// One run of forward() and setup_context(), on a context of its own.
+struct Tracer::Forward {
+  Ref inputs;   // a tuple
+  Ref context;  // ctx
+  Ref output;
+};
+
+Tracer::Forward Tracer::run_forward(Borrowed cls, PyObject* const* arguments, size_t count) {
+  Forward run;
+  auto attribute = [&](const char* text) {
+    return get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString(text)));
+  };
+  Ref context_class = checked(PyObject_GetAttrString(cls.get(), "_backward_cls"));
+  run.context = checked(PyObject_CallNoArgs(context_class.get()));
+  run.inputs = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  Ref wanted = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  std::vector<PyObject*> with_context{nullptr, run.context.get()};
+  for (size_t i = 0; i < count; i++) {
+    const bool one = graph::is_tensor(arguments[i]) && fake::unpack(arguments[i]).requires_grad();
+    PyTuple_SET_ITEM(wanted.get(), static_cast<Py_ssize_t>(i), Py_NewRef(one ? Py_True : Py_False));
+    PyTuple_SET_ITEM(run.inputs.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+    with_context.push_back(arguments[i]);
+  }
+  check_status(PyObject_SetAttrString(run.context.get(), "needs_input_grad", wanted.get()));
+  const c10::AutoGradMode without_gradients(false);
+  Ref setup = attribute("setup_context");
+  const bool one_step = setup.get() == Natives::table().setup_context;
+  run.output = one_step ? call(attribute("forward"), with_context.data() + 1, count + 1, {})
+                        : call(attribute("forward"), with_context.data() + 2, count, {});
+  if (!one_step) {
+    PyObject* both[] = {nullptr, run.context.get(), run.inputs.get(), run.output.get()};
+    (void)call(setup, both + 1, 3, {});
+  }
+  return run;
+}
+
+bool Tracer::wants_gradient(PyObject* const* arguments, size_t count) {
+  for (size_t i = 0; c10::GradMode::is_enabled() && i < count; i++) {
+    if (graph::is_tensor(arguments[i]) && fake::unpack(arguments[i]).requires_grad()) return true;
+  }
+  return false;
+}
+
+// What apply() makes of a tensor that forward() gave, where no gradient is wanted: an input comes back as another
+// tensor over the same memory.
+Ref Tracer::wrap_output(Borrowed output, const Forward& run, const std::string& name) {
+  if (!graph::is_tensor(output)) return Ref::share(output);
+  const bool is_input = is_among(output, run.inputs);
+  const bool learned = fake::unpack(output.get()).requires_grad();
+  if (!is_input && learned) stop(report::Reason::native_call, name + " that returns a tensor that wants a gradient");
+  if (!is_input) return Ref::share(output);
+  PyObject* arguments[] = {nullptr, output.get(), output.get()};
+  Ref method = checked(PyObject_GetAttrString(THPVariableClass, learned ? "detach" : "view_as"));
+  const c10::AutoGradMode without_gradients(false);
+  return call_torch(method, arguments + 1, learned ? 1 : 2, {});
+}
+
+// Where no gradient is wanted, it is its forward. Otherwise it is one node: at replay its forward runs for real, and
+// its backward when its turn comes. It is first traced without being recorded, so that what forward reads is guarded
+// and what cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may
+// anything have been written before, which it would see too late.
+Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                   Borrowed keyword_names) {
+  Borrowed cls = PyCFunction_GET_SELF(callable.get());
+  const std::string name = native_name(callable);
+  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
+  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
+  if (!wants_gradient(arguments, positional)) {
+    const Forward run = run_forward(cls, arguments, positional);
+    Ref dirty = checked(PyObject_GetAttrString(run.context.get(), "dirty_tensors"));
+    if (dirty.get() != Py_None) stop(report::Reason::native_call, name + " that writes to its input");
+    if (!PyTuple_Check(run.output.get())) return wrap_output(run.output, run, name);
+    Ref outputs = checked(PyTuple_New(PyTuple_GET_SIZE(run.output.get())));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs.get()); i++) {
+      PyTuple_SET_ITEM(outputs.get(), i, wrap_output(PyTuple_GET_ITEM(run.output.get(), i), run, name).release());
+    }
+    return outputs;
+  }
+  for (size_t i = 0; i < positional; i++) {
+    if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
+  }
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
+  {
+    const graph::Recorder::Silent silent(recorder);
+    (void)run_forward(cls, arguments, positional);
+  }
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " whose forward writes an outside object");
+  // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
+  return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, positional, {});
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,184 @@
+"""torch.autograd.Function: its forward where no gradient is wanted, one node where one is."""
+
+from __future__ import annotations
+
+import torch
+from harness import T, program
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, by):
+        ctx.by = by
+        ctx.save_for_backward(x)
+        return x * by
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.by + x * 0, None
+
+
+class Through(torch.autograd.Function):
+    """Gives its input back, and says what it knows."""
+
+    @staticmethod
+    def forward(ctx, x, layers, seen):
+        seen.append((ctx.needs_input_grad[0], torch.is_grad_enabled()))
+        y = x
+        for layer in layers:
+            y = layer(y)
+        return x, y, "text"
+
+    @staticmethod
+    def backward(ctx, g, h, text):
+        return g + h, None, None
+
+
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.add_(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class TwoSteps(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x + y, x - y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.count = len(inputs)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g + h, g - h
+
+
+@program()
+def test_with_and_without_a_gradient(t):
+    def fn(x, by):
+        y = Scale.apply(x, by) + 1
+        return y, y.requires_grad
+
+    f = t.compile(fn)
+    f(T(3), 2.0)
+    f.hit(T(3, s=1), 2.0)
+    f(T(3), 3.0)
+    with torch.no_grad():
+        f(T(3, rg=True), 2.0)
+        f.hit(T(3, s=2, rg=True), 2.0)
+    x = T(3, rg=True)
+    y, _ = f(x, 2.0)
+    y.sum().backward()
+    t.note(x.grad)
+    f.hit(T(3, rg=True), 2.0)
+
+
+@program()
+def test_modules_and_lists_among_the_arguments(t):
+    layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.ReLU()])
+    with torch.no_grad():
+        layers[0].weight.copy_(T(3, 3))
+        layers[0].bias.copy_(T(3))
+
+    def fn(x):
+        seen = []
+        same, y, text = Through.apply(x, layers, seen)
+        return same is x, same, y, y.requires_grad, text, seen
+
+    f = t.compile(fn)
+    x = T(2, 3)
+    f(x)
+    f.hit(T(2, 3, s=1))
+    with torch.no_grad():
+        f(x)
+        f(T(2, 3, rg=True))
+        layers[0].weight.mul_(2)
+        f.hit(T(2, 3, rg=True))
+
+
+@program()
+def test_an_input_that_comes_back_is_another_tensor(t):
+    def fn(x):
+        y, _, _ = Through.apply(x, [], [])
+        y.mul_(2)
+        return x, y
+
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3, s=1))
+    with torch.no_grad():
+        f(T(3))
+
+
+@program(one_graph=False)
+def test_one_that_writes_to_its_input(t):
+    def fn(x):
+        y = InPlace.apply(x)
+        return y is x, y * 2
+
+    f = t.compile(fn)
+    x = T(3)
+    f(x)
+    f(x)
+    f(x)
+
+
+@program()
+def test_after_a_write(t):
+    box = {"n": 1.0}
+
+    def fn(x):
+        box["n"] += 1
+        y, z = TwoSteps.apply(x, x * box["n"])
+        return y * z
+
+    f = t.compile(fn)
+    f(T(3))
+    f(T(3))
+    with torch.no_grad():
+        f(T(3, rg=True))
+
+
+@program(one_graph=False)
+def test_after_a_write_with_a_gradient(t):
+    box = {"n": 1.0}
+
+    def fn(x):
+        box["n"] += 1
+        y, z = TwoSteps.apply(x, x * box["n"])
+        return y * z
+
+    f = t.compile(fn)
+    for _ in range(3):
+        x = T(3, rg=True)
+        f(x).sum().backward()
+        t.note(x.grad)
+
+
+@program(one_graph=False)
+def test_a_parameter_that_is_given_out(t):
+    weight = torch.nn.Parameter(T(3))
+
+    class Gives(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return weight.view(3), x + 1
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return h
+
+    def fn(x):
+        y, z = Gives.apply(x)
+        return y, y.requires_grad, z
+
+    f = t.compile(fn)
+    f(T(3))
+    f(T(3))
