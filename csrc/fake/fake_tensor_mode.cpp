@@ -74,7 +74,12 @@ py::object call_in_mode(const py::object& mode, const c10::OperatorHandle& handl
   py::dict keywords;
   const auto& schema = handle.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++) {
-    py::object value = torch::jit::toPyObject(arguments[i]);
+    // A number that torch has wrapped is a number again.
+    const bool is_number = arguments[i].isTensor() && arguments[i].toTensor().defined() &&
+                           arguments[i].toTensor().device().is_cpu() &&
+                           arguments[i].toTensor().unsafeGetTensorImpl()->is_wrapped_number() &&
+                           !arguments[i].toTensor().unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python);
+    py::object value = is_number ? py::cast(arguments[i].toTensor().item()) : torch::jit::toPyObject(arguments[i]);
     if (schema[i].kwarg_only())
       keywords[schema[i].name().c_str()] = value;
     else

@@ -159,6 +159,7 @@ void compute_symbolically(const Call& call) {
   replace_tensors(arguments.data(), arguments.size(),
                   [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
                     const FakeTensorImpl* fake = as_fake(tensor);
+                    if (fake == nullptr && tensor.unsafeGetTensorImpl()->is_wrapped_number()) return std::nullopt;
                     return converted.of(tensor, fake != nullptr ? fake->fake_device() : tensor.device());
                   });
   py::object result;

@@ -137,6 +137,10 @@ def small_types(x: torch.Tensor, n: torch.Tensor) -> Any:
     )
 
 
+def compared(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return x > n.item(), n.item() - x
+
+
 def nothing_else(x: torch.Tensor, n: torch.Tensor) -> Any:
     return n.item(), x.sum().item()
 
@@ -145,7 +149,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     row.__name__: row
     for row in (
         arithmetic, several, classes, kept, floats, writes, through_functions, torch_calls, written_item, a_float_of_an_integer,
-        small_types, nothing_else,
+        small_types, compared, nothing_else,
     )
 }  # fmt: skip
 
@@ -168,6 +172,97 @@ def script_of(function: Callable[..., Any]) -> Callable[[Run], None]:
 )
 def test_captured(name: str) -> None:
     check(REGISTRY[name])
+
+
+# Shapes that follow from such numbers
+
+
+def experts(x: torch.Tensor, sizes: torch.Tensor) -> Any:
+    weights = torch.ones(2, 3, x.shape[1])
+    parts = x.split(sizes.tolist(), dim=0)
+    return torch.cat([torch.nn.functional.linear(part, weights[i]) for i, part in enumerate(parts)]), [
+        part * 2 for part in parts
+    ]
+
+
+def sizes(x: torch.Tensor, n: torch.Tensor) -> Any:
+    a, b = n.tolist()
+    made = torch.zeros(a, 2) + 1
+    made.add_(b)
+    rows, columns = made.shape
+    return (
+        made,
+        rows + 1,
+        columns,
+        made.numel(),
+        len(made),
+        made.dim(),
+        torch.arange(a) * 2,
+        x.new_ones(b, 1).expand(b, 3).sum(1),
+    )
+
+
+def shapes(x: torch.Tensor, n: torch.Tensor) -> Any:
+    a, b = n.tolist()
+    return x.reshape(a + b, -1), torch.ones(a, 4) @ torch.ones(4, b), torch.ones(a).sum().item()
+
+
+SHAPES = {row.__name__: row for row in (experts, sizes, shapes)}
+
+
+def shape_script_of(function: Callable[..., Any]) -> Callable[[Run], None]:
+    def script(t: Run) -> None:
+        captures(t)
+        f = t.compile(function)
+        f(T(8, 2), torch.tensor([3, 5]))
+        f.hit(T(8, 2), torch.tensor([1, 7]))
+        f.hit(T(8, 2), torch.tensor([0, 8]))
+        f.hit(T(8, 2), torch.tensor([4, 4]))
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "name", [add_row(__name__, "test_shapes", row, shape_script_of(f), graphs=1) for row, f in SHAPES.items()]
+)
+def test_shapes(name: str) -> None:
+    check(REGISTRY[name])
+
+
+@pytest.mark.parametrize("row", list(SHAPES))
+def test_shapes_with_aot_autograd(row: str) -> None:
+    compiled = alternator.compile(SHAPES[row], backend="aot_eager", fullgraph=True)
+    for value in ([3, 5], [1, 7], [4, 4]):
+        torch.testing.assert_close(compiled(T(8, 2), torch.tensor(value)), SHAPES[row](T(8, 2), torch.tensor(value)))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_facts_are_checked(backend: str) -> None:
+    """Where torch's symbolic shapes rely on a fact, a run that it does not hold for is an error, never another result."""
+
+    def fn(n: torch.Tensor) -> Any:
+        a, b = n.tolist()
+        return (torch.zeros(a) + torch.ones(b)).shape[0]
+
+    def dead(n: torch.Tensor) -> Any:
+        k = n[0].item()
+        torch.zeros(k) + torch.ones(3)
+        return n + (1 if k == 3 else 2)
+
+    def split(n: torch.Tensor) -> Any:
+        return [part + 1 for part in torch.zeros(8).split(n.tolist())]
+
+    for function, good, bad in (
+        (fn, [4, 4], [1, 4]),
+        (dead, [3, 3], [5, 5]),
+        (split, [3, 5], [3, 4]),
+        (split, [3, 5], [-1, 9]),
+    ):
+        compiled = alternator.compile(function, backend=backend, fullgraph=True)
+        torch.testing.assert_close(compiled(torch.tensor(good)), function(torch.tensor(good)))
+        with pytest.raises(RuntimeError):
+            compiled(torch.tensor(bad))
+        torch.testing.assert_close(compiled(torch.tensor(good)), function(torch.tensor(good)))
 
 
 # What a graph cannot follow breaks, and is right.
