@@ -65,8 +65,7 @@ class Capture {
     if (type == torch.sym_int || type == torch.sym_float || type == torch.sym_bool)
       return Value::of(ValueKind::Symbol, arena_.keep(object));
     if (holds_tensor(object))
-      record_error(std::string("a tensor, or a number of one, inside a ") + type->tp_name +
-                   " cannot be recorded as an argument");
+      record_error(std::string("a tensor inside a ") + type->tp_name + " cannot be recorded as an argument");
     return Value::of(ValueKind::Opaque, arena_.keep(object));
   }
 
