@@ -88,9 +88,21 @@ def _assemble(
                 if node.op == "get_attr":
                     setattr(root, str(node.target), getattr(recorded.module, str(node.target)))
 
+    def result_number(leaf: Any) -> Any:
+        """What is no tensor is a constant, but for numbers that only a run knows (x.item()): those the graph gives."""
+        if not isinstance(leaf, (int, float)):
+            return leaf
+        same = [value for value in recorded.outputs if type(value) is type(leaf) and (value == leaf or leaf != leaf)]
+        if not same:
+            return leaf
+        number = _position(recorded.outputs, leaf)
+        if number is None or type(leaf) is not float:  # small ints are shared: it may be a constant as well
+            raise exc.Unsupported("export: the call returns a number, and its graph gives one that only a run knows")
+        return results[number]
+
     def leaving(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
-            return leaf
+            return result_number(leaf)
         for values, nodes in ((recorded.outputs, results), (flat, placeholders)):
             number = _position(values, leaf)
             if number is not None:

@@ -32,5 +32,5 @@ def optimize(backend: Any, *, nopython: bool = False) -> alternator.compiler.Com
 def set_config_2022(name: str, value: Any) -> None:
     if name == "cache_size_limit":
         alternator.config.recompile_limit = value
-    elif name == "verify_correctness":
-        alternator.config.verify_correctness = value
+    elif name in ("verify_correctness", "capture_scalar_outputs"):
+        setattr(alternator.config, name, value)

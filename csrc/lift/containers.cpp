@@ -112,7 +112,8 @@ static Ref copy_container(Borrowed container, PyTypeObject* base) {
   if (container.type() == &PySet_Type) return checked(PySet_New(original));
   if (PyList_Check(original)) {
     Ref copy = empty_like(container, base);
-    check_status(PyList_SetSlice(copy.get(), 0, 0, original));
+    Ref elements = checked(PyList_GetSlice(original, 0, PyList_GET_SIZE(original)));  // not by an __iter__ of its own
+    check_status(PyList_SetSlice(copy.get(), 0, 0, elements.get()));
     return copy;
   }
   if (PyDict_Check(original)) {

@@ -391,6 +391,23 @@ def test_export_without_a_graph() -> None:
     assert made[1:] == (3, [one])
 
 
+def test_numbers_that_only_a_run_knows_are_exported() -> None:
+    def f(x: Any) -> Any:
+        return x * 2, x.sum().item() + 1.0, 3, 2.5
+
+    module, _ = alternator.export(f, x())
+    for given in (x(), x() * 7):
+        found, expected = module(given), f(given)
+        assert torch.equal(found[0], expected[0])
+        assert found[1:] == expected[1:]
+
+    def counts(x: Any) -> Any:
+        return x * 2, (x > -1).sum().item(), 3
+
+    with pytest.raises(alternator.Unsupported, match="only a run knows"):
+        alternator.export(counts, x())
+
+
 def test_what_cannot_be_exported() -> None:
     kept: list[Any] = []
 

@@ -1127,3 +1127,29 @@ def test_containers_with_a_getattr(t):
     Settings.__getattr__ = lambda self, name: 100.0
     del settings.by
     f(settings, counted, T(3))
+
+
+@program()
+def test_a_list_with_an_iter_of_its_own(t):
+    class Backwards(list):
+        def __iter__(self):
+            return reversed(self[:])
+
+    class Silent(list):
+        def __iter__(self):
+            raise ValueError("no")
+
+        def __len__(self):
+            raise ValueError("no")
+
+    def fn(items, silent):
+        return items[0] * 2 + silent[1], [*items], items
+
+    f = t.compile(fn)
+    items, silent = Backwards([T(2), 3.0]), Silent([1.0, 2.0])
+    f(items, silent)
+    f.hit(items, silent)
+    items[0] = T(2, s=1)
+    f(items, silent)
+    silent[1] = 5.0
+    f(items, silent)
