@@ -96,9 +96,22 @@ bool among(const std::array<std::string_view, kCount>& names, std::string_view n
 }
 
 // Native functions that move what they are given, and never look at it.
-constexpr std::array kMovers = {"builtins.isinstance"sv, "builtins.len"sv,  "builtins.iter"sv, "builtins.next"sv,
-                                "builtins.callable"sv,   "str.join"sv,      "builtins.any"sv,  "builtins.all"sv,
-                                "tuple.__new__"sv,       "object.__new__"sv};
+constexpr std::array kMovers = {"builtins.isinstance"sv,
+                                "builtins.len"sv,
+                                "builtins.iter"sv,
+                                "builtins.next"sv,
+                                "builtins.callable"sv,
+                                "str.join"sv,
+                                "builtins.any"sv,
+                                "builtins.all"sv,
+                                "tuple.__new__"sv,
+                                "object.__new__"sv,
+                                "dict.__setitem__"sv,
+                                "dict.__getitem__"sv,
+                                "OrderedDict.__setitem__"sv,
+                                "OrderedDict.__getitem__"sv,
+                                "object.__setattr__"sv,
+                                "object.__getattribute__"sv};
 // Methods of containers that compare or count.
 constexpr std::array kReaders = {"index"sv,   "count"sv,       "remove"sv,      "sort"sv,        "__contains__"sv,
                                  "__eq__"sv,  "__ne__"sv,      "__lt__"sv,      "__le__"sv,      "__gt__"sv,
@@ -264,7 +277,8 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
   }
   const char* method = PyCFunction_Check(callable.get()) ? callable.as<PyCFunctionObject>()->m_ml->ml_name : "";
   const bool moves = self != nullptr && is_container(self) && !among(kReaders, method);
-  if (self != nullptr && !moves && may_hold(self)) stop(report::Reason::unknown_number, name);
+  const bool is_function = self == nullptr || PyModule_Check(self) || name.starts_with("torch._C.");
+  if (!is_function && !moves && may_hold(self)) stop(report::Reason::unknown_number, name);
   for (size_t i = 0; i < count; i++) {
     const bool kept = moves && (among(kKeepers, method) || !is_symbol(arguments[i]));
     if (!kept && may_hold(arguments[i])) stop(report::Reason::unknown_number, name);
@@ -275,7 +289,8 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
 void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
   if (!recorder.has_symbols()) return;
   const bool keeps = base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
-                     base == &PyDict_Type || base == &PySlice_Type || strcmp(base->tp_name, "functools.partial") == 0;
+                     PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type ||
+                     strcmp(base->tp_name, "functools.partial") == 0;
   const bool moves = keeps || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
                      base == lift::known_types().deque;
   for (size_t i = 0; i < count; i++) {
