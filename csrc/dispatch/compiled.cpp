@@ -3,6 +3,7 @@
 #include "dispatch/driver.h"
 #include "dispatch/stance.h"
 #include "interpreter/capture.h"
+#include "py/import.h"
 #include "py/names.h"
 #include "trace/tracer.h"
 
@@ -171,7 +172,7 @@ PyObject* compiled_reduce(PyObject* self, PyObject*) {
     const char* which = compiled->self == nullptr ? "__qualname__" : "__name__";
     Ref name = checked(PyObject_GetAttrString(compiled->function, which));
     if (compiled->self == nullptr) return name;
-    Ref get = checked(PyObject_GetAttrString(checked(PyImport_ImportModule("builtins")).get(), "getattr"));
+    Ref get = checked(PyObject_GetAttrString(import_module("builtins").get(), "getattr"));
     return checked(Py_BuildValue("(O(OO))", get.get(), compiled->self, name.get()));
   });
 }

@@ -5,6 +5,7 @@
 #include "fake/python_modes.h"
 
 #include "py/error.h"
+#include "py/import.h"
 
 #include <ATen/EmptyTensor.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -125,7 +126,7 @@ class Converted {
 Borrowed SessionState::shape_env() {
   if (!shape_env_) {
     const Inactive inactive;  // modules that are loaded now make no fakes
-    Ref module = checked(PyImport_ImportModule("torch.fx.experimental.symbolic_shapes"));
+    Ref module = import_module("torch.fx.experimental.symbolic_shapes");
     shape_env_ = checked(PyObject_CallMethod(module.get(), "ShapeEnv", nullptr));
   }
   return shape_env_;

@@ -1,5 +1,6 @@
 #include "graph/site.h"
 
+#include "py/import.h"
 #include "py/lasting.h"
 
 #include <frameobject.h>
@@ -64,7 +65,7 @@ bool SiteTable::is_internal(uint32_t code) {
   if (answer < 0) {
     static constinit Lasting<std::string> torch_root;
     const std::string& root = torch_root.get([] {
-      Ref torch = checked(PyImport_ImportModule("torch"));
+      Ref torch = import_module("torch");
       Ref file = checked(PyObject_GetAttrString(torch.get(), "__file__"));
       const char* text = PyUnicode_AsUTF8(file.get());
       if (text == nullptr) throw PyError();
@@ -84,7 +85,7 @@ Ref SiteTable::frame_text(uint32_t number) {
   const int at = line(number);
   static constinit Lasting<Ref> getline;
   const Ref& get = getline.get([] {
-    Ref linecache = checked(PyImport_ImportModule("linecache"));
+    Ref linecache = import_module("linecache");
     return checked(PyObject_GetAttrString(linecache.get(), "getline"));
   });
   Ref source = checked(PyObject_CallFunction(get.get(), "Oi", code->co_filename, at));

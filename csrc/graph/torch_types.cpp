@@ -1,11 +1,12 @@
 #include "graph/torch_types.h"
 
+#include "py/import.h"
 #include "py/lasting.h"
 
 namespace alternator::graph {
 
 Ref torch_name(const char* module, const char* attribute) {
-  Ref owner = checked(PyImport_ImportModule(module));
+  Ref owner = import_module(module);
   return checked(PyObject_GetAttrString(owner.get(), attribute));
 }
 

@@ -1,5 +1,6 @@
 #include "guards/ambient.h"
 
+#include "py/import.h"
 #include "py/lasting.h"
 
 #include "cpython/objects.h"
@@ -58,7 +59,7 @@ PyObject* dispatch_mode_at(int64_t index) {
 PyTypeObject* device_context_type() {
   static constinit Lasting<PyTypeObject*> type;
   return type.get([] {
-    Ref module = checked(PyImport_ImportModule("torch.utils._device"));
+    Ref module = import_module("torch.utils._device");
     return reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(module.get(), "DeviceContext")).release());
   });
 }

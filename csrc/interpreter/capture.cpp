@@ -43,8 +43,14 @@ static FrameState snapshot(const Position& position) {
   return state;
 }
 
+// A GeneratorExit, or what was raised while one was handled.
 static bool is_exit(PyObject* value) {
-  return value != nullptr && PyErr_GivenExceptionMatches(value, PyExc_GeneratorExit) != 0;
+  constexpr int kDeepest = 100;
+  for (int i = 0; i < kDeepest && value != nullptr && PyExceptionInstance_Check(value); i++) {
+    if (PyErr_GivenExceptionMatches(value, PyExc_GeneratorExit) != 0) return true;
+    value = reinterpret_cast<PyBaseExceptionObject*>(value)->context;
+  }
+  return false;
 }
 
 // Is this frame one that CPython calls where an object dies: __del__, a weak reference's callback, a generator that is

@@ -230,7 +230,8 @@ Ref Lifter::next_of(Borrowed iterator) {
   if (found == iterators_.end()) {
     Source* source = known(iterator)->source;
     Source* reduced = tree_.child(source, Access::kReduced);
-    // (iter, (what it goes through,), position); at the end there is no position.
+    // (iter, (what it goes through,), position); at the end there is no position. From 3.12 on a range is what is left
+    // of it, and its position is None.
     Ref state = checked(PyObject_CallMethod(iterator.get(), "__reduce__", nullptr));
     if (!PyTuple_CheckExact(state.get()) || PyTuple_GET_SIZE(state.get()) != 3)
       throw CannotLift("an iterator that has come to its end");
@@ -239,7 +240,8 @@ Ref Lifter::next_of(Borrowed iterator) {
                        tree_.child(tree_.child(reduced, Access::kIndex, {}, 1), Access::kIndex, {}, 0));
     Ref position = lift(PyTuple_GET_ITEM(state.get(), 2), tree_.child(reduced, Access::kIndex, {}, 2));
     Ref copy = checked(PyObject_GetIter(through.get()));
-    checked(PyObject_CallMethod(copy.get(), "__setstate__", "O", position.get())).reset();
+    if (position.get() != Py_None)
+      checked(PyObject_CallMethod(copy.get(), "__setstate__", "O", position.get())).reset();
     found = iterators_.emplace(iterator.get(), Iterator{source, std::move(copy)}).first;
     iterator_order_.push_back(iterator.get());
   }

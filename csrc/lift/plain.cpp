@@ -2,6 +2,7 @@
 
 #include "cpython/objects.h"
 #include "lift/numpy.h"
+#include "py/import.h"
 #include "py/lasting.h"
 
 #include <structmember.h>
@@ -21,7 +22,7 @@ const KnownTypes& known_types() {
   static constinit Lasting<const KnownTypes*> types;
   return *types.get([] {
     auto type = [](const char* module, const char* name) {
-      Ref owner = checked(PyImport_ImportModule(module));
+      Ref owner = import_module(module);
       Ref found = checked(PyObject_GetAttrString(owner.get(), name));
       ALT_CHECK(PyType_Check(found.get()), name);
       return reinterpret_cast<PyTypeObject*>(found.release());  // for the life of the process
@@ -35,7 +36,7 @@ const KnownTypes& known_types() {
                                  .abc_meta = type("abc", "ABCMeta"),
                                  .partial = type("functools", "partial"),
                                  .simple_namespace = type("types", "SimpleNamespace")};
-    Ref functools = checked(PyImport_ImportModule("functools"));
+    Ref functools = import_module("functools");
     types->key_wrapper = type_of(checked(PyObject_CallMethod(functools.get(), "cmp_to_key", "O", Py_None)));
     Ref deque = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(types->deque)));
     types->deque_iterator = type_of(checked(PyObject_GetIter(deque.get())));

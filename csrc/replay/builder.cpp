@@ -1,5 +1,6 @@
 #include "replay/builder.h"
 
+#include "lift/plain.h"
 #include "replay/mutants.h"
 #include "replay/tensors.h"
 
@@ -61,6 +62,8 @@ bool Builder::is_constant(Borrowed object, int depth) {
   if (PyType_Check(o)) return !world_.made_here(object);
   const bool is_made = (PyTuple_CheckExact(o) && PyTuple_GET_SIZE(o) > 0) || PyFrozenSet_CheckExact(o);
   if (depth == 0 && is_made && !world_.is_code_constant(object)) return false;
+  // Found again only by its identity: one that the call makes is new each time.
+  if (PyFloat_CheckExact(o) && lift::is_nan(o) && !world_.is_code_constant(object)) return false;
   if (lift::is_plain(o)) return !world_.made_here(object.type());
   if (depth > kDeepestConstant || world_.source_of(object) != nullptr) return false;
   if (PyTuple_CheckExact(o)) {

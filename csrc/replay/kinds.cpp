@@ -2,6 +2,7 @@
 
 #include "cpython/objects.h"
 #include "lift/layout.h"
+#include "py/import.h"
 #include "replay/recipes.h"
 
 #include <unordered_map>
@@ -33,7 +34,7 @@ std::unordered_map<PyTypeObject*, const Kind*>& table() {
 Ref row_namespace() {
   Ref names = checked(PyDict_New());
   for (const char* name : {"collections", "functools", "itertools", "operator", "re", "sys", "types", "weakref"}) {
-    Ref module = checked(PyImport_ImportModule(name));
+    Ref module = import_module(name);
     check_status(PyDict_SetItemString(names.get(), name, module.get()));
   }
   check_status(PyDict_SetItemString(names.get(), "__builtins__", PyEval_GetBuiltins()));

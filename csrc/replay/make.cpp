@@ -5,6 +5,7 @@
 #include "cpython/pickling.h"
 #include "interpreter/suspended.h"
 
+#include "py/import.h"
 #include "replay/set_order.h"
 #include "replay/tensors.h"
 
@@ -168,7 +169,7 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
     case Op::kFillClass:
       return check_status(PyType_Type.tp_setattro(object, operands[1], operands[2]));
     case Op::kFillAbc: {
-      Ref abc = checked(PyImport_ImportModule("_abc"));
+      Ref abc = import_module("_abc");
       checked(PyObject_CallMethod(abc.get(), "_abc_init", "O", object)).reset();
       return;
     }

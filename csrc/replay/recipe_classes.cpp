@@ -3,6 +3,7 @@
 #include "replay/builder.h"
 
 #include "cpython/objects.h"
+#include "py/import.h"
 
 namespace alternator::replay::recipes {
 
@@ -57,7 +58,7 @@ static bool is_plain_slots(Borrowed slots) {
 static bool is_abc(PyTypeObject* type) { return PyDict_GetItemString(cpython::own_dict(type), "_abc_impl") != nullptr; }
 
 static void check_abc(PyTypeObject* type) {
-  Ref abc = checked(PyImport_ImportModule("_abc"));
+  Ref abc = import_module("_abc");
   Ref dump = checked(PyObject_CallMethod(abc.get(), "_get_dump", "O", type));
   if (PyObject_Size(PyTuple_GetItem(dump.get(), 0)) != 0) {
     throw CannotRebuild("the class " + full_name(type) + " cannot be made again: classes were registered with it");

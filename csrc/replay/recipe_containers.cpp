@@ -1,7 +1,10 @@
 // Containers, values, and views of them.
 #include "cpython/objects.h"
+#include "lift/plain.h"
 #include "replay/builder.h"
 #include "replay/set_order.h"
+
+#include <cmath>
 
 namespace alternator::replay::recipes {
 
@@ -142,6 +145,12 @@ Recipe slice(Builder&, Borrowed object) {
 Recipe number(Builder& builder, Borrowed object) {
   PyObject* o = object.get();
   Ref value;
+  if (PyFloat_CheckExact(o) && lift::is_nan(o)) {
+    const bool negative = std::signbit(PyFloat_AS_DOUBLE(o));
+    return {{Op::kCall,
+             {Ref::share(reinterpret_cast<PyObject*>(&PyFloat_Type)),
+              checked(PyUnicode_FromString(negative ? "-nan" : "nan"))}}};
+  }
   if (PyLong_Check(o)) {
     value = checked(PyLong_Type.tp_as_number->nb_int(o));
   } else if (PyFloat_Check(o)) {

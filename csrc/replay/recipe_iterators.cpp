@@ -6,7 +6,23 @@
 
 namespace alternator::replay::recipes {
 
-Recipe reduced(Builder&, Borrowed object) {
+// What was done to a container of the outside world is written back last, after everything is made: an iterator that
+// notes its size, or a position that is only accepted within it, would be wrong by then.
+static void require_unchanged(Builder& builder, Borrowed iterator, Borrowed container) {
+  for (const lift::Shadow& shadow : builder.world().shadows()) {
+    if (Borrowed(shadow.copy) != container) continue;
+    Ref now = checked(PySequence_Tuple(shadow.copy.get())), then = checked(PySequence_Tuple(shadow.snapshot.get()));
+    bool same = PyTuple_GET_SIZE(now.get()) == PyTuple_GET_SIZE(then.get()) && shadow.deleted_keys.empty();
+    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(now.get()); i++) {
+      // Assigning to an item of a list changes neither.
+      same =
+          shadow.kind == lift::ShadowKind::kList || PyTuple_GET_ITEM(now.get(), i) == PyTuple_GET_ITEM(then.get(), i);
+    }
+    if (!same) cannot_rebuild(iterator, "what it goes through was changed in the call");
+  }
+}
+
+Recipe reduced(Builder& builder, Borrowed object) {
   require_exact(object);
   Ref reduce = checked(PyObject_GetAttrString(object.get(), "__reduce_ex__")), protocol = checked(PyLong_FromLong(4));
   PyObject* argument = protocol.get();
@@ -34,6 +50,7 @@ Recipe reduced(Builder&, Borrowed object) {
     if (PyIter_Check(argument.get()) && layout_of(argument.type()) != argument.type()) {
       cannot_rebuild(object, "it goes through an iterator of class " + full_name(argument.type()));
     }
+    require_unchanged(builder, object, argument);
     recipe.make.operands.push_back(Ref::share(argument));
   }
   if (PyTuple_GET_SIZE(parts.get()) > 2 && PyTuple_GET_ITEM(parts.get(), 2) != Py_None) {
@@ -57,7 +74,7 @@ Recipe generator(Builder&, Borrowed object) {
   return recipe;
 }
 
-Recipe dict_iterator(Builder&, Borrowed object) {
+Recipe dict_iterator(Builder& builder, Borrowed object) {
   Ref dict;
   for (Ref& held : referents(object)) {
     if (PyDict_Check(held.get())) dict = std::move(held);
@@ -73,6 +90,7 @@ Recipe dict_iterator(Builder&, Borrowed object) {
     dict = checked(PyDict_New());
   }
   if (!PyDict_CheckExact(dict.get())) cannot_rebuild(object, "it goes through a subclass of dict");
+  require_unchanged(builder, object, dict);
   PyTypeObject* view = object.type() == &PyDictIterKey_Type     ? &PyDictKeys_Type
                        : object.type() == &PyDictIterValue_Type ? &PyDictValues_Type
                                                                 : &PyDictItems_Type;

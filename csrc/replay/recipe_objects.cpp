@@ -1,6 +1,7 @@
 // Exceptions, weak references, tracebacks, and objects that stay as they are.
 #include "cpython/objects.h"
 #include "lift/plain.h"
+#include "py/import.h"
 #include "replay/builder.h"
 
 #include <frameobject.h>
@@ -90,7 +91,7 @@ Recipe type_union(Builder& builder, Borrowed object) {
     }
   }
   // Made anew, as `int | str` makes it.
-  Ref reduce = checked(PyImport_ImportModule("functools")), either = checked(PyImport_ImportModule("operator"));
+  Ref reduce = import_module("functools"), either = import_module("operator");
   return {{Op::kCall,
            {checked(PyObject_GetAttrString(reduce.get(), "reduce")),
             checked(PyObject_GetAttrString(either.get(), "or_")), std::move(parts)}}};

@@ -2,6 +2,7 @@
 
 #include "fake/python_tensor.h"
 #include "fake/symbol.h"
+#include "py/import.h"
 
 namespace alternator::replay {
 
@@ -16,13 +17,13 @@ TensorTraits tensor_traits(Borrowed object) {
 }
 
 static Ref torch_attribute(const char* name) {
-  Ref torch = checked(PyImport_ImportModule("torch"));
+  Ref torch = import_module("torch");
   Ref tensor = checked(PyObject_GetAttrString(torch.get(), "Tensor"));
   return checked(PyObject_GetAttrString(tensor.get(), name));
 }
 
 static bool is_parameter_type(Borrowed type) {
-  Ref nn = checked(PyImport_ImportModule("torch.nn.parameter"));
+  Ref nn = import_module("torch.nn.parameter");
   Ref parameter = checked(PyObject_GetAttrString(nn.get(), "Parameter"));
   return PyType_IsSubtype(type.as<PyTypeObject>(), parameter.as<PyTypeObject>()) != 0;
 }

@@ -2,6 +2,7 @@
 #include "replay/machine.h"
 
 #include "cpython/objects.h"
+#include "py/import.h"
 #include "py/lasting.h"
 #include "replay/set_order.h"
 
@@ -75,9 +76,8 @@ void Machine::splice(Borrowed list, Py_ssize_t from, Py_ssize_t to, Borrowed ite
 static Ref call_deque(Borrowed deque, const char* name, Borrowed argument) {
   static constinit Lasting<PyTypeObject*> lasting;
   PyTypeObject* type = lasting.get([] {
-    Ref module = Ref::steal(PyImport_ImportModule("collections"));
-    Ref found = module ? Ref::steal(PyObject_GetAttrString(module.get(), "deque")) : Ref();
-    return reinterpret_cast<PyTypeObject*>(found.release());
+    return reinterpret_cast<PyTypeObject*>(
+        checked(PyObject_GetAttrString(import_module("collections").get(), "deque")).release());
   });
   ALT_CHECK(type != nullptr, "collections.deque is gone");
   PyObject* method = PyDict_GetItemString(cpython::own_dict(type), name);

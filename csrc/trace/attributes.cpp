@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
+#include "py/import.h"
 #include "py/names.h"
 #include "trace/identity.h"
 #include "trace/natives.h"
@@ -52,7 +53,7 @@ bool is_native_slot(Borrowed attribute) {
 
 bool is_cached_property(PyTypeObject* type) {
   static PyObject* const cached_property =
-      checked(PyObject_GetAttrString(checked(PyImport_ImportModule("functools")).get(), "cached_property")).release();
+      checked(PyObject_GetAttrString(import_module("functools").get(), "cached_property")).release();
   return reinterpret_cast<PyObject*>(type) == cached_property;
 }
 

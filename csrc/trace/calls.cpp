@@ -10,6 +10,7 @@
 #include "trace/natives.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include "py/import.h"
 #include "py/lasting.h"
 
 namespace alternator::trace {
@@ -500,7 +501,7 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
     if (!ordinary || (own && !Py_IS_TYPE(own.get(), &PyMethodDescr_Type))) stop(report::Reason::native_call, name);
   }
   if (PyLong_AsLong(arguments[0]) < 2) stop(report::Reason::native_call, name);
-  Ref make = checked(PyObject_GetAttrString(checked(PyImport_ImportModule("copyreg")).get(), "__newobj__"));
+  Ref make = checked(PyObject_GetAttrString(import_module("copyreg").get(), "__newobj__"));
   make = lifter.lift(make, lifter.constant(make));
   lift::Shadow* attributes = lifter.attributes(self);
   if (attributes != nullptr) lifter.lift_whole(*attributes);

@@ -1,6 +1,7 @@
 #include "trace/drawn.h"
 
 #include "cpython/objects.h"
+#include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/tracer.h"
@@ -53,7 +54,7 @@ static Ref make_drawn() {
 static Borrowed native_draw() {
   static constinit Lasting<PyObject*> lasting;
   return lasting.get([] {
-    Ref type = checked(PyObject_GetAttrString(checked(PyImport_ImportModule("_random")).get(), "Random"));
+    Ref type = checked(PyObject_GetAttrString(import_module("_random").get(), "Random"));
     return checked(PyObject_GetAttrString(type.get(), "random")).release();
   });
 }

@@ -3,6 +3,7 @@
 #include "trace/effects.h"
 
 #include "fake/python_tensor.h"
+#include "py/import.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
 #include "trace/tracer.h"
@@ -96,7 +97,7 @@ static Effect effect_of(Borrowed callable) {
   const auto* table = lasting.get([] {
     auto* made = new std::unordered_map<PyObject*, Effect>;
     auto add = [&](const char* module, const char* type, const char* name, Effect effect) {
-      Ref owner = checked(PyImport_ImportModule(module));
+      Ref owner = import_module(module);
       if (type != nullptr) owner = checked(PyObject_GetAttrString(owner.get(), type));
       made->emplace(checked(PyObject_GetAttrString(owner.get(), name)).release(), effect);
     };
@@ -169,10 +170,9 @@ Ref Tracer::show_tensor(Borrowed tensor) {
       stop(report::Reason::native_call, "a tensor is shown under a torch-function mode");
     PyObject* arguments[] = {nullptr, tensor.get()};
     static constinit Lasting<PyObject*> clone;
-    return call_torch(clone.get([] {
-      return checked(PyObject_GetAttrString(checked(PyImport_ImportModule("torch")).get(), "clone")).release();
-    }),
-                      arguments + 1, 1, {});
+    return call_torch(
+        clone.get([] { return checked(PyObject_GetAttrString(import_module("torch").get(), "clone")).release(); }),
+        arguments + 1, 1, {});
   }
   shown_.push_back({Ref::share(tensor), recorder.program().nodes.size()});
   return Ref::share(tensor);
@@ -276,7 +276,7 @@ void Tracer::print(Arguments& given) {
     check_status(PyDict_SetItemString(keywords.get(), "file", file.get()));
   } else {
     static constinit Lasting<PyObject*> sys;
-    Borrowed module = sys.get([] { return checked(PyImport_ImportModule("sys")).release(); });
+    Borrowed module = sys.get([] { return import_module("sys").release(); });
     Ref name = checked(PyUnicode_InternFromString("stdout"));
     Ref stream = lifter.dict_item(lifter.name_space(PyModule_GetDict(module.get())), name);
     PyObject* real = PySys_GetObject("stdout");
@@ -313,7 +313,7 @@ static bool is_changed(const lift::Shadow& shadow, const char* name) {
 // A filter that makes an error of the warning is a break; that there is none is guarded.
 void Tracer::check_filters(Borrowed category) {
   static constinit Lasting<PyObject*> lasting;
-  Borrowed module = lasting.get([] { return checked(PyImport_ImportModule("warnings")).release(); });
+  Borrowed module = lasting.get([] { return import_module("warnings").release(); });
   lift::Shadow& names = lifter.name_space(PyModule_GetDict(module.get()));
   Ref filters_name = checked(PyUnicode_InternFromString("filters"));
   Ref filters = lifter.dict_item(names, filters_name);

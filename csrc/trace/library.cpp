@@ -3,6 +3,7 @@
 #include "trace/tracer.h"
 
 #include "cpython/objects.h"
+#include "py/import.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
 
@@ -25,7 +26,7 @@ const Library& library() {
   static constinit Lasting<const Library*> lasting;
   return *lasting.get([] {
     auto of = [](const char* module_name, const char* name) {
-      return checked(PyObject_GetAttrString(checked(PyImport_ImportModule(module_name)).get(), name)).release();
+      return checked(PyObject_GetAttrString(import_module(module_name).get(), name)).release();
     };
     auto* found = new Library;
     found->re_compile = of("re", "_compile");

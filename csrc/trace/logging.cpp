@@ -2,6 +2,7 @@
 // handled by the residual program. The handlers must be the library's own: other code could look at what the program
 // has not written yet.
 #include "cpython/objects.h"
+#include "py/import.h"
 #include "py/lasting.h"
 #include "trace/tracer.h"
 
@@ -16,7 +17,7 @@ struct Library {
 const Library& library() {
   static constinit Lasting<Library> lasting;
   return lasting.get([] {
-    PyObject* module = checked(PyImport_ImportModule("logging")).release();
+    PyObject* module = import_module("logging").release();
     auto of = [&](const char* name) { return checked(PyObject_GetAttrString(module, name)).release(); };
     return Library{module, of("Logger"), of("RootLogger"), of("_srcfile"), of("LogRecord")};
   });

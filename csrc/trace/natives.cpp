@@ -1,6 +1,7 @@
 #include "trace/natives.h"
 
 #include "fake/python_tensor.h"
+#include "py/import.h"
 #include "py/lasting.h"
 
 #include <sstream>
@@ -24,7 +25,7 @@ const Natives& Natives::table() {
 
 template <class Visit>
 static void each_name(const char* module_name, const char* list, Visit&& visit) {
-  Ref module = checked(PyImport_ImportModule(module_name));
+  Ref module = import_module(module_name);
   std::istringstream words(list);
   for (std::string word; words >> word;) {
     Ref object = Ref::steal(PyObject_GetAttrString(module.get(), word.c_str()));
@@ -97,12 +98,12 @@ Natives::Natives() : sets_(new Sets) {
                            "type(_string.formatter_field_name_split('a')[1])"}) {
     Ref names = checked(PyDict_New());
     for (const char* module_name : {"collections", "re", "itertools", "functools", "struct", "_string"})
-      check_status(PyDict_SetItemString(names.get(), module_name, checked(PyImport_ImportModule(module_name)).get()));
+      check_status(PyDict_SetItemString(names.get(), module_name, import_module(module_name).get()));
     check_status(PyDict_SetItemString(names.get(), "__builtins__", PyEval_GetBuiltins()));
     Ref type = checked(PyRun_String(text, Py_eval_input, names.get(), names.get()));
     sets_->types.insert(reinterpret_cast<PyTypeObject*>(type.release()));
   }
-  Ref overrides = checked(PyImport_ImportModule("torch.overrides"));
+  Ref overrides = import_module("torch.overrides");
   Ref table = checked(PyObject_CallMethod(overrides.get(), "get_testing_overrides", nullptr));
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(table.get(), &position, &key, &value);) {
@@ -117,7 +118,7 @@ Natives::Natives() : sets_(new Sets) {
   }
   if (PyErr_Occurred()) throw PyError();
   // The functions behind torch.*, torch._VF.* and torch.nn.functional.*, public or not.
-  Ref core = checked(PyImport_ImportModule("torch._C"));
+  Ref core = import_module("torch._C");
   for (const char* name : {"_VariableFunctions", "_nn", "_linalg", "_fft", "_special", "_nested", "_sparse"}) {
     Ref part = Ref::steal(PyObject_GetAttrString(core.get(), name));
     Ref words = part ? Ref::steal(PyObject_Dir(part.get())) : Ref();
@@ -128,7 +129,7 @@ Natives::Natives() : sets_(new Sets) {
     }
     PyErr_Clear();  // a part that another version of torch has not
   }
-  Ref ops = checked(PyImport_ImportModule("torch._ops"));
+  Ref ops = import_module("torch._ops");
   sets_->op_overload =
       reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(ops.get(), "OpOverload")).release());
   sets_->op_packet =
@@ -153,18 +154,17 @@ Natives::Natives() : sets_(new Sets) {
     return checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name)).release();
   };
   auto of_module = [](const char* module_name, const char* name) {
-    return checked(PyObject_GetAttrString(checked(PyImport_ImportModule(module_name)).get(), name)).release();
+    return checked(PyObject_GetAttrString(import_module(module_name).get(), name)).release();
   };
   tensor_hash = checked(PyObject_GetAttrString(THPVariableClass, "__hash__")).release();
   function_base = of_module("torch._C", "_FunctionBase");
   mode_stack_length = of_module("torch._C", "_len_torch_function_stack");
   mode_enabled = of_module("torch._C", "_is_torch_function_mode_enabled");
-  setup_context = checked(PyObject_GetAttrString(
-                              checked(PyObject_GetAttrString(
-                                          checked(PyImport_ImportModule("torch.autograd.function")).get(), "Function"))
-                                  .get(),
-                              "setup_context"))
-                      .release();
+  setup_context =
+      checked(PyObject_GetAttrString(
+                  checked(PyObject_GetAttrString(import_module("torch.autograd.function").get(), "Function")).get(),
+                  "setup_context"))
+          .release();
   Ref function_class = Ref::steal(of_module("torch.autograd.function", "Function"));
   Ref apply = checked(PyObject_GetAttrString(function_class.get(), "apply"));
   function_apply = checked(PyObject_GetAttrString(apply.get(), "__func__")).release();

@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
+#include "py/import.h"
 #include "py/lasting.h"
 
 #include <frameobject.h>
@@ -13,9 +14,7 @@ namespace {
 
 PyObject* query_of_handled() {
   static constinit Lasting<PyObject*> lasting;
-  return lasting.get([] {
-    return checked(PyObject_GetAttrString(checked(PyImport_ImportModule("sys")).get(), "exception")).release();
-  });
+  return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
 }
 
 // What depends on how deep the stack is or how much memory is left, not on the program: another run may have no such

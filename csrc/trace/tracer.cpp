@@ -159,22 +159,6 @@ Paused::~Paused() {
   current_tracer = tracer_;
 }
 
-static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
-  Tracer* tracer = current_tracer;
-  if (tracer == nullptr) return run_default(ts, frame, throwflag);
-  PyObject* generator =
-      cpython::owned_by_generator(frame) ? reinterpret_cast<PyObject*>(cpython::generator_of(frame)) : nullptr;
-  // Torch functions that slots reach are recorded like those that a CALL reaches.
-  Tracing tracing(*tracer);
-  PyObject* result = ::alternator::run(ts, frame, throwflag, tracing, entry);
-  if (generator != nullptr) tracer->note_generator(generator);
-  return result;
-}
-
-PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
-  return run_traced(ts, frame, throwflag, {});
-}
-
 namespace {
 
 // Frames end where they are.
@@ -195,6 +179,34 @@ PyObject* evaluate_discarded(PyThreadState* ts, cpython::Frame* frame, int throw
 }
 
 }  // namespace
+
+static PyObject* discard_while_unwinding(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  Chain* const capturing = std::exchange(control.capturing, nullptr);
+  const bool abandoning = std::exchange(control.abandoning, true);
+  PyObject* result = evaluate_discarded(ts, frame, throwflag);
+  control.capturing = capturing;
+  control.abandoning = abandoning;
+  return result;
+}
+
+static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
+  Tracer* tracer = current_tracer;
+  if (tracer == nullptr) return run_default(ts, frame, throwflag);
+  // Frames of the trace are unwinding, and one of them was the last to hold a generator or coroutine: what CPython runs
+  // then is no part of the program.
+  if (capture_in_flight()) return discard_while_unwinding(ts, frame, throwflag);
+  PyObject* generator =
+      cpython::owned_by_generator(frame) ? reinterpret_cast<PyObject*>(cpython::generator_of(frame)) : nullptr;
+  // Torch functions that slots reach are recorded like those that a CALL reaches.
+  Tracing tracing(*tracer);
+  PyObject* result = ::alternator::run(ts, frame, throwflag, tracing, entry);
+  if (generator != nullptr) tracer->note_generator(generator);
+  return result;
+}
+
+PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  return run_traced(ts, frame, throwflag, {});
+}
 
 Discarding::Discarding() : abandoning_(control.abandoning), evaluator_(control.evaluator) {
   acquire_hook();

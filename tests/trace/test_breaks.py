@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import functools
 import sys
@@ -930,3 +931,72 @@ def test_comprehensions_over_variables_of_closures(t):
     f(T(3), [])
     f(T(3), [torch.ones(3)])
     f(T(3), [torch.ones(3)])
+
+
+@program(one_graph=False)
+def test_iterators_of_what_was_changed_since_the_last_break(t):
+    """An iterator notes the size of its container, which is changed for real after it was made again."""
+
+    def of_a_dict(x, n):
+        table = {"b": 1}
+        alternator.graph_break()
+        table["c"] = n
+        steps = iter(table)
+        alternator.graph_break()
+        return x + 1, next(steps), list(steps)
+
+    def of_a_list(x, n):
+        items = [1]
+        alternator.graph_break()
+        items.append(n)
+        items.append(3)
+        steps = iter(items)
+        first = next(steps), next(steps)
+        alternator.graph_break()
+        return x + 1, first, list(steps)
+
+    def of_a_deque(x, n):
+        items = collections.deque([1])
+        alternator.graph_break()
+        items.append(n)
+        steps = iter(items)
+        first = next(steps)
+        alternator.graph_break()
+        return x + 1, first, list(steps)
+
+    for fn in (of_a_dict, of_a_list, of_a_deque):
+        f = t.compile(fn)
+        for n in (1, 2, 2):
+            f(T(3), n)
+
+
+@program(one_graph=False)
+def test_a_coroutine_that_is_waiting_to_begin(t):
+    async def work(x):
+        return x * 2
+
+    def fn(x):
+        made = work(x)
+        alternator.graph_break()
+        try:
+            made.send(None)
+        except StopIteration as done:
+            return done.value
+
+    f = t.compile(fn)
+    f(T(3))
+    f(T(3))
+
+
+@program(one_graph=False)
+def test_a_nan_is_made_anew(t):
+    def fn(x, n, held):
+        made = abs(n)
+        alternator.graph_break()
+        return x + 1, made, n in held, made in held
+
+    f = t.compile(fn)
+    number, held = float("nan"), []
+    for _ in range(3):
+        number = f(T(3), number, held)[1]
+        held.append(number)

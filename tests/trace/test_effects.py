@@ -14,6 +14,8 @@ import torch
 from harness import T, program
 from torch import nn
 
+import alternator
+
 log = logging.getLogger("trace_tests")
 
 
@@ -623,3 +625,13 @@ def test_thread_local(t):
     f(T(2))
     local.n = 10
     f(T(2))
+
+
+@program(one_graph=False)
+def test_breaks_in_a_function_without_builtins(t):
+    """As namedtuple's __new__: what is imported while compiling is not asked of its builtins."""
+    space = {"__builtins__": {}, "stop": alternator.graph_break}
+    bare = eval("lambda x: (x * 2, stop(), x + 3)", space)
+    f = t.compile(lambda x: bare(x + 1))
+    f(T(3))
+    f(T(3))
