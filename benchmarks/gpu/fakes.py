@@ -175,6 +175,8 @@ def scalars_among_cuda() -> tuple[int, list[str]]:
         except Exception:
             continue
         leaves, shape = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+        if any(isinstance(x, torch.Tensor) and x.layout != torch.strided for x in leaves):
+            continue  # no stand-ins for those
         for position, leaf in enumerate(leaves):
             if (
                 not isinstance(leaf, torch.Tensor)
@@ -290,6 +292,11 @@ def main() -> int:
     print(f"{tried} mixtures of CPU and CUDA tensors: {tried - len(differing)} as in eager")
     for line in differing:
         print(f"  {line}")
+    report["replays"] = replays()
+    for name, nodes in report["replays"].items():
+        print(f"replayed bit by bit, forward and backward: {name}, {nodes} nodes")
+    report["cost"] = cost()
+    print(", ".join(f"{name} {value:.2f}" for name, value in report["cost"].items()))
     tried, differing_scalars = scalars_among_cuda()
     report["scalars"], report["differing scalars"] = tried, differing_scalars
     print(
@@ -297,11 +304,6 @@ def main() -> int:
     )
     for line in differing_scalars:
         print(f"  {line}")
-    report["replays"] = replays()
-    for name, nodes in report["replays"].items():
-        print(f"replayed bit by bit, forward and backward: {name}, {nodes} nodes")
-    report["cost"] = cost()
-    print(", ".join(f"{name} {value:.2f}" for name, value in report["cost"].items()))
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1))
     return 1 if differing else 0
