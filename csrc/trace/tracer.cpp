@@ -192,9 +192,6 @@ static PyObject* discard_while_unwinding(PyThreadState* ts, cpython::Frame* fram
 static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
   Tracer* tracer = current_tracer;
   if (tracer == nullptr) return run_default(ts, frame, throwflag);
-  // Frames of the trace are unwinding, and one of them was the last to hold a generator or coroutine: what CPython runs
-  // then is no part of the program.
-  if (capture_in_flight()) return discard_while_unwinding(ts, frame, throwflag);
   PyObject* generator =
       cpython::owned_by_generator(frame) ? reinterpret_cast<PyObject*>(cpython::generator_of(frame)) : nullptr;
   // Torch functions that slots reach are recorded like those that a CALL reaches.
@@ -205,6 +202,9 @@ static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwf
 }
 
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  // Frames of the trace are unwinding, and one of them was the last to hold a generator or coroutine: what CPython runs
+  // then is no part of the program.
+  if (capture_in_flight()) return discard_while_unwinding(ts, frame, throwflag);
   return run_traced(ts, frame, throwflag, {});
 }
 

@@ -412,3 +412,22 @@ def test_locals_of_a_rebuilt_traceback():
         assert found["x"] is x
         assert found["kept"] is x
         assert found["n"] == 7
+
+
+@program(one_graph=False)
+def test_breaks_in_what_a_handler_calls(t):
+    def broken(x):
+        alternator.graph_break()
+        return x * 2
+
+    def fn(x, items):
+        try:
+            items[9]
+        except IndexError:
+            x = x + sum([broken(y) for y in [x, x]])
+        return x + 1
+
+    f = t.compile(fn)
+    for _ in range(3):
+        f(T(3), [1])
+        t.note(sys.exc_info()[0])
