@@ -3,67 +3,19 @@
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
-#include "graph/errors.h"
-#include "graph/mode.h"
 #include "py/names.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
-#include "py/import.h"
-#include "py/lasting.h"
-
 namespace alternator::trace {
 
 namespace {
-
-std::string take_error_text() {
-  Ref error = cpython::take_raised();
-  Ref text = Ref::steal(PyObject_Str(error.get()));
-  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  std::string result = std::string(Py_TYPE(error.get())->tp_name) + ": " + (utf8 != nullptr ? utf8 : "?");
-  PyErr_Clear();
-  return result.substr(0, 300);
-}
-
-// object.__hash__, tuple.__hash__, ...
-bool is_hash_slot(Borrowed descriptor) {
-  return PyUnicode_CompareWithASCIIString(reinterpret_cast<PyDescrObject*>(descriptor.get())->d_name, "__hash__") == 0;
-}
 
 // A method of a dict, set or list of the trace: what it is given is a key or an element.
 bool is_keyed_method(Borrowed callable) {
   if (!PyCFunction_Check(callable.get())) return false;
   PyObject* self = PyCFunction_GET_SELF(callable.get());
   return self != nullptr && (PyDict_CheckExact(self) || PySet_CheckExact(self) || PyList_CheckExact(self));
-}
-
-bool is_abstract(Borrowed cls) { return PyType_IsSubtype(cls.type(), lift::known_types().abc_meta) != 0; }
-
-// Whether an abstract class answers by registered and real subclasses and by special methods alone.
-bool answers_by_structure(Borrowed cls) {
-  Ref hook_name = checked(PyUnicode_InternFromString("__subclasshook__"));
-  PyObject* hook = _PyType_Lookup(cls.as<PyTypeObject>(), hook_name.get());
-  if (hook == nullptr || !Py_IS_TYPE(hook, &PyClassMethod_Type)) return true;
-  Ref function = checked(PyObject_GetAttrString(hook, "__func__"));
-  if (!PyFunction_Check(function.get())) return false;
-  Ref module = Ref::steal(PyObject_GetAttrString(function.get(), "__module__"));
-  PyErr_Clear();
-  return module && PyUnicode_Check(module.get()) &&
-         PyUnicode_CompareWithASCIIString(module.get(), "collections.abc") == 0;
-}
-
-bool is_python_function(PyTypeObject* type, const char* name) {
-  PyObject* found = _PyType_Lookup(type, checked(PyUnicode_InternFromString(name)).get());
-  return found != nullptr && PyFunction_Check(found);
-}
-
-bool is_python_hook(PyTypeObject* metaclass, const char* name) {
-  PyObject* found = _PyType_Lookup(metaclass, checked(PyUnicode_InternFromString(name)).get());
-  if (found == nullptr || !PyFunction_Check(found)) return false;
-  Ref module = Ref::steal(PyObject_GetAttrString(found, "__module__"));
-  PyErr_Clear();
-  return !module || !PyUnicode_Check(module.get()) || PyUnicode_CompareWithASCIIString(module.get(), "abc") != 0;
 }
 
 }  // namespace
@@ -75,54 +27,6 @@ Ref Tracer::query(Borrowed builtin) {
   lift::Source* source = tree->child(lifter.constant(builtin), lift::Access::kQuery);
   tree->guard(source, {lift::GuardKind::kEquals, Ref(answer)});
   return answer;
-}
-
-// isinstance and issubclass against abstract base classes. Their answers come from registries and caches; as long as
-// the cache token and the special methods of the class that is asked about stay, so does the answer.
-bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
-  if (PyTuple_Check(classes.get())) {
-    size_t abstract = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
-      abstract += check_instance_test(subject_class, PyTuple_GET_ITEM(classes.get(), i)) ? 1 : 0;
-    // With other hooks among them, those must be traced.
-    for (Py_ssize_t i = 0; abstract > 0 && i < PyTuple_GET_SIZE(classes.get()); i++) {
-      PyTypeObject* metaclass = Py_TYPE(PyTuple_GET_ITEM(classes.get(), i));
-      if (is_python_hook(metaclass, "__instancecheck__")) stop(report::Reason::native_call, "a mixed instance test");
-    }
-    return abstract > 0;
-  }
-  // torch.FloatTensor and its like look at the tensor's own type, which a fake does not have.
-  if (strcmp(classes.type()->tp_name, "torch.tensortype") == 0)
-    stop(report::Reason::native_call, "an instance test against a tensor type");
-  guard_order_of_bases(subject_class);
-  (void)lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
-  if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
-  // Hooks of the user's that would run as native callbacks, on classes that are not lifted.
-  if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
-      is_python_hook(classes.type(), "__subclasscheck__")) {
-    stop(report::Reason::native_call, "an instance test against an abstract base class");
-  }
-  for (PyTypeObject* base : hooked_bases_) {
-    if (PyType_IsSubtype(base, classes.as<PyTypeObject>()))
-      stop(report::Reason::native_call, "an instance test against a class with subclasses of the call's own");
-  }
-  // What an object says of its class would be asked natively.
-  auto* subject = subject_class.as<PyTypeObject>();
-  if (Borrowed(lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
-          Borrowed(Natives::table().object_class) ||
-      is_python_function(subject, "__getattribute__") || is_python_function(subject, "__getattr__")) {
-    stop(report::Reason::native_call, "an instance test of an object with a __class__ of its own");
-  }
-  (void)query(Natives::table().abc_token);
-  (void)lifter.use_special_methods(subject);
-  return true;
-}
-
-void Tracer::guard_order_of_bases(Borrowed cls) {
-  auto* type = cls.as<PyTypeObject>();
-  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || lifter.made_here(cls)) return;
-  lift::Source* mro = tree->child(lifter.constant(cls), lift::Access::kMro);
-  tree->guard(mro, {lift::GuardKind::kIs, Ref::share(type->tp_mro)});
 }
 
 void Tracer::escape_all(PyObject* const* arguments, size_t count) {
@@ -191,27 +95,6 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   stop(report::Reason::native_call, native_name(callable));
 }
 
-// type.__instancecheck__ and type.__subclasscheck__, as a metaclass's own hooks call them: the test without any hook.
-Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
-  Borrowed cls = PyCFunction_GET_SELF(callable.get());
-  if (!cls || !PyType_Check(cls.get())) return {};
-  const char* name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
-  const bool instance = strcmp(name, "__instancecheck__") == 0;
-  if (!instance && (strcmp(name, "__subclasscheck__") != 0 || !PyType_Check(subject.get()))) return {};
-  Borrowed method = PyDict_GetItemString(cpython::own_dict(&PyType_Type), name);
-  if (!method || !Py_IS_TYPE(method.get(), &PyMethodDescr_Type) ||
-      method.as<PyMethodDescrObject>()->d_method != callable.as<PyCFunctionObject>()->m_ml) {
-    return {};
-  }
-  PyTypeObject* type = instance ? subject.type() : subject.as<PyTypeObject>();
-  if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
-    // Then its __class__ is asked, which a class may answer for itself.
-    Borrowed answer = lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
-    if (!answer || answer.get() != PyDict_GetItemString(cpython::own_dict(&PyBaseObject_Type), "__class__")) return {};
-  }
-  return Ref::share(PyType_IsSubtype(type, cls.as<PyTypeObject>()) ? Py_True : Py_False);
-}
-
 // A compiled function inside of a compiled function is a part of it.
 Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   lift::Known* known = lifter.known(compiled);
@@ -270,89 +153,6 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
   }
   return checked(
       PyObject_Vectorcall(function.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
-}
-
-// x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch itself refuses for fakes: the method that
-// takes the same arguments. Null: it is no such call.
-static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t count) {
-  const char* name = nullptr;
-  Borrowed owner;
-  if (PyCFunction_Check(callable.get())) {
-    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
-    owner = PyCFunction_GET_SELF(callable.get());
-    if (owner && !graph::is_tensor(owner)) owner = {};
-  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0 && graph::is_tensor(arguments[0])) {
-    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
-    owner = reinterpret_cast<PyObject*>(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
-    arguments++, count--;
-  }
-  if (!owner || strcmp(name, "new") != 0 || count == 0) return {};
-  const bool is_size = count == 1 && strcmp(Py_TYPE(arguments[0])->tp_name, "torch.Size") == 0;
-  for (size_t i = 0; i < count && !is_size; i++) {
-    if (!PyLong_CheckExact(arguments[i])) return {};
-  }
-  return checked(PyObject_GetAttrString(owner.get(), "new_empty"));
-}
-
-void Tracer::stop_for_torch(const std::string& what) {
-  const fake::Failure* failure = session.failure();
-  const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
-  const std::string text = take_error_text();
-  const bool number = text.starts_with("GuardOnDataDependentSymNode");
-  stop(data || number ? report::Reason::data_dependent : report::Reason::torch_call, what + ": " + text);
-}
-
-// x.tolist() looks at memory without the dispatcher, which a fake has none of. Null: it is no such call.
-Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
-  if (name != "Tensor.tolist") return {};
-  Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
-                    : count > 0                       ? arguments[0]
-                                                      : nullptr;
-  if (!tensor || !graph::is_tensor(tensor) || !fake::is_fake(fake::unpack(tensor.get()))) return {};
-  const std::optional<at::Tensor> value = session.known_value(fake::unpack(tensor.get()));
-  if (!value && recorder.captures_scalars() && graph::is_top_mode(recorder.mode())) return list_of_numbers(tensor);
-  if (!value) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
-  const Paused paused(*this);
-  const fake::Inactive inactive;
-  using at::impl::PythonTorchFunctionTLS;
-  const auto state = PythonTorchFunctionTLS::get_disabled_state();
-  PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  Ref values = Ref::steal(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
-  PythonTorchFunctionTLS::set_disabled_state(state);
-  return checked(std::move(values));
-}
-
-Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  escape_all(arguments, total);
-  for (size_t i = 0; i < total; i++) {
-    if (!fake::is_symbol(arguments[i])) check_use(arguments[i], "a torch call");
-    check_order(arguments[i], "a torch call");
-    if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
-  }
-  const std::string name = native_name(callable);
-  std::vector<PyObject*> given;
-  std::vector<Ref> numbers;
-  if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
-  if (Ref empty = keyword_names ? Ref() : modern_new(callable, arguments, positional))
-    return call_torch(empty, arguments, positional, {});
-  if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
-  check_tensor_method(callable, name, arguments, positional);
-  if (Ref values = list_of_values(callable, name, arguments, positional)) return values;
-  session.clear_failure();
-  try {
-    Paused paused(*this);
-    return recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
-  } catch (const PyError&) {
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself
-      interrupted = cpython::take_raised();
-      stop(report::Reason::interrupted, name);
-    }
-    stop_for_torch(name);
-  } catch (const std::exception& error) {
-    PyErr_Clear();
-    stop(report::Reason::torch_call, name + ": " + error.what());
-  }
 }
 
 PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
@@ -455,62 +255,6 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   return made;
 }
 
-// Iterators and methods name a builtin in what they are reduced to, and find it by themselves in the real builtins.
-static void check_builtins(lift::Lifter& lifter, const std::string& what) {
-  lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
-  bool same =
-      builtins.deleted_keys.empty() && PyDict_GET_SIZE(builtins.copy.get()) == PyDict_GET_SIZE(builtins.original.get());
-  for (const char* text : {"iter", "reversed", "getattr"}) {
-    if (!same) break;
-    Ref name = checked(PyUnicode_InternFromString(text));
-    Ref seen = lifter.dict_item(builtins, name);
-    same = seen && seen.get() == PyDict_GetItemWithError(builtins.original.get(), name.get());
-  }
-  if (!same) stop(report::Reason::native_call, what + " after a write to the builtins");
-}
-
-Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name) {
-  const char* found = nullptr;
-  for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
-    if (name.size() >= strlen(reader) && name.compare(name.size() - strlen(reader), std::string::npos, reader) == 0)
-      found = reader;
-  }
-  if (found == nullptr) return {};
-  if (strncmp(found, "__reduce", 8) == 0) check_builtins(lifter, name);
-  Ref self;
-  if (PyCFunction_Check(callable.get())) {
-    self = Ref::share(PyCFunction_GET_SELF(callable.get()));
-  } else if (count > 0) {
-    self = Ref::share(arguments[0]);
-    arguments++, count--;
-  }
-  if (!self) stop(report::Reason::native_call, name);
-  lift::Known* known = lifter.known(self);
-  if (known == nullptr || known->shadow != nullptr) return {};
-  if (PyCFunction_Check(self.get()) && known->source->access == lift::Access::kConstant) return {};  // its name
-  // Native code would read the outside object's own state. Where that is a __dict__ and nothing else, this is the
-  // answer.
-  PyTypeObject* type = self.type();
-  const bool ordinary = known->instance && lift::has_plain_layout(type) &&
-                        lift::layout_base(type) == &PyBaseObject_Type &&
-                        type->tp_basicsize <= PyBaseObject_Type.tp_basicsize + 2 * Py_ssize_t(sizeof(void*)) &&
-                        strcmp(found, "__reduce_ex__") == 0 && count == 1;
-  for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
-    Ref hook_name = checked(PyUnicode_InternFromString(hook));
-    Borrowed own = ordinary ? Borrowed(lifter.type_attribute(type, hook_name)) : Borrowed();
-    if (!ordinary || (own && !Py_IS_TYPE(own.get(), &PyMethodDescr_Type))) stop(report::Reason::native_call, name);
-  }
-  if (PyLong_AsLong(arguments[0]) < 2) stop(report::Reason::native_call, name);
-  Ref make = checked(PyObject_GetAttrString(import_module("copyreg").get(), "__newobj__"));
-  make = lifter.lift(make, lifter.constant(make));
-  lift::Shadow* attributes = lifter.attributes(self);
-  if (attributes != nullptr) lifter.lift_whole(*attributes);
-  PyObject* state =
-      attributes != nullptr && PyDict_GET_SIZE(attributes->copy.get()) > 0 ? attributes->copy.get() : Py_None;
-  Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
-  return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
-}
-
 // next(): a loop goes on with its iterator for real, whatever its position.
 Ref Tracer::next_of_outside(PyObject* const* arguments, size_t count) {
   Ref value = lifter.next_of(arguments[0]);
@@ -518,22 +262,6 @@ Ref Tracer::next_of_outside(PyObject* const* arguments, size_t count) {
   if (count == 2) return Ref::share(arguments[1]);
   PyErr_SetNone(PyExc_StopIteration);
   throw PyError();
-}
-
-// Classes that were there before, asked again and compared one by one.
-Ref Tracer::subclasses_of(Borrowed cls) {
-  if (lifter.has_new_subclasses(cls)) stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
-  Ref query = checked(PyObject_GetAttrString(cls.get(), "__subclasses__"));
-  Ref found = checked(PyObject_CallNoArgs(query.get()));
-  if (!PyCFunction_Check(query.get()) || !PyList_CheckExact(found.get()))
-    stop(report::Reason::native_call, "__subclasses__ of the class's own");
-  lift::Source* source = tree->child(lifter.constant(query), lift::Access::kQuery);
-  tree->guard(source, {lift::GuardKind::kLength, {}, {}, PyList_GET_SIZE(found.get())});
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found.get()); i++) {
-    Ref one = lifter.lift(PyList_GET_ITEM(found.get(), i), tree->child(source, lift::Access::kIndex, {}, i));
-    check_status(PyList_SetItem(found.get(), i, one.release()));
-  }
-  return found;
 }
 
 // What an outside class says of the classes around it is not guarded.
@@ -616,198 +344,6 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   }
   if (makes_class) finish_class(result);
   return result;
-}
-
-// `callable`: hash, or a __hash__ slot, bound or not.
-Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
-  lifter.escape(value);
-  if (!is_identity(value)) check_use(value, "hash");
-  HashKind kind = hash_kind(lifter, value);
-  const bool bound = Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type);
-  // A base's slot under a __hash__ of the user's.
-  if (kind == HashKind::kPython && callable.get() != Natives::table().hash) {
-    PyObject* v = value.get();
-    kind = PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ? HashKind::kValue
-                                                                                         : HashKind::kAddress;
-  }
-  if (kind == HashKind::kNan) stop(report::Reason::identity_number, "the hash of a NaN");
-  Ref number = checked(bound ? PyObject_CallNoArgs(callable.get()) : PyObject_CallOneArg(callable.get(), value.get()));
-  // A __hash__ of the user's may be made of identities.
-  if (kind == HashKind::kValue || (kind == HashKind::kPython && identities_made() == 0)) return number;
-  keep_alive.push_back(Ref::share(value));
-  return make_identity(PyLong_AsSsize_t(number.get()));
-}
-
-Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
-  const Natives& natives = Natives::table();
-  auto is = [&](PyObject* native, size_t least, size_t most) {
-    const bool match = callable.get() == native && count >= least && count <= most;
-    *handled = *handled || match;
-    return match;
-  };
-  const bool named = count >= 2 && PyUnicode_Check(arguments[1]);
-  auto lacks = [&] {
-    const bool absent = !stopped && PyErr_ExceptionMatches(PyExc_AttributeError);
-    if (absent) PyErr_Clear();
-    return absent;
-  };
-  if (named && is(natives.getattr, 2, 3)) {
-    try {
-      return get_attribute(arguments[0], arguments[1]);
-    } catch (const PyError&) {
-      if (count == 3 && lacks()) return Ref::share(arguments[2]);
-      throw;
-    }
-  }
-  if (named && is(natives.hasattr, 2, 2)) {
-    try {
-      (void)get_attribute(arguments[0], arguments[1]);
-      return Ref::share(Py_True);
-    } catch (const PyError&) {
-      if (lacks()) return Ref::share(Py_False);
-      throw;
-    }
-  }
-  if (named && is(natives.setattr, 3, 3)) {
-    set_attribute(arguments[0], arguments[1], arguments[2]);
-    return Ref::share(Py_None);
-  }
-  if (named && is(natives.delattr, 2, 2)) {
-    set_attribute(arguments[0], arguments[1], {});
-    return Ref::share(Py_None);
-  }
-  if (is(natives.id, 1, 1)) {
-    // A tensor's hash is where it is; a set or dict of the trace may go by that, as it does for other objects.
-    if (frame_ != nullptr && reinterpret_cast<PyObject*>(cpython::function_of(frame_)) == natives.tensor_hash)
-      return checked(PyLong_FromVoidPtr(arguments[0]));
-    keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
-    Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
-    // Plain values are guarded by value, not by which object they are.
-    PyObject* key = keep_alive.emplace_back(identity).get();
-    (lift::is_plain(arguments[0]) ? unguarded_identities : identities)[key] = arguments[0];
-    return identity;
-  }
-  if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);
-  for (PyObject* asked : natives.queries) {
-    if (is(asked, 0, 0)) return query(callable);
-  }
-  if (is(natives.exc_info, 0, 0)) {
-    Ref info = checked(PyObject_CallNoArgs(callable.get()));
-    if (handled_before && PyTuple_GET_ITEM(info.get(), 1) == handled_before.get())
-      stop(report::Reason::native_call, "the exception that the caller handles");
-    if (Borrowed exception = PyTuple_GET_ITEM(info.get(), 1); lifter.known(exception) != nullptr) {
-      Ref type = get_attribute(exception, names::__class__);
-      Ref traceback = get_attribute(exception, names::__traceback__);
-      return checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get()));
-    }
-    if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // neither does the caller handle one
-      lift::Source* source = tree->child(lifter.constant(callable), lift::Access::kQuery);
-      tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});
-    }
-    return info;
-  }
-  if (is(natives.hash, 1, 1) ||
-      (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) && is_hash_slot(callable) && (*handled = count == 1))) {
-    return hash_of(arguments[0], callable);
-  }
-  if (is(natives.get_ident, 0, 0)) return make_identity(static_cast<Py_ssize_t>(PyThread_get_thread_ident()));
-  // The recording itself stands on torch's stack of modes: the program does not see it.
-  if (is(natives.mode_stack_length, 0, 0) || is(natives.mode_enabled, 0, 0)) {
-    const int64_t own = at::impl::PythonTorchFunctionTLS::stack_len() - 1;
-    if (callable.get() == natives.mode_enabled)
-      return Ref::share(own > 0 && !at::impl::torch_function_all_disabled() ? Py_True : Py_False);
-    return checked(PyLong_FromLongLong(own));
-  }
-  if (is(natives.dir, 1, 1)) return names_of(arguments[0]);
-  if (is(natives.vars, 1, 1)) {
-    try {
-      return get_attribute(arguments[0], names::__dict__);
-    } catch (const PyError&) {
-      if (stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
-      PyErr_SetString(PyExc_TypeError, "vars() argument must have __dict__ attribute");
-      throw;
-    }
-  }
-  if (is(natives.len, 1, 1)) {
-    lift::Known* known = lifter.known(arguments[0]);
-    if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) lifter.guard_length(*known->shadow);
-    check_use(arguments[0], "len");
-    if (recorder.has_symbols() && graph::is_tensor(arguments[0])) {
-      Ref zero = checked(PyLong_FromLong(0));
-      PyObject* first[] = {nullptr, arguments[0], zero.get()};
-      if (fake::unpack(arguments[0]).dim() > 0) return call_torch(graph::torch_types().tensor_size, first + 1, 2, {});
-    }
-    if (may_hold_symbol(arguments[0]) && !has_native_length(arguments[0])) stop(report::Reason::unknown_number, "len");
-    return checked(PyLong_FromSsize_t([&] {
-      const Py_ssize_t length = PyObject_Length(arguments[0]);
-      if (length < 0) throw PyError();
-      return length;
-    }()));
-  }
-  bool absent = false;
-  if (named && is(natives.object_getattribute, 2, 2)) {
-    Ref value = get_generic(arguments[0], arguments[1], &absent);
-    if (!absent) return value;
-    if (!PyErr_Occurred()) {
-      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(arguments[0])->tp_name,
-                   arguments[1]);
-      Ref error = cpython::take_raised();
-      check_status(PyObject_SetAttrString(error.get(), "name", arguments[1]));
-      check_status(PyObject_SetAttrString(error.get(), "obj", arguments[0]));
-      cpython::set_raised(std::move(error));
-    }
-    throw PyError();
-  }
-  if (named && count >= 1 && PyType_Check(arguments[0]) &&
-      (is(natives.type_setattr, 3, 3) || is(natives.type_delattr, 2, 2))) {
-    if (count == 3) lifter.escape(arguments[2]);
-    store_on_class(reinterpret_cast<PyTypeObject*>(arguments[0]), arguments[1],
-                   count == 3 ? Borrowed(arguments[2]) : Borrowed());
-    return Ref::share(Py_None);
-  }
-  lift::Known* known = count >= 1 ? lifter.known(arguments[0]) : nullptr;
-  if (named && known != nullptr && known->instance &&
-      (is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
-    set_generic(arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed());
-    return Ref::share(Py_None);
-  }
-  if (Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) {  // super().__setattr__(name, value)
-    Ref name = checked(PyObject_GetAttrString(callable.get(), "__name__"));
-    Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
-    Ref owner = checked(PyObject_GetAttrString(callable.get(), "__objclass__"));
-    if (count == 0 && PyUnicode_CompareWithASCIIString(name.get(), "__hash__") == 0) {
-      *handled = true;
-      return hash_of(self, callable);
-    }
-    if (owner.get() == reinterpret_cast<PyObject*>(&PyBaseObject_Type)) {
-      PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
-      for (PyObject* native : {natives.object_getattribute, natives.object_setattr, natives.object_delattr}) {
-        Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
-        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
-          return call_reflective(native, with_self, count + 1, handled);
-      }
-    }
-    if (owner.get() == reinterpret_cast<PyObject*>(&PyType_Type)) {  // of a metaclass
-      PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
-      for (PyObject* native : {natives.type_setattr, natives.type_delattr}) {
-        Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
-        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
-          return call_reflective(native, with_self, count + 1, handled);
-      }
-    }
-  }
-  if (PyCFunction_Check(callable.get()) && PyCFunction_GET_SELF(callable.get()) != nullptr && count >= 1 &&
-      count <= 2 && PyDict_CheckExact(PyCFunction_GET_SELF(callable.get())) &&
-      strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "get") == 0) {
-    lift::Known* dict = lifter.known(PyCFunction_GET_SELF(callable.get()));
-    if (dict != nullptr && dict->shadow != nullptr && !dict->shadow->whole && lift::is_plain(arguments[0]) &&
-        !lift::is_nan(arguments[0])) {
-      *handled = true;
-      Ref value = lifter.dict_item(*dict->shadow, arguments[0]);
-      return value ? std::move(value) : Ref::share(count > 1 ? arguments[1] : Py_None);
-    }
-  }
-  return {};
 }
 
 }  // namespace alternator::trace

@@ -1,0 +1,110 @@
+// Calls that become nodes of the graph.
+#include "trace/tracer.h"
+
+#include "cpython/version.h"
+#include "graph/errors.h"
+#include "graph/mode.h"
+#include "py/names.h"
+#include "trace/natives.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+
+namespace alternator::trace {
+
+namespace {
+
+std::string take_error_text() {
+  Ref error = cpython::take_raised();
+  Ref text = Ref::steal(PyObject_Str(error.get()));
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  std::string result = std::string(Py_TYPE(error.get())->tp_name) + ": " + (utf8 != nullptr ? utf8 : "?");
+  PyErr_Clear();
+  return result.substr(0, 300);
+}
+
+}  // namespace
+
+// x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch itself refuses for fakes: the method that
+// takes the same arguments. Null: it is no such call.
+static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t count) {
+  const char* name = nullptr;
+  Borrowed owner;
+  if (PyCFunction_Check(callable.get())) {
+    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+    owner = PyCFunction_GET_SELF(callable.get());
+    if (owner && !graph::is_tensor(owner)) owner = {};
+  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0 && graph::is_tensor(arguments[0])) {
+    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
+    owner = reinterpret_cast<PyObject*>(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
+    arguments++, count--;
+  }
+  if (!owner || strcmp(name, "new") != 0 || count == 0) return {};
+  const bool is_size = count == 1 && strcmp(Py_TYPE(arguments[0])->tp_name, "torch.Size") == 0;
+  for (size_t i = 0; i < count && !is_size; i++) {
+    if (!PyLong_CheckExact(arguments[i])) return {};
+  }
+  return checked(PyObject_GetAttrString(owner.get(), "new_empty"));
+}
+
+void Tracer::stop_for_torch(const std::string& what) {
+  const fake::Failure* failure = session.failure();
+  const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
+  const std::string text = take_error_text();
+  const bool number = text.starts_with("GuardOnDataDependentSymNode");
+  stop(data || number ? report::Reason::data_dependent : report::Reason::torch_call, what + ": " + text);
+}
+
+// x.tolist() looks at memory without the dispatcher, which a fake has none of. Null: it is no such call.
+Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+  if (name != "Tensor.tolist") return {};
+  Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
+                    : count > 0                       ? arguments[0]
+                                                      : nullptr;
+  if (!tensor || !graph::is_tensor(tensor) || !fake::is_fake(fake::unpack(tensor.get()))) return {};
+  const std::optional<at::Tensor> value = session.known_value(fake::unpack(tensor.get()));
+  if (!value && recorder.captures_scalars() && graph::is_top_mode(recorder.mode())) return list_of_numbers(tensor);
+  if (!value) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
+  const Paused paused(*this);
+  const fake::Inactive inactive;
+  using at::impl::PythonTorchFunctionTLS;
+  const auto state = PythonTorchFunctionTLS::get_disabled_state();
+  PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  Ref values = Ref::steal(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
+  PythonTorchFunctionTLS::set_disabled_state(state);
+  return checked(std::move(values));
+}
+
+Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  escape_all(arguments, total);
+  for (size_t i = 0; i < total; i++) {
+    if (!fake::is_symbol(arguments[i])) check_use(arguments[i], "a torch call");
+    check_order(arguments[i], "a torch call");
+    if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
+  }
+  const std::string name = native_name(callable);
+  std::vector<PyObject*> given;
+  std::vector<Ref> numbers;
+  if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
+  if (Ref empty = keyword_names ? Ref() : modern_new(callable, arguments, positional))
+    return call_torch(empty, arguments, positional, {});
+  if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
+  check_tensor_method(callable, name, arguments, positional);
+  if (Ref values = list_of_values(callable, name, arguments, positional)) return values;
+  session.clear_failure();
+  try {
+    Paused paused(*this);
+    return recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
+  } catch (const PyError&) {
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself
+      interrupted = cpython::take_raised();
+      stop(report::Reason::interrupted, name);
+    }
+    stop_for_torch(name);
+  } catch (const std::exception& error) {
+    PyErr_Clear();
+    stop(report::Reason::torch_call, name + ": " + error.what());
+  }
+}
+
+}  // namespace alternator::trace
