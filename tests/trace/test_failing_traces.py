@@ -114,11 +114,13 @@ def testcapi():
     return pytest.importorskip("_testcapi", reason="this CPython was built without _testcapi")
 
 
+@pytest.mark.xfail(reason="one of the failing allocations crashes the process: see docs/testing.md", strict=False)
 @in_child
 def test_memory_error_at_every_allocation_in_python(front):
     sweep(front, pure_python, 3, 1)
 
 
+@pytest.mark.xfail(reason="one of the failing allocations crashes the process: see docs/testing.md", strict=False)
 @in_child
 def test_memory_error_at_every_allocation_with_tensors(front):
     sweep(front, with_tensors, T(2), 1)
