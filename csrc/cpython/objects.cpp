@@ -3,6 +3,8 @@
 #include "cpython/objects.h"
 
 #include "py/error.h"
+#include "py/import.h"
+#include "py/lasting.h"
 
 #include <internal/pycore_dict.h>
 #include <internal/pycore_interp.h>
@@ -303,16 +305,13 @@ struct LruCache {
 };
 
 PyTypeObject* lru_cache_type() {
-  static PyTypeObject* const type = [] {
-    PyObject* module = PyImport_ImportModule("_functools");
-    PyObject* found = module != nullptr ? PyObject_GetAttrString(module, "_lru_cache_wrapper") : nullptr;
-    Py_XDECREF(module);
-    PyErr_Clear();
-    const bool fits = found != nullptr && PyType_Check(found) &&
-                      reinterpret_cast<PyTypeObject*>(found)->tp_basicsize > static_cast<Py_ssize_t>(sizeof(LruCache));
-    return fits ? reinterpret_cast<PyTypeObject*>(found) : nullptr;
-  }();
-  return type;
+  static constinit Lasting<PyTypeObject*> type;
+  return type.get([] {
+    Ref found = checked(PyObject_GetAttrString(import_module("_functools").get(), "_lru_cache_wrapper"));
+    const bool fits =
+        PyType_Check(found.get()) && found.as<PyTypeObject>()->tp_basicsize > static_cast<Py_ssize_t>(sizeof(LruCache));
+    return fits ? reinterpret_cast<PyTypeObject*>(found.release()) : nullptr;
+  });
 }
 
 }  // namespace

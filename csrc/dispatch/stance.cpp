@@ -6,13 +6,25 @@ namespace alternator::dispatch {
 
 namespace {
 
+// Looked up on every call, so its text is made once; where that fails, by a later call.
+struct Name {
+  const char* text;
+  PyObject* made = nullptr;
+  PyObject* in(PyObject* dict) {
+    if (made == nullptr) made = PyUnicode_InternFromString(text);
+    PyObject* found = made != nullptr ? PyDict_GetItemWithError(dict, made) : nullptr;
+    if (found == nullptr) PyErr_Clear();
+    return found;
+  }
+};
+
 // The module whose variable it is; null: nobody has loaded it, and so nobody has set a stance.
 PyObject* name_space() {
+  static constinit Name name{"torch._dynamo.eval_frame"};
   static PyObject* found = nullptr;
   if (found != nullptr) return found;
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.eval_frame");
+  PyObject* module = name.in(PyImport_GetModuleDict());
   if (module != nullptr && PyModule_Check(module)) found = Py_NewRef(PyModule_GetDict(module));
-  PyErr_Clear();
   return found;
 }
 
@@ -32,11 +44,11 @@ Stance read(Borrowed setting) {
 }  // namespace
 
 Stance stance() {
-  static PyObject* const key = PyUnicode_InternFromString("_stance");
+  static constinit Name name{"_stance"};
   static PyObject* last = nullptr;  // every stance that is set is a new object
   static Stance meaning = Stance::kDefault;
   PyObject* variables = name_space();
-  PyObject* setting = variables != nullptr ? PyDict_GetItemWithError(variables, key) : nullptr;
+  PyObject* setting = variables != nullptr ? name.in(variables) : nullptr;
   if (setting == nullptr) return Stance::kDefault;
   if (setting != last) {
     const Stance found = read(setting);

@@ -106,6 +106,22 @@ bool is_unsupported(const py::error_already_set& error) {
   return error.matches(imports().unsupported_operator) || error.matches(PyExc_NotImplementedError);
 }
 
+void return_results(const Call& call, const py::object& result,
+                    const std::function<std::optional<at::Tensor>(const at::Tensor&)>& back) {
+  torch::jit::Stack outputs;
+  const auto& returns = call.handle.schema().returns();
+  if (returns.size() == 1) {
+    outputs.push_back(torch::jit::toIValue(result, returns[0].type()));
+  } else {
+    const py::tuple items(result);
+    for (size_t i = 0; i < returns.size(); i++) outputs.push_back(torch::jit::toIValue(items[i], returns[i].type()));
+  }
+  replace_tensors(outputs.data(), outputs.size(),
+                  [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> { return back(tensor); });
+  call.stack.resize(call.stack.size() - call.op.argument_count);
+  call.stack.insert(call.stack.end(), outputs.begin(), outputs.end());
+}
+
 bool compute_in_fake_tensor_mode(const Call& call) {
   // A view would have to share its storage, a written argument to change its metadata: neither comes back.
   if (call.op.returns_view || call.op.mutates) return false;
@@ -122,19 +138,7 @@ bool compute_in_fake_tensor_mode(const Call& call) {
                     });
     const py::object result = call_in_mode(mode, call.handle, arguments);
 
-    torch::jit::Stack outputs;
-    const auto& returns = call.handle.schema().returns();
-    if (returns.size() == 1) {
-      outputs.push_back(torch::jit::toIValue(result, returns[0].type()));
-    } else {
-      const py::tuple items(result);
-      for (size_t i = 0; i < returns.size(); i++) outputs.push_back(torch::jit::toIValue(items[i], returns[i].type()));
-    }
-    replace_tensors(outputs.data(), outputs.size(), [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
-      return from_fake_tensor(call.session, tensor);
-    });
-    call.stack.resize(call.stack.size() - call.op.argument_count);
-    call.stack.insert(call.stack.end(), outputs.begin(), outputs.end());
+    return_results(call, result, [&](const at::Tensor& tensor) { return from_fake_tensor(call.session, tensor); });
     return true;
   } catch (const py::error_already_set& error) {
     if (is_data_dependent(error))

@@ -1,11 +1,14 @@
 // Calls into Python's FakeTensorMode. The caller holds the GIL.
 #pragma once
 
+#include "fake/kernels.h"
 #include "fake/session.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <functional>
 
 namespace alternator::fake {
 
@@ -26,6 +29,10 @@ c10::Device device_of_fake_tensor(const at::Tensor& tensor);
 
 pybind11::object call_in_mode(const pybind11::object& mode, const c10::OperatorHandle& handle,
                               const torch::jit::Stack& arguments);
+
+// Puts `result` in the place of the call's arguments, each tensor as `back` gives it.
+void return_results(const Call& call, const pybind11::object& result,
+                    const std::function<std::optional<at::Tensor>(const at::Tensor&)>& back);
 
 // What FakeTensorMode raises where the answer depends on data; where it has none.
 bool is_data_dependent(const pybind11::error_already_set& error);

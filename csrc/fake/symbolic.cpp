@@ -173,19 +173,7 @@ void compute_symbolically(const Call& call) {
   }
   if (call.op.mutates && !converted.are_unchanged())
     fail(FailureKind::Unsupported, call.op.name, "a tensor of symbolic size would get another size");
-  torch::jit::Stack outputs;
-  const auto& returns = call.handle.schema().returns();
-  if (returns.size() == 1) {
-    outputs.push_back(torch::jit::toIValue(result, returns[0].type()));
-  } else {
-    const py::tuple items(result);
-    for (size_t i = 0; i < returns.size(); i++) outputs.push_back(torch::jit::toIValue(items[i], returns[i].type()));
-  }
-  replace_tensors(outputs.data(), outputs.size(), [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
-    return converted.back(call.session, tensor);
-  });
-  call.stack.resize(call.stack.size() - call.op.argument_count);
-  call.stack.insert(call.stack.end(), outputs.begin(), outputs.end());
+  return_results(call, result, [&](const at::Tensor& tensor) { return converted.back(call.session, tensor); });
 }
 
 }  // namespace alternator::fake

@@ -66,7 +66,8 @@ PyTypeObject* device_context_type() {
 
 // The device of a torch.utils._device.DeviceContext, read where it is.
 std::optional<c10::Device> device_of(PyObject* mode) {
-  static PyObject* name = PyUnicode_InternFromString("device");
+  static constinit Lasting<PyObject*> text;
+  PyObject* name = text.get([] { return checked(PyUnicode_InternFromString("device")).release(); });
   PyObject* device = nullptr;
   lift::KeySafety safety = lift::KeySafety::kUnasked;
   if (PyObject* dict = cpython::instance_dict(mode)) {

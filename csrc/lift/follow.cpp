@@ -3,7 +3,9 @@
 
 #include "cpython/objects.h"
 #include "lift/tensor_spec.h"
+#include "py/error.h"
 #include "py/gc.h"
+#include "py/lasting.h"
 #include "py/names.h"
 
 #include <structmember.h>
@@ -84,8 +86,9 @@ PyObject* method_self(PyObject* object, Ref* owner) {
 PyObject* method_function(PyObject* object, Ref* owner) {
   if (PyMethod_Check(object)) return PyMethod_GET_FUNCTION(object);
   // Not in names.def: __func__ is an identifier of C++'s own.
-  static PyObject* const name = PyUnicode_InternFromString("__func__");
-  return field(object, Py_TYPE(object), name, owner);
+  static constinit Lasting<PyObject*> name;
+  PyObject* text = name.get([] { return checked(PyUnicode_InternFromString("__func__")).release(); });
+  return field(object, Py_TYPE(object), text, owner);
 }
 
 PyObject* gradient(PyObject* object, Ref* owner) {

@@ -80,13 +80,15 @@ void add_functions(Table& table, Borrowed numpy) {
 
 // What numpy calls its error state is private to it; without it, nothing of numpy's is computed in a trace.
 bool add_errors(Table& table) {
-  Ref umath = Ref::steal(PyImport_ImportModule("numpy._core.umath"));
+  Ref path = checked(PyUnicode_FromString("numpy._core.umath"));
+  Ref umath = Ref::steal(PyImport_GetModule(path.get()));  // numpy has imported it
   Ref variable = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_extobj_contextvar")) : Ref();
   Ref make = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_make_extobj")) : Ref();
   Ref none = checked(PyTuple_New(0)), options = checked(PyDict_New());
   Ref raise = checked(PyUnicode_FromString("raise"));
   check_status(PyDict_SetItemString(options.get(), "all", raise.get()));
   Ref value = make ? Ref::steal(PyObject_Call(make.get(), none.get(), options.get())) : Ref();
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) throw PyError();
   if (!variable || !value || !PyContextVar_CheckExact(variable.get())) {
     PyErr_Clear();
     return false;

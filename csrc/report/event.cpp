@@ -1,6 +1,7 @@
 #include "report/event.h"
 
 #include "py/error.h"
+#include "py/import.h"
 
 #include <algorithm>
 
@@ -27,8 +28,12 @@ static std::string utf8(PyObject* text) {
 
 // The line as it stands in the file.
 static std::string source_line(PyObject* file, int line) {
-  Ref module = Ref::steal(PyImport_ImportModule("linecache"));
-  Ref text = module ? Ref::steal(PyObject_CallMethod(module.get(), "getline", "Oi", file, line)) : Ref();
+  Ref text;
+  try {
+    text = Ref::steal(PyObject_CallMethod(import_module("linecache").get(), "getline", "Oi", file, line));
+  } catch (const PyError&) {
+    PyErr_Clear();
+  }
   std::string result = utf8(text.get());
   PyErr_Clear();
   const size_t last = result.find_last_not_of(" \t\n");

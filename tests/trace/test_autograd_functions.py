@@ -130,8 +130,7 @@ def test_one_that_writes_to_its_input(t):
     f(x)
 
 
-@program()
-def test_after_a_write(t):
+def after_a_write():
     box = {"n": 1.0}
 
     def fn(x):
@@ -139,7 +138,12 @@ def test_after_a_write(t):
         y, z = TwoSteps.apply(x, x * box["n"])
         return y * z
 
-    f = t.compile(fn)
+    return fn
+
+
+@program()
+def test_after_a_write(t):
+    f = t.compile(after_a_write())
     f(T(3))
     f(T(3))
     with torch.no_grad():
@@ -148,14 +152,7 @@ def test_after_a_write(t):
 
 @program(one_graph=False)
 def test_after_a_write_with_a_gradient(t):
-    box = {"n": 1.0}
-
-    def fn(x):
-        box["n"] += 1
-        y, z = TwoSteps.apply(x, x * box["n"])
-        return y * z
-
-    f = t.compile(fn)
+    f = t.compile(after_a_write())
     for _ in range(3):
         x = T(3, rg=True)
         f(x).sum().backward()
