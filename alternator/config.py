@@ -16,6 +16,9 @@ example_values: bool | None = None
 # instead of a graph break. Always so with fullgraph=True, and where TorchDynamo's setting of the same name is on.
 capture_scalar_outputs: bool = False
 
+# The same for operators whose result has a size that only its data gives, such as `x[mask]`, `nonzero` and `unique`.
+capture_dynamic_output_shape_ops: bool = False
+
 # Seconds after which a backend that is still compiling gets a line on the terminal. Only on a terminal; 0 is never.
 progress_after: float = 3.0
 

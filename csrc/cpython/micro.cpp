@@ -12,8 +12,8 @@ static int make_micro(const MicroCode& micro) {
   Ref globals = Ref::steal(PyDict_New());
   if (!globals || PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins()) < 0) return -1;
   // The template supplies a code object of the right arity; only its instructions are replaced.
-  Ref done =
-      Ref::steal(PyRun_String("def template(a=None, b=None): return a\n", Py_file_input, globals.get(), globals.get()));
+  const char* text = micro.has_arguments ? "def template(a=None, b=None): return a\n" : "def template(): return None\n";
+  Ref done = Ref::steal(PyRun_String(text, Py_file_input, globals.get(), globals.get()));
   if (!done) return -1;
   PyObject* function = PyDict_GetItemString(globals.get(), "template");
   Ref replace = Ref::steal(PyObject_GetAttrString(PyFunction_GetCode(function), "replace"));
@@ -38,6 +38,10 @@ int init_micros() {
     if (make_micro(micro) < 0) return -1;
   }
   return 0;
+}
+
+PyCodeObject* micro_code(Micro which) {
+  return reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(micro_functions[static_cast<size_t>(which)]));
 }
 
 bool is_micro(const PyCodeObject* code) { return code->co_name == micro_name; }

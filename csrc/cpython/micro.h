@@ -11,6 +11,7 @@ enum class Micro : uint8_t {
   kHandleBreaker,
   kAsyncGenWrap,
   kPrepReraiseStar,
+  kReturn,                         // what lies on the stack (3.12)
   kIntrinsic1,                     // one per CALL_INTRINSIC_1 argument (3.12+)
   kIntrinsic2 = kIntrinsic1 + 16,  // one per CALL_INTRINSIC_2 argument (3.12+)
 };
@@ -24,8 +25,10 @@ struct MicroCode {
   Micro which;
   unsigned char code[16];
   int size;
+  bool has_arguments = true;
 };
 // Implemented in v3xx.cpp.
 std::span<const MicroCode> micro_codes();
+PyCodeObject* micro_code(Micro which);
 
 }  // namespace alternator::cpython

@@ -12,6 +12,7 @@
 #include <internal/pycore_runtime.h>
 
 #include <cstddef>
+#include <cstring>
 
 namespace alternator::cpython {
 
@@ -144,6 +145,10 @@ std::vector<PyObject*> locals_of(PyFrameObject* frame) {
 
 void set_local(PyFrameObject* frame, size_t index, PyObject* value) {
   Py_XDECREF(std::exchange(frame->f_frame->localsplus[index], Py_NewRef(value)));
+}
+
+bool is_native(PyTypeObject* type, const char* name) {
+  return (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 && strcmp(type->tp_name, name) == 0;
 }
 
 PyObject* own_dict(PyTypeObject* type) {

@@ -153,6 +153,8 @@ inline void suspend(PyThreadState*, Frame* frame, int) {
 }
 // A frame returned or unwound, and is not the current one any more: from 3.12 on its evaluator clears it.
 inline void release_frame(PyThreadState*, Frame*) {}
+// The hook's answer for a frame that has not begun and whose locals are taken away: `result`, or null and an exception.
+inline PyObject* end_frame(PyThreadState*, Frame*, PyObject* result) { return result; }
 inline Frame* current_frame(PyThreadState* ts) { return ts->cframe->current_frame; }
 
 // Makes a frame the current one for as long as this lives (tracebacks, sys._getframe, recursion count).

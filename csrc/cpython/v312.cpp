@@ -10,7 +10,8 @@ static Micro plus(Micro base, int which) { return static_cast<Micro>(static_cast
 
 std::span<const MicroCode> micro_codes() {
   static const std::vector<MicroCode> codes = [] {
-    std::vector<MicroCode> made{{Micro::kHandleBreaker, {RESUME, 0, LOAD_FAST, 0, RETURN_VALUE, 0}, 6}};
+    std::vector<MicroCode> made{{Micro::kHandleBreaker, {RESUME, 0, LOAD_FAST, 0, RETURN_VALUE, 0}, 6},
+                                {Micro::kReturn, {RETURN_VALUE, 0}, 2, false}};
     for (unsigned char i = 1; i <= MAX_INTRINSIC_1; i++) {
       made.push_back({plus(Micro::kIntrinsic1, i), {RESUME, 0, LOAD_FAST, 0, CALL_INTRINSIC_1, i, RETURN_VALUE, 0}, 8});
     }
@@ -55,6 +56,18 @@ Ref yield_from_target(PyGenObject* generator) {
   if ((opcode != RESUME && opcode != INSTRUMENTED_RESUME) || argument(next) < 2) return {};
   if (frame->stacktop <= frame->f_code->co_nlocalsplus) return {};
   return Ref::share(_PyFrame_StackPeek(frame));
+}
+
+// Only the default loop can clear a frame. It gets one that returns, or fails, at once: without a RESUME, no line of it
+// shows in a traceback.
+PyObject* end_frame(PyThreadState* ts, Frame* frame, PyObject* result) {
+  PyCodeObject* code = micro_code(Micro::kReturn);
+  Py_SETREF(frame->f_code, reinterpret_cast<PyCodeObject*>(Py_NewRef(code)));
+  set_next_instruction(frame, first_instruction(code));
+  frame->stacktop = 0;
+  if (result != nullptr) frame->localsplus[frame->stacktop++] = result;
+  const Headroom headroom(ts);
+  return _PyEval_EvalFrameDefault(ts, frame, result == nullptr ? 1 : 0);
 }
 
 int handle_breaker(PyThreadState* ts) {

@@ -99,6 +99,8 @@ inline void suspend(PyThreadState* ts, Frame* frame, int) {
   frame->previous = nullptr;
 }
 inline void release_frame(PyThreadState*, Frame*) {}
+// The hook's answer for a frame that has not begun and whose locals are taken away: `result`, or null and an exception.
+PyObject* end_frame(PyThreadState* ts, Frame* frame, PyObject* result);
 
 // --- the eval breaker, tracing --------------------------------------------------------------------
 inline bool breaker_set(PyThreadState* ts) { return _Py_atomic_load_relaxed(&ts->interp->ceval.eval_breaker) != 0; }

@@ -111,6 +111,11 @@ inline void suspend(PyThreadState* ts, Frame* frame, int oparg) {
 }
 // A frame returned or unwound, and is not the current one any more.
 inline void release_frame(PyThreadState* ts, Frame* frame) { _PyEval_FrameClearAndPop(ts, frame); }
+// The hook's answer for a frame that has not begun and whose locals are taken away: `result`, or null and an exception.
+inline PyObject* end_frame(PyThreadState* ts, Frame* frame, PyObject* result) {
+  release_frame(ts, frame);
+  return result;
+}
 
 // --- the eval breaker, tracing --------------------------------------------------------------------
 inline bool breaker_set(PyThreadState* ts) {

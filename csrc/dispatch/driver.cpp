@@ -369,7 +369,7 @@ bool is_breakpoint_hook(Borrowed function) {
 }
 
 bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result) {
-  if (cpython::kDefaultLoopEnds || !is_plain_start(ts, frame)) return false;
+  if (!is_plain_start(ts, frame)) return false;
   PyCodeObject* code = cpython::code_of(frame);
   Borrowed function = cpython::function_of(frame);
   const bool spared = now.spared == code;
@@ -407,8 +407,7 @@ bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** r
   } catch (const std::exception& error) {
     PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
   }
-  *result = found.release();
-  cpython::release_frame(ts, frame);
+  *result = cpython::end_frame(ts, frame, found.release());
   return true;
 }
 

@@ -158,12 +158,12 @@ static int waits_through_native_code(const Chain& chain) {
 // The trace is run once more, as far as the instruction that stopped it, and cut there: nothing has to be undone. Where
 // that frame cannot be left as it is, its caller's instruction is executed for real, and so on. Null: nowhere.
 static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points,
-                                          bool scalars, Entry::Phases* phases) {
+                                          graph::Recorder::Captured captured, Entry::Phases* phases) {
   for (size_t at = 0; at < points.size();) {
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-    tracer.recorder.capture_scalars(scalars);
+    tracer.recorder.capture_unknown(captured);
     Clock clock;
     (void)tracer.run(chain, &points[at]);
     raise_interrupt(tracer);
@@ -184,13 +184,12 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
   return nullptr;
 }
 
-// Whether `.item()` is to be captured also where breaks are allowed: a setting of ours, or of TorchDynamo if that is
-// loaded.
-static bool wants_scalars() {
+// What is to be captured also where breaks are allowed: a setting of ours, or of TorchDynamo if that is loaded.
+static bool is_set(const char* setting) {
   for (const char* name : {"alternator.config", "torch._dynamo.config"}) {
     Borrowed config = PyDict_GetItemString(PyImport_GetModuleDict(), name);
     if (!config) continue;
-    Ref wanted = Ref::steal(PyObject_GetAttrString(config.get(), "capture_scalar_outputs"));
+    Ref wanted = Ref::steal(PyObject_GetAttrString(config.get(), setting));
     if (!wanted) PyErr_Clear();
     if (wanted && truth(wanted).value()) return true;
   }
@@ -201,14 +200,15 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
                                    bool may_break, bool last_try) {
   std::unique_ptr<Entry> entry;
   Entry::Phases phases;
-  const bool scalars = !may_break || wants_scalars();
+  const graph::Recorder::Captured captured{.scalars = !may_break || is_set("capture_scalar_outputs"),
+                                           .sizes = !may_break || is_set("capture_dynamic_output_shape_ops")};
   {
     const WithoutCollector until_the_trace_is_gone;  // nearly all that it made goes with it
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.may_break = may_break;
-    tracer.recorder.capture_scalars(scalars);
+    tracer.recorder.capture_unknown(captured);
     Clock clock;
     Ref result = tracer.run(chain, nullptr);
     raise_interrupt(tracer);
@@ -220,7 +220,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
         phases.install += clock.lap();
       } catch (const replay::CannotRebuild& error) {
         // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
-        if (may_break) entry = stop_before(chain, tracer.draw_points(), scalars, &phases);
+        if (may_break) entry = stop_before(chain, tracer.draw_points(), captured, &phases);
         if (entry == nullptr)
           return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
         entry->stops_because = tracer.draw_event();
@@ -235,9 +235,10 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       // What asks to run as it is does so from where it was called.
       if (tracer.stopped->reason == report::Reason::skipped && !tracer.break_points.empty())
         tracer.break_points.erase(tracer.break_points.begin());
-      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, scalars, &phases);
+      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, &phases);
       // A frame may hold a random number that nobody knows.
-      if (may_break && is_break && entry == nullptr) entry = stop_before(chain, tracer.draw_points(), scalars, &phases);
+      if (may_break && is_break && entry == nullptr)
+        entry = stop_before(chain, tracer.draw_points(), captured, &phases);
       if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
       entry->stops_because = *tracer.stopped;
     }

@@ -96,6 +96,11 @@ class Session {
 
   // torch's ShapeEnv of the numbers that only a run knows (symbol.h); made on first use.
   Borrowed shape_env();
+  bool has_shape_env() const;
+  // Whether a shape that only data gives is made of such numbers; otherwise its operator is refused.
+  void capture_sizes(bool wanted);
+  // A FakeTensor of torch's that looks like `fake`, over shape_env().
+  Ref as_fake_tensor(const at::Tensor& fake);
 
   SessionState& state() { return *state_; }
 

@@ -93,6 +93,10 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
 
   if (depends_on_data(call)) [[unlikely]] {
     if (scan.all_known() && evaluate(call)) return;
+    if (session.captures_sizes && !op.data_dependent) {
+      compute_symbolically(call);
+      return;
+    }
     fail(FailureKind::DataDependent, op.name,
          op.data_dependent ? "the result depends on the data of a tensor"
                            : "the shape of the result depends on the data of a tensor");

@@ -66,11 +66,20 @@ class SessionState {
   }
 
   bool unknown_numbers = false;  // see UnknownNumbers
+  bool captures_sizes = false;   // see Session::capture_sizes()
 
   // torch's ShapeEnv of the numbers that only a run knows, and the FakeTensorMode over it. Both are made on first use.
   bool has_shape_env() const { return static_cast<bool>(shape_env_); }
   Borrowed shape_env();
   Borrowed symbolic_mode();
+  // What FakeTensorMode got to see of a fake whose data gave a size. It remembers that size on its own tensor: a mask
+  // that is used twice selects as many elements each time.
+  struct Seen {
+    at::Tensor ours;
+    uint32_t version;
+    at::Tensor theirs;
+  };
+  std::vector<Seen> seen;
 
  private:
   friend class Active;

@@ -7,6 +7,7 @@ namespace alternator::fake {
 
 PyTypeObject int_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject float_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject bool_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 SymbolHooks symbol_hooks = {};
 
 namespace {
@@ -18,7 +19,7 @@ PyObject* refuse(const char* what) {
 }
 
 bool is_number(PyObject* object) {
-  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || is_symbol(object);
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || (is_symbol(object) && !is_truth_symbol(object));
 }
 
 // What a division by it cannot fail for.
@@ -105,12 +106,24 @@ int init_symbols() {
   static PyNumberMethods int_numbers, float_numbers;
   fill(int_symbol_type, int_numbers, &PyLong_Type, false);
   fill(float_symbol_type, float_numbers, &PyFloat_Type, true);
-  return PyType_Ready(&int_symbol_type) < 0 ? -1 : PyType_Ready(&float_symbol_type);
+  // Nothing can be a subclass of bool. Arithmetic on one is for nobody.
+  static PyNumberMethods bool_numbers;
+  fill(bool_symbol_type, bool_numbers, &PyLong_Type, false);
+  bool_symbol_type.tp_name = PyBool_Type.tp_name;
+  const binaryfunc refused = [](PyObject*, PyObject*) { return refuse("a truth value"); };
+  bool_numbers.nb_add = bool_numbers.nb_subtract = bool_numbers.nb_multiply = bool_numbers.nb_true_divide = refused;
+  bool_numbers.nb_floor_divide = bool_numbers.nb_remainder = refused;
+  bool_numbers.nb_and = bool_numbers.nb_or = bool_numbers.nb_xor = refused;
+  bool_numbers.nb_negative = bool_numbers.nb_positive = [](PyObject*) { return refuse("a truth value"); };
+  for (PyTypeObject* type : {&int_symbol_type, &float_symbol_type, &bool_symbol_type}) {
+    if (PyType_Ready(type) < 0) return -1;
+  }
+  return 0;
 }
 
-Ref make_symbol(bool is_float) {
+Ref make_symbol(PyTypeObject* cls) {
   Ref value;
-  if (is_float) {
+  if (cls == &PyFloat_Type) {
     value = checked(PyFloat_FromDouble(std::numeric_limits<double>::quiet_NaN()));
   } else {
     // Too large for any machine word and any double: whoever reads it gets an error.
@@ -118,7 +131,9 @@ Ref make_symbol(bool is_float) {
     value = checked(PyLong_FromString(digits.c_str(), nullptr, 10));
   }
   Ref arguments = checked(PyTuple_Pack(1, value.get()));
-  PyTypeObject* type = is_float ? &float_symbol_type : &int_symbol_type;
+  PyTypeObject* type = cls == &PyFloat_Type  ? &float_symbol_type
+                       : cls == &PyBool_Type ? &bool_symbol_type
+                                             : &int_symbol_type;
   return checked(type->tp_base->tp_new(type, arguments.get(), nullptr));
 }
 

@@ -212,7 +212,9 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   }
   seen_ = session_.counts();
 
-  if (has_symbols()) node.bindings = new_bindings(program_->shape_env, result);
+  if (!has_symbols() && session_.has_shape_env()) [[unlikely]]
+    program_->shape_env = Ref::share(session_.shape_env());
+  if (has_symbols()) node.bindings = new_bindings(session_, result);
   const bool makes_tensors = bind(result, node);
   node.effects = pending.effects();
   if (has_symbols()) {
@@ -501,10 +503,8 @@ bool Recorder::bind(Ref& result, Node& node) {
     Ref number = is_float ? Ref() : known_number(result);
     if (number) {
       result = std::move(number);
-    } else if (result.type() == torch_types().sym_bool) {
-      record_error("a truth value that only a run knows");
     } else {
-      Ref symbol = fake::make_symbol(is_float);
+      Ref symbol = fake::make_symbol(class_of_torch_symbol(result));
       node.result = add_symbol(symbol, std::move(result), Origin::Result, position);
       result = std::move(symbol);
       any = true;
@@ -539,10 +539,9 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
       any = true;
     } else if (has_symbols() && is_torch_symbol(object)) {
       const bool is_float = object.type() == torch_types().sym_float;
-      if (object.type() == torch_types().sym_bool) record_error("a truth value that only a run knows");
       if (!is_float && known_number(object)) return;
       program_->elements.push_back({position, parent, key()});
-      Ref symbol = fake::make_symbol(is_float);
+      Ref symbol = fake::make_symbol(class_of_torch_symbol(object));
       program_->elements[element].tensor = add_symbol(symbol, Ref::share(object), Origin::Element, element);
       from_torch_.emplace_back(object.get(), std::move(symbol));
       any = true;

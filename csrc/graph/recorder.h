@@ -68,9 +68,15 @@ class Recorder final : private TensorNames {
 
   // The real value of a tensor of the recording, computed now: see value_now(). The session must be inactive.
   Ref value_of(Borrowed tensor);
-  // Numbers that only a run knows (fake/symbol.h). `.item()` of a tensor without a known value gives one, where this is
-  // on.
-  void capture_scalars(bool wanted) { captures_scalars_ = wanted; }
+  // Numbers that only a run knows (fake/symbol.h). Where these are on, `.item()` of a tensor without a known value
+  // gives one, and so does the size of `x[mask]`.
+  struct Captured {
+    bool scalars, sizes;
+  };
+  void capture_unknown(Captured wanted) {
+    captures_scalars_ = wanted.scalars;
+    session_.capture_sizes(wanted.sizes);
+  }
   bool captures_scalars() const { return captures_scalars_; }
   // Whether two calls of .item() gave the same object, since nothing was written between.
   bool shares_symbols() const { return shares_symbols_; }

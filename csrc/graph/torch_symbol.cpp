@@ -40,6 +40,12 @@ bool is_torch_symbol(Borrowed object) {
   return type == torch.sym_int || type == torch.sym_float || type == torch.sym_bool;
 }
 
+PyTypeObject* class_of_torch_symbol(Borrowed torch_symbol) {
+  const TorchTypes& torch = torch_types();
+  if (torch_symbol.type() == torch.sym_bool) return &PyBool_Type;
+  return torch_symbol.type() == torch.sym_float ? &PyFloat_Type : &PyLong_Type;
+}
+
 Ref known_number(Borrowed torch_symbol) {
   Ref node = checked(PyObject_GetAttrString(torch_symbol.get(), "node"));
   const TorchTypes& torch = torch_types();
@@ -50,7 +56,19 @@ Ref known_number(Borrowed torch_symbol) {
   return number.get() == Py_None ? Ref() : std::move(number);
 }
 
-Ref new_bindings(Borrowed shape_env, Borrowed result) {
+// The result as torch's own tracer would have it. Containers need not keep their types: only their places count.
+static Ref with_fake_tensors(fake::Session& session, Borrowed result) {
+  PyObject* r = result.get();
+  if (is_tensor(r)) return session.as_fake_tensor(as_tensor(r));
+  if (!PyTuple_Check(r) && !PyList_Check(r)) return Ref::share(result);
+  Ref items = checked(PyTuple_New(PySequence_Fast_GET_SIZE(r)));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(r); i++)
+    PyTuple_SET_ITEM(items.get(), i, with_fake_tensors(session, PySequence_Fast_GET_ITEM(r, i)).release());
+  return items;
+}
+
+Ref new_bindings(fake::Session& session, Borrowed result) {
+  Borrowed shape_env = session.shape_env();
   Ref pending = checked(PyObject_GetAttrString(shape_env.get(), "pending_fresh_unbacked_symbols"));
   const Py_ssize_t count = PyObject_Length(pending.get());
   if (count < 0) throw PyError();
@@ -59,7 +77,8 @@ Ref new_bindings(Borrowed shape_env, Borrowed result) {
   static constinit Lasting<Ref> function;
   const Ref& compute =
       function.get([] { return torch_name("torch.fx.experimental.symbolic_shapes", "compute_unbacked_bindings"); });
-  Ref bindings = checked(PyObject_CallFunctionObjArgs(compute.get(), shape_env.get(), result.get(), nullptr));
+  Ref theirs = with_fake_tensors(session, result);
+  Ref bindings = checked(PyObject_CallFunctionObjArgs(compute.get(), shape_env.get(), theirs.get(), nullptr));
   return bindings.get() == Py_None ? Ref() : std::move(bindings);
 }
 

@@ -2,6 +2,7 @@
 // for each recording that has such numbers.
 #pragma once
 
+#include "fake/fake.h"
 #include "fake/symbol.h"
 
 namespace alternator::graph {
@@ -11,11 +12,13 @@ using fake::is_symbol;
 // A new torch.SymInt or SymFloat that nothing is known about.
 Ref make_torch_symbol(Borrowed shape_env, bool is_float);
 bool is_torch_symbol(Borrowed object);
+// int, float or bool.
+PyTypeObject* class_of_torch_symbol(Borrowed torch_symbol);
 // The number that a torch symbol is known to be; null: none is.
 Ref known_number(Borrowed torch_symbol);
 // The symbols that are new in a call's result, and where they stand in it, as FX's metadata has it: {u0: ()}. Null:
 // there are none. Throws PyError where one is nowhere in the result.
-Ref new_bindings(Borrowed shape_env, Borrowed result);
+Ref new_bindings(fake::Session& session, Borrowed result);
 // How many facts a run has to check so far.
 size_t assert_count(Borrowed shape_env);
 

@@ -80,7 +80,7 @@ PyObject* unwrap_method(PyObject* callable) {
 
 PyObject* unwrap_partial(PyObject* callable) {
   // functools.partial hands its callee's result on as it is.
-  while (strcmp(Py_TYPE(callable)->tp_name, "functools.partial") == 0) {
+  while (cpython::is_native(Py_TYPE(callable), "functools.partial")) {
     Ref function = Ref::steal(PyObject_GetAttrString(callable, "func"));
     if (!function) {
       PyErr_Clear();

@@ -1,6 +1,7 @@
 // The rows of the lifting table.
 #include "lift/lifter.h"
 
+#include "cpython/objects.h"
 #include "lift/mutants.h"
 #include "lift/numpy.h"
 #include "lift/tensor_spec.h"
@@ -57,8 +58,6 @@ static bool is_singleton(Borrowed value) {
   return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented;
 }
 
-static bool has_type_name(Borrowed value, const char* name) { return strcmp(value.type()->tp_name, name) == 0; }
-
 // An object of a builtin type that is nothing but its identity, such as torch._C._VariableFunctions.
 static bool is_stateless(PyTypeObject* type) {
   return type != &PyBaseObject_Type && (type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) == 0 &&
@@ -69,16 +68,16 @@ static bool is_stateless(PyTypeObject* type) {
 // Native objects that never change and hold plain values only: compiled patterns, dates, sys.float_info and its like.
 static bool is_immutable_native(Borrowed value) {
   PyTypeObject* type = value.type();
-  if (has_type_name(value, "re.Pattern") || has_type_name(value, "datetime.date") ||
-      has_type_name(value, "datetime.timedelta")) {
+  if (cpython::is_native(type, "re.Pattern") || cpython::is_native(type, "datetime.date") ||
+      cpython::is_native(type, "datetime.timedelta")) {
     return true;
   }
-  if (has_type_name(value, "datetime.datetime") || has_type_name(value, "datetime.time")) {
+  if (cpython::is_native(type, "datetime.datetime") || cpython::is_native(type, "datetime.time")) {
     Ref zone = checked(PyObject_GetAttrString(value.get(), "tzinfo"));
     return zone.get() == Py_None;
   }
   if (!PyTuple_Check(value.get()) || layout_base(type) != type || type == &PyTuple_Type ||
-      PyDict_GetItemString(type->tp_dict, "n_fields") == nullptr) {
+      PyDict_GetItemString(cpython::own_dict(type), "n_fields") == nullptr) {
     return false;
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {

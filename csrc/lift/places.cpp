@@ -27,8 +27,18 @@ static bool from_class_statement(PyTypeObject* type) {
   return type->tp_basicsize <= size;
 }
 
+// A class made in C that is no more than its base: typing.Generic, from 3.12 on.
+static bool adds_nothing(PyTypeObject* type) {
+  PyTypeObject* base = type->tp_base;
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_basicsize == base->tp_basicsize &&
+         type->tp_itemsize == base->tp_itemsize && type->tp_dictoffset == base->tp_dictoffset &&
+         type->tp_weaklistoffset == base->tp_weaklistoffset && type->tp_new == base->tp_new &&
+         type->tp_init == base->tp_init && type->tp_getattro == base->tp_getattro &&
+         type->tp_setattro == base->tp_setattro;
+}
+
 PyTypeObject* layout_base(PyTypeObject* type) {
-  while (type != nullptr && from_class_statement(type)) type = type->tp_base;
+  while (type != nullptr && (from_class_statement(type) || adds_nothing(type))) type = type->tp_base;
   return type;
 }
 

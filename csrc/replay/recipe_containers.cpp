@@ -28,7 +28,8 @@ Recipe tuple(Builder& builder, Borrowed object) {
 Recipe struct_sequence(Builder& builder, Borrowed object) {
   require_exact(object);
   Borrowed fields = PyDict_GetItemString(cpython::own_dict(object.type()), "n_fields");
-  if (!fields || PyLong_AsSsize_t(fields.get()) != PyTuple_GET_SIZE(object.get())) {
+  const bool is_size = cpython::is_native(object.type(), "torch.Size");  // has nothing but its elements
+  if (!is_size && (!fields || PyLong_AsSsize_t(fields.get()) != PyTuple_GET_SIZE(object.get()))) {
     PyErr_Clear();
     cannot_rebuild(object, "it has fields that are not elements");
   }

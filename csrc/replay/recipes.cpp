@@ -37,7 +37,7 @@ Recipe describe(Builder& builder, Borrowed object, const char** kind_name) {
     return recipes::exception(builder, object);
   }
   const Kind* kind = kind_of(layout);
-  if (kind == nullptr && is_struct_sequence(layout)) {
+  if (kind == nullptr && (is_struct_sequence(layout) || cpython::is_native(layout, "torch.Size"))) {
     *kind_name = "struct_sequence";
     return recipes::struct_sequence(builder, object);
   }

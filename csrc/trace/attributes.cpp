@@ -143,6 +143,12 @@ static bool is_generic(Borrowed getattribute) {
   return wrapped == reinterpret_cast<void*>(PyObject_GenericGetAttr);
 }
 
+static bool is_generic_setter(Borrowed setattr) {
+  if (!Py_IS_TYPE(setattr.get(), &PyWrapperDescr_Type)) return false;
+  void* wrapped = reinterpret_cast<PyWrapperDescrObject*>(setattr.get())->d_wrapped;
+  return wrapped == reinterpret_cast<void*>(PyObject_GenericSetAttr);
+}
+
 // Python's own __getattribute__ and __getattr__, where a class has them.
 Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
@@ -174,9 +180,12 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
     no_attribute(owner, name);
   }
   PyErr_Clear();
-  if (!PyFunction_Check(fallback.get())) stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
   PyObject* arguments[] = {nullptr, owner.get(), name.get()};
-  return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
+  if (PyFunction_Check(fallback.get()))
+    return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
+  if (Py_IS_TYPE(fallback.get(), &PyWrapperDescr_Type) || Py_IS_TYPE(fallback.get(), &PyMethodDescr_Type))
+    return call(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});  // dict.__getitem__
+  stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
 }
 
 // object.__getattribute__: data descriptor, instance dict, other descriptor, class attribute.
@@ -370,6 +379,8 @@ void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyO
 Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   lift::Known* known = lifter.known(tensor);
   const bool outside = known != nullptr && known->source != nullptr;
+  // Being a leaf is a part of every tensor's guard.
+  if (outside && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
   // The history of a fake is not the one that the real tensor will have: what hangs on it would be lost.
   if (equals(name, "grad_fn") || equals(name, "register_hook") || equals(name, "register_post_accumulate_grad_hook") ||
@@ -538,6 +549,8 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
     return;
   }
+  if (hook && !is_generic_setter(hook))
+    stop(report::Reason::native_call, std::string(type->tp_name) + "." + text_of(hook_name));
   set_generic(owner, name, value);
 }
 

@@ -58,6 +58,10 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
   if (is_compiled(callable)) return call_compiled(callable, arguments, positional, keyword_names);
   lift::Known* known = lifter.known(callable);
+  if (Ref function = known != nullptr ? scripted_function(callable) : Ref()) {
+    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
+    return call(lifter.lift(function, lifter.constant(function)), arguments, positional, keyword_names);
+  }
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
   if (callable.get() == natives.next && !keyword_names && (positional == 1 || positional == 2) &&
@@ -71,6 +75,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     result = call_about_frame(callable, arguments, positional, &handled);
     if (handled) return result;
   }
+  if (Ref made = call_legacy_constructor(callable, arguments, positional, keyword_names)) return made;
   if (PyType_Check(callable.get())) return call_type(callable, arguments, positional, keyword_names);
   if (callable.type() == lift::known_types().partial)
     return call_partial(callable, arguments, positional, keyword_names);
@@ -136,6 +141,9 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kSkipFrame:
       stop(report::Reason::skipped,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "skip_frame()");
+    case Mark::kExpectation:
+      if (positional > 0 && expect(arguments[0])) return Ref::share(Py_True);
+      break;
     case Mark::kNotes:
       return Ref::share(Py_None);
     case Mark::kConstant:
@@ -305,6 +313,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
         stop(report::Reason::outside_exception, name);
     }
   }
+  if (Ref number = extreme_of_numbers(name, arguments, total)) return number;
   check_symbols(callable, name, arguments, total);
   check_native_use(callable, arguments, total);
   bool tensors = false;
@@ -324,6 +333,12 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   std::optional<Paused> paused;
   if ((name == "builtins.isinstance" || name == "builtins.issubclass") && total == 2) {
     Borrowed subject = arguments[0];
+    if (name == "builtins.isinstance" && fake::is_truth_symbol(subject)) {
+      PyObject* as_bool[] = {nullptr, Py_True, arguments[1]};
+      return call_native(callable, as_bool + 1, 2, {});
+    }
+    if (name == "builtins.isinstance" && is_tensor_type(arguments[1]))  // a fake would say what it is itself
+      return Ref::share(graph::is_tensor(subject) && is_of_tensor_type(subject, arguments[1]) ? Py_True : Py_False);
     if (name == "builtins.isinstance" || !PyType_Check(subject.get()))
       subject = reinterpret_cast<PyObject*>(subject.type());
     if (check_instance_test(subject, arguments[1])) paused.emplace(*this);

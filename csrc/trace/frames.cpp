@@ -155,6 +155,16 @@ Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size
     if (depth == -1 && PyErr_Occurred()) throw PyError();
     return frame_above(frame, depth > 0 ? depth : 0);
   }
+  if (natives.get_module_name != nullptr &&
+      is(natives.get_module_name, 0, 1)) {  // where the function of a frame was made
+    const long depth = count == 1 ? PyLong_AsLong(arguments[0]) : 0;
+    if (depth == -1 && PyErr_Occurred()) throw PyError();
+    Ref above = frame_above(frame, depth > 0 ? depth : 0);
+    Borrowed function = cpython::function_of(above.as<PyFrameObject>()->f_frame);
+    if (!PyFunction_Check(function.get())) stop(report::Reason::native_call, "sys._getframemodulename");
+    return get_from_function(lifter.lift(function, lifter.constant(function)),
+                             checked(PyUnicode_InternFromString("__module__")));
+  }
   return {};
 }
 

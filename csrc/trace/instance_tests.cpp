@@ -52,9 +52,7 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
     }
     return abstract > 0;
   }
-  // torch.FloatTensor and its like look at the tensor's own type, which a fake does not have.
-  if (strcmp(classes.type()->tp_name, "torch.tensortype") == 0)
-    stop(report::Reason::native_call, "an instance test against a tensor type");
+  if (is_tensor_type(classes)) stop(report::Reason::native_call, "an instance test against a tensor type");
   guard_order_of_bases(subject_class);
   (void)lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
   if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;

@@ -102,7 +102,9 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
     stop(report::Reason::identity_number, "a membership test");
   }
   if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
-  if ((fake::is_symbol(value) || may_hold_symbol(container)) && !is_instance(container))
+  // A key has a hash, and so is none of them.
+  const bool may_meet = !PyDict_CheckExact(container.get()) && may_hold_symbol(container);
+  if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
     stop(report::Reason::unknown_number, "a membership test");
   const LookingUp looking_up(value);
   return alternator::contains(container, value).value();
@@ -111,7 +113,10 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
 Tri Tracer::truth(Borrowed value) {
   if (value.get() == Py_True || value.type() == &identity_type) return Tri(1);
   if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
-  if (fake::is_symbol(value)) stop(report::Reason::data_dependent, "the truth of a number that only a run knows");
+  if (fake::is_symbol(value)) {
+    const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
+    stop(report::Reason::data_dependent, std::string(what) + " of a number that only a run knows");
+  }
   if (lift::Shadow* shadow = open_shadow(lifter, value)) {
     lifter.guard_truth(*shadow);
     return Tri(PyObject_Length(value.get()) > 0 ? 1 : 0);

@@ -153,7 +153,7 @@ bool Tracer::is_outside_value(Borrowed value) {
   if (known == nullptr || known->original.get() != v) return false;
   Ref module = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(value.type()), "__module__"));
   PyErr_Clear();
-  const bool pattern = strcmp(value.type()->tp_name, "re.Pattern") == 0;
+  const bool pattern = cpython::is_native(value.type(), "re.Pattern");
   if (!pattern &&
       !(module && PyUnicode_Check(module.get()) && PyUnicode_CompareWithASCIIString(module.get(), "typing") == 0)) {
     return false;

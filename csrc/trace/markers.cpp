@@ -1,5 +1,7 @@
 #include "trace/markers.h"
 
+#include "graph/torch_types.h"
+#include "py/lasting.h"
 #include "trace/natives.h"
 
 #include <cstring>
@@ -66,6 +68,8 @@ Mark mark_of(Borrowed function) {
       if (equals(qualified, "graph_break") && (equals(module_name(function), "torch._dynamo.decorators") ||
                                                equals(module_name(function), "alternator.breaks")))
         return Mark::kGraphBreak;
+      if (equals(qualified, "expect_true") && equals(module_name(function), "torch.fx.experimental.symbolic_shapes"))
+        return Mark::kExpectation;
       break;
     case 12:
     case 19:
@@ -134,6 +138,19 @@ Ref substitute_of(Borrowed callable) {
   PyObject* handler = PyDict_GetItem(handlers.get(), callable.get());
   Ref found = handler != nullptr ? Ref::steal(PyObject_GetAttrString(handler, "__torch_dynamo_polyfill__")) : Ref();
   return found && PyFunction_Check(found.get()) ? std::move(found) : Ref();
+}
+
+Ref scripted_function(Borrowed callable) {
+  static constinit Lasting<PyObject*> type;
+  Borrowed scripted = type.get([] { return graph::torch_name("torch.jit", "ScriptFunction").release(); });
+  if (Borrowed(callable.type()) != scripted) return {};
+  const SavedError outer;
+  Ref name = Ref::steal(PyObject_GetAttrString(callable.get(), "__name__"));
+  Ref function = Ref::steal(PyObject_GetAttrString(callable.get(), "_torchdynamo_inline"));
+  PyErr_Clear();
+  const bool is_scripted =
+      name && PyUnicode_Check(name.get()) && PyUnicode_CompareWithASCIIString(name.get(), "ScriptFunction") == 0;
+  return is_scripted && function && PyFunction_Check(function.get()) ? std::move(function) : Ref();
 }
 
 bool is_compiled(Borrowed callable) { return strcmp(callable.type()->tp_name, "alternator._C.Compiled") == 0; }

@@ -16,6 +16,7 @@ enum class Mark : uint8_t {
   kGraphBreak,      // torch._dynamo.graph_break, alternator.graph_break, torch._dynamo.step_unsupported
   kSkipFrame,       // torch._dynamo.skip_frame: the function that calls it runs as it is
   kConstant,        // torch.compiler.assume_constant_result
+  kExpectation,     // what is behind torch._check()
   kNotes,           // TorchDynamo notes, for itself alone, that a module was made
 };
 Mark mark_of(Borrowed function);
@@ -27,6 +28,9 @@ Ref allowed_in_graph();
 Ref disallowed_in_graph();
 // torch.compiler.substitute_in_graph: the Python function that stands in for a native one; null: none.
 Ref substitute_of(Borrowed callable);
+// The Python function that torch.jit.script() was given; null: it is something else, such as a traced function, which
+// may do less than its own.
+Ref scripted_function(Borrowed callable);
 // error_on_graph_break(True), ours and torch's: the modules whose variable says so, and its name.
 struct BreakSwitch {
   PyObject* name_space;  // borrowed

@@ -197,6 +197,7 @@ Natives::Natives() : sets_(new Sets) {
   exec = builtin("exec");
   compile = builtin("compile");
   get_frame = of_module("sys", "_getframe");
+  get_module_name = Py_XNewRef(PySys_GetObject("_getframemodulename"));  // from 3.12 on
   generic = of_module("typing", "Generic");
   subclasses = of_type(&PyType_Type, "__subclasses__");
   abc_init = of_module("_abc", "_abc_init");

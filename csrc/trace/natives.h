@@ -24,8 +24,8 @@ class Natives {
       *object_class;
   PyObject *exc_info, *next;
   std::vector<PyObject*> queries;  // numbers and settings of the process, guarded by asking again
-  PyObject *globals, *locals, *eval, *exec, *compile, *get_frame;  // see frames.cpp
-  PyObject *generic, *subclasses, *abc_init;                       // see classes.cpp
+  PyObject *globals, *locals, *eval, *exec, *compile, *get_frame, *get_module_name;  // see frames.cpp
+  PyObject *generic, *subclasses, *abc_init;                                         // see classes.cpp
   PyObject *object_getattribute, *object_setattr, *object_delattr, *type_setattr, *type_delattr, *dict_get,
       *list_append;
 

@@ -20,7 +20,8 @@ using namespace std::string_view_literals;
 constexpr const char* kUnknown = " of a number that only a run knows";
 
 bool is_number(Borrowed object) {
-  return PyLong_CheckExact(object.get()) || PyFloat_CheckExact(object.get()) || is_symbol(object);
+  return PyLong_CheckExact(object.get()) || PyFloat_CheckExact(object.get()) ||
+         (is_symbol(object) && !fake::is_truth_symbol(object));
 }
 bool is_integer(Borrowed object) {
   return PyLong_CheckExact(object.get()) || Py_IS_TYPE(object.get(), &fake::int_symbol_type);
@@ -167,6 +168,8 @@ Ref Tracer::operate(Borrowed function, PyObject* const* arguments, size_t count)
   return recorder.operate(function, arguments, count);
 }
 
+constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+
 // What follows from the numbers' sizes alone is known; of all others, only a run knows.
 Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
   // x - x == 0 holds unless x is infinite: torch does not know.
@@ -178,8 +181,18 @@ Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
     const int truth = PyObject_IsTrue(answer.get());
     if (truth >= 0) return Ref::share(truth != 0 ? Py_True : Py_False);
     PyErr_Clear();
+    PyObject* operands[] = {left.get(), right.get()};
+    return recorder.operate(graph::torch_name("operator", kComparisons[operation]), operands, 2);
   }
   stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
+}
+
+// torch._check(n > 3) and its like: what is expected is checked by every run, and known from here on.
+bool Tracer::expect(Borrowed value) {
+  if (!fake::is_truth_symbol(value)) return false;
+  PyObject* arguments[] = {value.get()};
+  (void)operate(graph::torch_name("torch", "_check"), arguments, 1);
+  return true;
 }
 
 // An operator with such a number on one side, and no tensor on the other.
@@ -201,6 +214,16 @@ Ref Tracer::convert_number(PyTypeObject* type, Borrowed number) {
   return operate(graph::torch_name("torch", type == &PyFloat_Type ? "sym_float" : "sym_int"), arguments, 1);
 }
 
+// max(a, b) and min(a, b) of two integers or two floats, one of them a symbol. Null: it is no such call.
+Ref Tracer::extreme_of_numbers(const std::string& name, PyObject* const* arguments, size_t count) {
+  if (count != 2 || !(is_symbol(arguments[0]) || is_symbol(arguments[1]))) return {};
+  if ((name != "builtins.max" && name != "builtins.min") || !is_number(arguments[0]) || !is_number(arguments[1]) ||
+      is_integer(arguments[0]) != is_integer(arguments[1])) {
+    return {};
+  }
+  return operate(graph::torch_name("torch", name == "builtins.max" ? "sym_max" : "sym_min"), arguments, 2);
+}
+
 // int(tensor), float(tensor); null: the value is known, or there is no such number.
 Ref Tracer::convert_tensor(PyTypeObject* type, Borrowed tensor) {
   if (!recorder.captures_scalars() || (type != &PyLong_Type && type != &PyFloat_Type)) return {};
@@ -217,7 +240,8 @@ Ref Tracer::list_of_numbers(Borrowed tensor) {
   const at::Tensor& fake = fake::unpack(tensor.get());
   PyObject* arguments[] = {nullptr, tensor.get()};
   if (fake.dim() == 0) return call_torch(graph::torch_types().tensor_item, arguments + 1, 1, {});
-  if (fake.numel() > kMost) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
+  if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() > kMost)
+    stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
   Ref rows = call_torch(graph::torch_types().tensor_unbind, arguments + 1, 1, {});
   Ref list = checked(PyList_New(0));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows.get()); i++)
@@ -290,7 +314,7 @@ void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* con
   if (!recorder.has_symbols()) return;
   const bool keeps = base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
                      PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type ||
-                     strcmp(base->tp_name, "functools.partial") == 0;
+                     base == lift::known_types().partial;
   const bool moves = keeps || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
                      base == lift::known_types().deque;
   for (size_t i = 0; i < count; i++) {

@@ -39,11 +39,7 @@ static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t coun
     arguments++, count--;
   }
   if (!owner || strcmp(name, "new") != 0 || count == 0) return {};
-  const bool is_size = count == 1 && strcmp(Py_TYPE(arguments[0])->tp_name, "torch.Size") == 0;
-  for (size_t i = 0; i < count && !is_size; i++) {
-    if (!PyLong_CheckExact(arguments[i])) return {};
-  }
-  return checked(PyObject_GetAttrString(owner.get(), "new_empty"));
+  return are_sizes(arguments, count) ? checked(PyObject_GetAttrString(owner.get(), "new_empty")) : Ref();
 }
 
 void Tracer::stop_for_torch(const std::string& what) {
@@ -88,6 +84,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
   if (Ref empty = keyword_names ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
+  if (Ref made = new_from_data(callable, name, arguments, positional, keyword_names)) return made;
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
   check_tensor_method(callable, name, arguments, positional);
   if (Ref values = list_of_values(callable, name, arguments, positional)) return values;

@@ -182,6 +182,8 @@ class Tracer {
   Ref call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // After torch has raised: because of data, or for a reason that it gives.
   [[noreturn]] void stop_for_torch(const std::string& what);
+  bool expect(Borrowed value);
+  Ref extreme_of_numbers(const std::string& name, PyObject* const* arguments, size_t count);
   Ref convert_number(PyTypeObject* type, Borrowed number);
   Ref convert_tensor(PyTypeObject* type, Borrowed tensor);
   Ref list_of_numbers(Borrowed tensor);
@@ -220,6 +222,13 @@ class Tracer {
   void guard_abstract_methods(Borrowed cls);
   void check_class_call(Borrowed callable, PyObject* const* arguments, size_t count);
   // Functions of the standard library with a meaning of their own (library.cpp); null: none of these.
+  // torch.Tensor(2, 3), torch.LongTensor([1]), torch.autograd.Variable(x). Null: it is no such call, or cannot be made.
+  Ref call_legacy_constructor(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  // x.new_tensor([1, 2]) and x.new([1, 2]). Null: it is no such call.
+  Ref new_from_data(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
+                    Borrowed keyword_names);
+  // isinstance(tensor, torch.FloatTensor).
+  bool is_of_tensor_type(Borrowed tensor, Borrowed type);
   Ref call_library(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref compile_pattern(PyObject* const* arguments);
   // drawn.cpp. Null: it is no method that draws a number from a generator of Python's; it is none that is called.
@@ -362,6 +371,11 @@ class OwnedTracer {
 
 bool is_autograd_apply(Borrowed callable);
 bool has_field_path(Borrowed format);
+// Of the legacy constructors of tensors, and of x.new(): numbers and lists of them; integers, or one torch.Size.
+bool is_data(Borrowed object, int depth = 0);
+bool are_sizes(PyObject* const* arguments, size_t count);
+// torch.FloatTensor and its like.
+bool is_tensor_type(Borrowed object);
 void load_library();  // before anything is traced
 
 // The frame evaluator of a thread that traces.

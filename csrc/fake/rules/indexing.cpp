@@ -1,11 +1,14 @@
 // Embeddings and selections by index.
+#include "fake/constants.h"
 #include "fake/errors.h"
 #include "fake/rules/rules.h"
 
+#include <ATen/ops/_shape_as_tensor_ops.h>
 #include <ATen/ops/embedding_dense_backward_ops.h>
 #include <ATen/ops/embedding_ops.h>
 #include <ATen/ops/index_select_ops.h>
 #include <ATen/ops/one_hot_ops.h>
+#include <ATen/ops/tensor.h>
 
 namespace alternator::fake {
 namespace {
@@ -41,6 +44,13 @@ Tensor one_hot(const Tensor& self, int64_t classes) {
   return Maker().contiguous(sizes, at::kLong);
 }
 
+// Its value is as known as the shape.
+Tensor shape_as_tensor(const Tensor& self) {
+  const SessionState& session = *SessionState::current();
+  const Inactive inactive;
+  return make_constant(session, at::tensor(self.sizes(), at::kLong));
+}
+
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
   check_index_type(index, "index_select()");
@@ -57,6 +67,7 @@ void add_indexing_rules(RuleRegistry& rules) {
   rules.add<at::_ops::embedding_dense_backward>(embedding_dense_backward);
   rules.add<at::_ops::index_select>(index_select);
   rules.add<at::_ops::one_hot>(one_hot);
+  rules.add<at::_ops::_shape_as_tensor>(shape_as_tensor);
 }
 
 }  // namespace alternator::fake

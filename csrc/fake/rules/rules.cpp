@@ -1,5 +1,7 @@
 #include "fake/rules/rules.h"
 
+#include <ATen/ops/_shape_as_tensor_native.h>
+#include <ATen/ops/_shape_as_tensor_ops.h>
 #include <ATen/ops/one_hot_native.h>
 #include <ATen/ops/one_hot_ops.h>
 
@@ -67,7 +69,16 @@ at::Tensor one_hot_of_meta(c10::DispatchKeySet keys, const at::Tensor& self, int
   return at::native::one_hot(self, classes);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradMeta, library) { library.impl("one_hot", TORCH_FN(one_hot_of_meta)); }
+// The same for the shape of a tensor as a tensor, which is written into memory.
+at::Tensor shape_of_meta(c10::DispatchKeySet keys, const at::Tensor& self) {
+  if (as_fake(self) != nullptr) return DirectCall<at::_ops::_shape_as_tensor>::call(keys, self);
+  return at::native::_shape_as_tensor(self);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradMeta, library) {
+  library.impl("one_hot", TORCH_FN(one_hot_of_meta));
+  library.impl("_shape_as_tensor", TORCH_FN(shape_of_meta));
+}
 
 }  // namespace
 
