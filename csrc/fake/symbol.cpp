@@ -25,7 +25,7 @@ bool is_number(PyObject* object) {
 // What a division by it cannot fail for.
 bool is_nonzero_number(PyObject* object) {
   if (PyFloat_CheckExact(object)) return PyFloat_AS_DOUBLE(object) != 0.0;
-  return PyLong_CheckExact(object) && Py_SIZE(object) != 0;
+  return PyLong_CheckExact(object) && _PyLong_Sign(object) != 0;
 }
 
 PyObject* operate(const char* function, PyObject* left, PyObject* right) {

@@ -179,6 +179,7 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
 [[maybe_unused]] abandon:
   if constexpr (S::kObserves) {
     restore_handled_exception(ts, frame, m.saved_exception_slot);
+    semantics.abandoned(frame);
     m.drop(m.slot());
     cpython::set_stack_pointer(frame, m.sp);
     flow = Flow::kError;

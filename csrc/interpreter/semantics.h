@@ -179,6 +179,8 @@ struct Concrete {
   int before_raise(Ref*) { return 0; }
   // An exception is set and passes through a frame; its line has not joined the traceback yet.
   void raising() {}
+  // The frame ends here, because a chain that it is part of is captured or given up.
+  void abandoned(cpython::Frame*) {}
   // Signals, pending calls, asynchronous exceptions.
   int handle_breaker(PyThreadState* ts) { return cpython::handle_breaker(ts); }
   Tri exception_matches(Borrowed exception, Borrowed type) {

@@ -136,6 +136,12 @@ Ref Tracer::take_exit() {
   return Ref(exit_);
 }
 
+void Tracer::clear_frame(Borrowed frame) {
+  Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame.as<PyFrameObject>())));
+  const bool suspends = (code.as<PyCodeObject>()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
+  if (!suspends) PyFrame_Type.tp_clear(frame.get());
+}
+
 void Tracer::clear_frames(Borrowed exception, int depth) {
   constexpr int kDeepest = 100;
   if (exception == Borrowed(callers_exception_) || lifter.known(exception) != nullptr) return;
@@ -143,9 +149,7 @@ void Tracer::clear_frames(Borrowed exception, int depth) {
   Ref traceback = Ref::steal(std::exchange(e->traceback, nullptr));
   if (!traceback || depth > kDeepest) return;
   for (auto* entry = traceback.as<PyTracebackObject>(); entry != nullptr; entry = entry->tb_next) {
-    Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
-    const bool suspends = (code.as<PyCodeObject>()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
-    if (!suspends) PyFrame_Type.tp_clear(reinterpret_cast<PyObject*>(entry->tb_frame));
+    clear_frame(reinterpret_cast<PyObject*>(entry->tb_frame));
   }
   if (e->cause != nullptr) clear_frames(e->cause, depth + 1);
   if (e->context != nullptr) clear_frames(e->context, depth + 1);

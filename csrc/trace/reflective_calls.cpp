@@ -210,7 +210,14 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
       PyObject* first[] = {nullptr, arguments[0], zero.get()};
       if (fake::unpack(arguments[0]).dim() > 0) return call_torch(graph::torch_types().tensor_size, first + 1, 2, {});
     }
-    if (may_hold_symbol(arguments[0]) && !has_native_length(arguments[0])) stop(report::Reason::unknown_number, "len");
+    if (may_hold_symbol(arguments[0]) && !has_native_length(arguments[0])) {
+      // What a method of the program's returns must not come to native code before it is seen.
+      Ref method = special_method(arguments[0], checked(PyUnicode_InternFromString("__len__")));
+      Ref length = method ? call(method, arguments + 1, 0, {}) : Ref();
+      if (!length || !PyLong_CheckExact(length.get()) || _PyLong_Sign(length.get()) < 0)
+        stop(report::Reason::unknown_number, "len");
+      return length;
+    }
     return checked(PyLong_FromSsize_t([&] {
       const Py_ssize_t length = PyObject_Length(arguments[0]);
       if (length < 0) throw PyError();

@@ -288,7 +288,7 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
   if (!recorder.has_symbols()) return;
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (among(kMovers, name)) {
-    if (name != "builtins.isinstance" && count > 0 && is_symbol(arguments[0]))
+    if (name != "builtins.isinstance" && name != "builtins.callable" && count > 0 && is_symbol(arguments[0]))
       stop(report::Reason::unknown_number, name + kUnknown);
     return;
   }

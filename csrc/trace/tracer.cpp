@@ -148,6 +148,7 @@ Tracer::Tracer()
 
 Tracer::~Tracer() {
   if (exit_) clear_frames(exit_);
+  for (const Ref& frame : abandoned_) clear_frame(frame);
 }
 
 Paused::Paused(Tracer& tracer) : tracer_(&tracer) {

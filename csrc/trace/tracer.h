@@ -111,6 +111,10 @@ class Tracer {
   bool call_effect(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
                    Ref* result);
   // A frame of a generator runs: it may be left suspended.
+  // Frames that ended with their variables, and that a traceback holds: with an exception in one of those, for ever.
+  void note_abandoned(PyFrameObject* frame) {
+    if (frame != nullptr) abandoned_.push_back(Ref::share(reinterpret_cast<PyObject*>(frame)));
+  }
   void note_generator(Borrowed generator);
   // An operator on a random number that nobody knows (drawn.cpp).
   Ref combine_drawn(binaryfunc operation, Borrowed left, Borrowed right);
@@ -291,10 +295,12 @@ class Tracer {
   Ref take_exit();
   // The frames that a traceback keeps are over: what they hold may die.
   void clear_frames(Borrowed exception, int depth = 0);
+  void clear_frame(Borrowed frame);
 
   Ref callers_exception_;  // null: none
   bool callers_exception_used_ = false;
   std::unordered_set<std::string> raised_texts_;  // of all exceptions so far
+  std::vector<Ref> abandoned_;                    // see note_abandoned()
   Ref exit_;                                      // the exception that left the function
   std::unordered_set<PyObject*> generators_;      // that are suspended in a try; borrowed
 

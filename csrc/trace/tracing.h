@@ -275,6 +275,7 @@ struct Tracing : Concrete {
   void raising() {
     status([&] { t.raising(); });
   }
+  void abandoned(cpython::Frame* frame) { t.note_abandoned(frame->frame_obj); }
   int handle_breaker(PyThreadState* ts) { return t.handle_breaker(ts); }
 
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);

@@ -276,11 +276,11 @@ class Spy:
         self.traces = self.count()
 
     def count(self) -> int:
-        counters = self.run.frontend.counters() if self.run.frontend else {"traces": 0, "hits": 0}
-        return counters["traces"] + counters["hits"]
+        counters = self.run.frontend.counters() if self.run.frontend else {}
+        return sum(counters.get(what, 0) for what in ("traces", "hits", "eager"))
 
     def after_trace(self) -> None:
-        # Before a call's later traces, its earlier parts have run.
+        # Before a call's later traces, its earlier parts have run, or all of it does so in eager and this is of a function that it calls.
         if self.world is None or self.count() > self.traces + 1:
             return
         args, kwargs, wanted = self.world

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
 from harness import T, program
 from torch import nn
+
+import alternator
 
 # ----------------------------------------------------------------------------------------------------- exceptions
 
@@ -433,3 +437,33 @@ def test_messages_name_classes_and_functions(t):
     f(T(2))
     Base.__name__ = "Root"
     f(T(2)), g(T(2))
+
+
+@program(one_graph=False)
+def test_a_break_while_an_exception_is_handled_leaves_no_cycle(t):
+    log = []
+
+    def steps(items):
+        try:
+            yield from items
+        finally:
+            log.append("closed")
+
+    def fn(x):
+        generator = steps([1, 2])
+        log.append(next(generator))
+        try:
+            x.nothing  # noqa: B018
+        except AttributeError as error:
+            log.append(str(error))
+            alternator.graph_break()
+            log.append(x.sum())
+            alternator.graph_break()
+        return x + 1
+
+    f = t.compile(fn)
+    gc.disable()  # what dies, dies at once
+    for _ in range(3):
+        f(T(2))
+        t.note(list(log))
+    gc.enable()
