@@ -32,7 +32,9 @@ def _unsupported_type(torch_type: type[Exception] | None) -> type[Unsupported]:
 
 def unsupported(fields: dict[str, Any]) -> Unsupported:
     exc: Any = sys.modules.get("torch._dynamo.exc")
-    text = f"alternator: {fields['flag']}, but the function cannot be captured whole\n{fields['text']}"
+    text = (
+        f"alternator: {fields['flag']}, but the function cannot be captured whole: {fields['cause']}\n{fields['text']}"
+    )
     error = _unsupported_type(exc.Unsupported if exc is not None else None)(text)
     error.reason = fields["reason"]
     for name, value in {"msg": text, "real_stack": [], "gb_type": fields["cause"]}.items():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import collections
 import enum
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from guard_trees import guards
+
+DEQUE = "collections.deque" if sys.version_info < (3, 12) else "deque"  # how the type calls itself
 
 
 class Colour(enum.Enum):
@@ -213,7 +216,7 @@ def test_values_nested_without_end_are_equal_only_to_themselves() -> None:
         ({"a": [1, 2]}, "{'a': [1, 2]}"),
         (math, "the module math"),
         (print, "the builtin print"),
-        (collections.deque([1]), "a collections.deque of length 1"),
+        (collections.deque([1]), f"a {DEQUE} of length 1"),
         (test_nobody_is_asked, "the function test_nobody_is_asked"),
     ],
 )
