@@ -170,10 +170,19 @@ class Handoff:
         code: CodeType,
         shape_env: Any,
         asserts: bool,
+        leaves: bool,
     ) -> Answer:
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
-        if self.backend.compiler is None and not asserts and not events.wants_graphs():
+        as_recorded = self.backend.compiler is None
+        if leaves and self.backend.is_torchs:
+            as_recorded = True
+            logs.log.warning(
+                "%s runs as it was recorded, not through %s: it makes a tensor that requires grad",
+                name,
+                self.backend.name,
+            )
+        if as_recorded and not asserts and not events.wants_graphs():
             return None
         with contextlib.ExitStack() as stack:
             stack.enter_context(_state_kept())
@@ -199,7 +208,7 @@ class Handoff:
                 inputs=tuple(text for text, _ in sources),
                 seconds={"export": time.perf_counter() - began},
             )
-            if self.backend.compiler is None:
+            if as_recorded:
                 if not asserts:
                     return None
                 gm.recompile()

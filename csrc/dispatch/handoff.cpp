@@ -67,6 +67,14 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+// A tensor that the program makes, and whose gradient somebody may ask for.
+bool makes_leaves(const graph::Program& program) {
+  return std::any_of(program.tensors.begin(), program.tensors.end(), [](const graph::TensorRecord& record) {
+    return record.origin != graph::Origin::Input && record.fake.defined() && record.fake.requires_grad() &&
+           record.fake.is_leaf();
+  });
+}
+
 }  // namespace
 
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
@@ -83,9 +91,9 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
     check_status(PyList_Append(texts.get(), row.get()));
   }
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
-  Ref result = Ref::steal(PyObject_CallFunctionObjArgs(backend.get(), export_function.get(), as_exported.get(),
-                                                       inputs.get(), texts.get(), code.get(), shape_env,
-                                                       program->asserts != 0 ? Py_True : Py_False, nullptr));
+  Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
+      backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,
+      program->asserts != 0 ? Py_True : Py_False, makes_leaves(*program) ? Py_True : Py_False, nullptr));
   what->is_open = false;
   what->snapshot = {};
   if (!result) throw PyError();

@@ -538,3 +538,26 @@ def test_backends_are_reset(seen: Any) -> None:
     assert calls == [1]
     compiled(x())
     assert len(seen.graphs) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_leaves_that_the_function_makes(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """AOTAutograd would give results without a gradient."""
+
+    def made(x: torch.Tensor) -> Any:
+        w = torch.ones(3, requires_grad=True)
+        return x * w, w
+
+    def marked(x: torch.Tensor) -> Any:
+        w = (x * 0 + 1).detach().requires_grad_()
+        return x * w, w
+
+    for fn in (made, marked):
+        compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+        for n in (1.0, 2.0):
+            x = torch.full((3,), n)
+            result, w = compiled(x)
+            wanted, _ = fn(x)
+            assert torch.equal(result, wanted) and result.requires_grad and w.is_leaf
+            assert torch.autograd.grad(result.sum(), w)[0].tolist() == [n, n, n]
+    assert ("as it was recorded" in caplog.text) == (backend != "eager")
