@@ -136,17 +136,11 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
 }
 
-// object.__getattribute__ under the name of a builtin class: dict.__getattribute__ and its like.
-static bool is_generic(Borrowed getattribute) {
-  if (!Py_IS_TYPE(getattribute.get(), &PyWrapperDescr_Type)) return false;
-  void* wrapped = reinterpret_cast<PyWrapperDescrObject*>(getattribute.get())->d_wrapped;
-  return wrapped == reinterpret_cast<void*>(PyObject_GenericGetAttr);
-}
-
-static bool is_generic_setter(Borrowed setattr) {
-  if (!Py_IS_TYPE(setattr.get(), &PyWrapperDescr_Type)) return false;
-  void* wrapped = reinterpret_cast<PyWrapperDescrObject*>(setattr.get())->d_wrapped;
-  return wrapped == reinterpret_cast<void*>(PyObject_GenericSetAttr);
+// A method of object's under the name of a builtin class: dict.__getattribute__ and its like.
+template <class Slot>
+static bool is_generic(Borrowed method, Slot* slot) {
+  return Py_IS_TYPE(method.get(), &PyWrapperDescr_Type) &&
+         reinterpret_cast<PyWrapperDescrObject*>(method.get())->d_wrapped == reinterpret_cast<void*>(slot);
 }
 
 // Python's own __getattribute__ and __getattr__, where a class has them.
@@ -156,7 +150,7 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   bool absent = false;
   Ref value;
   if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr ||
-      (is_generic(getattribute) && lifter.known(owner) != nullptr)) {
+      (is_generic(getattribute, PyObject_GenericGetAttr) && lifter.known(owner) != nullptr)) {
     value = get_generic(owner, name, &absent);
   } else if (PyFunction_Check(getattribute.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get()};
@@ -549,7 +543,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
     return;
   }
-  if (hook && !is_generic_setter(hook))
+  if (hook && !is_generic(hook, PyObject_GenericSetAttr))
     stop(report::Reason::native_call, std::string(type->tp_name) + "." + text_of(hook_name));
   set_generic(owner, name, value);
 }

@@ -150,16 +150,15 @@ Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size
     return names;
   }
   if (is(natives.eval, 1, 3) || is(natives.exec, 1, 3)) return run_code(callable, arguments, count);
-  if (is(natives.get_frame, 0, 1)) {
+  auto asked_frame = [&] {
     const long depth = count == 1 ? PyLong_AsLong(arguments[0]) : 0;
     if (depth == -1 && PyErr_Occurred()) throw PyError();
     return frame_above(frame, depth > 0 ? depth : 0);
-  }
-  if (natives.get_module_name != nullptr &&
-      is(natives.get_module_name, 0, 1)) {  // where the function of a frame was made
-    const long depth = count == 1 ? PyLong_AsLong(arguments[0]) : 0;
-    if (depth == -1 && PyErr_Occurred()) throw PyError();
-    Ref above = frame_above(frame, depth > 0 ? depth : 0);
+  };
+  if (is(natives.get_frame, 0, 1)) return asked_frame();
+  // Where the function of a frame was made.
+  if (natives.get_module_name != nullptr && is(natives.get_module_name, 0, 1)) {
+    Ref above = asked_frame();
     Borrowed function = cpython::function_of(above.as<PyFrameObject>()->f_frame);
     if (!PyFunction_Check(function.get())) stop(report::Reason::native_call, "sys._getframemodulename");
     return get_from_function(lifter.lift(function, lifter.constant(function)),
