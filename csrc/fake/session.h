@@ -76,7 +76,7 @@ class SessionState {
   // that is used twice selects as many elements each time.
   struct Seen {
     at::Tensor ours;
-    uint32_t version;
+    uint64_t writes;  // all that the session had counted
     at::Tensor theirs;
   };
   std::vector<Seen> seen;

@@ -32,34 +32,31 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-uint32_t version_of(const at::Tensor& tensor) {
-  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return impl->is_inference() ? 0 : impl->version_counter().current_version();
-}
-
 // The fakes of a call as FakeTensors, over storages that are shared where the fakes share theirs.
 class Converted {
  public:
   explicit Converted(const py::object& mode) : mode_(mode) {}
 
   // The same one as before, if the fake has not been written since.
-  at::Tensor again(SessionState& session, const at::Tensor& tensor, c10::Device device) {
+  at::Tensor again(SessionState& session, const at::Tensor& tensor) {
     auto row = std::find_if(session.seen.begin(), session.seen.end(),
                             [&](const SessionState::Seen& seen) { return seen.ours.is_same(tensor); });
     if (row != session.seen.end()) {
-      if (row->version == version_of(tensor) && !tensor.is_inference()) {
+      if (row->writes == data_version(session, tensor)) {
         rows_.push_back({tensor, row->theirs});
         return row->theirs;
       }
       session.seen.erase(row);
     }
-    at::Tensor made = of(tensor, device);
-    session.seen.push_back({tensor, version_of(tensor), made});
+    at::Tensor made = of(tensor);
+    session.seen.push_back({tensor, data_version(session, tensor), made});
     return made;
   }
 
-  at::Tensor of(const at::Tensor& tensor, c10::Device device) {
+  at::Tensor of(const at::Tensor& tensor) {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    const FakeTensorImpl* fake = as_fake(tensor);
+    const c10::Device device = fake != nullptr ? fake->fake_device() : tensor.device();
     c10::StorageImpl* original = storage_of(tensor);
     auto storage =
         std::find_if(storages_.begin(), storages_.end(), [&](const auto& row) { return row.ours == original; });
@@ -162,6 +159,15 @@ Borrowed SessionState::symbolic_mode() {
   return symbolic_mode_;
 }
 
+uint64_t data_version(const SessionState& session, const at::Tensor& tensor) {
+  constexpr uint64_t kOfSession = uint64_t{1} << 63;
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const size_t own = session.real_of(tensor).defined() ? 2 : 1;  // the session keeps the storage of an input
+  if (impl->is_inference() || !impl->has_storage() || impl->unsafe_storage().use_count() > own)
+    return session.counts_.writes.value() | kOfSession;
+  return impl->version_counter().current_version();
+}
+
 Borrowed Session::shape_env() { return state_->shape_env(); }
 bool Session::has_shape_env() const { return state_->has_shape_env(); }
 void Session::capture_sizes(bool wanted) { state_->captures_sizes = wanted; }
@@ -169,8 +175,7 @@ void Session::capture_sizes(bool wanted) { state_->captures_sizes = wanted; }
 Ref Session::as_fake_tensor(const at::Tensor& fake) {
   const OutsideSession outside;
   const py::object mode = py::reinterpret_borrow<py::object>(state_->symbolic_mode().get());
-  const FakeTensorImpl* impl = as_fake(fake);
-  return Ref::steal(THPVariable_Wrap(Converted(mode).of(fake, impl != nullptr ? impl->fake_device() : fake.device())));
+  return Ref::steal(THPVariable_Wrap(Converted(mode).of(fake)));
 }
 
 bool is_symbolic(const Call& call) {
@@ -187,13 +192,12 @@ void compute_symbolically(const Call& call) {
   const py::object mode = py::reinterpret_borrow<py::object>(call.session.symbolic_mode().get());
   Converted converted(mode);
   torch::jit::Stack arguments(call.arguments(), call.arguments() + call.op.argument_count);
-  replace_tensors(
-      arguments.data(), arguments.size(), [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
-        const FakeTensorImpl* fake = as_fake(tensor);
-        if (fake == nullptr && tensor.unsafeGetTensorImpl()->is_wrapped_number()) return std::nullopt;
-        const c10::Device device = fake != nullptr ? fake->fake_device() : tensor.device();
-        return call.op.dynamic_shape ? converted.again(call.session, tensor, device) : converted.of(tensor, device);
-      });
+  replace_tensors(arguments.data(), arguments.size(),
+                  [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
+                    if (as_fake(tensor) == nullptr && tensor.unsafeGetTensorImpl()->is_wrapped_number())
+                      return std::nullopt;
+                    return call.op.dynamic_shape ? converted.again(call.session, tensor) : converted.of(tensor);
+                  });
   py::object result;
   try {
     result = call_in_mode(mode, call.handle, arguments);

@@ -1,5 +1,6 @@
 #include "graph/recorder.h"
 
+#include "fake/symbolic.h"
 #include "graph/errors.h"
 #include "graph/replay.h"
 #include "graph/torch_symbol.h"
@@ -361,16 +362,16 @@ uint32_t Recorder::add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, 
 Ref Recorder::item(Pending& pending, Borrowed object) {
   const at::Tensor& tensor = as_tensor(object);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const uint32_t version = impl->is_inference() ? 0 : impl->version_counter().current_version();
+  const uint64_t writes = fake::data_version(session_.state(), tensor);
   const auto before = items_.find(impl);
-  if (before != items_.end() && before->second.version == version && !impl->is_inference()) {
+  if (before != items_.end() && before->second.writes == writes) {
     shares_symbols_ = true;
     return before->second.symbol;
   }
   if (!program_->shape_env) program_->shape_env = Ref::share(session_.shape_env());
   Ref number =
       record(pending, [&] { return make_torch_symbol(program_->shape_env, tensor.is_floating_point()).release(); });
-  items_[impl] = {version, number};
+  items_[impl] = {writes, number};
   return number;
 }
 

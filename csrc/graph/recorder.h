@@ -119,7 +119,7 @@ class Recorder final : private TensorNames {
   ska::flat_hash_map<const c10::TensorImpl*, uint32_t> known_;
   ska::flat_hash_map<const PyObject*, uint32_t> symbols_;
   struct Item {
-    uint32_t version;  // of the tensor
+    uint64_t writes;  // all that the session had counted
     Ref symbol;
   };
   ska::flat_hash_map<const c10::TensorImpl*, Item> items_;

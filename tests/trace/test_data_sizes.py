@@ -189,3 +189,27 @@ def test_a_truth_value_that_is_looked_at(t: Run) -> None:
     f = t.compile(fn)
     for value in (1, 3, 2, 7):
         f(T(2), torch.tensor(value))
+
+
+def written_past_the_version(x: torch.Tensor, n: torch.Tensor) -> Any:
+    mask = x > 0
+    a, first = x[mask], n.item()
+    mask.data[0] = True
+    n.data.add_(1)
+    b, second = x[mask], n.item()
+    return a.shape[0] - b.shape[0], second - first, a, b
+
+
+def other_writes_between(x: torch.Tensor, n: torch.Tensor) -> Any:
+    mask, y = x > 0, x.clone()
+    a, first = x[mask], n.item()
+    y.add_(1)
+    return a * y[mask], first + n.item(), y
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [written_past_the_version, other_writes_between])
+def test_read_again_after_a_write(backend: str, fn: Callable[..., Any]) -> None:
+    compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+    for values in ((-1.0, 2.0, 3.0), (-1.0, -2.0, 3.0)):
+        torch.testing.assert_close(compiled(V(*values), torch.tensor(3)), fn(V(*values), torch.tensor(3)))
