@@ -553,11 +553,18 @@ class Crashed(Exception):
     """A forked child died."""
 
 
-def without_pytests_handlers() -> None:
-    """pytest listens to torch's structured trace too; somebody who listens makes every graph be printed."""
+def leave_pytest() -> None:
+    """In a child, nothing of pytest and of the other tests is left to be reached from the program."""
     from torch._logging._internal import trace_log
 
+    # pytest listens to torch's structured trace too; somebody who listens makes every graph be printed.
     trace_log.handlers[:] = [one for one in trace_log.handlers if type(one).__module__ != "_pytest.logging"]
+    # The sanitizer looks at all that can be reached, for every trace: through this table and through `__loader__`, pytest's
+    # finder, that is every test.
+    REGISTRY.clear()
+    for finder in [one for one in sys.meta_path if type(one).__module__ == "_pytest.assertion.rewrite"]:
+        sys.meta_path.remove(finder)
+        vars(finder).clear()
 
 
 def forked(work: Callable[[], Any], timeout: int = TIMEOUT) -> Any:
@@ -572,7 +579,7 @@ def forked(work: Callable[[], Any], timeout: int = TIMEOUT) -> Any:
         status = 1
         try:
             os.close(reader)
-            without_pytests_handlers()
+            leave_pytest()
             signal.alarm(timeout)
             try:
                 answer = (True, work())

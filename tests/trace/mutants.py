@@ -65,7 +65,7 @@ def all_programs() -> dict[str, Any]:
         importlib.import_module(path.stem)
     from harness import REGISTRY
 
-    return REGISTRY
+    return dict(REGISTRY)
 
 
 # Where a mutant of a room is most likely noticed.
