@@ -33,6 +33,24 @@ void Tracer::escape_all(PyObject* const* arguments, size_t count) {
   for (size_t i = 0; i < count; i++) lifter.escape(arguments[i]);
 }
 
+// What `len.__call__(x)` or `type(len).__call__(len, x)` calls: the gate is asked about that one. A class is not among
+// them, since `type.__call__` is what its metaclass may have overridden.
+static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, size_t positional, bool* with_self) {
+  Ref called;
+  if (Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) {
+    Ref name = checked(PyObject_GetAttr(callable.get(), names::__name__));
+    if (PyUnicode_Compare(name.get(), names::__call__) != 0) return {};
+    called = checked(PyObject_GetAttrString(callable.get(), "__self__"));
+  } else if (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) && positional > 0) {
+    auto* slot = callable.as<PyDescrObject>();
+    if (PyUnicode_Compare(slot->d_name, names::__call__) != 0 || slot->d_type != Py_TYPE(arguments[0])) return {};
+    *with_self = true;
+    called = Ref::share(arguments[0]);
+  }
+  if (!called || PyType_Check(called.get()) || (called.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) return {};
+  return called;
+}
+
 Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   if (PyMethod_Check(callable.get())) {
@@ -68,6 +86,9 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
       lift::is_fixed_iterator(arguments[0]) && lifter.known(arguments[0]) != nullptr) {
     return next_of_outside(arguments, positional);
   }
+  bool with_self = false;
+  if (Ref called = called_through_slot(callable, arguments, positional, &with_self))
+    return call(called, arguments + with_self, positional - with_self, keyword_names);
   if (!keyword_names) {
     bool handled = false;
     Ref result = call_reflective(callable, arguments, positional, &handled);

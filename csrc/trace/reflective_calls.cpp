@@ -91,6 +91,23 @@ Ref Tracer::subclasses_of(Borrowed cls) {
   return found;
 }
 
+// What hash() makes of the answer of a __hash__ in Python. Unlike the slot, this sees whether it is an identity.
+static Ref python_hash(Ref answer) {
+  if (is_identity(answer)) return answer;
+  if (!PyLong_Check(answer.get())) {
+    PyErr_SetString(PyExc_TypeError, "__hash__ method should return an integer");
+    throw PyError();
+  }
+  Py_hash_t hash = PyLong_AsSsize_t(answer.get());
+  if (hash == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    hash = PyLong_Type.tp_hash(answer.get());
+  }
+  if (hash == -1) hash = -2;
+  const bool is_known = PyLong_CheckExact(answer.get()) || PyBool_Check(answer.get());
+  return is_known ? checked(PyLong_FromSsize_t(hash)) : make_identity(hash);
+}
+
 // `callable`: hash, or a __hash__ slot, bound or not.
 Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
   lifter.escape(value);
@@ -104,6 +121,10 @@ Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
                                                                                          : HashKind::kAddress;
   }
   if (kind == HashKind::kNan) stop(report::Reason::identity_number, "the hash of a NaN");
+  if (kind == HashKind::kPython && !bound) {
+    Borrowed own = _PyType_Lookup(value.type(), checked(PyUnicode_InternFromString("__hash__")).get());
+    if (own && PyFunction_Check(own.get())) return python_hash(checked(PyObject_CallOneArg(own.get(), value.get())));
+  }
   Ref number = checked(bound ? PyObject_CallNoArgs(callable.get()) : PyObject_CallOneArg(callable.get(), value.get()));
   // A __hash__ of the user's may be made of identities.
   if (kind == HashKind::kValue || (kind == HashKind::kPython && identities_made() == 0)) return number;
@@ -150,9 +171,6 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     return Ref::share(Py_None);
   }
   if (is(natives.id, 1, 1)) {
-    // A tensor's hash is where it is; a set or dict of the trace may go by that, as it does for other objects.
-    if (frame_ != nullptr && reinterpret_cast<PyObject*>(cpython::function_of(frame_)) == natives.tensor_hash)
-      return checked(PyLong_FromVoidPtr(arguments[0]));
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
     Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
     // Plain values are guarded by value, not by which object they are.
