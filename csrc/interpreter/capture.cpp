@@ -32,7 +32,7 @@ static FrameState snapshot(const Position& position) {
   state.current = cpython::current_index(frame);
   state.locals = share_all(frame->localsplus, frame->localsplus + code->co_nlocalsplus);
   state.stack = share_all(cpython::stack_base(frame), position.sp);
-  if ((code->co_flags & CO_OPTIMIZED) == 0) state.locals_mapping = Ref::share(frame->f_locals);
+  state.locals_mapping = Ref::share(frame->f_locals);
   state.handled = Ref::share(cpython::handled_exception(position.ts));
   state.saved_exception_slot = position.saved_exception_slot;
   state.first_argument = Ref::share(position.first_argument);

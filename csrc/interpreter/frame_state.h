@@ -25,7 +25,7 @@ struct FrameState {
   std::vector<Ref> locals;
   std::vector<Ref> stack;  // with the waiting instruction's operands
   int operands = 0;        // how many of them that instruction takes
-  Ref locals_mapping;      // of class bodies and modules
+  Ref locals_mapping;      // of class bodies and modules; of functions that asked for locals() (up to 3.12)
   Ref handled;             // the exception being handled; null: none
   // Where `stack` holds the exception that the callers of this frame handle; -1: the frame handles none.
   int saved_exception_slot = -1;

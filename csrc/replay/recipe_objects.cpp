@@ -83,6 +83,32 @@ Recipe kept(Builder&, Borrowed object) {
   return itself();
 }
 
+// Code that stands in other code is a constant; compile() makes new code in every call.
+Recipe code(Builder& builder, Borrowed object) {
+  if (!builder.world().made_here(object)) return itself();
+  Ref marshal = import_module("marshal");
+  return {{Op::kCall,
+           {checked(PyObject_GetAttrString(marshal.get(), "loads")),
+            checked(PyObject_CallMethod(marshal.get(), "dumps", "O", object.get()))}}};
+}
+
+// A match says what was looked for and where it was found, not how: the search that finds the same is done again.
+Recipe match(Builder&, Borrowed object) {
+  auto field = [&](Borrowed owner, const char* name) { return checked(PyObject_GetAttrString(owner.get(), name)); };
+  Ref pattern = field(object, "re"), text = field(object, "string"), regs = field(object, "regs");
+  Ref from = field(object, "pos"), to = field(object, "endpos");
+  for (const char* name : {"match", "fullmatch", "search"}) {
+    Ref method = field(pattern, name);
+    Ref again = checked(PyObject_CallFunctionObjArgs(method.get(), text.get(), from.get(), to.get(), nullptr));
+    if (again.get() == Py_None) continue;
+    Ref found = field(again, "regs");
+    const int same = PyObject_RichCompareBool(found.get(), regs.get(), Py_EQ);
+    if (same < 0) throw PyError();
+    if (same != 0) return {{Op::kCall, {std::move(method), std::move(text), std::move(from), std::move(to)}}};
+  }
+  cannot_rebuild(object, "it is one of several in its text");
+}
+
 Recipe type_union(Builder& builder, Borrowed object) {
   Ref parts = checked(PyObject_GetAttrString(object.get(), "__args__"));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); i++) {

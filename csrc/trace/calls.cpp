@@ -379,6 +379,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     throw PyError();
   }
   if (makes_class) finish_class(result);
+  if (PyCode_Check(result.get()) && (name == "builtins.compile" || name == "code.replace"))
+    lifter.note_made_here(result);
   return result;
 }
 

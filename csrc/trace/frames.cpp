@@ -59,6 +59,7 @@ Ref Tracer::locals_of(cpython::Frame* frame) {
   }
   if (frame->f_locals == nullptr) frame->f_locals = checked(PyDict_New()).release();
   Ref dict = Ref::share(frame->f_locals);
+  lifter.escape(dict);
   for (int i = 0; i < code->co_nlocalsplus; i++) {
     Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
     PyObject*& slot = frame->localsplus[i];

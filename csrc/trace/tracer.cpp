@@ -326,12 +326,16 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
                               ? Ref::share(from.first_argument)
                               : lifter.lift(from.first_argument, unnamed("first argument"));
     }
-    slot += 3;  // and the generator, and the mapping of a class body
+    slot += 2;  // and the generator
+    if (from.locals_mapping) {
+      if ((code->co_flags & CO_OPTIMIZED) == 0) stop(report::Reason::native_call, "a class body");
+      to.locals_mapping = lifter.lift(from.locals_mapping, unnamed("locals()"));
+    }
+    slot++;
     if (from.saved_exception_slot >= 0) {
       if (from.handled) to.handled = lifter.lift(from.handled, unnamed("exception"));
       slot++;
     }
-    if (from.locals_mapping) stop(report::Reason::native_call, "a class body");
     if (from.generator) stop(report::Reason::native_call, "a generator that is running");
   }
 }
