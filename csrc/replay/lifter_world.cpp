@@ -10,7 +10,13 @@ lift::Source* LifterWorld::source_of(Borrowed object) {
   // A plain value is a constant; but what came from outside is given back as that very object.
   if (object && lift::is_plain(object.get()) && !lift::is_nan(object.get())) return lifter_.origin_of(object);
   const lift::Known* known = lifter_.known(object);
-  return known != nullptr ? known->source : nullptr;
+  if (known == nullptr || known->source == nullptr) return nullptr;
+  // A literal of the code that was also handed over: here it is the literal, and what is handed over must stay it.
+  if (lifter_.is_code_constant(object) && known->source->access != lift::Access::kConstant) {
+    lifter_.tree().guard(known->source, {lift::GuardKind::kIs, Ref::share(object)});
+    return nullptr;
+  }
+  return known->source;
 }
 bool LifterWorld::made_here(Borrowed object) { return lifter_.made_here(object); }
 bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.is_code_constant(object); }
