@@ -67,10 +67,19 @@ static bool is_finaliser(cpython::Frame* frame) {
   return finaliser != nullptr && finaliser == reinterpret_cast<PyObject*>(cpython::function_of(frame));
 }
 
+bool is_closing(const Position& position) {
+  if (!cpython::owned_by_generator(position.frame)) return false;
+  // It may be on its way into the handler: what it is to handle is on its stack still.
+  return is_finaliser(position.frame) || (position.stack_size() > 0 && is_exit(position.sp[-1]));
+}
+
+void end_closing() {
+  PyErr_Clear();
+  PyErr_SetNone(PyExc_GeneratorExit);
+}
+
 bool may_capture(const Position& position) {
-  // A generator may be on its way into the handler: what it is to handle is on its stack still.
-  const bool closing =
-      cpython::owned_by_generator(position.frame) && position.stack_size() > 0 && is_exit(position.sp[-1]);
+  const bool closing = is_closing(position);
   cpython::Frame* const below = control.watch->below;
   for (cpython::Frame* frame = position.frame; frame != nullptr && frame != below; frame = frame->previous) {
     if (!closing && !is_finaliser(frame)) continue;

@@ -19,6 +19,9 @@ void finish_abandoning();
 // Errors of a finaliser are reported instead of raised: unwinding through one would show in sys.unraisablehook.
 // False: the watch's chain says so, and the frame just goes on.
 bool may_capture(const Position& position);
+// A generator that handles a GeneratorExit; and how its frame ends when everything is abandoned.
+bool is_closing(const Position& position);
+void end_closing();
 // Called at a boundary where the watch of this thread wants it. Sets the unwinding exception.
 void capture_innermost(const Position& position);
 // Called where an instruction failed because of a capture further in.

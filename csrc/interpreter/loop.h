@@ -178,11 +178,14 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
   }
 [[maybe_unused]] abandon:
   if constexpr (S::kObserves) {
+    const bool closing = is_closing(m.position(0, 0, entry.first_argument));
     restore_handled_exception(ts, frame, m.saved_exception_slot);
     semantics.abandoned(frame);
     m.drop(m.slot());
     cpython::set_stack_pointer(frame, m.sp);
     flow = Flow::kError;
+    // Where a generator dies, anything else would be shown to the user; whoever runs next notices.
+    if (closing) end_closing();
     if constexpr (cpython::kDefaultLoopEnds) {
       // No handler covers the first instruction: the default loop unwinds and clears the frame.
       cpython::set_throw_position(frame, m.first);

@@ -6,6 +6,8 @@ import types
 
 from harness import T, program
 
+import alternator
+
 # --------------------------------------------------------------------------------------------------- generators
 
 
@@ -101,6 +103,25 @@ def test_generator_left_suspended(t):
     f = t.compile(fn)
     f.free([], T(2))
     f.free([], T(2))
+
+
+@program(one_graph=False)
+def test_generator_that_breaks_where_it_dies(t):
+    def fn(log, x):
+        def g():
+            try:
+                yield x * 2
+            finally:
+                alternator.graph_break()
+                log.append("closed")
+
+        return next(g()) + 1
+
+    f = t.compile(fn)
+    log = []
+    f(log, T(2))
+    f(log, T(2))
+    f([3], T(3))
 
 
 @program()
