@@ -9,6 +9,8 @@ import torch
 from harness import T, program
 from torch import nn
 
+import alternator
+
 
 @program()
 def test_a_call_that_raises_is_a_hit_the_second_time(t):
@@ -135,6 +137,28 @@ def test_context_is_what_the_caller_handles(t):
             f(T(2), how)
     for how in ("plain", "from", "keep", "implicit"):
         f.hit(T(2), how)
+
+
+@program(one_graph=False)
+def test_the_callers_exception_is_handled_after_a_break(t):
+    def fn(x, how):
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            alternator.graph_break()
+            if how == "from":
+                raise ValueError("outer") from error
+            raise
+
+    f = t.compile(fn)
+    for how in ("from", "again"):
+        f(T(2), how)
+        try:
+            raise TypeError("of the caller")
+        except TypeError:
+            f(T(2), how)
+            f(T(2), how)
+        f(T(2), how)
 
 
 @program()
