@@ -234,7 +234,8 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   }
   for (const Source* source : needed) {
     const uint32_t number = node_of[source->id];
-    const auto unit = std::find_if(units_.begin(), units_.end(), [&](const Unit& unit) { return number < unit.end; });
+    const auto unit =
+        std::partition_point(units_.begin(), units_.end(), [&](const Unit& unit) { return unit.end <= number; });
     unit->needed.push_back(static_cast<uint32_t>(needed_.size()));
     needed_.push_back({number, source->access == Access::kDict});
   }
