@@ -171,6 +171,7 @@ static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** 
 
 // The rest of an instruction called a frame that was captured: the instruction waits for that one now.
 static void wait_for_rest(FrameState& state) {
+  const SavedError unwinding;
   const FrameState& inner = control.capturing->back();
   if (state.joint == Joint::kAttribute) return;
   if (state.joint == Joint::kNew && inner.first_argument && inner.joint != Joint::kCannot) {

@@ -5,6 +5,7 @@
 namespace alternator {
 
 PyObject* type_attribute(PyTypeObject* type, const char* name) {
+  const SavedError raised;  // _PyType_Lookup takes one that is there already for its own, and clears it
   Ref key = Ref::steal(PyUnicode_InternFromString(name));
   return key ? _PyType_Lookup(type, key.get()) : nullptr;
 }

@@ -142,6 +142,7 @@ bool Lifter::find_written(PyTypeObject* type, Borrowed name, PyObject** value) {
 }
 
 PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
+  const SavedError raised;  // _PyType_Lookup takes one that is there already for its own, and clears it
   if (PyObject* written = nullptr; find_written(type, name, &written)) return written;
   PyObject* value = _PyType_Lookup(type, name.get());
   if (is_fixed(type)) return value;

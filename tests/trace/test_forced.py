@@ -20,6 +20,6 @@ def test_breaks_everywhere(number: int) -> None:
     heavy = ("class", "tree", "native", "whole_models")
     programs = sorted(forced.all_programs())
     names = [name for name in programs if name not in wrong and not any(word in name for word in heavy)]
-    for name in names[number * 9 :: 225]:
+    for name in names[number * 3 :: 75]:
         lines = forced.judge(harness.REGISTRY[name], EVERY[number % len(EVERY)])
         assert not lines, f"{name} with a break every {EVERY[number % len(EVERY)]}:\n" + "\n".join(lines)
