@@ -49,6 +49,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
   }
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
+  if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
@@ -127,6 +128,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kShield: {
       Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
       try {
+        if (wrapped.get() == Natives::table().checkpoint) return call_checkpoint(arguments, positional, keyword_names);
         return call(wrapped, arguments, positional, keyword_names);
       } catch (const PyError&) {
         if (stopped) throw;
@@ -293,6 +295,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   const std::string name = native_name(callable);
+  if (name.ends_with("is_grad_enabled")) gradient_questions++;
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
     // Appending to an outside list needs none of its elements.
     if (!(PyList_CheckExact(self) && total == 1 &&
