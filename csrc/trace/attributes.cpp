@@ -368,7 +368,7 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
 
 void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
   const std::string_view method = std::string_view(name).substr(name.rfind('.') + 1);
-  if (is_hook_method(method)) stop(report::Reason::hook, name);
+  if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would hang on the history of a fake
   if (!is_unguarded_tensor_attribute(method)) return;
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
@@ -380,11 +380,10 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   const bool outside = known != nullptr && known->source != nullptr;
   // Being a leaf is a part of every tensor's guard.
   if (outside && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
-  // The history of a fake is not the one that the real tensor will have: what hangs on it would be lost.
-  if (is_hook_method(text_of(name))) stop(report::Reason::hook, text_of(name));
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
   if (!outside && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
     gradient_questions++;
+  // The history of a fake is not the one that the real tensor will have.
   if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
   if (outside && equals(name, "grad")) {
     lift::Source* source = tree->child(known->source, lift::Access::kGrad);

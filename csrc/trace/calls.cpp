@@ -161,8 +161,14 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     escape_all(arguments,
                positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0));
   }
-  return checked(
+  // Whoever called it may have more to say about its own instruction; the callee's frame is gone then.
+  cpython::Frame* const caller = frame_;
+  const int index = index_;
+  Ref result = Ref::steal(
       PyObject_Vectorcall(function.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  frame_ = caller;
+  index_ = index;
+  return checked(std::move(result));
 }
 
 PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
