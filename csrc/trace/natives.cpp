@@ -278,6 +278,8 @@ bool Natives::function(Borrowed callable) const {
   if (PyCFunction_Check(callable.get())) {
     PyObject* self = PyCFunction_GET_SELF(callable.get());
     if (self == nullptr || PyModule_Check(self)) return false;
+    // pybind11's functions: what they are bound to is no object of the program's.
+    if (strstr(Py_TYPE(self)->tp_name, "pybind11_detail_function_record") != nullptr) return false;
     PyTypeObject* owner = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
     // A method of a lifted or private object of a known type; what a class inherits from `object` is harmless.
     PyTypeObject* base = type(owner) ? owner : static_base(owner);

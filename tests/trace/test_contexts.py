@@ -307,6 +307,21 @@ def test_what_inference_mode_makes_is_written_to(t):
     f(T(2))
 
 
+@program(one_graph=False)
+def test_hooks_on_saved_tensors(t):
+    def fn(x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x * 2, lambda x: x + 1):
+            y = x.sin()
+            alternator.graph_break()
+        return y * x
+
+    f = t.compile(fn)
+    for _ in range(2):
+        x = T(2, rg=True)
+        f(x).sum().backward()
+        t.note(x.grad)
+
+
 # ------------------------------------------------------------------------------------------------------- profilers
 
 
