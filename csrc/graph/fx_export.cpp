@@ -43,6 +43,8 @@ struct MetaKeys {
   Ref example_value = checked(PyUnicode_InternFromString("example_value"));
   Ref tensor_dict = checked(PyUnicode_InternFromString("tensor_dict"));
   Ref unbacked_bindings = checked(PyUnicode_InternFromString("unbacked_bindings"));
+  Ref recompute = checked(PyUnicode_InternFromString("recompute"));
+  Ref ac_graph_id = checked(PyUnicode_InternFromString("ac_graph_id"));
 };
 const MetaKeys& meta_keys() {
   static constinit Lasting<MetaKeys> keys;
@@ -70,7 +72,13 @@ class Exporter {
     }
     steps(walk.finish(program_.states[0]));
     output();
-    return fx_.finish(attributes_);
+    Ref module = fx_.finish(attributes_);
+    if (recomputed_) {
+      // Caches of compiled graphs go by the code of the module and its attributes, not by those of its nodes.
+      Ref meta = checked(PyObject_GetAttrString(module.get(), "meta"));
+      check_status(PyDict_SetItemString(meta.get(), "recomputed", recomputed_.get()));
+    }
+    return module;
   }
 
  private:
@@ -257,6 +265,23 @@ class Exporter {
     if (node.scope != kNowhere)
       FxGraph::set_meta(fx_node, meta_keys().nn_module_stack,
                         program_.modules.stack(node.scope, options_.module_paths));
+    // A number that only a run knows stays as it is.
+    if (node.checkpoint != 0 && !node.bindings) recompute(fx_node, node.checkpoint);
+  }
+
+  // What AOTAutograd's partitioner reads: the node is computed again in the backward pass rather than kept for it.
+  void recompute(Borrowed fx_node, uint16_t checkpoint) {
+    static constinit Lasting<Ref> policy;
+    const Ref& wanted = policy.get([] {
+      Ref policies = torch_name("torch.utils.checkpoint", "CheckpointPolicy");
+      return checked(PyObject_GetAttrString(policies.get(), "PREFER_RECOMPUTE"));
+    });
+    Ref number = checked(PyLong_FromLong(checkpoint));
+    FxGraph::set_meta(fx_node, meta_keys().recompute, wanted);
+    FxGraph::set_meta(fx_node, meta_keys().ac_graph_id, number);
+    if (!recomputed_) recomputed_ = checked(PyList_New(0));
+    Ref name = checked(PyObject_GetAttrString(fx_node.get(), "name"));
+    check_status(PyList_Append(recomputed_.get(), checked(PyTuple_Pack(2, name.get(), number.get())).get()));
   }
 
   void describe_target(Borrowed fx_node, const Target& target) {
@@ -282,6 +307,7 @@ class Exporter {
   Ref attributes_;
   std::vector<Ref> attribute_nodes_;  // per object of the arena
   std::vector<Ref> scopes_;
+  Ref recomputed_;  // a list of the names of such nodes, with the part that each belongs to; null: there are none
   std::optional<FxExamples> examples_;
 };
 

@@ -33,6 +33,7 @@ struct Node {
   uint32_t site = kNowhere;
   uint32_t scope = kNowhere;
   uint16_t state = 0;
+  uint16_t checkpoint = 0;  // the checkpointed part of the program that it belongs to; 0: none
   uint8_t effects = kPure;
   bool live = true;
 
@@ -94,6 +95,7 @@ class Program {
   std::vector<Constant> constants;
   std::vector<Ambient> states;  // states[0] is the state on entry
   uint16_t exit_state = 0;
+  uint16_t checkpoints = 0;  // how many parts are checkpointed
   Arena arena;
   SiteTable sites;
   ModuleTable modules;

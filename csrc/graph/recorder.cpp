@@ -56,6 +56,11 @@ std::unique_ptr<Program> Recorder::finish(Borrowed result) {
   return std::move(program_);
 }
 
+Recorder::Checkpoint::Checkpoint(Recorder& recorder) : recorder_(recorder), before_(recorder.checkpoint_) {
+  ALT_CHECK(recorder.program_->checkpoints < UINT16_MAX);
+  recorder.checkpoint_ = ++recorder.program_->checkpoints;
+}
+
 void Recorder::enter_module(Borrowed module) { scope_ = program_->modules.intern(scope_, module); }
 
 void Recorder::leave_module() {
@@ -197,6 +202,7 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   if (has_unseen_effects()) record_error(kUnseen);
   pending.watch();
   node.state = state_number();
+  node.checkpoint = checkpoint_;
   locate(node);
 
   inside_ = true;

@@ -51,6 +51,18 @@ class Recorder final : private TensorNames {
     Recorder& recorder_;
     bool before_;
   };
+  // Nodes of its scope are computed once more in the backward pass, where the backend can do that.
+  class Checkpoint {
+   public:
+    explicit Checkpoint(Recorder& recorder);
+    ~Checkpoint() { recorder_.checkpoint_ = before_; }
+    Checkpoint(const Checkpoint&) = delete;
+    Checkpoint& operator=(const Checkpoint&) = delete;
+
+   private:
+    Recorder& recorder_;
+    uint16_t before_;
+  };
   // Makes the call and records it, in the vectorcall convention. Throws PyError with the callee's exception, or with
   // RecordError when the call cannot be a node. Under modes of the user's own the call takes its way through them.
   Ref call(Borrowed callable, PyObject* const* arguments, size_t flagged_count, Borrowed keyword_names);
@@ -128,6 +140,7 @@ class Recorder final : private TensorNames {
   std::vector<Frame> frames_;
   uint32_t scope_ = kNowhere;
   uint16_t last_state_ = 0;
+  uint16_t checkpoint_ = 0;
   bool captures_scalars_ = false;
   bool inside_ = false;          // a recorded call is running
   bool foreign_thread_ = false;  // another thread made a call

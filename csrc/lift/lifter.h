@@ -157,6 +157,14 @@ class Lifter {
   std::vector<PlaceWrite> writes() const;
   // Whether the program has changed anything outside so far.
   bool has_writes() const;
+  // What the program has changed outside so far, for comparing.
+  struct WriteMark {
+    size_t effects;
+    std::vector<PlaceWrite> places;
+    std::vector<std::vector<Ref>> shadows;  // for each, what is in it and was not: see difference()
+  };
+  WriteMark mark_writes() const;
+  bool has_writes_since(const WriteMark& mark) const;
   // (fake, source) of the tensors that were lifted, in order.
   const std::vector<std::pair<Ref, Source*>>& tensors() const { return tensors_; }
   SourceTree& tree() { return tree_; }

@@ -1,7 +1,10 @@
 // Instance dicts, module namespaces, cells, fields, classes.
 #include "cpython/objects.h"
 #include "lift/lifter.h"
+#include "lift/plain.h"
 #include "py/lasting.h"
+
+#include <algorithm>
 
 namespace alternator::lift {
 
@@ -285,6 +288,58 @@ bool Lifter::has_writes() const {
   }
   for (const Shadow& shadow : shadows_) {
     if (!shadow.deleted_keys.empty() || !same_items(shadow.copy, shadow.snapshot)) return true;
+  }
+  return false;
+}
+
+// What is in a copy and was not, keys and values in turns; null: what was and is not.
+static std::vector<Ref> difference(const Shadow& shadow) {
+  std::vector<Ref> changes;
+  if (shadow.kind != ShadowKind::kDict) {
+    if (same_items(shadow.copy, shadow.snapshot)) return changes;
+    Ref items = checked(PySequence_Tuple(shadow.copy.get()));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++)
+      changes.push_back(Ref::share(PyTuple_GET_ITEM(items.get(), i)));
+    if (changes.empty()) changes.emplace_back();
+    return changes;
+  }
+  auto compare = [&](Borrowed from, Borrowed with, bool absent_only) {
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(from.get(), &position, &key, &value);) {
+      PyObject* other = PyDict_GetItemWithError(with.get(), key);
+      PyErr_Clear();
+      if (absent_only ? other != nullptr : other == value) continue;
+      changes.push_back(Ref::share(key));
+      changes.push_back(absent_only ? Ref() : Ref::share(value));
+    }
+  };
+  compare(shadow.copy, shadow.snapshot, false);
+  compare(shadow.snapshot, shadow.copy, true);
+  for (PyObject* key : shadow.deleted_keys) changes.push_back(Ref::share(key));
+  return changes;
+}
+
+Lifter::WriteMark Lifter::mark_writes() const {
+  WriteMark mark{effects_.size(), writes(), {}};
+  for (const Shadow& shadow : shadows_) mark.shadows.push_back(difference(shadow));
+  return mark;
+}
+
+bool Lifter::has_writes_since(const WriteMark& mark) const {
+  const std::vector<PlaceWrite> places = writes();
+  if (effects_.size() != mark.effects || places.size() != mark.places.size()) return true;
+  for (size_t i = 0; i < places.size(); i++) {
+    const PlaceWrite &now = places[i], &before = mark.places[i];
+    if (now.owner != before.owner || now.name.get() != before.name.get()) return true;
+    const bool same = now.kind == PlaceKind::kIterator ? plain_equal(now.value.get(), before.value.get())
+                                                       : now.value.get() == before.value.get();
+    if (!same) return true;
+  }
+  auto same = [](const Ref& a, const Ref& b) { return a.get() == b.get(); };
+  for (size_t i = 0; i < shadows_.size(); i++) {
+    const std::vector<Ref> changes = difference(shadows_[i]);
+    const std::vector<Ref> before = i < mark.shadows.size() ? mark.shadows[i] : std::vector<Ref>();
+    if (!std::equal(changes.begin(), changes.end(), before.begin(), before.end(), same)) return true;
   }
   return false;
 }

@@ -59,13 +59,16 @@ bool is_cached_property(PyTypeObject* type) {
 
 // What the tensor match does not cover.
 bool is_unguarded_tensor_attribute(std::string_view name) {
-  for (const char* text :
-       {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
-        "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage", "data_ptr", "is_shared",
-        "storage_offset", "register_hook", "retain_grad", "_use_count", "__dict__"}) {
+  for (const char* text : {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
+                           "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage",
+                           "data_ptr", "is_shared", "storage_offset", "retain_grad", "_use_count", "__dict__"}) {
     if (name == text) return true;
   }
   return false;
+}
+
+bool is_hook_method(std::string_view name) {
+  return name == "register_hook" || name == "register_post_accumulate_grad_hook";
 }
 
 // Whether torch's own classes have an attribute under this name, and the tensor's class is one of them.
@@ -364,7 +367,9 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
 }
 
 void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
-  if (!is_unguarded_tensor_attribute(std::string_view(name).substr(name.rfind('.') + 1))) return;
+  const std::string_view method = std::string_view(name).substr(name.rfind('.') + 1);
+  if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would hang on the history of a fake
+  if (!is_unguarded_tensor_attribute(method)) return;
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
   if (self && is_tensor(self) && lifter.known(self) != nullptr) stop(report::Reason::tensor_attribute, name);
@@ -376,11 +381,10 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   // Being a leaf is a part of every tensor's guard.
   if (outside && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
-  // The history of a fake is not the one that the real tensor will have: what hangs on it would be lost.
-  if (equals(name, "grad_fn") || equals(name, "register_hook") || equals(name, "register_post_accumulate_grad_hook") ||
-      equals(name, "_backward_hooks")) {
-    stop(report::Reason::tensor_attribute, text_of(name));
-  }
+  if (!outside && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
+    gradient_questions++;
+  // The history of a fake is not the one that the real tensor will have.
+  if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
   if (outside && equals(name, "grad")) {
     lift::Source* source = tree->child(known->source, lift::Access::kGrad);
     Ref owner;

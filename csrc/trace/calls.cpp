@@ -67,6 +67,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
   }
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
+  if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
@@ -148,6 +149,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kShield: {
       Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
       try {
+        if (wrapped.get() == Natives::table().checkpoint) return call_checkpoint(arguments, positional, keyword_names);
         return call(wrapped, arguments, positional, keyword_names);
       } catch (const PyError&) {
         if (stopped) throw;
@@ -180,8 +182,14 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     escape_all(arguments,
                positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0));
   }
-  return checked(
+  // Whoever called it may have more to say about its own instruction; the callee's frame is gone then.
+  cpython::Frame* const caller = frame_;
+  const int index = index_;
+  Ref result = Ref::steal(
       PyObject_Vectorcall(function.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  frame_ = caller;
+  index_ = index;
+  return checked(std::move(result));
 }
 
 PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
@@ -314,6 +322,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   const std::string name = native_name(callable);
+  if (name.ends_with("is_grad_enabled")) gradient_questions++;
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
     // Appending to an outside list needs none of its elements.
     if (!(PyList_CheckExact(self) && total == 1 &&

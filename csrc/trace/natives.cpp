@@ -1,5 +1,7 @@
 #include "trace/natives.h"
 
+#include "trace/modes.h"
+
 #include "fake/python_tensor.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -160,6 +162,16 @@ Natives::Natives() : sets_(new Sets) {
   function_base = of_module("torch._C", "_FunctionBase");
   mode_stack_length = of_module("torch._C", "_len_torch_function_stack");
   mode_enabled = of_module("torch._C", "_is_torch_function_mode_enabled");
+  Ref checkpoints = import_module("torch.utils.checkpoint");
+  Ref shielded_checkpoint = checked(PyObject_GetAttrString(checkpoints.get(), "checkpoint"));
+  checkpoint = checked(PyObject_GetAttrString(shielded_checkpoint.get(), "__wrapped__")).release();
+  no_context = checked(PyObject_GetAttrString(checkpoints.get(), "noop_context_fn")).release();
+  inference_mode = of_module("torch._C", "_InferenceMode");
+  Ref record_function = Ref::steal(of_module("torch.autograd.profiler", "record_function"));
+  record_enter = checked(PyObject_GetAttrString(record_function.get(), "__enter__")).release();
+  record_exit = checked(PyObject_GetAttrString(record_function.get(), "__exit__")).release();
+  profiler_enabled = of_module("torch._C._autograd", "_profiler_enabled");
+  sets_->types.insert(&inference_scope_type);
   setup_context =
       checked(PyObject_GetAttrString(
                   checked(PyObject_GetAttrString(import_module("torch.autograd.function").get(), "Function")).get(),
@@ -266,6 +278,8 @@ bool Natives::function(Borrowed callable) const {
   if (PyCFunction_Check(callable.get())) {
     PyObject* self = PyCFunction_GET_SELF(callable.get());
     if (self == nullptr || PyModule_Check(self)) return false;
+    // pybind11's functions: what they are bound to is no object of the program's.
+    if (strstr(Py_TYPE(self)->tp_name, "pybind11_detail_function_record") != nullptr) return false;
     PyTypeObject* owner = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
     // A method of a lifted or private object of a known type; what a class inherits from `object` is harmless.
     PyTypeObject* base = type(owner) ? owner : static_base(owner);

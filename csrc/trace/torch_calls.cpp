@@ -79,6 +79,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
   const std::string name = native_name(callable);
+  if (name.ends_with("is_grad_enabled")) gradient_questions++;
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
   if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;

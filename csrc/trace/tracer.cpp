@@ -5,6 +5,7 @@
 #include "interpreter/loop.h"
 #include "py/gc.h"
 #include "trace/markers.h"
+#include "trace/modes.h"
 #include "trace/natives.h"
 #include "trace/stopped.h"
 #include "trace/thread_state.h"
@@ -38,7 +39,8 @@ PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 int init_trace() {
   if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
     Tracer::break_every = std::strtoull(every, nullptr, 10);
-  if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0 || init_symbol_hooks() < 0) return -1;
+  if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0 || init_symbol_hooks() < 0 || init_modes() < 0)
+    return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
   lazy_type.tp_dealloc = lazy_dealloc;
@@ -225,6 +227,12 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
   if (!stopped) {
     stopped = event_here(reason, std::move(context));
     break_points = reason == report::Reason::random_number ? draw_points_ : points_here();
+    // Nothing is made anew of what such a scope holds: its `with` statement begins for real.
+    if (!open_scopes_.empty()) {
+      const std::vector<BreakPoint>& opened = open_scopes_.front().points;
+      if (break_points.empty() || opened.empty() || opened.front().number < break_points.front().number)
+        break_points = opened;
+    }
     note_refusal();
   }
   abandon_everything();
@@ -500,8 +508,9 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       result.reset();
     }
     // A mode is an object that somebody holds; of such, nothing is made anew.
-    if ((exit_state.inference != entry.inference || modes_changed) && !stopped) {
+    if ((exit_state.inference != entry.inference || modes_changed || !open_scopes_.empty()) && !stopped) {
       stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};
+      if (!open_scopes_.empty()) break_points = open_scopes_.front().points;
       result.reset();
       cut.clear();
     }

@@ -83,6 +83,8 @@ class Tracer {
   std::unordered_map<PyObject*, PyObject*> identities;            // of other objects -> the object
   // From the first one that is stored on, all of them are guarded.
   bool stores_plain_identities = false;
+  // How often the program has asked whether gradients are on, or whether a tensor that it made wants one.
+  size_t gradient_questions = 0;
   std::vector<Ref> keep_alive;
   Ref patterns;        // dict: what re.compile was asked for in this trace -> the pattern
   Ref cached;          // dict: what functions with an lru_cache were asked for in this trace -> what they said
@@ -110,6 +112,9 @@ class Tracer {
   // --- print, warnings, logging (effects.cpp, logging.cpp): true: it was such a call ---
   bool call_effect(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
                    Ref* result);
+  // --- scopes that cannot be left open where a trace is cut (modes.cpp): it is cut where the first was opened ---
+  void open_scope(Borrowed scope);
+  void close_scope(Borrowed scope);
   // A frame of a generator runs: it may be left suspended.
   // Frames that ended with their variables, and that a traceback holds: with an exception in one of those, for ever.
   void note_abandoned(PyFrameObject* frame) {
@@ -198,6 +203,13 @@ class Tracer {
   Forward run_forward(Borrowed cls, PyObject* const* arguments, size_t count);
   Ref wrap_output(Borrowed output, const Forward& run, const std::string& name);
   static bool wants_gradient(PyObject* const* arguments, size_t count);
+  // torch.utils.checkpoint.checkpoint (checkpoints.cpp).
+  Ref call_checkpoint(PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  struct CheckpointCall;
+  const char* what_is_not_repeated(const CheckpointCall& call, size_t first);
+  const char* what_differs_when_reentrant(const CheckpointCall& call, size_t first, Borrowed result);
+  // Modes of torch that an object holds, and marks for profilers (modes.cpp). Null: it is no such call.
+  Ref call_mode(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // Builtins that read objects by name or shape: null without an error where `callable` is none of them.
@@ -319,6 +331,11 @@ class Tracer {
     BreakPoint at;
   };
   std::vector<Active> active_;
+  struct OpenScope {
+    PyObject* scope;  // borrowed: only compared
+    std::vector<BreakPoint> points;
+  };
+  std::vector<OpenScope> open_scopes_;
   std::vector<BreakPoint> draw_points_;
   std::optional<report::Break> draw_event_;
   uint64_t instructions_ = 0, path_ = 0;

@@ -7,6 +7,8 @@ import contextlib
 import torch
 from harness import T, program
 
+import alternator
+
 # ------------------------------------------------------------------------------------------------ context managers
 
 
@@ -151,16 +153,241 @@ def test_autocast_inside(t):
     f.hit(T(2, 2))
 
 
+def is_inference(value):
+    return [one.is_inference() for one in value if isinstance(one, torch.Tensor)]
+
+
 @program()
 def test_inference_mode_inside(t):
     def fn(x):
         with torch.inference_mode():
             y = x * 2
-        return y, x * 3
+            e = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+        return y, x * 3, e, torch.is_inference_mode_enabled()
 
     f = t.compile(fn)
-    f.free(T(2, rg=True))
-    f.free(T(2, rg=True))
+    t.note(is_inference(f(T(2, rg=True))))
+    t.note(is_inference(f.hit(T(2, rg=True))))
+    f(T(2))
+    with torch.no_grad():
+        f(T(2, rg=True))
+    with torch.inference_mode():
+        t.note(is_inference(f(T(2))))
+
+
+@program()
+def test_inference_mode_off_and_nested(t):
+    def fn(x):
+        with torch.inference_mode():
+            y = x * 2
+            with torch.inference_mode(False):
+                z = x * 3
+                e = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+            with torch.enable_grad(), torch.inference_mode(mode=True):
+                w = y + 1
+            g = torch.is_grad_enabled()
+        with torch.no_grad(), torch.inference_mode(False):
+            v = x * 4
+        return y, z, w, v, e, g
+
+    f = t.compile(fn)
+    t.note(is_inference(f(T(2, rg=True))))
+    t.note(is_inference(f.hit(T(2, rg=True))))
+    with torch.inference_mode():
+        t.note(is_inference(f(T(2))))
+
+
+@program()
+def test_inference_mode_as_decorator(t):
+    @torch.inference_mode()
+    def inner(x):
+        return x * 2
+
+    @torch.inference_mode
+    def other(x):
+        return x * 3
+
+    f = t.compile(lambda x: (inner(x), other(x), x * 4))
+    t.note(is_inference(f(T(2, rg=True))))
+    t.note(is_inference(f.hit(T(2, rg=True))))
+
+
+@program()
+def test_inference_mode_and_autocast(t):
+    def fn(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+            y = x @ x
+            with torch.autocast("cpu", enabled=False):
+                z = x @ x
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            w = x @ x
+        return y, z, w, x @ x
+
+    f = t.compile(fn)
+    f(T(2, 2))
+    f.hit(T(2, 2))
+
+
+@program()
+def test_inference_mode_left_by_an_exception(t):
+    def fn(x, n):
+        try:
+            with torch.inference_mode():
+                y = x * 2
+                if n:
+                    raise ValueError("inside")
+        except ValueError:
+            return x * 3
+        return y
+
+    f = t.compile(fn)
+    f(T(2, rg=True), 0)
+    f(T(2, rg=True), 1)
+    f.hit(T(2, rg=True), 0)
+
+
+@program(one_graph=False)
+def test_breaks_in_inference_mode(t):
+    @torch.inference_mode()
+    def inner(x):
+        x = x + 1
+        alternator.graph_break()
+        return x * 2, torch.is_inference_mode_enabled()
+
+    def fn(x):
+        x = x * 3
+        with torch.no_grad():
+            with torch.inference_mode():
+                y = x * 2
+                alternator.graph_break()
+                y = y + 1
+                with torch.inference_mode(False):
+                    alternator.graph_break()
+                    z = x * 2
+                alternator.graph_break()
+                e = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+            g = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+        alternator.graph_break()
+        return y, z, x * 4, e, g, inner(x), torch.is_grad_enabled()
+
+    f = t.compile(fn)
+    t.note(is_inference(f(T(2, rg=True))))
+    t.note(is_inference(f(T(2, rg=True))))
+    with torch.inference_mode():
+        f(T(2))
+
+
+@program(one_graph=False)
+def test_inference_mode_left_open(t):
+    def fn(x):
+        mode = torch.inference_mode()
+        mode.__enter__()
+        return x * 2, mode
+
+    f = t.compile(fn)
+    for _ in range(2):
+        y, mode = f(T(2))
+        t.note((torch.is_inference_mode_enabled(), y.is_inference()))
+        mode.__exit__(None, None, None)
+        t.note(torch.is_inference_mode_enabled())
+
+
+@program(one_graph=False)
+def test_what_inference_mode_makes_is_written_to(t):
+    def fn(x):
+        with torch.inference_mode():
+            y = x * 2
+            y.add_(1)
+            z = y[0]
+            z.mul_(3)
+        return y
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_hooks_on_saved_tensors(t):
+    def fn(x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x * 2, lambda x: x + 1):
+            y = x.sin()
+            alternator.graph_break()
+        return y * x
+
+    f = t.compile(fn)
+    for _ in range(2):
+        x = T(2, rg=True)
+        f(x).sum().backward()
+        t.note(x.grad)
+
+
+# ------------------------------------------------------------------------------------------------------- profilers
+
+
+@program()
+def test_record_function(t):
+    def fn(x):
+        @torch.profiler.record_function("inner")
+        def inner(x):
+            return x.sin()
+
+        with torch.profiler.record_function("outer"), torch.autograd.profiler.record_function("a", "b"):
+            y = inner(x)
+        return y * 2
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2, s=1))
+
+
+@program(one_graph=False)
+def test_record_function_and_breaks(t):
+    def fn(x, n):
+        with torch.profiler.record_function("outer") as span:
+            x = x * 2
+            alternator.graph_break()
+            for _ in range(2):
+                with torch.profiler.record_function("inner"):
+                    x = x + 1
+                    alternator.graph_break()
+                    if n:
+                        raise ValueError("inside")
+        return x * 2, span.name
+
+    f = t.compile(fn)
+    f(T(2), 0)
+    f(T(2), 0)
+    f(T(2), 1)
+
+
+@program(one_graph=False)
+def test_record_function_left_open(t):
+    def fn(x):
+        span = torch.profiler.record_function("open")
+        span.__enter__()
+        return x * 2, span
+
+    f = t.compile(fn)
+    for _ in range(2):
+        _, span = f(T(2))
+        t.note(span.record is not None)
+        span.__exit__(None, None, None)
+
+
+@program(one_graph=False)
+def test_record_function_while_a_profiler_runs(t):
+    def fn(x):
+        with torch.profiler.record_function("a label"):
+            y = x.sin()
+        return y * 2
+
+    f = t.compile(fn)
+    f(T(2))
+    with torch.autograd.profiler.profile() as profile:
+        f(T(2))
+    t.note([event.name for event in profile.function_events if event.name == "a label"])
+    f.hit(T(2))
 
 
 @program()

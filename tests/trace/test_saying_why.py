@@ -193,3 +193,48 @@ def test_what_depends_on_data_is_called_so(front):
         alternator.reset()
         front.compile(fn, eager_backend)(T(2))
         assert set(alternator.counters()["breaks"]) == {"data_dependent"}, alternator.counters()["breaks"]
+
+
+@in_child
+def test_a_hook_on_a_tensor_that_the_function_makes(front):
+    """It hangs on a tensor of the run: the call is made for real, once."""
+
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda g: g * 3)  # the hook
+        return y.sum()
+
+    f = front.compile(fn, eager_backend, fullgraph=True)
+    with pytest.raises(Exception, match=r"(?s)register_hook.*a hook is put on a tensor") as caught:  # noqa: PT011
+        f(T(2, rg=True))
+    assert str(line_of(fn, "# the hook")) in str(caught.value)
+    g, before = front.compile(fn, eager_backend), front.counters()
+    x = T(2, rg=True)
+    g(x).backward()
+    assert torch.equal(x.grad, torch.full((2,), 6.0))
+    after = front.counters()
+    assert after["breaks"]["hook"] - before["breaks"].get("hook", 0) == 1
+    assert after["graphs"] - before["graphs"] == 2
+
+
+@in_child
+def test_a_checkpointed_function_that_writes(front):
+    """The line is that of the call: the function itself is over then."""
+    from torch.utils.checkpoint import checkpoint
+
+    seen = []
+
+    def body(x):
+        seen.append(1)
+        return x.sin()
+
+    def fn(x):
+        x = x * 2
+        return checkpoint(body, x, use_reentrant=False)  # the call
+
+    with pytest.raises(Exception, match="writes to an outside object") as caught:  # noqa: PT011
+        front.compile(fn, eager_backend, fullgraph=True)(T(2, rg=True))
+    assert f"line {line_of(fn, '# the call')}" in str(caught.value) or f":{line_of(fn, '# the call')}" in str(
+        caught.value
+    )
+    assert seen == []

@@ -1,0 +1,90 @@
+#include "trace/modes.h"
+
+#include "trace/natives.h"
+#include "trace/tracer.h"
+
+#include <c10/core/InferenceMode.h>
+
+namespace alternator::trace {
+
+namespace {
+
+struct InferenceScope {
+  PyObject_HEAD bool mode;
+  bool entered;
+  alignas(c10::InferenceMode) unsigned char guard[sizeof(c10::InferenceMode)];
+};
+
+c10::InferenceMode* guard_of(InferenceScope* scope) {
+  return std::launder(reinterpret_cast<c10::InferenceMode*>(scope->guard));
+}
+
+PyObject* enter(PyObject* self, PyObject*) {
+  Tracer* tracer = Tracer::current();
+  auto* scope = reinterpret_cast<InferenceScope*>(self);
+  if (tracer == nullptr || scope->entered) {
+    PyErr_SetString(PyExc_SystemError, "alternator: a mode of a trace is entered outside of it, or twice");
+    return nullptr;
+  }
+  return guarded([&]() -> Ref {
+    tracer->open_scope(self);
+    new (scope->guard) c10::InferenceMode(scope->mode);
+    scope->entered = true;
+    return Ref::share(Py_None);
+  });
+}
+
+PyObject* leave(PyObject* self, PyObject*) {
+  auto* scope = reinterpret_cast<InferenceScope*>(self);
+  if (scope->entered) guard_of(scope)->~InferenceMode();
+  scope->entered = false;
+  if (Tracer* tracer = Tracer::current()) tracer->close_scope(self);
+  return Py_NewRef(Py_None);
+}
+
+}  // namespace
+
+PyTypeObject inference_scope_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+int init_modes() {
+  static PyMethodDef methods[] = {
+      {"__enter__", enter, METH_NOARGS, nullptr}, {"__exit__", leave, METH_VARARGS, nullptr}, {}};
+  inference_scope_type.tp_name = "torch._C._InferenceMode";
+  inference_scope_type.tp_basicsize = sizeof(InferenceScope);
+  inference_scope_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  inference_scope_type.tp_methods = methods;
+  return PyType_Ready(&inference_scope_type);
+}
+
+void Tracer::open_scope(Borrowed scope) { open_scopes_.push_back({scope.get(), points_here()}); }
+
+void Tracer::close_scope(Borrowed scope) {
+  for (size_t i = open_scopes_.size(); i-- > 0;) {
+    if (open_scopes_[i].scope != scope.get()) continue;
+    open_scopes_.erase(open_scopes_.begin() + static_cast<ptrdiff_t>(i));
+    return;
+  }
+}
+
+Ref Tracer::call_mode(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const Natives& natives = Natives::table();
+  if (callable == Borrowed(natives.inference_mode)) {
+    if (keyword_names || positional != 1 || !PyBool_Check(arguments[0])) return {};
+    Ref made = checked(inference_scope_type.tp_alloc(&inference_scope_type, 0));
+    made.as<InferenceScope>()->mode = arguments[0] == Py_True;
+    return made;
+  }
+  const bool begins = callable == Borrowed(natives.record_enter);
+  if ((!begins && callable != Borrowed(natives.record_exit)) || positional == 0 || keyword_names) return {};
+  // A label in a profile, and nothing where nobody profiles. A graph has none, also where it may not be broken.
+  if (query(natives.profiler_enabled).get() == Py_True && may_break)
+    stop(report::Reason::native_call, native_name(callable) + ", while a profiler is running");
+  if (begins) {
+    open_scope(arguments[0]);
+    return Ref::share(arguments[0]);
+  }
+  close_scope(arguments[0]);
+  return Ref::share(Py_None);
+}
+
+}  // namespace alternator::trace
