@@ -1,6 +1,7 @@
 #include "dispatch/entry.h"
 
 #include "dispatch/handoff.h"
+#include "fake/transforms.h"
 #include "graph/errors.h"
 #include "py/gc.h"
 #include "trace/stopped.h"
@@ -37,11 +38,25 @@ static std::unique_ptr<Entry> give_up(trace::Tracer& tracer, guards::AmbientGuar
   return entry;
 }
 
-static bool writes(const graph::Program& program) {
+static bool has_effects(const graph::Program& program, int effects) {
   for (const graph::Node& node : program.nodes) {
-    if (node.live && (node.effects & (graph::kMutates | graph::kActs)) != 0) return true;
+    if (node.live && (node.effects & effects) != 0) return true;
   }
   return false;
+}
+
+// Where a graph fails inside of a transform, that is left as in eager.
+template <class Run>
+static auto leaving_transforms(bool transforms, Run&& run) {
+  if (!transforms) return run();
+  const fake::TransformsAsBefore before;
+  try {
+    return run();
+  } catch (const PyError&) {
+    const SavedError on_its_way;
+    before.restore();
+    throw;
+  }
 }
 
 Entry::Entry() = default;
@@ -89,6 +104,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
   entry->program = finish_recording(tracer.recorder, list);
   entry->output_count = PyList_GET_SIZE(list.get());
+  entry->transforms = has_effects(*entry->program, graph::kTransforms);
   if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
   entry->exit_nesting = tracer.exit_nesting;
 
@@ -122,11 +138,14 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   for (size_t i = 0; i < entry.inputs.size(); i++) {
     PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[entry.inputs[i]].get()));
   }
-  Answer answer = hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
+  Answer answer = leaving_transforms(entry.transforms, [&] {
+    return hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
+  });
   if (answer.callable) {
     entry.compiled = std::move(answer.callable);
     entry.boxed = answer.boxed;
-    if (writes(*entry.program)) entry.sharing = std::make_unique<Sharing>(values, entry.inputs);
+    if (has_effects(*entry.program, graph::kMutates | graph::kActs))
+      entry.sharing = std::make_unique<Sharing>(values, entry.inputs);
   } else {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
   }
@@ -249,7 +268,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
   return holds ? std::move(entry) : nullptr;
 }
 
-Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
+Ref Entry::run_graph(const std::vector<Ref>& values) const {
   Ref outputs;
   std::vector<PyObject*> arguments(inputs.size() + 1);
   for (size_t i = 0; i < inputs.size(); i++) arguments[i + 1] = values[inputs[i]].get();
@@ -273,6 +292,11 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
       throw PyError();
     }
   }
+  return outputs;
+}
+
+Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
+  Ref outputs = leaving_transforms(transforms, [&] { return run_graph(values); });
   std::vector<Ref> results = residual.run_all(values, outputs);
   if (exit_state) exit_state->apply();
   if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);

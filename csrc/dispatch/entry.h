@@ -29,6 +29,7 @@ class Entry {
   std::shared_ptr<graph::Program> program;
   std::unique_ptr<graph::Replay> eager;  // the recorded program itself; or
   Ref compiled;                          // ... what the backend made of it
+  bool transforms = false;               // the graph enters and leaves functorch's transforms
   bool boxed = false;                    // ... which takes its inputs as one list, and may empty it
   std::unique_ptr<Sharing> sharing;      // where a backend's graph writes to its inputs: which of them overlap
   std::vector<size_t> inputs;            // positions of the graph's inputs among the needed values
@@ -57,6 +58,9 @@ class Entry {
   // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on. The outermost frame's
   // function is the caller's to fill in.
   Ref run(const std::vector<Ref>& values, Chain* chain) const;
+
+ private:
+  Ref run_graph(const std::vector<Ref>& values) const;
 };
 
 struct Backend {

@@ -1,5 +1,6 @@
 #include "dispatch/handoff.h"
 
+#include "fake/transforms.h"
 #include "graph/fx_export.h"
 #include "graph/fx_snapshot.h"
 #include "graph/torch_types.h"
@@ -70,8 +71,8 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 // A tensor that the program makes, and whose gradient somebody may ask for.
 bool makes_leaves(const graph::Program& program) {
   return std::any_of(program.tensors.begin(), program.tensors.end(), [](const graph::TensorRecord& record) {
-    return record.origin != graph::Origin::Input && record.fake.defined() && record.fake.requires_grad() &&
-           record.fake.is_leaf();
+    return record.origin != graph::Origin::Input && record.fake.defined() && !fake::is_wrapped(record.fake) &&
+           record.fake.requires_grad() && record.fake.is_leaf();
   });
 }
 

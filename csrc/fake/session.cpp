@@ -4,6 +4,7 @@
 #include "fake/devices.h"
 #include "fake/errors.h"
 #include "fake/storage.h"
+#include "fake/transforms.h"
 #include "fake/version.h"
 
 #include <c10/core/InferenceMode.h>
@@ -94,6 +95,7 @@ std::optional<at::Tensor> Session::known_value(const at::Tensor& fake) const {
   std::optional<at::Tensor> value = peek_constant(fake);
   if (!value) return value;
   const Inactive inactive;
+  const WithoutTransforms untransformed;
   const c10::InferenceMode plain(false);
   return value->detach().clone();
 }

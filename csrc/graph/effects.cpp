@@ -1,5 +1,7 @@
 #include "graph/effects.h"
 
+#include "fake/transforms.h"
+
 #include <string_view>
 #include <unordered_map>
 
@@ -57,7 +59,8 @@ uint8_t NamedEffects::of(Borrowed callable) {
 
 void EffectWatch::watch(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (impl->is_inference()) {
+  // A write to a wrapped tensor counts on the one inside.
+  if (impl->is_inference() || fake::is_wrapped(tensor)) {
     unversioned_ = true;
   } else {
     watched_.push_back({impl, impl->version_counter().current_version()});

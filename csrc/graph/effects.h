@@ -42,7 +42,7 @@ class EffectWatch {
     uint32_t version;
   };
   c10::SmallVector<Watched, 8> watched_;
-  bool unversioned_ = false;  // an inference tensor: writes to it leave no trace
+  bool unversioned_ = false;  // an inference or wrapped tensor: writes to it leave no trace
 };
 
 }  // namespace alternator::graph

@@ -1,5 +1,6 @@
 #include "graph/fx_export.h"
 
+#include "fake/transforms.h"
 #include "graph/effects.h"
 #include "graph/errors.h"
 #include "graph/fx_examples.h"
@@ -295,6 +296,7 @@ class Exporter {
   void example(Borrowed fx_node, uint32_t tensor) {
     if (!examples_) return;
     const TensorRecord& record = program_.tensors[tensor];
+    if (fake::is_wrapped(record.fake)) return;  // it is one only inside of its transform
     Ref value = record.is_symbol() ? record.torch_symbol : examples_->of(record.fake);
     FxGraph::set_meta(fx_node, meta_keys().example_value, value);
   }

@@ -15,9 +15,10 @@ namespace alternator::graph {
 // Why a node stays although nobody uses its result.
 enum Effects : uint8_t {
   kPure = 0,
-  kMutates = 1,  // writes to a tensor that exists outside of the call
-  kRandom = 2,   // draws from a generator
-  kActs = 4,     // anything else: hooks, asserts, setters, operators without results
+  kMutates = 1,     // writes to a tensor that exists outside of the call
+  kRandom = 2,      // draws from a generator
+  kActs = 4,        // anything else: hooks, asserts, setters, operators without results
+  kTransforms = 8,  // enters or leaves a transform of functorch's, or a part of one
 };
 
 struct Node {

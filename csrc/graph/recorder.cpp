@@ -1,6 +1,7 @@
 #include "graph/recorder.h"
 
 #include "fake/symbolic.h"
+#include "fake/transforms.h"
 #include "graph/errors.h"
 #include "graph/replay.h"
 #include "graph/torch_symbol.h"
@@ -79,9 +80,17 @@ uint32_t Recorder::add_tensor(const at::Tensor& fake, Origin origin, uint32_t in
 
 void Recorder::declare(const at::Tensor& fake, Borrowed label, Borrowed source) {
   if (known_.count(fake.unsafeGetTensorImpl()) != 0) return;
-  const uint32_t position = static_cast<uint32_t>(program_->declared.size());
-  const uint32_t tensor = add_tensor(fake, Origin::Input, position);
-  program_->declared.push_back({tensor, Ref::share(label), Ref::share(source)});
+  // What a part reads of the world is an input of the whole.
+  Part* whole = part_;
+  while (whole != nullptr && whole->outer_ != nullptr) whole = whole->outer_;
+  const auto add = [&](Program& program, auto& known) {
+    const uint32_t tensor = static_cast<uint32_t>(program.tensors.size());
+    program.tensors.push_back({fake, Origin::Input, static_cast<uint32_t>(program.declared.size())});
+    program.declared.push_back({tensor, Ref::share(label), Ref::share(source)});
+    known.emplace(fake.unsafeGetTensorImpl(), tensor);
+  };
+  if (whole != nullptr && !part_->knows(fake)) add(*whole->program_, whole->known_);
+  add(*program_, known_);
 }
 
 uint32_t Recorder::tensor_id(Borrowed object) {
@@ -96,6 +105,10 @@ uint32_t Recorder::tensor_id(const at::Tensor& tensor) {
   const auto found = known_.find(tensor.unsafeGetTensorImpl());
   if (found != known_.end()) [[likely]]
     return found->second;
+  if (part_ != nullptr && part_->knows(tensor)) {
+    declare(tensor, Py_None, Py_None);
+    return known_.at(tensor.unsafeGetTensorImpl());
+  }
   if (!fake::is_fake(tensor)) record_error("a real tensor reached a torch call of the recording");
   if (fake::session_of(tensor) != session_.id())
     record_error("a fake tensor of another recording reached a torch call");
@@ -234,6 +247,62 @@ Ref Recorder::record(Pending& pending, Call&& call) {
     program_->nodes.push_back(std::move(node));
   }
   return result;
+}
+
+// ---- parts
+
+Recorder::Part::Part(Recorder& recorder)
+    : recorder_(recorder),
+      outer_(std::exchange(recorder.part_, this)),
+      program_(std::exchange(recorder.program_, std::make_unique<Program>())),
+      known_(std::exchange(recorder.known_, {})),
+      scope_(std::exchange(recorder.scope_, kNowhere)),
+      last_state_(std::exchange(recorder.last_state_, 0)) {
+  recorder_.program_->states.push_back(Ambient::now());
+}
+
+Recorder::Part::~Part() {
+  if (program_) leave();
+}
+
+void Recorder::Part::leave() {
+  recorder_.program_ = std::move(program_);
+  recorder_.known_ = std::move(known_);
+  recorder_.scope_ = scope_;
+  recorder_.last_state_ = last_state_;
+  recorder_.part_ = outer_;
+}
+
+std::unique_ptr<Program> Recorder::Part::finish(Borrowed result) {
+  Program& program = *recorder_.program_;
+  program.exit_state = recorder_.state_number();
+  program.result = capture(program.arena, result, recorder_);
+  program.finish();
+  std::unique_ptr<Program> part = std::move(recorder_.program_);
+  leave();
+  return part;
+}
+
+void Recorder::note_call(Borrowed callable, PyObject* const* arguments, size_t count, Ref result, uint8_t effects) {
+  Pending pending(*this, callable);
+  pending.reserve(count, 0);
+  Arena& arena = program_->arena;
+  Node& node = pending.node;
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_value = is_tensor(arguments[i]) || PyTuple_Check(arguments[i]);
+    // A graph holds no tensor of the recording's.
+    if (!is_value)
+      arena.set(node.arguments + static_cast<uint32_t>(i), Value::of(ValueKind::Opaque, arena.keep(arguments[i])));
+    else
+      pending.set(i, arguments[i]);
+  }
+  node.state = state_number();
+  locate(node);
+  (void)bind(result, node);
+  node.effects = effects;
+  seen_ = session_.counts();
+  pending.keep();
+  program_->nodes.push_back(std::move(node));
 }
 
 namespace {
@@ -577,7 +646,8 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
 
 // A real tensor that comes out of a recorded call would be baked into nothing: say so at once.
 void Recorder::check_made_here(const at::Tensor& tensor) {
-  if (!fake::is_fake(tensor)) record_error("a torch call of the recording returned a real tensor");
+  if (!fake::is_fake(tensor) && !fake::is_wrapped(tensor))
+    record_error("a torch call of the recording returned a real tensor");
 }
 
 }  // namespace alternator::graph

@@ -69,6 +69,35 @@ class Recorder final : private TensorNames {
   // The same for the mode, which has a tuple and a dict (or null).
   Ref call_from_mode(Borrowed callable, Borrowed arguments, Borrowed keywords);
 
+  // A part of the program that is recorded as one of its own, over tensors of the program around it: an arm of a
+  // conditional. The recording around it goes on where it was.
+  class Part {
+   public:
+    explicit Part(Recorder& recorder);
+    ~Part();
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    // `result` is a list of tensors. What it uses of the program around it is declared in the order of first use.
+    std::unique_ptr<Program> finish(Borrowed result);
+
+   private:
+    friend class Recorder;
+    bool knows(const at::Tensor& tensor) const {
+      return known_.count(tensor.unsafeGetTensorImpl()) != 0 || (outer_ != nullptr && outer_->knows(tensor));
+    }
+    void leave();
+
+    Recorder& recorder_;
+    Part* outer_;
+    // Of the program around it.
+    std::unique_ptr<Program> program_;
+    ska::flat_hash_map<const c10::TensorImpl*, uint32_t> known_;
+    uint32_t scope_;
+    uint16_t last_state_;
+  };
+  // Writes down a call that is not made: `result` is what it gives, a tuple of new fakes.
+  void note_call(Borrowed callable, PyObject* const* arguments, size_t count, Ref result, uint8_t effects);
+
   // The module whose forward runs until the matching leave.
   void enter_module(Borrowed module);
   void leave_module();
@@ -141,6 +170,7 @@ class Recorder final : private TensorNames {
   uint32_t scope_ = kNowhere;
   uint16_t last_state_ = 0;
   uint16_t checkpoint_ = 0;
+  Part* part_ = nullptr;  // the innermost
   bool captures_scalars_ = false;
   bool inside_ = false;          // a recorded call is running
   bool foreign_thread_ = false;  // another thread made a call

@@ -4,6 +4,7 @@
 #include "py/lasting.h"
 
 #include "cpython/objects.h"
+#include "fake/transforms.h"
 #include "guards/mutants.h"
 #include "lift/plain.h"
 
@@ -19,26 +20,9 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
-// ATen/functorch/DynamicLayer.h needs a header that torch does not ship. What a layer is does not matter here.
-namespace at::functorch {
-struct DynamicLayer;
-TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
-}  // namespace at::functorch
-
 namespace alternator::guards {
 
 namespace {
-
-// Grows with the number of functorch transforms around the call; 0 for none.
-size_t functorch_level_now() {
-  struct Range {
-    const char *begin, *end, *capacity;
-  };
-  const auto& layers = at::functorch::getDynamicLayerStack();
-  static_assert(sizeof(layers) == sizeof(Range));
-  const auto& range = reinterpret_cast<const Range&>(layers);
-  return static_cast<size_t>(range.end - range.begin);
-}
 
 constexpr auto& kAutocastDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
 

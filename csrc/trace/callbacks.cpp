@@ -122,6 +122,7 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
     return check_callback(checked(PyObject_GetAttrString(c, "func")), arguments, count);
   }
   const Natives& natives = Natives::table();
+  if (natives.recorded(callback)) stop(report::Reason::native_call, native_name(callback) + " called by native code");
   if (natives.torch(callback)) return;
   if (callback.type() == lift::known_types().key_wrapper) return;  // cmp_to_key() was asked about its own
   if (PyType_Check(c)) {

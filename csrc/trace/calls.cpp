@@ -68,6 +68,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
+  if (callable.get() == natives.cond && positional == 4 && !keyword_names) return call_cond(arguments, positional);
+  if (natives.recorded(callable)) return call_recorded(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);

@@ -164,6 +164,7 @@ void Tracer::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
 // A tensor is shown when the graph has run. One without gradient is copied, since it may be written until then; the
 // text of the others says how they were made, and is right only if nobody writes to them.
 Ref Tracer::show_tensor(Borrowed tensor) {
+  if (transformed_) stop(report::Reason::tensor_text, "inside of a transform");
   const at::Tensor& fake = fake::unpack(tensor.get());
   if (!fake.requires_grad() && tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
     if (at::impl::PythonTorchFunctionTLS::stack_len() > 1)

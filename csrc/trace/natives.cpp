@@ -13,7 +13,7 @@
 namespace alternator::trace {
 
 struct Natives::Sets {
-  std::unordered_set<PyObject*> functions, torch;
+  std::unordered_set<PyObject*> functions, torch, recorded;
   std::unordered_set<PyTypeObject*> types;
   std::unordered_set<std::string> denied;  // "date.today"
   PyTypeObject* op_overload = nullptr;
@@ -66,7 +66,13 @@ Natives::Natives() : sets_(new Sets) {
     std::istringstream words(names);                                   \
     for (std::string word; words >> word;) sets_->denied.insert(word); \
   }
+#define ALT_RECORDED(module, names)                \
+  each_name(module, names, [&](PyObject* object) { \
+    sets_->torch.insert(object);                   \
+    sets_->recorded.insert(object);                \
+  });
 #include "trace/natives.def"
+#undef ALT_RECORDED
 #undef ALT_DENIED
 #undef ALT_FUNCTIONS
 #undef ALT_TYPES
@@ -145,6 +151,7 @@ Natives::Natives() : sets_(new Sets) {
   id = builtin("id");
   hash = builtin("hash");
   next = builtin("next");
+  cond = checked(PyObject_GetAttrString(import_module("torch._higher_order_ops.cond").get(), "cond_op")).release();
   dir = builtin("dir");
   len = builtin("len");
   isinstance = builtin("isinstance");
@@ -224,6 +231,8 @@ Natives::Natives() : sets_(new Sets) {
 
 bool Natives::type(PyTypeObject* type) const { return sets_->types.count(type) != 0; }
 
+bool Natives::recorded(Borrowed callable) const { return sets_->recorded.count(callable.get()) != 0; }
+
 bool Natives::torch(Borrowed callable) const {
   if (sets_->torch.count(callable.get()) != 0) return true;
   PyTypeObject* type = callable.type();
@@ -278,9 +287,9 @@ bool Natives::function(Borrowed callable) const {
   if (PyCFunction_Check(callable.get())) {
     PyObject* self = PyCFunction_GET_SELF(callable.get());
     if (self == nullptr || PyModule_Check(self)) return false;
-    // pybind11's functions: what they are bound to is no object of the program's.
-    if (strstr(Py_TYPE(self)->tp_name, "pybind11_detail_function_record") != nullptr) return false;
     PyTypeObject* owner = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
+    // A function that pybind11 made is no method of what it keeps there.
+    if (strstr(owner->tp_name, "pybind11_detail_function_record") != nullptr) return false;
     // A method of a lifted or private object of a known type; what a class inherits from `object` is harmless.
     PyTypeObject* base = type(owner) ? owner : static_base(owner);
     return base != nullptr && type(base);

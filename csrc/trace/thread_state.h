@@ -1,7 +1,8 @@
 // The thread's torch state, put back at the end of a trace: grad mode, autocast, modes, default dtype.
 #pragma once
 
-#include <ATen/ThreadLocalState.h>
+#include "fake/transforms.h"
+
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -25,7 +26,7 @@ class ThreadState {
     for (size_t i = 0; i < dtypes_.size(); i++) dtypes_[i] = at::autocast::get_autocast_dtype(kDevices[i]);
   }
   ~ThreadState() {
-    at::ThreadLocalState::setThreadLocalState(state_);
+    transforms_.restore();
     if (c10::get_default_dtype() != default_dtype_) c10::set_default_dtype(default_dtype_);
     at::autocast::set_autocast_cache_enabled(cache_);
     set_autocast_nesting(nesting_);
@@ -39,7 +40,7 @@ class ThreadState {
 
  private:
   static constexpr const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
-  at::ThreadLocalState state_;
+  fake::TransformsAsBefore transforms_;  // ... and all of torch's own thread state
   caffe2::TypeMeta default_dtype_;
   bool cache_;
   int nesting_ = autocast_nesting();

@@ -62,6 +62,7 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
   if (!value) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
   const Paused paused(*this);
   const fake::Inactive inactive;
+  const fake::WithoutTransforms untransformed;
   using at::impl::PythonTorchFunctionTLS;
   const auto state = PythonTorchFunctionTLS::get_disabled_state();
   PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
@@ -87,6 +88,8 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     return call_torch(empty, arguments, positional, {});
   if (Ref made = new_from_data(callable, name, arguments, positional, keyword_names)) return made;
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
+  // A pass backwards inside of a transform would run it on fakes.
+  if (transformed_ && name.ends_with("_hook")) stop(report::Reason::torch_call, name + " inside of a transform");
   check_tensor_method(callable, name, arguments, positional);
   if (Ref values = list_of_values(callable, name, arguments, positional)) return values;
   session.clear_failure();

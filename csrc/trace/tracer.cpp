@@ -112,6 +112,12 @@ static bool is_torchs(PyCodeObject* code) {
   return file != nullptr && !folder->empty() && std::strncmp(file, folder->c_str(), folder->size()) == 0;
 }
 
+static bool is_contextlibs(PyCodeObject* code) {
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  if (file == nullptr) PyErr_Clear();
+  return file != nullptr && std::string_view(file).ends_with("contextlib.py");
+}
+
 // The instruction that a guard is for: of the innermost frame of the program's that is not torch's, or of the
 // innermost.
 static void locate_guard(lift::SourceTree& tree, cpython::Frame* below) {
@@ -278,6 +284,7 @@ class TraceScope {
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
   if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
+  if (fake::transform_depth() != 0) return "a transform of functorch's is active";
   if (at::impl::torch_function_all_disabled())
     return "torch functions are switched off (torch._C.DisableTorchFunction)";
   return nullptr;
@@ -364,6 +371,7 @@ Verdict Tracer::begin_instruction(const Position& position) {
   path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
           static_cast<uint64_t>(index_);
   active_.back().at = {++instructions_, path_};
+  active_.back().transformed = transformed_;
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
     control.watch = &watch_;
     return Verdict::kCapture;
@@ -375,12 +383,20 @@ Verdict Tracer::begin_instruction(const Position& position) {
   return Verdict::kGo;
 }
 
+// An instruction that enters a transform is executed for real as a whole, and so is all that it transforms. Those of
+// torch's own functions, and of the context managers that they use, may enter one without leaving it.
+bool Tracer::may_be_cut_at(const Active& active) const {
+  if (active.transformed) return false;
+  PyCodeObject* code = cpython::code_of(active.frame);
+  return !transformed_ || !(is_torchs(code) || is_contextlibs(code));
+}
+
 std::vector<BreakPoint> Tracer::points_here() const {
   std::vector<BreakPoint> points;
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   for (; frame != nullptr; frame = frame->previous) {
     for (const Active& active : active_) {
-      if (active.frame == frame) points.push_back(active.at);
+      if (active.frame == frame && may_be_cut_at(active)) points.push_back(active.at);
     }
   }
   return points;
@@ -462,6 +478,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
   {
     TraceScope scope(*this);
     const graph::Ambient entry = graph::Ambient::now();
+    transforms_before_ = fake::TransformState::now();
     const int nesting = autocast_nesting();
     Watch* const watch = control.watch;
     Tracing tracing(*this);
@@ -511,6 +528,11 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     if ((exit_state.inference != entry.inference || modes_changed || !open_scopes_.empty()) && !stopped) {
       stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};
       if (!open_scopes_.empty()) break_points = open_scopes_.front().points;
+      result.reset();
+      cut.clear();
+    }
+    if (!stopped && fake::TransformState::now() != transforms_before_) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves a transform of functorch's behind", {}, 0};
       result.reset();
       cut.clear();
     }

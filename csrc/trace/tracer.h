@@ -4,6 +4,7 @@
 #include "interpreter/control.h"
 
 #include "fake/symbol.h"
+#include "fake/transforms.h"
 #include "graph/recorder.h"
 #include "graph/state.h"
 #include "graph/torch_types.h"
@@ -329,6 +330,7 @@ class Tracer {
   struct Active {
     cpython::Frame* frame;
     BreakPoint at;
+    bool transformed = false;  // it is inside of a transform
   };
   std::vector<Active> active_;
   struct OpenScope {
@@ -336,6 +338,17 @@ class Tracer {
     std::vector<BreakPoint> points;
   };
   std::vector<OpenScope> open_scopes_;
+  // functorch's transforms: a trace is never cut inside of one (transforms.cpp).
+  Ref call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  bool may_be_cut_at(const Active& active) const;
+  void note_transforms();
+  // torch.cond: both arms are traced, each as a graph of its own (conditions.cpp).
+  Ref call_cond(PyObject* const* arguments, size_t count);
+  struct Arm;
+  Arm trace_arm(Borrowed function, Borrowed operands);
+  int arms_ = 0;                            // that are being traced
+  fake::TransformState transforms_before_;  // at the beginning of the trace
+  bool transformed_ = false;                // they are not what they were then, or an arm is traced
   std::vector<BreakPoint> draw_points_;
   std::optional<report::Break> draw_event_;
   uint64_t instructions_ = 0, path_ = 0;

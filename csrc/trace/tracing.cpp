@@ -4,6 +4,8 @@
 
 #include "trace/natives.h"
 
+#include <string_view>
+
 namespace alternator::trace {
 
 static constexpr uint64_t kMostInstructions = 50'000'000;
@@ -121,6 +123,17 @@ static void check_from_list(Borrowed module, Borrowed names) {
   }
 }
 
+// torch.vmap loads TorchDynamo to ask it whether it is at work: torch.compiler knows that too.
+static bool asks_whether_compiling(cpython::Frame* frame, Borrowed name, Borrowed fromlist) {
+  if (PyUnicode_CompareWithASCIIString(name.get(), "torch._dynamo") != 0) return false;
+  PyObject* module = PyDict_GetItemString(frame->f_globals, "__name__");
+  const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  PyErr_Clear();
+  return text != nullptr && std::string_view(text).starts_with("torch.") && PyTuple_Check(fromlist.get()) &&
+         PyTuple_GET_SIZE(fromlist.get()) == 1 && PyUnicode_Check(PyTuple_GET_ITEM(fromlist.get(), 0)) &&
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(fromlist.get(), 0), "is_compiling") == 0;
+}
+
 Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level) {
   return value([&]() -> Ref {
     if (const long up = PyLong_AsLong(level.get()); up > 0) {
@@ -130,6 +143,8 @@ Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name
     Ref loaded = Ref::steal(PyImport_GetModule(name.get()));
     if (!loaded) {
       PyErr_Clear();
+      if (asks_whether_compiling(frame, name, fromlist))
+        return import_name(ts, frame, checked(PyUnicode_FromString("torch.compiler")), fromlist, level);
       stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
     }
     check_from_list(loaded, fromlist);

@@ -1,0 +1,66 @@
+// functorch's transforms (vmap, grad, jvp): what they leave in the thread while a function that they transform runs.
+#pragma once
+
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+namespace alternator::fake {
+
+// The size of functorch's stack of transforms, in bytes: grows with each; 0 for none.
+size_t transform_depth();
+
+// A tensor of functorch's own over another one.
+inline bool is_wrapped(const at::TensorBase& tensor) {
+  return tensor.defined() && tensor.key_set().has_any(c10::DispatchKeySet(
+                                 {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
+}
+
+// Everything that entering a transform sets, and leaving it puts back.
+struct TransformState {
+  size_t depth = 0;
+  bool dual_level = false;
+  bool forward_mode = true;
+  bool requires_grad_allowed = false;
+  std::optional<std::string> hooks_message;  // saved-tensor hooks are not allowed, because of this
+
+  bool operator==(const TransformState&) const = default;
+  static TransformState now();
+};
+
+// Leaves the dual level that was entered since; the rest of the state is torch's ThreadLocalState.
+void leave_dual_level(bool was_inside);
+
+// Puts the thread's state back, where a run was left in the middle of a transform.
+class TransformsAsBefore {
+ public:
+  TransformsAsBefore() : dual_level_(TransformState::now().dual_level) {}
+  void restore() const {
+    at::ThreadLocalState::setThreadLocalState(state_);
+    leave_dual_level(dual_level_);
+  }
+
+ private:
+  at::ThreadLocalState state_;
+  bool dual_level_;
+};
+
+// In its scope operators are not transformed.
+class WithoutTransforms {
+ public:
+  WithoutTransforms();
+  ~WithoutTransforms();
+  WithoutTransforms(const WithoutTransforms&) = delete;
+  WithoutTransforms& operator=(const WithoutTransforms&) = delete;
+
+ private:
+  std::unique_ptr<at::functorch::FuncTorchTLSBase> layers_;
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
+};
+
+}  // namespace alternator::fake

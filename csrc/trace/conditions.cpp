@@ -1,0 +1,258 @@
+// torch.cond: one node over two graphs. Both arms are traced, so neither may do anything but compute.
+#include "trace/tracer.h"
+
+#include "graph/fx_export.h"
+#include "trace/natives.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { stop(report::Reason::torch_call, "torch.cond: " + why); }
+
+// The objects of the trace that code may reach from here, and what each of them holds: native code, or code of the
+// program's, that writes to one of them changes that.
+class Reachable {
+ public:
+  explicit Reachable(lift::Lifter& lifter) : lifter_(lifter) {}
+
+  void add(Borrowed root) {
+    visit(root.get(), this);
+    while (!pending_.empty()) {
+      Borrowed next = pending_.back();
+      pending_.pop_back();
+      if (!is_seen_through(next.get())) refuse(std::string("an arm may change a ") + next.type()->tp_name);
+      objects_.push_back(Ref::share(next));
+      held_.push_back(nullptr);  // where its own begin
+      if (PyFunction_Check(next.get())) {
+        auto* function = next.as<PyFunctionObject>();
+        for (PyObject* part :
+             {function->func_closure, function->func_defaults, function->func_kwdefaults, function->func_dict})
+          visit(part, this);
+      } else {
+        next.type()->tp_traverse(next.get(), visit, this);
+      }
+    }
+  }
+  bool operator==(const Reachable& other) const { return held_ == other.held_; }
+
+ private:
+  static bool is_seen_through(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    if (type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
+        type == &PyFrozenSet_Type || type == &PyCell_Type || type == &PyFunction_Type || type == &PyMethod_Type ||
+        type == lift::known_types().partial)
+      return true;
+    return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && lift::layout_base(type) == &PyBaseObject_Type;
+  }
+  static int visit(PyObject* object, void* argument) {
+    if (object == nullptr) return 0;
+    auto* self = static_cast<Reachable*>(argument);
+    self->held_.push_back(object);
+    if (lift::is_plain(object) || graph::is_tensor(object) || PyType_Check(object) || PyModule_Check(object) ||
+        PyCode_Check(object) || self->lifter_.known(object) != nullptr || self->lifter_.is_code_constant(object))
+      return 0;
+    if (!self->seen_.insert(object).second) return 0;
+    self->pending_.push_back(object);
+    return 0;
+  }
+
+  lift::Lifter& lifter_;
+  std::vector<PyObject*> pending_, held_;
+  std::unordered_set<PyObject*> seen_;
+  std::vector<Ref> objects_;
+};
+
+// The tensors of a result, in order.
+void flatten(Borrowed value, std::vector<Ref>* leaves) {
+  PyObject* v = value.get();
+  if (graph::is_tensor(value)) {
+    leaves->push_back(Ref::share(value));
+  } else if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++) flatten(PySequence_Fast_GET_ITEM(v, i), leaves);
+  } else {
+    refuse(std::string("an arm gives a ") + Py_TYPE(v)->tp_name);
+  }
+}
+
+bool same_structure(Borrowed one, Borrowed other) {
+  if (graph::is_tensor(one)) return graph::is_tensor(other);
+  PyObject *a = one.get(), *b = other.get();
+  if (Py_TYPE(a) != Py_TYPE(b) || PySequence_Fast_GET_SIZE(a) != PySequence_Fast_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(a); i++)
+    if (!same_structure(PySequence_Fast_GET_ITEM(a, i), PySequence_Fast_GET_ITEM(b, i))) return false;
+  return true;
+}
+
+// The same structure over other tensors, taken from a tuple.
+Ref unflatten(Borrowed value, Borrowed leaves, Py_ssize_t* next) {
+  if (graph::is_tensor(value)) return Ref::share(PyTuple_GET_ITEM(leaves.get(), (*next)++));
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(value.get());
+  Ref list = checked(PyList_New(size));
+  for (Py_ssize_t i = 0; i < size; i++) {
+    PyList_SET_ITEM(list.get(), i, unflatten(PySequence_Fast_GET_ITEM(value.get(), i), leaves, next).release());
+  }
+  return PyTuple_Check(value.get()) ? checked(PyList_AsTuple(list.get())) : std::move(list);
+}
+
+bool looks_like(const at::Tensor& one, const at::Tensor& other) {
+  return one.sizes() == other.sizes() && one.strides() == other.strides() && one.dtype() == other.dtype() &&
+         one.device() == other.device() && one.is_conj() == other.is_conj() && one.is_neg() == other.is_neg();
+}
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+// A graph that takes these tensors of the program around it, in this order.
+Ref graph_of(graph::Program& program, const std::vector<at::Tensor>& inputs) {
+  program.inputs.clear();
+  for (const at::Tensor& input : inputs) {
+    auto is_it = [&](const graph::Input& one) { return program.tensors[one.tensor].fake.is_same(input); };
+    auto found = std::find_if(program.declared.begin(), program.declared.end(), is_it);
+    const auto position = static_cast<uint32_t>(found - program.declared.begin());
+    if (found == program.declared.end()) {
+      const auto tensor = static_cast<uint32_t>(program.tensors.size());
+      program.tensors.push_back({input, graph::Origin::Input, position});
+      program.declared.push_back({tensor, Ref::share(Py_None), Ref::share(Py_None)});
+    }
+    program.inputs.push_back(position);
+  }
+  return graph::export_fx(program, {});
+}
+
+}  // namespace
+
+struct Tracer::Arm {
+  std::unique_ptr<graph::Program> program;
+  Ref result;
+  std::vector<Ref> leaves;
+  uint8_t effects = graph::kPure;
+};
+
+Tracer::Arm Tracer::trace_arm(Borrowed function, Borrowed operands) {
+  Arm arm;
+  graph::Recorder::Part part(recorder);
+  std::vector<PyObject*> arguments{nullptr};
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operands.get()); i++)
+    arguments.push_back(PySequence_Fast_GET_ITEM(operands.get(), i));
+  try {
+    arm.result = call(function, arguments.data() + 1, arguments.size() - 1, {});
+  } catch (const PyError&) {
+    if (stopped) throw;
+    PyErr_Clear();
+    refuse("an arm raises an exception");
+  }
+  lifter.escape(arm.result);
+  flatten(arm.result, &arm.leaves);
+  Ref list = checked(PyList_New(0));
+  for (const Ref& leaf : arm.leaves) check_status(PyList_Append(list.get(), leaf.get()));
+  arm.program = part.finish(list);
+  for (const graph::Node& node : arm.program->nodes)
+    if (node.live) arm.effects |= node.effects;
+  if ((arm.effects & ~graph::kRandom) != 0)
+    refuse("an arm writes to a tensor, or does something that is no computation");
+  std::vector<const c10::StorageImpl*> storages;
+  for (uint32_t input : arm.program->inputs)
+    storages.push_back(storage_of(arm.program->tensors[arm.program->declared[input].tensor].fake));
+  for (const Ref& leaf : arm.leaves) {
+    const at::Tensor& tensor = fake::unpack(leaf.get());
+    if (!fake::is_fake(tensor) || !tensor.is_non_overlapping_and_dense())
+      refuse("an arm gives a tensor of some other kind");
+    if (std::find(storages.begin(), storages.end(), storage_of(tensor)) != storages.end())
+      refuse("an arm gives a view of what it is given, or of another of its results");
+    storages.push_back(storage_of(tensor));
+  }
+  return arm;
+}
+
+// (pred, true_fn, false_fn, operands), as the operator behind torch.cond takes them.
+Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
+  Borrowed pred = arguments[0], operands = arguments[3];
+  // Until it is done, a break is one before torch.cond, not before its operator.
+  arms_++, note_transforms();
+  escape_all(arguments, count);
+  if (!PyTuple_CheckExact(operands.get()) && !PyList_CheckExact(operands.get())) refuse("operands are no tuple");
+  if (PyBool_Check(pred.get()) || PyLong_CheckExact(pred.get()) || PyFloat_CheckExact(pred.get())) {
+    const bool holds = truth(pred).value();
+    arms_--, note_transforms();
+    std::vector<PyObject*> given{nullptr};
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operands.get()); i++)
+      given.push_back(PySequence_Fast_GET_ITEM(operands.get(), i));
+    try {
+      return call(holds ? arguments[1] : arguments[2], given.data() + 1, given.size() - 1, {});
+    } catch (const PyError&) {
+      if (stopped) throw;
+      PyErr_Clear();
+      stop(report::Reason::raises, "an arm of torch.cond raises an exception");  // from another line of torch's
+    }
+  }
+  if (!graph::is_tensor(pred) || !fake::is_fake(fake::unpack(pred.get())) ||
+      fake::unpack(pred.get()).scalar_type() != at::kBool || fake::unpack(pred.get()).sym_numel() != 1)
+    refuse("the predicate is no single truth value");
+  if (recorder.has_symbols()) refuse("after a number that only a run knows");
+  if (recorder.is_silent() || fake::TransformState::now() != transforms_before_) refuse("inside of a transform");
+  if (lifter.has_writes()) refuse("after a write to an outside object");
+  const size_t draws = draw_points_.size();
+
+  auto reachable = [&] {
+    Reachable all(lifter);
+    for (size_t i = 1; i < count; i++) all.add(arguments[i]);
+    return all;
+  };
+  const Reachable before = reachable();
+  Arm arms[2];
+  for (int i = 0; i < 2; i++) {
+    arms[i] = trace_arm(arguments[1 + i], operands);
+    if (lifter.has_writes() || draw_points_.size() != draws || !(reachable() == before))
+      refuse("an arm changes an object");
+  }
+  if (!same_structure(arms[0].result, arms[1].result)) refuse("the arms give different structures");
+
+  std::vector<at::Tensor> inputs;
+  bool learned = false;
+  for (const Arm& arm : arms) {
+    for (uint32_t input : arm.program->inputs) {
+      const at::Tensor& tensor = arm.program->tensors[arm.program->declared[input].tensor].fake;
+      if (std::none_of(inputs.begin(), inputs.end(), [&](const at::Tensor& one) { return one.is_same(tensor); }))
+        inputs.push_back(tensor);
+      learned = learned || (c10::GradMode::is_enabled() && tensor.requires_grad());
+    }
+  }
+  Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(inputs.size())));
+  for (size_t i = 0; i < inputs.size(); i++)
+    PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), checked(THPVariable_Wrap(inputs[i])).release());
+
+  Ref results = checked(PyTuple_New(static_cast<Py_ssize_t>(arms[0].leaves.size())));
+  {
+    const Paused paused(*this);
+    const graph::Recorder::Silent silent(recorder);
+    for (size_t i = 0; i < arms[0].leaves.size(); i++) {
+      const at::Tensor &one = fake::unpack(arms[0].leaves[i].get()), &other = fake::unpack(arms[1].leaves[i].get());
+      if (!looks_like(one, other)) refuse("the arms give tensors that differ in more than their values");
+      at::Tensor made = at::empty_strided(one.sizes(), one.strides(), one.options().requires_grad(false));
+      // Of whatever is learned: as the operator's own history says.
+      const bool is_learned =
+          learned && (at::isFloatingType(one.scalar_type()) || at::isComplexType(one.scalar_type()));
+      for (size_t j = 0; is_learned && j < inputs.size(); j++) {
+        if (!inputs[j].requires_grad()) continue;
+        made.copy_(inputs[j].sum().to(one.scalar_type()).to(one.device()).expand(one.sizes()));
+        break;
+      }
+      PyTuple_SET_ITEM(results.get(), static_cast<Py_ssize_t>(i), checked(THPVariable_Wrap(made)).release());
+    }
+    Ref graphs[] = {graph_of(*arms[0].program, inputs), graph_of(*arms[1].program, inputs)};
+    PyObject* noted[] = {pred.get(), graphs[0].get(), graphs[1].get(), given.get()};
+    recorder.note_call(Natives::table().cond, noted, 4, Ref(results), arms[0].effects | arms[1].effects);
+  }
+  arms_--, note_transforms();
+  Py_ssize_t next = 0;
+  return unflatten(arms[0].result, results, &next);
+}
+
+}  // namespace alternator::trace
