@@ -339,7 +339,7 @@ bool Lifter::has_writes_since(const WriteMark& mark) const {
   for (size_t i = 0; i < shadows_.size(); i++) {
     const std::vector<Ref> changes = difference(shadows_[i]);
     const std::vector<Ref> before = i < mark.shadows.size() ? mark.shadows[i] : std::vector<Ref>();
-    if (!std::equal(changes.begin(), changes.end(), before.begin(), before.end(), same)) return true;
+    if (!std::ranges::equal(changes, before, same)) return true;
   }
   return false;
 }

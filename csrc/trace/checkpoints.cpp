@@ -37,9 +37,9 @@ class Reachable {
 
   bool unchanged() const {
     auto same = [](const Ref& a, const Ref& b) { return a.get() == b.get(); };
-    return std::all_of(objects_.begin(), objects_.end(), [&](const Held& held) {
+    return std::ranges::all_of(objects_, [&](const Held& held) {
       const std::vector<Ref> parts = originals(parts_of(held.object));
-      return std::equal(parts.begin(), parts.end(), held.parts.begin(), held.parts.end(), same);
+      return std::ranges::equal(parts, held.parts, same);
     });
   }
 
@@ -205,8 +205,7 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
       bool known = true;
       each_result(node, [&](const graph::TensorRecord& record) {
         const c10::Device device = record.fake.device();
-        known = known &&
-                (device.is_cpu() || std::find(call.devices.begin(), call.devices.end(), device) != call.devices.end());
+        known = known && (device.is_cpu() || std::ranges::find(call.devices, device) != call.devices.end());
       });
       for (uint32_t i = 0; i < node.argument_count(); i++) {
         graph::each_leaf(program.arena, program.argument(node, i),
@@ -254,7 +253,7 @@ const char* Tracer::what_differs_when_reentrant(const CheckpointCall& call, size
     const at::Tensor& tensor = fake::unpack(results[i]);
     const bool could_learn = tensor.is_floating_point() || tensor.is_complex();
     if (could_learn && (!tensor.requires_grad() || tensor.is_leaf())) return other;
-    if (std::count(results.begin(), results.end(), results[i]) > 1) return other;
+    if (std::ranges::count(results, results[i]) > 1) return other;
     for (size_t older = 0; older < program.tensors.size(); older++) {
       const graph::TensorRecord& record = program.tensors[older];
       if (record.is_symbol() || (older >= call.versions.size() && record.origin != graph::Origin::Input)) continue;
