@@ -18,6 +18,21 @@ bool is_keyed_method(Borrowed callable) {
   return self != nullptr && (PyDict_CheckExact(self) || PySet_CheckExact(self) || PyList_CheckExact(self));
 }
 
+// The arguments of torch.cond(pred, true_fn, false_fn, operands=()). Returns how many there are; 0: they do not fit.
+size_t bind_condition(PyObject* const* arguments, size_t positional, Borrowed keyword_names, PyObject** given) {
+  constexpr const char* kNames[] = {"pred", "true_fn", "false_fn", "operands"};
+  if (positional > 4) return 0;
+  std::copy(arguments, arguments + positional, given);
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    size_t at = positional;
+    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), i);
+    while (at < 4 && PyUnicode_CompareWithASCIIString(name, kNames[at]) != 0) at++;
+    if (at == 4) return 0;
+    given[at] = arguments[positional + static_cast<size_t>(i)];
+  }
+  return given[0] != nullptr && given[1] != nullptr && given[2] != nullptr ? 4 : 0;
+}
+
 }  // namespace
 
 // Asks a builtin for a number of the process, and guards the answer.
@@ -68,7 +83,12 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
-  if (callable.get() == natives.cond && positional == 4 && !keyword_names) return call_cond(arguments, positional);
+  if (callable.get() == natives.cond) {
+    // Its own code asks whether it is compiled: a break may not be one in the middle of that.
+    Ref none = checked(PyTuple_New(0));
+    PyObject* given[] = {nullptr, nullptr, nullptr, none.get()};
+    return call_cond(given, bind_condition(arguments, positional, keyword_names, given));
+  }
   if (natives.recorded(callable)) return call_recorded(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));

@@ -2,7 +2,7 @@
 #include "trace/tracer.h"
 
 #include "graph/fx_export.h"
-#include "trace/natives.h"
+#include "py/lasting.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -171,10 +171,11 @@ Tracer::Arm Tracer::trace_arm(Borrowed function, Borrowed operands) {
   return arm;
 }
 
-// (pred, true_fn, false_fn, operands), as the operator behind torch.cond takes them.
+// (pred, true_fn, false_fn, operands); 0 of them: they are not that.
 Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
+  if (count == 0) refuse("its arguments do not fit");
   Borrowed pred = arguments[0], operands = arguments[3];
-  // Until it is done, a break is one before torch.cond, not before its operator.
+  // Until it is done, nothing is cut.
   arms_++, note_transforms();
   escape_all(arguments, count);
   if (!PyTuple_CheckExact(operands.get()) && !PyList_CheckExact(operands.get())) refuse("operands are no tuple");
@@ -189,7 +190,7 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
     } catch (const PyError&) {
       if (stopped) throw;
       PyErr_Clear();
-      stop(report::Reason::raises, "an arm of torch.cond raises an exception");  // from another line of torch's
+      stop(report::Reason::raises, "an arm of torch.cond raises an exception");  // a traceback would lack torch.cond
     }
   }
   if (!graph::is_tensor(pred) || !fake::is_fake(fake::unpack(pred.get())) ||
@@ -248,7 +249,9 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
     }
     Ref graphs[] = {graph_of(*arms[0].program, inputs), graph_of(*arms[1].program, inputs)};
     PyObject* noted[] = {pred.get(), graphs[0].get(), graphs[1].get(), given.get()};
-    recorder.note_call(Natives::table().cond, noted, 4, Ref(results), arms[0].effects | arms[1].effects);
+    static constinit Lasting<Ref> condition;
+    const Ref& callee = condition.get([] { return graph::torch_name("torch._higher_order_ops.cond", "cond_op"); });
+    recorder.note_call(callee, noted, 4, Ref(results), arms[0].effects | arms[1].effects);
   }
   arms_--, note_transforms();
   Py_ssize_t next = 0;

@@ -151,7 +151,7 @@ Natives::Natives() : sets_(new Sets) {
   id = builtin("id");
   hash = builtin("hash");
   next = builtin("next");
-  cond = checked(PyObject_GetAttrString(import_module("torch._higher_order_ops.cond").get(), "cond_op")).release();
+  cond = checked(PyObject_GetAttrString(import_module("torch").get(), "cond")).release();
   dir = builtin("dir");
   len = builtin("len");
   isinstance = builtin("isinstance");

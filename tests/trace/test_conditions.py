@@ -74,6 +74,22 @@ def test_a_plain_predicate(t):
     f.hit(T(3, s=1), True)
 
 
+@program(one_graph=False)
+def test_a_break_in_an_arm(t):
+    def fn(x, flag):
+        def yes(y):
+            z = y * 2
+            alternator.graph_break()
+            return z + 1
+
+        return torch.cond(pred=flag, true_fn=yes, false_fn=lambda y: y - 1, operands=(x + 1,)) * 3
+
+    f = t.compile(fn)
+    with torch.no_grad():
+        for flag in (True, False, True):
+            f(T(3), flag)
+
+
 @in_child
 def test_arms_that_act(front):
     """torch.cond itself says what it thinks of it."""

@@ -79,6 +79,16 @@ def test_nested(t):
 
 
 @program(graphs=1)
+def test_named_results(t):
+    def fn(x):
+        return vmap(lambda row: row.max(0))(x).values + vmap(torch.sort)(x).values[:, 0]
+
+    f = t.compile(fn)
+    f(T(3, 4))
+    f.hit(T(3, 4, s=1))
+
+
+@program(graphs=1)
 def test_chunks(t):
     def fn(x):
         return vmap(lambda row: row.cos(), chunk_size=2)(x)
@@ -503,6 +513,19 @@ def test_levels_that_stay(t):
 
 
 @program(one_graph=False)
+def test_other_functions_of_functorchs(t):
+    def fn(x):
+        torch._C._functorch._set_vmap_fallback_enabled(True)
+        return x + 1
+
+    f = t.compile(fn)
+    t.watch(torch._C._functorch._is_vmap_fallback_enabled)
+    f(T(3))
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+    f(T(3, s=1))
+
+
+@program(one_graph=False)
 def test_saved_tensor_hooks_that_are_forbidden(t):
     def fn(x):
         with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
@@ -568,6 +591,18 @@ def test_vjp(t):
     f = t.compile(fn)
     f(T(3), T(3, s=1))
     f.hit(T(3, s=2), T(3, s=1))
+
+
+@program(one_graph=False)
+def test_a_break_between_vjp_and_its_function(t):
+    def fn(x, v):
+        out, back = vjp(lambda y: y.sin(), x * 2)
+        alternator.graph_break()
+        return out + 1, back(v)
+
+    f = t.compile(fn)
+    f(T(3), T(3, s=1))
+    f(T(3, s=2), T(3, s=1))
 
 
 @program(graphs=1)
