@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch._decomp.decompositions_for_jvp  # torch loads it at the first jvp, with a warning
 from harness import T, program
 from torch.func import (
     functional_call,
