@@ -1153,3 +1153,18 @@ def test_a_list_with_an_iter_of_its_own(t):
     f(items, silent)
     silent[1] = 5.0
     f(items, silent)
+
+
+@program()
+def test_cell_that_no_function_has(t):
+    def fn(cells, x):
+        seen = x * cells[0].cell_contents
+        cells[0].cell_contents += 1
+        return seen, cells[0]
+
+    f = t.compile(fn)
+    cell = types.CellType(2)
+    f([cell], T(2))
+    f([cell], T(2))
+    f.hit([types.CellType(3)], T(2))
+    f([types.CellType(2.0)], T(2))
