@@ -1,5 +1,6 @@
 #include "graph/recorder.h"
 
+#include "cpython/objects.h"
 #include "fake/symbolic.h"
 #include "fake/transforms.h"
 #include "graph/errors.h"
@@ -313,14 +314,25 @@ struct Unbound {
   Borrowed self;
 };
 
+// The descriptor that a bound method comes from: not what a class may have under the same name (`super().sum()`).
+Ref descriptor_of(PyTypeObject* type, PyMethodDef* method) {
+  Ref name = checked(PyUnicode_InternFromString(method->ml_name));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    PyObject* found = PyDict_GetItemWithError(cpython::own_dict(base), name.get());
+    if (found != nullptr && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
+        reinterpret_cast<PyMethodDescrObject*>(found)->d_method == method)
+      return Ref::share(found);
+  }
+  return checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name.get()));
+}
+
 Unbound unbind(Borrowed callable) {
   PyObject* raw = callable.get();
   if (PyCFunction_Check(raw)) {
     PyObject* self = PyCFunction_GET_SELF(raw);
     if (self == nullptr || !is_tensor(self)) return {};
-    return {checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(self)),
-                                           reinterpret_cast<PyCFunctionObject*>(raw)->m_ml->ml_name)),
-            self};
+    return {descriptor_of(Py_TYPE(self), reinterpret_cast<PyCFunctionObject*>(raw)->m_ml), self};
   }
   if (PyMethod_Check(raw) && is_tensor(PyMethod_GET_SELF(raw)))
     return {Ref::share(PyMethod_GET_FUNCTION(raw)), PyMethod_GET_SELF(raw)};
@@ -330,6 +342,36 @@ Unbound unbind(Borrowed callable) {
 }  // namespace
 
 namespace {
+
+// __add__ of __radd__, and the other way round; null: it is no operator.
+Ref other_side(Borrowed name) {
+  const char* text = PyUnicode_AsUTF8(name.get());
+  if (text == nullptr) throw PyError();
+  const std::string_view whole(text);
+  if (!whole.starts_with("__") || !whole.ends_with("__")) return {};
+  const std::string other =
+      whole.starts_with("__r") ? "__" + std::string(whole.substr(3)) : "__r" + std::string(whole.substr(2));
+  return checked(PyUnicode_InternFromString(other.c_str()));
+}
+
+// Whether `argument.name()`, or the operator of that name, would be something else than this method of torch.Tensor's.
+bool is_overridden(Borrowed callable, Borrowed argument) {
+  PyTypeObject* tensor = torch_types().tensor;
+  if (argument.type() == tensor || !is_tensor(argument)) return false;
+  Borrowed name;
+  if (PyFunction_Check(callable.get())) {
+    name = callable.as<PyFunctionObject>()->func_name;
+  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type)) {
+    name = callable.as<PyDescrObject>()->d_name;
+  }
+  if (!name) return false;
+  const auto differs = [&](Borrowed method) {
+    return _PyType_Lookup(argument.type(), method.get()) != _PyType_Lookup(tensor, method.get());
+  };
+  if (differs(name)) return true;
+  Ref other = other_side(name);
+  return other && differs(other);
+}
 
 // What .item() of it gives is a number that only a run knows. A truth value is none: bool has no subclasses.
 bool is_unknown_scalar(fake::Session& session, Borrowed object) {
@@ -374,6 +416,9 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   pending.reserve(positional + extra, keyword);
   if (extra) pending.set(0, unbound.self);
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i + extra, arguments[i]);
+  pending.node.overridden = extra != 0 && is_overridden(pending.node.callable, unbound.self);
+  for (size_t i = 0; i < positional && !pending.node.overridden; ++i)
+    pending.node.overridden = is_overridden(pending.node.callable, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
 
   const WithoutTopMode without;
@@ -405,7 +450,10 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed key
 
   Pending pending(*this, callable);
   pending.reserve(positional, keyword);
-  for (size_t i = 0; i < positional; ++i) pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
+  for (size_t i = 0; i < positional; ++i) {
+    pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
+    pending.node.overridden = pending.node.overridden || is_overridden(callable, PyTuple_GET_ITEM(arguments.get(), i));
+  }
   if (keyword != 0) {
     pending.node.keyword_names = checked(PyTuple_New(keyword));
     PyObject *name, *argument;

@@ -83,7 +83,7 @@ Target find(const Program& program, const Node& node) {
   if (is_method_wrapper(node.callable) && (name == "__get__" || name == "__set__" || name == "__delete__"))
     return attribute_target(node.callable, name);
   const bool on_tensor = node.positional > 0 && program.argument(node, 0).is_tensor();
-  if (!on_tensor || name.empty() || !is_tensor_method(node.callable, name))
+  if (!on_tensor || name.empty() || node.overridden || !is_tensor_method(node.callable, name))
     return function_target(node.callable, std::move(name));
   if (const Operator* op = find_operator(name);
       op != nullptr && op->arguments == node.positional && node.keyword == 0) {
@@ -101,8 +101,8 @@ Target find(const Program& program, const Node& node) {
 const Target& Targets::of(const Program& program, const Node& node) {
   const bool first_tensor = node.positional > 0 && program.argument(node, 0).is_tensor();
   const bool second_number = node.positional > 1 && is_number(program, program.argument(node, 1));
-  const Key key{node.callable.get(),
-                node.argument_count() << 3 | (node.keyword != 0) << 2 | first_tensor << 1 | second_number};
+  const Key key{node.callable.get(), node.argument_count() << 4 | node.overridden << 3 | (node.keyword != 0) << 2 |
+                                         first_tensor << 1 | second_number};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   // A method wrapper is made anew by every access, but nodes keep theirs alive: addresses are unique.

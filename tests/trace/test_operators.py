@@ -107,6 +107,28 @@ def test_a_subclass_of_tensor(t):
     f(T(3).as_subclass(Loud), T(3))
 
 
+class Masked(torch.Tensor):
+    def __add__(self, other):
+        return super().__add__(other) * 2
+
+    def __rsub__(self, other):
+        return super().__rsub__(other) * 3
+
+    def sum(self):
+        return super().sum() * 10
+
+    def plainly(self, other):
+        return super().__add__(other), super().sum(), torch.Tensor.sum(self), super().mul(other).sum()
+
+
+@program(one_graph=False)
+def test_methods_that_a_subclass_overrides(t):
+    f = t.compile(lambda x, y: (x.plainly(y), x + y, y + x, y - x, x.sum(), torch.sum(x), torch.Tensor.__add__(x, y)))
+    f(T(3).as_subclass(Masked), T(3))
+    f(T(3).as_subclass(Masked), T(3))
+    f(T(4).as_subclass(Masked), T(4))
+
+
 @program(one_graph=False)
 def test_sizes_that_do_not_fit(t):
     def wrong(x, y):
