@@ -4,26 +4,11 @@
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
-#include <vector>
-
-// ATen/functorch/DynamicLayer.h needs a header that torch does not ship. What a layer is does not matter here.
 namespace at::functorch {
-struct DynamicLayer;
-TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
 TORCH_API bool getInplaceRequiresGradAllowed();
 }  // namespace at::functorch
 
 namespace alternator::fake {
-
-size_t transform_depth() {
-  struct Range {
-    const char *begin, *end, *capacity;
-  };
-  const auto& layers = at::functorch::getDynamicLayerStack();
-  static_assert(sizeof(layers) == sizeof(Range));
-  const auto& range = reinterpret_cast<const Range&>(layers);
-  return static_cast<size_t>(range.end - range.begin);
-}
 
 TransformState TransformState::now() {
   using torch::autograd::ForwardADLevel;

@@ -9,11 +9,27 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
+
+// ATen/functorch/DynamicLayer.h needs a header that torch does not ship. What a layer is does not matter here.
+namespace at::functorch {
+struct DynamicLayer;
+TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
+}  // namespace at::functorch
 
 namespace alternator::fake {
 
 // The size of functorch's stack of transforms, in bytes: grows with each; 0 for none.
-size_t transform_depth();
+inline size_t transform_depth() {
+  struct Range {
+    const char *begin, *end, *capacity;
+  };
+  const auto& layers = at::functorch::getDynamicLayerStack();
+  static_assert(sizeof(layers) == sizeof(Range));
+  const auto& range = reinterpret_cast<const Range&>(layers);
+  return static_cast<size_t>(range.end - range.begin);
+}
 
 // A tensor of functorch's own over another one.
 inline bool is_wrapped(const at::TensorBase& tensor) {
