@@ -1,5 +1,6 @@
 #include "graph/named_callable.h"
 
+#include "fake/python_tensor.h"
 #include "py/lasting.h"
 
 #include <structmember.h>
@@ -84,6 +85,12 @@ std::string text_attribute(Borrowed object, const char* name) {
 bool can_be_named(Borrowed callable) {
   const std::string name = text_attribute(callable, "__name__");
   if (name.empty() || name == "<lambda>") return false;
+  // Of methods FX knows those of torch.Tensor; TensorBase has others that torch.Tensor hides.
+  if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type)) {
+    Ref found = Ref::steal(PyObject_GetAttrString(THPVariableClass, name.c_str()));
+    if (!found) PyErr_Clear();
+    return found.get() == callable.get();
+  }
   if (!PyFunction_Check(callable.get()) && !PyMethod_Check(callable.get())) return true;
   const std::string module_name = text_attribute(callable, "__module__");
   if (module_name != "torch" && !module_name.starts_with("torch.")) return true;
