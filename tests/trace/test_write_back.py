@@ -918,3 +918,16 @@ def test_keys_that_are_equal_but_not_the_same(t):
     f(T(2), {1000: 1, "b": 2}, 1000)
     f.hit(T(2), {1000: 2, "b": 2}, 1000)
     f(T(2), {"b": 2}, 1000)
+
+
+@program(one_graph=False)
+def test_a_set_remembers_what_was_added_and_removed(t):
+    def fn(x, items, new):
+        items.add(new)
+        items.discard(1)
+        return x + 1
+
+    f = t.compile(fn)
+    items = {0, 8}
+    for new in (2, 1, 10):
+        f(T(2), items, new)
