@@ -37,7 +37,7 @@ struct Node {
   uint16_t checkpoint = 0;  // the checkpointed part of the program that it belongs to; 0: none
   uint8_t effects = kPure;
   bool live = true;
-  bool overridden = false;  // an argument's class has a method of its own where this one is torch.Tensor's
+  bool overridden = false;  // an argument is of a subclass, which may have another method where this is torch.Tensor's
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
 };

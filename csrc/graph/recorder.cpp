@@ -182,6 +182,10 @@ class Recorder::Pending {
   }
   void set(size_t i, Borrowed argument) {
     arena_.set(node.arguments + static_cast<uint32_t>(i), capture(arena_, argument, recorder_));
+    // It may have a method of its own under any name, now or later.
+    PyTypeObject* type = argument.type();
+    const bool is_torchs = type == torch_types().tensor || type == torch_types().parameter;
+    node.overridden = node.overridden || (!is_torchs && is_tensor(argument));
   }
   // Before the call, with all arguments set.
   void watch() {
@@ -343,36 +347,6 @@ Unbound unbind(Borrowed callable) {
 
 namespace {
 
-// __add__ of __radd__, and the other way round; null: it is no operator.
-Ref other_side(Borrowed name) {
-  const char* text = PyUnicode_AsUTF8(name.get());
-  if (text == nullptr) throw PyError();
-  const std::string_view whole(text);
-  if (!whole.starts_with("__") || !whole.ends_with("__")) return {};
-  const std::string other =
-      whole.starts_with("__r") ? "__" + std::string(whole.substr(3)) : "__r" + std::string(whole.substr(2));
-  return checked(PyUnicode_InternFromString(other.c_str()));
-}
-
-// Whether `argument.name()`, or the operator of that name, would be something else than this method of torch.Tensor's.
-bool is_overridden(Borrowed callable, Borrowed argument) {
-  PyTypeObject* tensor = torch_types().tensor;
-  if (argument.type() == tensor || !is_tensor(argument)) return false;
-  Borrowed name;
-  if (PyFunction_Check(callable.get())) {
-    name = callable.as<PyFunctionObject>()->func_name;
-  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type)) {
-    name = callable.as<PyDescrObject>()->d_name;
-  }
-  if (!name) return false;
-  const auto differs = [&](Borrowed method) {
-    return _PyType_Lookup(argument.type(), method.get()) != _PyType_Lookup(tensor, method.get());
-  };
-  if (differs(name)) return true;
-  Ref other = other_side(name);
-  return other && differs(other);
-}
-
 // What .item() of it gives is a number that only a run knows. A truth value is none: bool has no subclasses.
 bool is_unknown_scalar(fake::Session& session, Borrowed object) {
   if (!is_tensor(object)) return false;
@@ -416,9 +390,6 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   pending.reserve(positional + extra, keyword);
   if (extra) pending.set(0, unbound.self);
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i + extra, arguments[i]);
-  pending.node.overridden = extra != 0 && is_overridden(pending.node.callable, unbound.self);
-  for (size_t i = 0; i < positional && !pending.node.overridden; ++i)
-    pending.node.overridden = is_overridden(pending.node.callable, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
 
   const WithoutTopMode without;
@@ -450,10 +421,7 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed key
 
   Pending pending(*this, callable);
   pending.reserve(positional, keyword);
-  for (size_t i = 0; i < positional; ++i) {
-    pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
-    pending.node.overridden = pending.node.overridden || is_overridden(callable, PyTuple_GET_ITEM(arguments.get(), i));
-  }
+  for (size_t i = 0; i < positional; ++i) pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
   if (keyword != 0) {
     pending.node.keyword_names = checked(PyTuple_New(keyword));
     PyObject *name, *argument;

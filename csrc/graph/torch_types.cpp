@@ -25,6 +25,7 @@ const TorchTypes& torch_types() {
     };
     return TorchTypes{
         .tensor = type("torch", "Tensor"),
+        .parameter = type("torch.nn", "Parameter"),
         .size = type("torch", "Size"),
         .sym_int = type("torch", "SymInt"),
         .sym_float = type("torch", "SymFloat"),

@@ -18,6 +18,7 @@ inline const at::Tensor& as_tensor(Borrowed object) { return fake::unpack(object
 
 struct TorchTypes {
   PyTypeObject* tensor;       // torch.Tensor
+  PyTypeObject* parameter;    // torch.nn.Parameter
   PyTypeObject* size;         // torch.Size
   PyTypeObject* sym_int;      // torch.SymInt
   PyTypeObject* sym_float;    // torch.SymFloat

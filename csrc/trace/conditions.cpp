@@ -3,6 +3,7 @@
 
 #include "graph/fx_export.h"
 #include "py/lasting.h"
+#include "trace/reachable.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -14,59 +15,6 @@ namespace alternator::trace {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) { stop(report::Reason::torch_call, "torch.cond: " + why); }
-
-// The objects of the trace that code may reach from here, and what each of them holds: native code, or code of the
-// program's, that writes to one of them changes that.
-class Reachable {
- public:
-  explicit Reachable(lift::Lifter& lifter) : lifter_(lifter) {}
-
-  void add(Borrowed root) {
-    visit(root.get(), this);
-    while (!pending_.empty()) {
-      Borrowed next = pending_.back();
-      pending_.pop_back();
-      if (!is_seen_through(next.get())) refuse(std::string("an arm may change a ") + next.type()->tp_name);
-      objects_.push_back(Ref::share(next));
-      held_.push_back(nullptr);  // where its own begin
-      if (PyFunction_Check(next.get())) {
-        auto* function = next.as<PyFunctionObject>();
-        for (PyObject* part :
-             {function->func_closure, function->func_defaults, function->func_kwdefaults, function->func_dict})
-          visit(part, this);
-      } else {
-        next.type()->tp_traverse(next.get(), visit, this);
-      }
-    }
-  }
-  bool operator==(const Reachable& other) const { return held_ == other.held_; }
-
- private:
-  static bool is_seen_through(PyObject* object) {
-    PyTypeObject* type = Py_TYPE(object);
-    if (type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
-        type == &PyFrozenSet_Type || type == &PyCell_Type || type == &PyFunction_Type || type == &PyMethod_Type ||
-        type == lift::known_types().partial)
-      return true;
-    return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && lift::layout_base(type) == &PyBaseObject_Type;
-  }
-  static int visit(PyObject* object, void* argument) {
-    if (object == nullptr) return 0;
-    auto* self = static_cast<Reachable*>(argument);
-    self->held_.push_back(object);
-    if (lift::is_plain(object) || graph::is_tensor(object) || PyType_Check(object) || PyModule_Check(object) ||
-        PyCode_Check(object) || self->lifter_.known(object) != nullptr || self->lifter_.is_code_constant(object))
-      return 0;
-    if (!self->seen_.insert(object).second) return 0;
-    self->pending_.push_back(object);
-    return 0;
-  }
-
-  lift::Lifter& lifter_;
-  std::vector<PyObject*> pending_, held_;
-  std::unordered_set<PyObject*> seen_;
-  std::vector<Ref> objects_;
-};
 
 // The tensors of a result, in order.
 void flatten(Borrowed value, std::vector<Ref>* leaves) {
@@ -201,16 +149,13 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
   if (lifter.has_writes()) refuse("after a write to an outside object");
   const size_t draws = draw_points_.size();
 
-  auto reachable = [&] {
-    Reachable all(lifter);
-    for (size_t i = 1; i < count; i++) all.add(arguments[i]);
-    return all;
-  };
-  const Reachable before = reachable();
+  Reachable reachable(lifter);
+  for (size_t i = 1; i < count; i++)
+    if (!reachable.add(arguments[i])) refuse("an arm can reach an object whose state cannot be seen");
   Arm arms[2];
   for (int i = 0; i < 2; i++) {
     arms[i] = trace_arm(arguments[1 + i], operands);
-    if (lifter.has_writes() || draw_points_.size() != draws || !(reachable() == before))
+    if (lifter.has_writes() || draw_points_.size() != draws || !reachable.unchanged())
       refuse("an arm changes an object");
   }
   if (!same_structure(arms[0].result, arms[1].result)) refuse("the arms give different structures");
