@@ -33,7 +33,7 @@ class ArgumentScan {
 
  private:
   void add_device(c10::Device device, int64_t dim, bool written) {
-    const bool scalar = dim == 0 && device.is_cpu() && !written && !op_.refuses_cpu_scalars;
+    const bool scalar = dim == 0 && device.is_cpu() && !written && op_.takes_cpu_scalars;
     if (!common_.add(device, scalar) && !op_.mixes_devices) [[unlikely]]
       two_devices(common_.device(), device, op_.name);
   }

@@ -74,9 +74,9 @@ bool mixes_devices(std::string_view name) {
   return names.contains(name);
 }
 
-bool refuses_cpu_scalars(std::string_view name) {
+bool takes_cpu_scalars(std::string_view name) {
   static const std::unordered_set<std::string_view> names = {
-#define ALT_REFUSES_CPU_SCALARS(NAME) NAME,
+#define ALT_TAKES_CPU_SCALARS(NAME) NAME,
 #include "fake/mixed_devices.def"
   };
   return names.contains(name);
@@ -151,7 +151,9 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   op->is_foreach = base_name.starts_with("aten::_foreach_");
   op->is_lift = base_name == "aten::lift_fresh" || base_name == "aten::lift" || base_name == "aten::lift_fresh_copy";
   op->mixes_devices = op->is_foreach || mixes_devices(base_name);
-  op->refuses_cpu_scalars = refuses_cpu_scalars(base_name);
+  const auto& kernels = entry.*member_of(access::Kernels{});
+  const bool has_own_kernel = kernels.find(DispatchKey::CPU) != kernels.end();
+  op->takes_cpu_scalars = !op->is_core || !has_own_kernel || takes_cpu_scalars(base_name);
   choose_kernel(entry, *op);
   return op;
 }

@@ -208,13 +208,11 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
     if (!same) throw CannotLift("a set of tensors or containers");
   }
   if (frozen) return lift_itself(set, source, false);
-  // Where the next elements come to stand depends on where these do. Those that are hashed by their address stand
-  // elsewhere in another call: their order is not to be seen.
-  if (plain) guard(source, GuardKind::kSetLayout, {}, static_cast<Py_ssize_t>(cpython::set_layout(set.get())));
   Ref copy = exact ? checked(PySet_New(nullptr)) : empty_like(set, &PySet_Type);
   if (!cpython::copy_set_table(set.get(), copy.get())) PyErr_NoMemory(), throw PyError();
   Shadow& shadow = add_shadow(ShadowKind::kSet, set, copy, source);
-  shadow.whole = true;
+  shadow.whole = !plain;
+  if (!exact) lift_whole(shadow);
   Ref lifted = remember(set, std::move(copy), source);
   known_[lifted.get()].shadow = &shadow;
   if (!exact) lift_container_attributes(set, lifted, source);
@@ -357,6 +355,13 @@ Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
   return lifted;
 }
 
+void Lifter::note_set_step(Borrowed set, SetStepKind kind, Borrowed element) {
+  Known* k = known(set);
+  if (k == nullptr || k->shadow == nullptr || k->shadow->kind != ShadowKind::kSet) return;
+  if (element && (!is_plain(element.get()) || is_nan(element.get()))) return lift_whole(*k->shadow);
+  k->shadow->steps.push_back({kind, element ? Ref::share(element) : Ref()});
+}
+
 void Lifter::lift_dict_whole(Shadow& shadow) {
   Ref keys = keys_of(shadow.original);
   guard(shadow.source, GuardKind::kKeys, keys);
@@ -380,6 +385,11 @@ void Lifter::lift_whole(Shadow& shadow) {
       escape(list_item(shadow, i));
   } else if (shadow.kind == ShadowKind::kDict) {
     lift_dict_whole(shadow);
+  } else if (shadow.kind == ShadowKind::kSet) {
+    // Where the next elements come to stand depends on where these do. Those that are hashed by their address stand
+    // elsewhere in another call: their order is not to be seen.
+    const uint64_t layout = cpython::set_layout(shadow.original.get());
+    guard(shadow.source, GuardKind::kSetLayout, {}, static_cast<Py_ssize_t>(layout));
   }
   shadow.in_progress = false;
   shadow.whole = true;

@@ -57,6 +57,7 @@ class Lifter {
   bool dict_contains(Shadow& shadow, Borrowed key);
   void dict_store(Shadow& shadow, Borrowed key, Borrowed value);  // null value: delete a key that is there
   Ref list_item(Shadow& shadow, Py_ssize_t index);
+  void note_set_step(Borrowed set, SetStepKind kind, Borrowed element);  // any set; it was done
   void lift_whole(Shadow& shadow);
   void guard_length(Shadow& shadow);
   void guard_truth(Shadow& shadow);

@@ -287,7 +287,7 @@ bool Lifter::has_writes() const {
     return true;
   }
   for (const Shadow& shadow : shadows_) {
-    if (!shadow.deleted_keys.empty() || !same_items(shadow.copy, shadow.snapshot)) return true;
+    if (!shadow.deleted_keys.empty() || !shadow.steps.empty() || !same_items(shadow.copy, shadow.snapshot)) return true;
   }
   return false;
 }
@@ -296,6 +296,7 @@ bool Lifter::has_writes() const {
 static std::vector<Ref> difference(const Shadow& shadow) {
   std::vector<Ref> changes;
   if (shadow.kind != ShadowKind::kDict) {
+    for (const SetStep& step : shadow.steps) changes.push_back(step.element);
     if (same_items(shadow.copy, shadow.snapshot)) return changes;
     Ref items = checked(PySequence_Tuple(shadow.copy.get()));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++)

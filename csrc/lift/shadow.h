@@ -9,6 +9,13 @@ namespace alternator::lift {
 
 enum class ShadowKind : uint8_t { kList, kDict, kSet, kDeque };
 
+// What was done to a set by one call of a method of its own.
+enum class SetStepKind : uint8_t { kAdded, kDiscarded, kPopped, kCleared };
+struct SetStep {
+  SetStepKind kind;
+  Ref element;  // a plain value; null for the last two
+};
+
 // A private copy of an outside container. `snapshot` is the copy as it was lifted: what differs from it, by identity,
 // was written by the program. Slots that were not read yet hold the outside objects in both.
 struct Shadow {
@@ -17,13 +24,16 @@ struct Shadow {
   Source* source;
   Ref owner;                                  // with an instance dict: the object that it belongs to; else null
   bool is_namespace = false;                  // a module's dict (globals)
-  bool whole = false;                         // every slot is lifted
+  bool whole = false;                         // every slot is lifted; of a set: the layout of its table is guarded
   bool in_progress = false;                   // ... is being lifted whole
   Py_ssize_t length = 0;                      // of the original
   std::vector<bool> lifted_slots;             // lists, deques
   std::unordered_set<PyObject*> lifted_keys;  // dicts: keys (interned str, or by identity) that were read or written
   std::unordered_set<PyObject*>
       deleted_keys;  // dicts: keys that were deleted one by one; set again, they stand at the end
+  // Sets: how they were changed, in order, as far as it is known: methods that change many elements are not among it.
+  // A set's table remembers what came and went, and that decides where later elements stand.
+  std::vector<SetStep> steps;
 };
 
 // A call that the program made for its effect only, such as print: made again with real values.

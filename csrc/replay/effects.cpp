@@ -1,4 +1,5 @@
 // Write-back: the difference, by identity, between each private copy and what it was when it was lifted.
+#include "cpython/objects.h"
 #include "replay/builder.h"
 #include "replay/mutants.h"
 #include "replay/set_order.h"
@@ -201,6 +202,16 @@ class Effects {
 
   // --- sets ---
   void set(const Shadow& shadow) {
+    if (!shadow.steps.empty() && leads_to(shadow.original, shadow.steps, shadow.copy)) {
+      const Operand target = builder_.needed(shadow.source);
+      for (const lift::SetStep& step : shadow.steps) {
+        static constexpr Op kOps[] = {Op::kSetAdd, Op::kSetDiscard, Op::kSetPop, Op::kSetClear};
+        std::vector<Operand> operands{target};
+        if (step.element) operands.push_back(builder_.value(step.element));
+        add(kOps[static_cast<size_t>(step.kind)], std::move(operands));
+      }
+      return;
+    }
     const std::vector<Ref> before = items_of_list(shadow.snapshot), after = set_elements(shadow.copy);
     std::unordered_set<PyObject*> old_elements, new_elements;
     for (const Ref& element : before) old_elements.insert(element.get());
@@ -212,7 +223,7 @@ class Effects {
     for (const Ref& element : after) {
       if (old_elements.count(element.get()) == 0) added.push_back(element);
     }
-    if (removed.empty() && added.empty()) return;
+    if (removed.empty() && added.empty() && same_layout(shadow)) return;
     // On the real set the elements are added in an order that gives the copy's; how the program added them is not
     // known.
     std::optional<std::vector<Ref>> order = plan_adding(shadow.original, removed, added, shadow.copy);
@@ -220,6 +231,10 @@ class Effects {
     const Operand target = builder_.needed(shadow.source);
     for (const Ref& element : removed) add(Op::kSetDiscard, {target, builder_.value(element)});
     for (const Ref& element : *order) add(Op::kSetAdd, {target, builder_.value(element)});
+  }
+
+  static bool same_layout(const Shadow& shadow) {
+    return cpython::set_layout(shadow.original.get()) == cpython::set_layout(shadow.copy.get());
   }
 
   // --- places ---

@@ -117,12 +117,23 @@ class StandIns {
     for (Py_ssize_t position = 0; _PySet_NextEntry(set.get(), &position, &element, &hash) != 0;) {
       if (!has_stable_hash(element)) return false;
       if (by_element_.count(element) != 0) continue;
-      Ref made = checked(stand_in_type()->tp_alloc(stand_in_type(), 0));
-      made.as<StandIn>()->hash = hash;
-      made.as<StandIn>()->element = element;
-      by_element_[element] = std::move(made);
+      by_element_[element] = make(element, hash);
     }
     return true;
+  }
+  // Of a plain value that may have come and gone.
+  PyObject* of_plain(Borrowed value) {
+    if (!plain_) {
+      plain_ = checked(PyDict_New());
+      for (const auto& [element, stand_in] : by_element_) {
+        if (lift::is_plain(element)) check_status(PyDict_SetItem(plain_.get(), element, stand_in.get()));
+      }
+    }
+    if (PyObject* found = PyDict_GetItemWithError(plain_.get(), value.get())) return found;
+    if (PyErr_Occurred()) throw PyError();
+    Ref made = make(value, PyObject_Hash(value.get()));
+    check_status(PyDict_SetItem(plain_.get(), value.get(), made.get()));
+    return made.get();
   }
   PyObject* of(Borrowed element) const { return by_element_.at(element.get()).get(); }
   std::vector<PyObject*> of(const std::vector<Ref>& elements) const {
@@ -132,7 +143,15 @@ class StandIns {
   }
 
  private:
+  static Ref make(Borrowed element, Py_hash_t hash) {
+    Ref made = checked(stand_in_type()->tp_alloc(stand_in_type(), 0));
+    made.as<StandIn>()->hash = hash;
+    made.as<StandIn>()->element = element.get();
+    return made;
+  }
+
   std::unordered_map<PyObject*, Ref> by_element_;
+  Ref plain_;  // a dict: plain value -> what stands for it
 };
 
 static bool iterates_as(Borrowed trial, const std::vector<Ref>& wanted) {
@@ -189,27 +208,62 @@ std::optional<SetPlan> plan_filling(Borrowed set) {
   return std::nullopt;
 }
 
+// As the private copy was made.
+static Ref copy_with(const StandIns& stand_ins, Borrowed set) {
+  Ref copy = checked(PySet_New(nullptr));
+  if (!cpython::copy_set_table(set.get(), copy.get(), [&](PyObject* element) { return stand_ins.of(element); })) {
+    PyErr_NoMemory();
+    throw PyError();
+  }
+  return copy;
+}
+
+bool leads_to(Borrowed start, const std::vector<lift::SetStep>& steps, Borrowed wanted) {
+  StandIns stand_ins;
+  if (!stand_ins.add(start) || !stand_ins.add(wanted)) return false;
+  Ref trial = copy_with(stand_ins, start);
+  for (const lift::SetStep& step : steps) {
+    switch (step.kind) {
+      case lift::SetStepKind::kAdded:
+        check_status(PySet_Add(trial.get(), stand_ins.of_plain(step.element)));
+        break;
+      case lift::SetStepKind::kDiscarded:
+        check_status(PySet_Discard(trial.get(), stand_ins.of_plain(step.element)));
+        break;
+      case lift::SetStepKind::kPopped:
+        if (PySet_GET_SIZE(trial.get()) == 0) return false;
+        checked(PySet_Pop(trial.get())).reset();
+        break;
+      case lift::SetStepKind::kCleared:
+        check_status(PySet_Clear(trial.get()));
+        break;
+    }
+  }
+  return iterates_as(trial, set_elements(wanted)) &&
+         cpython::set_layout(trial.get()) == cpython::set_layout(wanted.get());
+}
+
 std::optional<std::vector<Ref>> plan_adding(Borrowed start, const std::vector<Ref>& removed,
                                             const std::vector<Ref>& added, Borrowed wanted) {
   StandIns stand_ins;
   if (!stand_ins.add(start) || !stand_ins.add(wanted)) return added;
   const std::vector<Ref> order_wanted = set_elements(wanted);
+  const uint64_t layout_wanted = cpython::set_layout(wanted.get());
   std::vector<Ref> plan;
-  const bool found = try_orders(added, [&](std::vector<Ref> order) {
-    // As the private copy was made.
-    Ref trial = checked(PySet_New(nullptr));
-    if (!cpython::copy_set_table(start.get(), trial.get(), [&](PyObject* element) { return stand_ins.of(element); })) {
-      PyErr_NoMemory();
-      throw PyError();
-    }
+  auto attempt = [&](std::vector<Ref> order, bool with_layout) {
+    Ref trial = copy_with(stand_ins, start);
     for (const Ref& element : removed) check_status(PySet_Discard(trial.get(), stand_ins.of(element)));
     for (const Ref& element : order) check_status(PySet_Add(trial.get(), stand_ins.of(element)));
     if (!iterates_as(trial, order_wanted)) return false;
+    if (with_layout && cpython::set_layout(trial.get()) != layout_wanted) return false;
     plan = std::move(order);
     return true;
-  });
-  if (!found) return std::nullopt;
-  return plan;
+  };
+  if (try_orders(added, [&](std::vector<Ref> order) { return attempt(std::move(order), true); })) return plan;
+  const bool changed = !added.empty() || !removed.empty();
+  if (changed && try_orders(added, [&](std::vector<Ref> order) { return attempt(std::move(order), false); }))
+    return plan;
+  return std::nullopt;
 }
 
 }  // namespace alternator::replay

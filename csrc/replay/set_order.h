@@ -1,7 +1,7 @@
 // Elements of containers in their own order, read without running user code.
 #pragma once
 
-#include "py/error.h"
+#include "lift/shadow.h"
 
 #include <optional>
 #include <utility>
@@ -28,9 +28,12 @@ struct SetPlan {
 // may be an address has no order to speak of.
 std::optional<SetPlan> plan_filling(Borrowed set);
 // A copy of `start`, once `removed` are taken out and `added` put in, iterates as `wanted`: the order of adding that
-// does it; none: no way was found.
+// does it, best with the same gaps in the table too; none: no way was found.
 std::optional<std::vector<Ref>> plan_adding(Borrowed start, const std::vector<Ref>& removed,
                                             const std::vector<Ref>& added, Borrowed wanted);
+
+// Whether these steps, done to a copy of `start`, give `wanted` with all that its table remembers.
+bool leads_to(Borrowed start, const std::vector<lift::SetStep>& steps, Borrowed wanted);
 
 // Fills an empty set.
 void fill_set(Borrowed set, PyObject* const* elements, size_t count, SetFilling filling);

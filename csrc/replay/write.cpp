@@ -114,6 +114,11 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
       return;
     case Op::kSetAdd:
       return check_status(PySet_Add(object, operands[1]));
+    case Op::kSetPop:
+      return drop_later(checked(PySet_Pop(object)));
+    case Op::kSetClear:
+      for (Ref& element : set_elements(object)) drop_later(std::move(element));
+      return check_status(PySet_Clear(object));
     case Op::kDequeExtend:
       return extend_deque(object, operands.list(1));
     case Op::kDequeDropLeft:

@@ -323,20 +323,49 @@ Ref Tracer::next_of_outside(PyObject* const* arguments, size_t count) {
   throw PyError();
 }
 
+// A builtin method and what it is called on, whether bound or not.
+struct MethodCall {
+  const char* name = "";
+  Borrowed self;
+  PyObject* const* arguments = nullptr;
+  size_t count = 0;
+};
+static MethodCall method_call(Borrowed callable, PyObject* const* arguments, size_t count) {
+  if (PyCFunction_Check(callable.get()))
+    return {callable.as<PyCFunctionObject>()->m_ml->ml_name, PyCFunction_GET_SELF(callable.get()), arguments, count};
+  if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0)
+    return {callable.as<PyMethodDescrObject>()->d_method->ml_name, arguments[0], arguments + 1, count - 1};
+  return {};
+}
+
 // What an outside class says of the classes around it is not guarded.
-static bool looks_around_class(const lift::Lifter& lifter, Borrowed callable, PyObject* const* arguments,
-                               size_t count) {
-  const char* name = nullptr;
-  Borrowed cls;
-  if (PyCFunction_Check(callable.get())) {
-    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
-    cls = PyCFunction_GET_SELF(callable.get());
-  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0) {
-    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
-    cls = arguments[0];
+static bool looks_around_class(const lift::Lifter& lifter, const MethodCall& call) {
+  if (!call.self || !PyType_Check(call.self.get()) || lifter.made_here(call.self)) return false;
+  return strcmp(call.name, "__subclasses__") == 0 || strcmp(call.name, "mro") == 0 || strcmp(call.name, "__dir__") == 0;
+}
+
+// Methods that change a set by an element at most, and whether they tell anything of where the others stand.
+struct SetMethod {
+  const char* name;
+  lift::SetStepKind kind;
+  bool looks;
+};
+static const SetMethod* set_method(const MethodCall& call) {
+  static constexpr SetMethod kMethods[] = {{"add", lift::SetStepKind::kAdded, false},
+                                           {"discard", lift::SetStepKind::kDiscarded, false},
+                                           {"remove", lift::SetStepKind::kDiscarded, false},
+                                           {"clear", lift::SetStepKind::kCleared, false},
+                                           {"pop", lift::SetStepKind::kPopped, true}};
+  for (const SetMethod& method : kMethods) {
+    if (call.self && PySet_CheckExact(call.self.get()) && strcmp(call.name, method.name) == 0) return &method;
   }
-  if (name == nullptr || !cls || !PyType_Check(cls.get()) || lifter.made_here(cls)) return false;
-  return strcmp(name, "__subclasses__") == 0 || strcmp(name, "mro") == 0 || strcmp(name, "__dir__") == 0;
+  return nullptr;
+}
+
+// Appending to an outside list needs none of its elements, adding to a set not the places of its.
+static bool changes_unseen(const MethodCall& call) {
+  if (const SetMethod* method = set_method(call)) return !method->looks;
+  return call.self && PyList_CheckExact(call.self.get()) && call.count == 1 && strcmp(call.name, "append") == 0;
 }
 
 Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -345,17 +374,18 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   const std::string name = native_name(callable);
   if (name.ends_with("is_grad_enabled")) gradient_questions++;
+  const MethodCall method = method_call(callable, arguments, total);
+  const bool unseen = changes_unseen(method);
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
-    // Appending to an outside list needs none of its elements.
-    if (!(PyList_CheckExact(self) && total == 1 &&
-          strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "append") == 0)) {
-      lifter.escape(self);
-    }
+    if (!unseen) lifter.escape(self);
     if (!reads_attributes(self)) check_use(self, name.c_str());
     if (PyExceptionInstance_Check(self) && lifter.known(self) != nullptr) stop(report::Reason::outside_exception, name);
   }
-  escape_all(arguments, total);
-  if (looks_around_class(lifter, callable, arguments, total)) {
+  if (unseen)
+    escape_all(method.arguments, method.count);
+  else
+    escape_all(arguments, total);
+  if (looks_around_class(lifter, method)) {
     if (total == 0 && self != nullptr && name.ends_with(".__subclasses__")) return subclasses_of(self);
     stop(report::Reason::native_call, name);
   }
@@ -410,6 +440,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     throw PyError();
   }
   if (makes_class) finish_class(result);
+  if (const SetMethod* changes = set_method(method))
+    lifter.note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   if (PyCode_Check(result.get()) && (name == "builtins.compile" || name == "code.replace"))
     lifter.note_made_here(result);
   return result;

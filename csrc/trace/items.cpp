@@ -93,7 +93,7 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
 bool Tracer::contains(Borrowed container, Borrowed value) {
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(value)) return lifter.dict_contains(*shadow, value);
-    lifter.lift_whole(*shadow);
+    if (!PySet_CheckExact(container.get())) lifter.lift_whole(*shadow);
   }
   check_use(container, "a membership test");
   lifter.escape(value);

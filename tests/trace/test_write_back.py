@@ -922,6 +922,8 @@ def test_keys_that_are_equal_but_not_the_same(t):
 
 @program(one_graph=False)
 def test_a_set_remembers_what_was_added_and_removed(t):
+    """What came and went leaves a gap in a set's table, and the gaps decide where later elements stand."""
+
     def fn(x, items, new):
         items.add(new)
         items.discard(1)
@@ -931,3 +933,83 @@ def test_a_set_remembers_what_was_added_and_removed(t):
     items = {0, 8}
     for new in (2, 1, 10):
         f(T(2), items, new)
+
+
+@program(one_graph=False)
+def test_a_set_whose_elements_come_and_go(t):
+    """The gaps are another matter in each call; a set that is only asked what is in it need not be traced again."""
+
+    def fn(x, active, name):
+        active.add(name)
+        busy = name in active and 3 in active
+        active.remove(name)
+        return x + busy
+
+    f = t.compile(fn)
+    active = {3, 11, 19}
+    f(T(2), active, 5)
+    for _ in range(20):
+        f.hit(T(2), active, 5)
+    t.note(list(active))
+
+
+@program(one_graph=False)
+def test_a_set_that_is_emptied(t):
+    def fn(x, items):
+        items.clear()
+        items.add(8)
+        items.add(0)
+        return x + len(items)
+
+    f = t.compile(fn)
+    for _ in range(3):
+        items = {*range(40), 100}
+        f(T(2), items)
+        items.add(16)
+        t.note(list(items))
+
+
+@program(one_graph=False)
+def test_a_set_that_is_popped(t):
+    def fn(x, items):
+        first = items.pop()
+        items.add(first + 8)
+        return x + first, items.pop()
+
+    f = t.compile(fn)
+    items = {1, 2, 3, 4}
+    for _ in range(5):
+        f(T(2), items)
+        t.note(list(items))
+
+
+@program(one_graph=False)
+def test_a_set_that_is_changed_by_many_and_back(t):
+    """Elements that come by update and go by a difference: no step by step account of that."""
+
+    def fn(x, items, others):
+        items |= others
+        items -= others
+        return x + len(items)
+
+    f = t.compile(fn)
+    items = {0, 8}
+    f(T(2), items, {1, 16})
+    items.add(24)
+    t.note(list(items))
+    f(T(2), items, {1, 16})
+    items.add(32)
+    t.note(list(items))
+
+
+@program(one_graph=False)
+def test_order_of_a_set_seen_after_changes(t):
+    def fn(x, items, new):
+        items.add(new)
+        items.discard(1)
+        return x + 1, list(items)
+
+    f = t.compile(fn)
+    for first in ({0, 8}, {8, 0}, {0, 8, 1}, {1, 0, 8}):
+        for new in (2, 1, 10, 16):
+            f(T(2), first, new)
