@@ -283,6 +283,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
 }
 
 void reset_all() {
+  trace::forget_distrust();
   for (CompiledObject* compiled : all()) {
     (*compiled->compilation)->store->clear();
     (*compiled->compilation)->reset();

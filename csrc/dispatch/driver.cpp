@@ -285,6 +285,10 @@ Ref Call::run() {
     Chain next;
     Ref result = entry->run(found_values, &next);
     if (result) return result;
+    if (next.empty()) {  // the data is not as assumed
+      if (entry->refuted >= kMostRefuted && std::erase(place->entries, entry) > 0) place->traced--;
+      return {};
+    }
     // What the call held until now may die as it would have.
     found_values.clear();
     slots.clear();

@@ -8,6 +8,10 @@
 #include "trace/thread_state.h"
 #include "trace/tracer.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
 #include <chrono>
 
 namespace alternator::dispatch {
@@ -70,6 +74,13 @@ Ref Entry::guard_texts() const {
   Ref texts = checked(PyList_New(0));
   for (const std::string& text : guards->texts())
     check_status(PyList_Append(texts.get(), checked(PyUnicode_FromString(text.c_str())).get()));
+  for (const Assumption& assumption : assumptions) {
+    auto* code = assumption.code.as<PyCodeObject>();
+    const int line = PyCode_Addr2Line(code, assumption.index * static_cast<int>(sizeof(_Py_CODEUNIT)));
+    Ref text = checked(PyUnicode_FromFormat("the data of the call, after it: the check at %U:%d does not raise",
+                                            code->co_filename, line));
+    check_status(PyList_Append(texts.get(), text.get()));
+  }
   return texts;
 }
 
@@ -84,6 +95,12 @@ static auto finish_recording(graph::Recorder& recorder, Borrowed outputs) {
   }
 }
 
+// What is run again where the data is not as assumed must have left nothing behind.
+static bool may_run_twice(const graph::Program& program) {
+  return !has_effects(program, graph::kActs | graph::kTransforms) && !program.may_write_to_inputs();
+}
+struct NotRepeatable {};
+
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
 // sources. Throws CannotRebuild.
@@ -97,6 +114,10 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     for (const FrameState& state : tracer.cut) entry->stop.push_back(trace::shape_of(state));
   }
   std::vector<Ref> outputs;
+  for (const trace::Tracer::Assumption& assumption : tracer.assumptions) {
+    outputs.push_back(assumption.tensor);
+    entry->assumptions.push_back({assumption.wanted, assumption.code, assumption.index});
+  }
   std::vector<lift::Source*> needed;
   entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, tracer.raises);
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
@@ -105,6 +126,9 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   entry->program = finish_recording(tracer.recorder, list);
   entry->output_count = PyList_GET_SIZE(list.get());
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
+  entry->draws = has_effects(*entry->program, graph::kRandom);
+  if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || !tracer.draw_points().empty()))
+    throw NotRepeatable();
   if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
   entry->exit_nesting = tracer.exit_nesting;
 
@@ -177,12 +201,13 @@ static int waits_through_native_code(const Chain& chain) {
 // The trace is run once more, as far as the instruction that stopped it, and cut there: nothing has to be undone. Where
 // that frame cannot be left as it is, its caller's instruction is executed for real, and so on. Null: nowhere.
 static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points,
-                                          graph::Recorder::Captured captured, Entry::Phases* phases) {
+                                          graph::Recorder::Captured captured, bool may_assume, Entry::Phases* phases) {
   for (size_t at = 0; at < points.size();) {
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.recorder.capture_unknown(captured);
+    tracer.may_assume = may_assume;
     Clock clock;
     (void)tracer.run(chain, &points[at]);
     raise_interrupt(tracer);
@@ -215,8 +240,8 @@ static bool is_set(const char* setting) {
   return false;
 }
 
-std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try) {
+static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots& roots, const Backend& backend,
+                                         bool may_break, bool may_assume, bool last_try) {
   std::unique_ptr<Entry> entry;
   Entry::Phases phases;
   const graph::Recorder::Captured captured{.scalars = !may_break || is_set("capture_scalar_outputs"),
@@ -228,6 +253,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.may_break = may_break;
     tracer.recorder.capture_unknown(captured);
+    tracer.may_assume = may_assume;
     Clock clock;
     Ref result = tracer.run(chain, nullptr);
     raise_interrupt(tracer);
@@ -239,7 +265,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
         phases.install += clock.lap();
       } catch (const replay::CannotRebuild& error) {
         // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
-        if (may_break) entry = stop_before(chain, tracer.draw_points(), captured, &phases);
+        if (may_break) entry = stop_before(chain, tracer.draw_points(), captured, may_assume, &phases);
         if (entry == nullptr)
           return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
         entry->stops_because = tracer.draw_event();
@@ -254,10 +280,10 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       // What asks to run as it is does so from where it was called.
       if (tracer.stopped->reason == report::Reason::skipped && !tracer.break_points.empty())
         tracer.break_points.erase(tracer.break_points.begin());
-      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, &phases);
+      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, may_assume, &phases);
       // A frame may hold a random number that nobody knows.
       if (may_break && is_break && entry == nullptr)
-        entry = stop_before(chain, tracer.draw_points(), captured, &phases);
+        entry = stop_before(chain, tracer.draw_points(), captured, may_assume, &phases);
       if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
       entry->stops_because = *tracer.stopped;
     }
@@ -266,6 +292,15 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
   const bool holds = compile_entry(*entry, roots, backend, chain.back().code, last_try);
   entry->program->modules.clear();  // an export names them; an entry keeps none alive
   return holds ? std::move(entry) : nullptr;
+}
+
+std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
+                                   bool may_break, bool last_try) {
+  try {
+    return trace_once(chain, roots, backend, may_break, true, last_try);
+  } catch (const NotRepeatable&) {
+    return trace_once(chain, roots, backend, may_break, false, last_try);
+  }
 }
 
 Ref Entry::run_graph(const std::vector<Ref>& values) const {
@@ -295,8 +330,69 @@ Ref Entry::run_graph(const std::vector<Ref>& values) const {
   return outputs;
 }
 
-Ref Entry::run(const std::vector<Ref>& values, Chain* chain) const {
-  Ref outputs = leaving_transforms(transforms, [&] { return run_graph(values); });
+// The default generators, put back where they were.
+class Drawn {
+ public:
+  Drawn() {
+    add(at::detail::getDefaultCPUGenerator());
+    if (!at::globalContext().hasCUDA()) return;
+    for (c10::DeviceIndex i = 0; i < static_cast<c10::DeviceIndex>(at::detail::getCUDAHooks().deviceCount()); i++) {
+      if (at::detail::getCUDAHooks().hasPrimaryContext(i))
+        add(at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, i)));
+    }
+  }
+  void put_back() {
+    for (auto& [generator, state] : states_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+ private:
+  void add(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    states_.emplace_back(generator, generator.get_state());
+  }
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+// A check that fails again and again is no check.
+void Entry::refute(size_t assumption) {
+  if (++refuted < kMostRefuted) return;
+  trace::distrust(assumptions[assumption].code, assumptions[assumption].index);
+}
+
+// Null: the data is not as assumed, or the graph failed, which it may have done for that reason.
+Ref Entry::run_and_check(const std::vector<Ref>& values) {
+  std::optional<Drawn> drawn;
+  if (draws) drawn.emplace();
+  Ref outputs;
+  try {
+    outputs = run_graph(values);
+  } catch (const PyError&) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;
+    PyErr_Clear();
+    if (drawn) drawn->put_back();
+    return {};
+  }
+  for (size_t i = 0; i < assumptions.size(); i++) {
+    Borrowed flag = PySequence_Fast_GET_ITEM(outputs.get(), static_cast<Py_ssize_t>(i));
+    if (truth(flag).value() == assumptions[i].wanted) continue;
+    refute(i);
+    if (drawn) drawn->put_back();
+    return {};
+  }
+  return outputs;
+}
+
+Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
+  Ref outputs;
+  if (assumptions.empty()) {
+    outputs = leaving_transforms(transforms, [&] { return run_graph(values); });
+  } else {
+    outputs = run_and_check(values);
+    if (!outputs) return {};
+  }
   std::vector<Ref> results = residual.run_all(values, outputs);
   if (exit_state) exit_state->apply();
   if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);

@@ -18,6 +18,9 @@ namespace alternator::dispatch {
 class Sharing;
 struct Place;
 
+// So often the data may say otherwise than was assumed, before that is not assumed any more.
+inline constexpr int kMostRefuted = 3;
+
 class Entry {
  public:
   Entry();
@@ -36,6 +39,15 @@ class Entry {
   std::vector<const lift::Source*> input_sources;
   replay::Residual residual;
   Py_ssize_t output_count = 0;  // of the graph
+  // What its first results must say; otherwise the call runs as it is.
+  struct Assumption {
+    bool wanted;
+    Ref code;
+    int index;
+  };
+  std::vector<Assumption> assumptions;
+  bool draws = false;  // the graph draws random numbers
+  int refuted = 0;     // how often they did not
   uint64_t hits = 0;
   struct Phases {
     double trace = 0, install = 0;  // seconds: following the program; the residual program and the guards
@@ -56,10 +68,13 @@ class Entry {
   bool admits(const guards::Roots& roots, std::vector<Ref>* values) const;
   Ref guard_texts() const;  // a list
   // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on. The outermost frame's
-  // function is the caller's to fill in.
-  Ref run(const std::vector<Ref>& values, Chain* chain) const;
+  // function is the caller's to fill in. Where `chain` is empty too, the data is not as assumed and nothing has
+  // happened.
+  Ref run(const std::vector<Ref>& values, Chain* chain);
 
  private:
+  Ref run_and_check(const std::vector<Ref>& values);
+  void refute(size_t assumption);
   Ref run_graph(const std::vector<Ref>& values) const;
 };
 

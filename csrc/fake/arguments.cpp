@@ -22,7 +22,7 @@ bool is_temporary(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool written) {
+std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool written, bool may_be_scalar) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // A Python number among tensors: torch wraps it, kernels read its type.
   if (impl->is_wrapped_number() && !written) {
@@ -31,7 +31,7 @@ std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool 
     return std::nullopt;
   }
   if (!written && is_temporary(tensor)) {
-    add_device(tensor.device(), impl->dim(), false);
+    add_device(tensor.device(), impl->dim() == 0);
     known_++;
     return make_constant(session_, tensor);
   }
@@ -41,7 +41,7 @@ std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool 
   }
   at::Tensor fake = session_.fake_of(tensor);
   unknown_++;
-  add_device(tensor.device(), tensor.dim(), written);
+  add_device(tensor.device(), may_be_scalar && tensor.dim() == 0);
   return fake;
 }
 

@@ -16,15 +16,18 @@ class ArgumentScan {
   ArgumentScan(SessionState& session, const Op& op) : session_(session), op_(op) {}
 
   // The tensor to use in place of `tensor`; null if `tensor` itself is fine.
-  std::optional<at::Tensor> add(const at::Tensor& tensor, bool written) {
+  std::optional<at::Tensor> add(const at::Tensor& tensor, size_t argument) {
+    const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
+    const bool written = (op_.written_arguments & bit) != 0;
+    const bool may_be_scalar = !written && (op_.cpu_scalars & bit) != 0;
     if (const FakeTensorImpl* fake = as_fake(tensor.unsafeGetTensorImpl())) [[likely]] {
       if (fake->session() != session_.id()) [[unlikely]]
         refuse_escaped();
-      add_device(fake->fake_device(), fake->dim(), written);
+      add_device(fake->fake_device(), may_be_scalar && fake->dim() == 0);
       (constant_of(*fake->unsafe_storage().unsafeGetStorageImpl()) != nullptr ? known_ : unknown_)++;
       return std::nullopt;
     }
-    return add_real(tensor, written);
+    return add_real(tensor, written, may_be_scalar);
   }
   const CommonDevice& common() const { return common_; }
   // Some tensor's value is known; all tensors' values are.
@@ -32,12 +35,11 @@ class ArgumentScan {
   bool all_known() const { return known_ != 0 && unknown_ == 0; }
 
  private:
-  void add_device(c10::Device device, int64_t dim, bool written) {
-    const bool scalar = dim == 0 && device.is_cpu() && !written && op_.takes_cpu_scalars;
-    if (!common_.add(device, scalar) && !op_.mixes_devices) [[unlikely]]
+  void add_device(c10::Device device, bool scalar) {
+    if (!common_.add(device, scalar && device.is_cpu()) && !op_.mixes_devices) [[unlikely]]
       two_devices(common_.device(), device, op_.name);
   }
-  std::optional<at::Tensor> add_real(const at::Tensor& tensor, bool written);
+  std::optional<at::Tensor> add_real(const at::Tensor& tensor, bool written, bool may_be_scalar);
   [[noreturn]] void refuse_escaped() const;
 
   SessionState& session_;

@@ -80,9 +80,8 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
 
   refuse_quantized(call);
   ArgumentScan scan(session, op);
-  replace_tensors(call.arguments(), op.argument_count, [&](const at::Tensor& tensor, size_t i) {
-    return scan.add(tensor, i < 64 && (op.written_arguments >> i & 1) != 0);
-  });
+  replace_tensors(call.arguments(), op.argument_count,
+                  [&](const at::Tensor& tensor, size_t i) { return scan.add(tensor, i); });
   call.device = scan.common().device();
   if (op.device_argument >= 0) {
     const c10::IValue& argument = call.arguments()[op.device_argument];

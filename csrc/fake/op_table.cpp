@@ -74,12 +74,17 @@ bool mixes_devices(std::string_view name) {
   return names.contains(name);
 }
 
-bool takes_cpu_scalars(std::string_view name) {
-  static const std::unordered_set<std::string_view> names = {
-#define ALT_TAKES_CPU_SCALARS(NAME) NAME,
+constexpr uint64_t kEveryArgument = ~uint64_t{0};
+
+// As a bit set.
+std::optional<uint64_t> named_cpu_scalars(std::string_view name) {
+  static const std::unordered_map<std::string_view, uint64_t> names = {
+#define ALT_TAKES_CPU_SCALARS(NAME) {NAME, kEveryArgument},
+#define ALT_TAKES_CPU_SCALAR_AT(NAME, ARGUMENT) {NAME, uint64_t{1} << (ARGUMENT)},
 #include "fake/mixed_devices.def"
   };
-  return names.contains(name);
+  const auto found = names.find(name);
+  return found != names.end() ? std::optional(found->second) : std::nullopt;
 }
 
 bool mentions_tensors(const c10::TypePtr& type) {
@@ -110,6 +115,15 @@ uint64_t fingerprint_of(const c10::impl::OperatorEntry& entry) {
       result = result * 0x100000001B3ull ^ reinterpret_cast<uintptr_t>(&annotated);
   }
   return result;
+}
+
+// Others are made of operators that look at their arguments themselves.
+bool has_own_kernel(const c10::impl::OperatorEntry& entry) {
+  const auto& kernels = entry.*member_of(access::Kernels{});
+  auto has = [&](DispatchKey key) { return kernels.find(key) != kernels.end(); };
+  return has(DispatchKey::CPU) ||
+         !(has(DispatchKey::CompositeImplicitAutograd) || has(DispatchKey::CompositeExplicitAutograd) ||
+           has(DispatchKey::CompositeExplicitAutogradNonFunctional));
 }
 
 std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl::OperatorEntry& entry) {
@@ -151,9 +165,7 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   op->is_foreach = base_name.starts_with("aten::_foreach_");
   op->is_lift = base_name == "aten::lift_fresh" || base_name == "aten::lift" || base_name == "aten::lift_fresh_copy";
   op->mixes_devices = op->is_foreach || mixes_devices(base_name);
-  const auto& kernels = entry.*member_of(access::Kernels{});
-  const bool has_own_kernel = kernels.find(DispatchKey::CPU) != kernels.end();
-  op->takes_cpu_scalars = !op->is_core || !has_own_kernel || takes_cpu_scalars(base_name);
+  op->cpu_scalars = named_cpu_scalars(base_name).value_or(op->is_core && has_own_kernel(entry) ? 0 : kEveryArgument);
   choose_kernel(entry, *op);
   return op;
 }

@@ -43,7 +43,7 @@ struct Op {
   bool is_index = false;           // index.Tensor: dynamic only for masks
   bool takes_indices = false;      // index, index_put: indices may live on the CPU, or where the tensor does
   bool mixes_devices = false;      // takes tensors of several devices, as in eager
-  bool takes_cpu_scalars = false;  // a 0-d CPU tensor among those of another device
+  uint64_t cpu_scalars = 0;        // arguments that may be 0-d CPU tensors among those of another device
   bool random = false;             // draws random numbers
   bool is_foreach = false;
   bool asks_device = false;           // its Python kernel takes every meta tensor for a CUDA one

@@ -11,6 +11,28 @@ uint32_t Program::maker(uint32_t tensor) const {
   return kNowhere;
 }
 
+bool Program::may_write_to_inputs() const {
+  std::unordered_set<const void*> memory;
+  for (uint32_t position : inputs) {
+    const at::Tensor& fake = tensors[declared[position].tensor].fake;
+    if (!declared[position].version || !fake.has_storage()) return true;
+    if (fake.unsafeGetTensorImpl()->version_counter().current_version() != *declared[position].version) return true;
+    memory.insert(fake.storage().unsafeGetStorageImpl());
+  }
+  // `x.data` has no part in the version of x: what writes at all, and is given another tensor over the same memory.
+  for (const Node& node : nodes) {
+    if (!node.live || (node.effects & kMutates) == 0) continue;
+    bool found = false;
+    each_tensor_argument(node, [&](uint32_t id) {
+      const TensorRecord& record = tensors[id];
+      if (record.origin == Origin::Input || !record.fake.defined() || !record.fake.has_storage()) return;
+      found = found || memory.count(record.fake.storage().unsafeGetStorageImpl()) != 0;
+    });
+    if (found) return true;
+  }
+  return false;
+}
+
 size_t Program::live_count() const {
   size_t count = 0;
   for (const Node& node : nodes) count += node.live;

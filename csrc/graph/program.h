@@ -72,8 +72,9 @@ struct TensorRecord {
 
 struct Input {
   uint32_t tensor;
-  Ref label;   // how the user would write it ("L['x']"), or None
-  Ref source;  // whatever the caller wants back: where to find the real tensor
+  Ref label;                             // how the user would write it ("L['x']"), or None
+  Ref source;                            // whatever the caller wants back: where to find the real tensor
+  std::optional<uint32_t> version = {};  // of the fake, when it was declared; none: it counts no writes
 };
 
 // A tensor whose value was known while recording.
@@ -104,6 +105,9 @@ class Program {
   Value result{};      // what the program returns: a tree of values
   Ref shape_env;       // of the numbers that only a run knows; null: there are none
   size_t asserts = 0;  // facts about them that a run has to check
+
+  // Whether a run may write to what it is given.
+  bool may_write_to_inputs() const;
 
   // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
   // `declared`; the tensors of the result, each once, in order.

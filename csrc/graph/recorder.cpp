@@ -87,7 +87,9 @@ void Recorder::declare(const at::Tensor& fake, Borrowed label, Borrowed source) 
   const auto add = [&](Program& program, auto& known) {
     const uint32_t tensor = static_cast<uint32_t>(program.tensors.size());
     program.tensors.push_back({fake, Origin::Input, static_cast<uint32_t>(program.declared.size())});
+    c10::TensorImpl* impl = fake.unsafeGetTensorImpl();
     program.declared.push_back({tensor, Ref::share(label), Ref::share(source)});
+    if (!impl->is_inference()) program.declared.back().version = impl->version_counter().current_version();
     known.emplace(fake.unsafeGetTensorImpl(), tensor);
   };
   if (whole != nullptr && !part_->knows(fake)) add(*whole->program_, whole->known_);

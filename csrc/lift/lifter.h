@@ -94,6 +94,7 @@ class Lifter {
   void store_cell(Borrowed cell, Ref value);
   Ref load_field(Borrowed instance, Borrowed name, Borrowed descriptor);  // null: empty
   void store_field(Borrowed instance, Borrowed name, Ref value);
+  std::optional<Ref> written_field(Borrowed instance, Borrowed name);  // none: the program did not write it
   // Default arguments that a call used are lifted in the callee's slots.
   void use_defaults(PyFunctionObject* function, PyObject** slots);
 

@@ -214,6 +214,13 @@ void Lifter::store_field(Borrowed instance, Borrowed name, Ref value) {
   keep(std::move(key));
 }
 
+std::optional<Ref> Lifter::written_field(Borrowed instance, Borrowed name) {
+  Ref key = intern_key(name);
+  auto found = fields_.find({instance.get(), key.get()});
+  if (found == fields_.end() || !found->second.written) return std::nullopt;
+  return found->second.value;
+}
+
 std::vector<PlaceWrite> Lifter::writes() const {
   std::vector<PlaceWrite> writes;
   for (PyObject* cell : cell_order_) {

@@ -386,6 +386,7 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   // The history of a fake is not the one that the real tensor will have.
   if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
   if (outside && equals(name, "grad")) {
+    if (std::optional<Ref> written = lifter.written_field(tensor, name)) return std::move(*written);
     lift::Source* source = tree->child(known->source, lift::Access::kGrad);
     Ref owner;
     Borrowed grad = lift::follow(*source, known->original.get(), &owner);
@@ -506,9 +507,13 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   }
   lift::Known* known = lifter.known(owner);
   if (is_tensor(owner)) {
-    if (known != nullptr) stop(report::Reason::tensor_attribute, text_of(name) + " is set");
-    Paused paused(*this);
-    return natively();
+    const bool is_grad = equals(name, "grad");
+    if (known != nullptr && (!is_grad || known->source == nullptr))
+      stop(report::Reason::tensor_attribute, text_of(name) + " is set");
+    const Paused paused(*this);
+    natively();  // with the checks of eager
+    if (known != nullptr && is_grad) lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
+    return;
   }
   if (PyModule_Check(owner.get())) {
     lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));

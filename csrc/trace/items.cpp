@@ -126,6 +126,7 @@ Tri Tracer::truth(Borrowed value) {
   const Tri answer = alternator::truth(value);
   if (answer.error()) {
     PyErr_Clear();
+    if (const std::optional<bool> assumed = assume_truth(value)) return Tri(*assumed ? 1 : 0);
     stop(report::Reason::data_dependent, "the truth of a tensor");
   }
   return answer;

@@ -63,6 +63,16 @@ class Tracer {
   static uint64_t break_every;
   bool may_break = false;
 
+  // What the data of a call must say for the trace to be the call's (assumptions.cpp): the first results of the graph.
+  struct Assumption {
+    Ref tensor;  // one bool
+    bool wanted;
+    Ref code;  // where it is asked
+    int index;
+  };
+  std::vector<Assumption> assumptions;
+  bool may_assume = false;
+
   Chain cut;  // the traced frames at `until`; empty: it was not reached
   std::optional<report::Break> stopped;
   std::vector<BreakPoint> break_points;  // where it was when it stopped: in the innermost frame first
@@ -346,6 +356,7 @@ class Tracer {
   Ref call_cond(PyObject* const* arguments, size_t count);
   struct Arm;
   Arm trace_arm(Borrowed function, Borrowed operands);
+  std::optional<bool> assume_truth(Borrowed tensor);
   int arms_ = 0;                            // that are being traced
   fake::TransformState transforms_before_;  // at the beginning of the trace
   bool transformed_ = false;                // they are not what they were then, or an arm is traced
@@ -361,6 +372,10 @@ class Tracer {
   cpython::Frame* caller_ = nullptr;  // what the trace runs under
   int index_ = 0;
 };
+
+// A check at this place is not taken for granted any more.
+void distrust(Borrowed code, int index);
+void forget_distrust();
 
 // Torch's own code runs as it is: its frames are not traced.
 class Paused {
