@@ -1,4 +1,6 @@
 // fake_of: a stand-in with everything of a real tensor that a program can see, except its data.
+#include "fake/mirror.h"
+
 #include "fake/errors.h"
 #include "fake/session.h"
 #include "fake/storage.h"
@@ -30,7 +32,8 @@ class OutsideHistory final : public torch::autograd::Node {
   std::string name_;
 };
 
-// Why there is no stand-in for this tensor; null if there is.
+}  // namespace
+
 const char* cannot_mirror(const at::Tensor& real) {
   using c10::DispatchKey;
   const c10::TensorImpl* impl = real.unsafeGetTensorImpl();
@@ -50,6 +53,8 @@ const char* cannot_mirror(const at::Tensor& real) {
 #endif
   return nullptr;
 }
+
+namespace {
 
 void copy_python_side(const at::Tensor& real, const at::Tensor& fake, bool copy_attributes) {
   PyObject* object = real.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();

@@ -7,6 +7,7 @@
 #include "lift/tensor_spec.h"
 #include "py/names.h"
 
+#include "fake/mirror.h"
 #include "fake/python_tensor.h"
 
 namespace alternator::lift {
@@ -276,6 +277,7 @@ Ref Lifter::lift_tensor(Borrowed tensor, Source* source) {
   tree_.guard(source, std::move(guard));
   source->bears_identity = true;
   if (fake::is_fake(real)) throw CannotLift("a fake of another trace");
+  if (const char* reason = fake::cannot_mirror(real)) throw CannotLift(reason);
   Ref lifted = session_.fake_of(tensor);
   tensors_.emplace_back(lifted, source);
   if (on_tensor) on_tensor(fake::unpack(lifted.get()), source);
