@@ -9,6 +9,10 @@
 #include "trace/tracer.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include "fake/python_tensor.h"
+#include "graph/effects.h"
+
+#include <torch/csrc/autograd/variable.h>
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
@@ -47,6 +51,22 @@ static bool has_effects(const graph::Program& program, int effects) {
     if (node.live && (node.effects & effects) != 0) return true;
   }
   return false;
+}
+
+static bool differentiates(const graph::Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [](const graph::Node& node) {
+    return node.live && graph::callable_name(node.callable) == "grad";
+  });
+}
+
+// A backend's graph knows nothing of those.
+static bool has_hooks(const std::vector<Ref>& values, const std::vector<size_t>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [&](size_t position) {
+    if (!graph::is_tensor(values[position])) return false;
+    const at::Tensor& tensor = fake::unpack(values[position].get());
+    const torch::autograd::AutogradMeta* meta = torch::autograd::impl::get_autograd_meta(tensor);
+    return meta != nullptr && (!meta->hooks_.empty() || meta->retains_grad_);
+  });
 }
 
 // Where a graph fails inside of a transform, that is left as in eager.
@@ -168,6 +188,8 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   if (answer.callable) {
     entry.compiled = std::move(answer.callable);
     entry.boxed = answer.boxed;
+    entry.differentiates = differentiates(*entry.program);
+    if (entry.differentiates) entry.eager = std::make_unique<graph::Replay>(*entry.program);
     if (has_effects(*entry.program, graph::kMutates | graph::kActs))
       entry.sharing = std::make_unique<Sharing>(values, entry.inputs);
   } else {
@@ -307,7 +329,7 @@ Ref Entry::run_graph(const std::vector<Ref>& values) const {
   Ref outputs;
   std::vector<PyObject*> arguments(inputs.size() + 1);
   for (size_t i = 0; i < inputs.size(); i++) arguments[i + 1] = values[inputs[i]].get();
-  if (eager != nullptr) {
+  if (eager != nullptr && (!differentiates || has_hooks(values, inputs))) {
     outputs = eager->run(arguments.data() + 1, inputs.size());
   } else {
     if (boxed) {

@@ -32,6 +32,7 @@ class Entry {
   std::shared_ptr<graph::Program> program;
   std::unique_ptr<graph::Replay> eager;  // the recorded program itself; or
   Ref compiled;                          // ... what the backend made of it
+  bool differentiates = false;           // the graph asks for gradients: with hooks on its inputs it runs as recorded
   bool transforms = false;               // the graph enters and leaves functorch's transforms
   bool boxed = false;                    // ... which takes its inputs as one list, and may empty it
   std::unique_ptr<Sharing> sharing;      // where a backend's graph writes to its inputs: which of them overlap

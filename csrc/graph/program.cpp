@@ -1,5 +1,7 @@
 #include "graph/program.h"
 
+#include "graph/effects.h"
+
 #include <unordered_set>
 
 namespace alternator::graph {
@@ -19,13 +21,15 @@ bool Program::may_write_to_inputs() const {
     if (fake.unsafeGetTensorImpl()->version_counter().current_version() != *declared[position].version) return true;
     memory.insert(fake.storage().unsafeGetStorageImpl());
   }
-  // `x.data` has no part in the version of x: what writes at all, and is given another tensor over the same memory.
+  // Writes that no version shows: running statistics, and `x.data`, which has no part in the version of x.
+  NamedEffects named;
   for (const Node& node : nodes) {
     if (!node.live || (node.effects & kMutates) == 0) continue;
+    const bool unseen = (named.of(node.callable) & kMutates) != 0 && !callable_name(node.callable).ends_with('_');
     bool found = false;
     each_tensor_argument(node, [&](uint32_t id) {
       const TensorRecord& record = tensors[id];
-      if (record.origin == Origin::Input || !record.fake.defined() || !record.fake.has_storage()) return;
+      if ((record.origin == Origin::Input && !unseen) || !record.fake.defined() || !record.fake.has_storage()) return;
       found = found || memory.count(record.fake.storage().unsafeGetStorageImpl()) != 0;
     });
     if (found) return true;

@@ -1,0 +1,146 @@
+"""torch.autograd.grad inside of the function: forces, penalties, inner steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from harness import T, program
+from trace_support import in_child
+from torch import nn
+
+import alternator
+
+
+def small_net() -> nn.Module:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(T(*parameter.shape))
+    return net
+
+
+def force(net: Any, x: Any) -> Any:
+    x = x.detach().requires_grad_(True)
+    energy = net(x).sum()
+    (gradient,) = torch.autograd.grad(energy, x, create_graph=True)
+    return energy, -gradient
+
+
+def penalty(net: Any, x: Any) -> Any:
+    y = net(x)
+    gradient = torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+    return ((gradient.norm(dim=1) - 1) ** 2).mean() + y.mean()
+
+
+def inner_step(net: Any, x: Any) -> Any:
+    parameters = dict(net.named_parameters())
+    gradients = torch.autograd.grad(net(x).pow(2).mean(), list(parameters.values()), create_graph=True)
+    moved = {name: p - 0.1 * g for (name, p), g in zip(parameters.items(), gradients, strict=True)}
+    return torch.func.functional_call(net, moved, (x,)).mean()
+
+
+@program()
+def test_a_force(t):
+    f = t.compile(force)
+    net = small_net()
+    for s in (0, 1):
+        _, gradient = f(net, T(2, 3, s=s))
+        gradient.sum().backward()
+        t.note([parameter.grad for parameter in net.parameters()])
+
+
+@program()
+def test_a_penalty(t):
+    f = t.compile(penalty)
+    net = small_net()
+    x = T(2, 3, rg=True)
+    f(net, x).backward()
+    t.note([x.grad, *(parameter.grad for parameter in net.parameters())])
+    f.hit(net, x).backward()
+    t.note([x.grad, *(parameter.grad for parameter in net.parameters())])
+
+
+@program()
+def test_an_inner_step(t):
+    f = t.compile(inner_step)
+    net = small_net()
+    f(net, T(2, 3)).backward()
+    t.note([parameter.grad for parameter in net.parameters()])
+    f.hit(net, T(2, 3, s=1)).backward()
+    t.note([parameter.grad for parameter in net.parameters()])
+
+
+@program()
+def test_what_is_not_used_has_no_gradient(t):
+    def fn(x, z):
+        first, second = torch.autograd.grad((x * x).sum(), [x, z], allow_unused=True)
+        return first, second is None
+
+    f = t.compile(fn)
+    f(T(3, rg=True), T(3, rg=True))
+    f.hit(T(3, s=1, rg=True), T(3, rg=True))
+
+
+@program(one_graph=False)
+def test_errors_are_those_of_eager(t):
+    def fn(x, z):
+        return torch.autograd.grad((x * x).sum(), [x, z])
+
+    f = t.compile(fn)
+    f(T(3, rg=True), T(3, rg=True))  # z is not used
+    f(T(3), T(3))  # nothing requires a gradient
+    outside = (T(3, rg=True) * 2).sin()
+
+    def through(y, x):
+        return torch.autograd.grad(y.sum(), x, allow_unused=True, retain_graph=True)
+
+    t.compile(through)(outside, T(3, rg=True))
+
+
+@program(one_graph=False)
+def test_hooks_on_what_is_differentiated(t):
+    def fn(w, x):
+        return torch.autograd.grad((w * x).sum(), [w])[0]
+
+    f = t.compile(fn)
+    w = T(3, rg=True)
+    f(w, T(3, s=1))
+    handle = w.register_hook(lambda g: g * 10)
+    f(w, T(3, s=1))
+    handle.remove()
+    f(w, T(3, s=1))
+
+
+@in_child
+def test_through_aot_autograd(front):
+    for fn in (force, penalty, inner_step):
+        net, x = small_net(), T(2, 3, rg=fn is penalty)
+        compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+        for _ in range(2):
+            for wanted, found in zip(outcome(fn, net, x), outcome(compiled, net, x), strict=True):
+                assert (wanted is None) == (found is None)
+                torch.testing.assert_close(found, wanted)
+
+
+def outcome(call: Any, net: Any, x: Any) -> list[Any]:
+    net.zero_grad()
+    x.grad = None
+    result = call(net, x)
+    last = result[1].sum() if isinstance(result, tuple) else result
+    last.backward()
+    return [last.detach(), *(p.grad for p in net.parameters()), x.grad]
+
+
+@in_child
+def test_hooks_with_aot_autograd(front):
+    def fn(w, x):
+        return torch.autograd.grad((w * x).sum(), [w])[0]
+
+    compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+    w, x = T(3, rg=True), T(3, s=1)
+    assert torch.equal(compiled(w, x), x)
+    handle = w.register_hook(lambda g: g * 10)
+    assert torch.equal(compiled(w, x), x * 10)
+    handle.remove()
+    assert torch.equal(compiled(w, x), x)
