@@ -12,9 +12,9 @@
 #include "fake/python_tensor.h"
 #include "graph/effects.h"
 
-#include <torch/csrc/autograd/variable.h>
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <chrono>
 

@@ -48,6 +48,12 @@ const char* cannot_mirror(const at::Tensor& real) {
   if (real.layout() != at::kStrided) return "a sparse tensor";
   if (!impl->has_storage()) return "a tensor without storage";
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
+  // Torch itself refuses to look at its history.
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(real);
+  if (view != nullptr && view->has_bw_view() && view->get_attr_version() != real._version() &&
+      (view->grad_fn_ != nullptr || view->get_backward_view().base_.requires_grad()) &&
+      view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT)
+    return "a view made without a history whose memory was written to since";
 #if TORCH_VERSION_MINOR < 13
   if (impl->has_named_tensor_meta()) return "a tensor with named dimensions";
 #endif

@@ -6,6 +6,8 @@ import torch
 from harness import T, program
 from torch import nn
 
+import alternator
+
 
 class Box:
     def __init__(self, value=None):
@@ -441,3 +443,26 @@ def test_an_address_that_is_used_again(t):
         f(T(2))
         holder.value = None
         holder.value = [i, i]
+
+
+@program(one_graph=False)
+def test_a_view_without_history_that_is_written_to(t):
+    """Torch refuses to look at such a view's history."""
+
+    def helper(x):
+        x.detach().mul_(2)
+        return x
+
+    kept = torch.full((), 1.0)
+
+    def fn(x):
+        view = helper(kept.view(1))
+        alternator.graph_break()
+        return x + view.shape[0]
+
+    f = t.compile(fn)
+    kept.requires_grad_()
+    t.undo(lambda: torch.set_grad_enabled(True))
+    torch.set_grad_enabled(False)
+    f(T(2))
+    f(T(2))

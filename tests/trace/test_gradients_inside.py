@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from harness import T, program
-from trace_support import in_child
 from torch import nn
+from trace_support import in_child
 
 import alternator
 
