@@ -7,6 +7,7 @@
 #include "graph/replay.h"
 #include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
+#include "py/lasting.h"
 
 #include <c10/util/SmallVector.h>
 
@@ -96,9 +97,25 @@ void Recorder::declare(const at::Tensor& fake, Borrowed label, Borrowed source) 
   add(*program_, known_);
 }
 
+// Code of the program's own, which the call would run: while it is recorded, and again whenever the node runs.
+static bool has_own_torch_function(PyTypeObject* type) {
+  const TorchTypes& types = torch_types();
+  if (type == types.tensor || type == types.parameter) [[likely]]
+    return false;
+  static constinit Lasting<PyObject*> lasting;
+  PyObject* name = lasting.get([] { return PyUnicode_InternFromString("__torch_function__"); });
+  if (name == nullptr) throw PyError();
+  PyObject* found = _PyType_Lookup(type, name);
+  return found != nullptr && found != _PyType_Lookup(types.tensor, name) &&
+         found != _PyType_Lookup(types.parameter, name);
+}
+
 uint32_t Recorder::tensor_id(Borrowed object) {
-  if (!is_symbol(object)) [[likely]]
+  if (!is_symbol(object)) [[likely]] {
+    if (has_own_torch_function(object.type()))
+      record_error(std::string(object.type()->tp_name) + " has a __torch_function__ of its own");
     return tensor_id(as_tensor(object));
+  }
   const auto found = symbols_.find(object.get());
   if (found == symbols_.end()) record_error("a number of another recording reached a torch call");
   return found->second;

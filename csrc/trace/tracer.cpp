@@ -1,9 +1,11 @@
 #include "trace/tracer.h"
 
+#include "graph/torch_types.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
 #include "interpreter/loop.h"
 #include "py/gc.h"
+#include "py/lasting.h"
 #include "trace/markers.h"
 #include "trace/modes.h"
 #include "trace/natives.h"
@@ -210,10 +212,27 @@ static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwf
   return result;
 }
 
+// Of torch.Tensor.__torch_function__.
+static PyObject* torch_function_code() {
+  static constinit Lasting<PyObject*> code;
+  return code.get([] {
+    PyObject* tensor = reinterpret_cast<PyObject*>(graph::torch_types().tensor);
+    Ref method = checked(PyObject_GetAttrString(tensor, "__torch_function__"));
+    Ref function = PyMethod_Check(method.get()) ? Ref::share(PyMethod_GET_FUNCTION(method.get())) : std::move(method);
+    return checked(PyObject_GetAttrString(function.get(), "__code__")).release();
+  });
+}
+
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   // Frames of the trace are unwinding, and one of them was the last to hold a generator or coroutine: what CPython runs
   // then is no part of the program.
   if (capture_in_flight()) return discard_while_unwinding(ts, frame, throwflag);
+  // What torch does for subclasses inside of a recorded call is a part of that.
+  if (current_tracer != nullptr && current_tracer->recorder.is_silent() &&
+      reinterpret_cast<PyObject*>(cpython::code_of(frame)) == torch_function_code()) {
+    const Paused paused(*current_tracer);
+    return run_default(ts, frame, throwflag);
+  }
   return run_traced(ts, frame, throwflag, {});
 }
 
