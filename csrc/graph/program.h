@@ -38,6 +38,7 @@ struct Node {
   uint8_t effects = kPure;
   bool live = true;
   bool overridden = false;  // an argument is of a subclass, which may have another method where this is torch.Tensor's
+  bool apart = false;       // changes or uses a generator: no compiler gets to see it (alternator/pieces.py)
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
 };
@@ -59,13 +60,13 @@ enum class Origin : uint8_t {
   Constant,  // index: position among constants
 };
 
-// A tensor, or a number that only a run knows (fake/symbol.h).
+// A tensor, a number that only a run knows (fake/symbol.h), or a torch.Generator.
 struct TensorRecord {
-  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: a number
+  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: no tensor
   Origin origin;
   uint32_t index;
-  Ref symbol = {};        // the number as the interpreter knows it
-  Ref torch_symbol = {};  // ... and as torch does
+  Ref symbol = {};        // the number as the interpreter knows it; or the generator
+  Ref torch_symbol = {};  // ... and as torch does; null: a generator
 
   bool is_symbol() const { return static_cast<bool>(symbol); }
 };
@@ -125,6 +126,7 @@ class Program {
   // The node that makes a tensor, or kNowhere.
   uint32_t maker(uint32_t tensor) const;
   size_t live_count() const;
+  bool has_apart() const;  // a live node that runs apart
 
   // Garbage collection: every Python object that the program holds.
   int traverse(visitproc visit, void* argument);

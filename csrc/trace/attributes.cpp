@@ -112,6 +112,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (is_drawn(owner)) stop(report::Reason::random_number, "an attribute");
   if (known != nullptr && known->opaque) {
     if (Ref method = random_method(owner, name)) return method;
+    if (graph::is_generator(owner)) return generator_attribute(owner, name);
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   }
   const bool has_attributes = known != nullptr && known->instance;  // an exception, say

@@ -81,6 +81,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
     if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
   }
+  if (Ref result = call_generator(callable, arguments, positional, keyword_names)) return result;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
   if (callable.get() == natives.cond) {

@@ -75,6 +75,10 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
   for (size_t i = 0; i < total; i++) {
+    if (graph::is_generator(arguments[i])) {
+      use_generator(arguments[i]);
+      continue;
+    }
     if (!fake::is_symbol(arguments[i])) check_use(arguments[i], "a torch call");
     check_order(arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");

@@ -145,6 +145,7 @@ Tracer::Tracer()
       recorder(session, std::make_unique<TracedStack>(this)) {
   Natives::table();
   load_library();
+  recorder.refuse_unknown_generators();
   forget_identities();
   outermost_ = cpython::current_frame(PyThreadState_Get());
   tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };

@@ -251,6 +251,18 @@ class Tracer {
   // drawn.cpp. Null: it is no method that draws a number from a generator of Python's; it is none that is called.
   Ref random_method(Borrowed owner, Borrowed name);
   Ref call_random(Borrowed callable, size_t count);
+  // generators.cpp: a generator is an argument of a call that becomes a node.
+  void use_generator(Borrowed generator);
+  Ref generator_attribute(Borrowed generator, Borrowed name);
+  // Null: it is no call of a generator's.
+  Ref call_generator(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref make_generator(PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  void note_seed(Borrowed generator, Borrowed seed);  // null: nobody knows it
+  Ref initial_seed(Borrowed generator);
+  Ref state_of_generator(Borrowed generator);
+  PyObject* last_seeded_ = nullptr;  // of the generators from outside; borrowed: only compared
+  Ref last_seed_;
+  std::unordered_set<PyObject*> unknown_seeds_;  // generators of the trace's own; borrowed
   // numpy.cpp. Null: it is no function of numpy's and none of its numbers.
   Ref call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // What torch takes a number of numpy's for; null: there is none in the value.
