@@ -180,7 +180,7 @@ class Handoff:
         if leaves and self.backend.is_torchs:
             as_recorded = True
             logs.log.warning(
-                "%s runs as it was recorded, not through %s: it makes a tensor that requires grad",
+                "%s runs as it was recorded, not through %s: it makes a leaf that requires grad, or a tensor with a hook",
                 name,
                 self.backend.name,
             )

@@ -105,6 +105,8 @@ class Program {
   Value result{};      // what the program returns: a tree of values
   Ref shape_env;       // of the numbers that only a run knows; null: there are none
   size_t asserts = 0;  // facts about them that a run has to check
+  // Somebody hangs a hook on the history of a tensor that it computes: AOTAutograd would make another one of it.
+  bool keeps_history = false;
 
   // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
   // `declared`; the tensors of the result, each once, in order.

@@ -44,6 +44,7 @@ class Recorder final : private TensorNames {
   void begin();
   bool recording() const { return active_.has_value(); }
   bool is_silent() const { return inside_; }
+  bool is_checkpointed() const { return checkpoint_ != 0; }
   // Calls in its scope run on fakes and leave no node.
   class Silent {
    public:

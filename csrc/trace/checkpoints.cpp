@@ -176,6 +176,8 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
   escape_all(arguments, positional + named);
   if (positional == 0) refuse("the function is passed by name");
+  // It runs again when the mode is gone.
+  forbid_under_modes("torch.utils.checkpoint");
   Borrowed function = arguments[0];
   CheckpointCall call;
   call.positional = positional - 1;

@@ -61,6 +61,8 @@ bool is_seed(Borrowed value) {
 
 }  // namespace
 
+void load_generators() { random_module(); }
+
 void Tracer::use_generator(Borrowed generator) {
   if (transformed_ || recorder.is_silent())
     stop(report::Reason::native_call, "a generator inside of a transform, a conditional or an autograd function");
