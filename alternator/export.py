@@ -24,6 +24,8 @@ class Exported(NamedTuple):
 class _Recording:
     """A backend that keeps the graph, its inputs and what it gave."""
 
+    whole_graphs = True  # not in pieces (pieces.py)
+
     module: torch.fx.GraphModule | None = None
     inputs: tuple[torch.Tensor, ...] = ()
     outputs: tuple[Any, ...] = ()
@@ -146,6 +148,16 @@ def export(
     (entry,) = told.entries
     if entry.acts:
         raise exc.Unsupported("export: the call changes objects that outlive it:\n  " + "\n  ".join(entry.residual))
+    if not all(isinstance(value, torch.Tensor) for value in recorded.inputs):
+        raise exc.Unsupported("export: the call uses a random generator from outside")
+    if (
+        aten_graph
+        and recorded.module is not None
+        and any(node.meta.get("apart") for node in recorded.module.graph.nodes)
+    ):
+        raise exc.Unsupported(
+            "export: the call sets or reads the state of a random generator, which is no ATen operator"
+        )
     leaves, out_spec = pytree.tree_flatten(result)
     module = _assemble(recorded, entry.inputs, tuple(flat), leaves)
     if aten_graph:

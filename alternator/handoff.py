@@ -22,6 +22,7 @@ from .backends import Backend
 from .events import Graph, Listener
 from .exc import backend_failed
 from .graph_module import GraphModule
+from .pieces import InPieces, needs_examples
 
 # What runs a graph, and whether it takes a list; None: the recorded program itself.
 Answer = tuple[Callable[..., Any], bool] | None
@@ -165,12 +166,13 @@ class Handoff:
         self,
         export: Callable[..., Any],
         is_as_exported: Callable[[Any], bool],
-        inputs: list[torch.Tensor],
+        inputs: list[Any],
         sources: list[tuple[str, bool]],
         code: CodeType,
         shape_env: Any,
         asserts: bool,
         leaves: bool,
+        apart: bool,
     ) -> Answer:
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
@@ -178,10 +180,13 @@ class Handoff:
         if leaves and self.backend.is_torchs:
             as_recorded = True
             logs.log.warning(
-                "%s runs as it was recorded, not through %s: it makes a tensor that requires grad",
+                "%s runs as it was recorded, not through %s: it makes a leaf that requires grad, or a tensor with a hook",
                 name,
                 self.backend.name,
             )
+        apart = apart and not getattr(self.backend.compiler, "whole_graphs", False)
+        # Numbers that only a run knows are not handed from one piece to the next.
+        as_recorded = as_recorded or (apart and shape_env is not None)
         if as_recorded and not asserts and not events.wants_graphs():
             return None
         with contextlib.ExitStack() as stack:
@@ -197,6 +202,9 @@ class Handoff:
                 stack.enter_context(tracing(TracingContext(fake_mode)))
                 static = self._static_examples(fake_mode, inputs)
             gm = export(fake_mode)
+            if apart and fake_mode is None and needs_examples(gm):
+                fake_mode = self._fake_mode(shape_env, needed=True)
+                gm = export(fake_mode)
             if asserts:
                 self._insert_asserts(gm, shape_env, name)
             self._describe(gm, inputs, sources, compile_id, name)
@@ -214,7 +222,10 @@ class Handoff:
                 gm.recompile()
                 return gm.forward, False
             with self._timed(graph), logs.progress(graph):
-                answer = self._compile(gm, is_as_exported, inputs, name, code)
+                if apart:
+                    answer = self._compile_pieces(gm, inputs, sources, fake_mode, compile_id, name, code)
+                else:
+                    answer = self._compile(gm, is_as_exported, inputs, name, code)
             static.clear()
             return answer
 
@@ -236,13 +247,13 @@ class Handoff:
         finally:
             self.listener.compiled(graph, began, time.perf_counter() - clock, failure)
 
-    def _fake_mode(self, shape_env: Any, asserts: bool) -> Any:
+    def _fake_mode(self, shape_env: Any, needed: bool) -> Any:
         """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far
         does without."""
         wanted = config.example_values
         if wanted is None:
             wanted = "torch._dynamo" in sys.modules
-        if not (wanted or asserts or self.backend.is_torchs):
+        if not (wanted or needed or self.backend.is_torchs):
             return None
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -255,16 +266,16 @@ class Handoff:
 
         insert_deferred_runtime_asserts(gm, shape_env, name)
 
-    def _static_examples(self, fake_mode: Any, inputs: list[torch.Tensor]) -> list[Any]:
+    def _static_examples(self, fake_mode: Any, inputs: list[Any]) -> list[Any]:
         """As long as these live, the mode gives them to AOTAutograd: sizes are numbers, those of a view's base too."""
         return [
             fake_mode.from_tensor(value, static_shapes=True)
             for value in inputs
-            if self.backend.is_torchs or value._is_view()
+            if isinstance(value, torch.Tensor) and (self.backend.is_torchs or value._is_view())
         ]
 
     def _describe(
-        self, gm: Any, inputs: list[torch.Tensor], sources: list[tuple[str, bool]], compile_id: CompileId, name: str
+        self, gm: Any, inputs: list[Any], sources: list[tuple[str, bool]], compile_id: CompileId, name: str
     ) -> None:
         """What AOTAutograd and Inductor read of a graph beside its nodes."""
         placeholders = gm.graph.find_nodes(op="placeholder")
@@ -293,7 +304,10 @@ class Handoff:
     ) -> Answer:
         assert self.backend.compiler is not None
         try:
-            expected = _results(copy.deepcopy(gm).forward, inputs) if self._is_set("verify_correctness") else None
+            verifies = self._is_set("verify_correctness") and not any(
+                map(torch._subclasses.fake_tensor.is_fake, inputs)
+            )
+            expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
             compiled = self.backend.compiler(gm, inputs)
             if not callable(compiled):
                 raise TypeError(f"a backend must return a callable, not {compiled!r}")
@@ -317,6 +331,33 @@ class Handoff:
                 raise failed.with_traceback(error.__traceback__) from None
             logs.log.warning("%s\nThe graph runs as it was recorded.", failed)
             return None
+
+    def _compile_pieces(
+        self,
+        gm: Any,
+        inputs: list[Any],
+        sources: list[tuple[str, bool]],
+        fake_mode: Any,
+        compile_id: CompileId,
+        name: str,
+        code: CodeType,
+    ) -> Answer:
+        known = dict(zip(gm.graph.find_nodes(op="placeholder"), sources, strict=True))
+        numbers = itertools.count()
+
+        def compile_piece(piece: Any, examples: list[Any], origins: list[Any]) -> Callable[..., Any]:
+            piece_name = f"{name}_{next(numbers)}"
+            origin_texts = [known.get(node, (f"{piece_name}:{node.name}", False)) for node in origins]
+            self._describe(piece, examples, origin_texts, compile_id, piece_name)
+            with tracing(TracingContext(fake_mode)):
+                answer = self._compile(piece, lambda _: False, examples, piece_name, code)
+            if answer is None:
+                forward: Callable[..., Any] = piece.forward
+                return forward
+            call, takes_a_list = answer
+            return (lambda *given: call(list(given))) if takes_a_list else call
+
+        return InPieces(gm, inputs, fake_mode, compile_piece), False
 
     @staticmethod
     def _asks_to_skip(error: Exception) -> bool:

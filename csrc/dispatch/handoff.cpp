@@ -65,8 +65,11 @@ bool is_module_state(const lift::Source& source) {
 }
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
+
+// Undefined: a generator.
+at::Tensor tensor_of(Borrowed value) { return graph::is_tensor(value) ? graph::as_tensor(value) : at::Tensor(); }
 
 // A tensor that the program makes, and whose gradient somebody may ask for.
 bool makes_leaves(const graph::Program& program) {
@@ -94,7 +97,8 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,
-      program->asserts != 0 ? Py_True : Py_False, makes_leaves(*program) ? Py_True : Py_False, nullptr));
+      program->asserts != 0 ? Py_True : Py_False, program->keeps_history || makes_leaves(*program) ? Py_True : Py_False,
+      program->has_apart() ? Py_True : Py_False, nullptr));
   what->is_open = false;
   what->snapshot = {};
   if (!result) throw PyError();
@@ -108,10 +112,10 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
 Sharing::Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inputs)
     : first_(inputs.size()), offsets_(inputs.size(), -1) {
   for (size_t i = 0; i < inputs.size(); i++) {
-    const at::Tensor& tensor = graph::as_tensor(values[inputs[i]]);
+    const at::Tensor tensor = tensor_of(values[inputs[i]]);
     first_[i] = i;
     for (size_t before = 0; before < i && first_[i] == i; before++) {
-      const at::Tensor& other = graph::as_tensor(values[inputs[before]]);
+      const at::Tensor other = tensor_of(values[inputs[before]]);
       if (storage_of(tensor) == nullptr || storage_of(tensor) != storage_of(other)) continue;
       first_[i] = before;
       offsets_[i] = tensor.storage_offset();
@@ -124,11 +128,11 @@ bool Sharing::holds(const std::vector<Ref>& values, const std::vector<size_t>& i
   std::vector<const c10::StorageImpl*> alone;  // those that may be nobody else's
   alone.reserve(first_.size());
   for (size_t i = 0; i < first_.size(); i++) {
-    const at::Tensor& tensor = graph::as_tensor(values[inputs[i]]);
+    const at::Tensor tensor = tensor_of(values[inputs[i]]);
     const c10::StorageImpl* storage = storage_of(tensor);
     if (offsets_[i] >= 0 && tensor.storage_offset() != offsets_[i]) return false;
     if (first_[i] != i) {
-      if (storage != storage_of(graph::as_tensor(values[inputs[first_[i]]]))) return false;
+      if (storage != storage_of(tensor_of(values[inputs[first_[i]]]))) return false;
     } else if (storage != nullptr) {
       alone.push_back(storage);
     }

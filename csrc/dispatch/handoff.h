@@ -6,7 +6,7 @@
 
 namespace alternator::dispatch {
 
-// Calls backend(export, is_as_exported, inputs, sources, code, shape_env, asserts, leaves).
+// Calls backend(export, is_as_exported, inputs, sources, code, shape_env, asserts, leaves, apart).
 // - export(fake_mode, module_paths): the graph as a torch.fx.GraphModule, with example values in that mode; or None
 //   twice.
 // - is_as_exported(module): whether that module would still do what was recorded.
@@ -17,7 +17,8 @@ namespace alternator::dispatch {
 // with
 //   this one.
 // - asserts: whether a run has to check facts about these numbers, which the recorded program does not.
-// - leaves: whether it makes a leaf that requires grad. AOTAutograd knows no such thing, and would lose that.
+// - leaves: whether it makes a leaf that requires grad, or a tensor that gets a hook. AOTAutograd would lose that.
+// - apart: whether it has nodes that change or use a generator, which no compiler may get to see.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
 // recorded program itself is to run.
 struct Answer {

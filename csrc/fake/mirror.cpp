@@ -15,6 +15,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include "fake/python_tensor.h"
 
+#include <unordered_set>
+
 namespace alternator::fake {
 namespace {
 
@@ -33,6 +35,22 @@ class OutsideHistory final : public torch::autograd::Node {
 };
 
 }  // namespace
+
+bool leads_outside(const at::Tensor& fake) {
+  std::vector<torch::autograd::Node*> open;
+  std::unordered_set<torch::autograd::Node*> seen;
+  const auto add = [&](torch::autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) open.push_back(node);
+  };
+  if (const std::shared_ptr<torch::autograd::Node> last = fake.grad_fn()) add(last.get());
+  while (!open.empty()) {
+    torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (dynamic_cast<OutsideHistory*>(node) != nullptr) return true;
+    for (const torch::autograd::Edge& edge : node->next_edges()) add(edge.function.get());
+  }
+  return false;
+}
 
 const char* cannot_mirror(const at::Tensor& real) {
   using c10::DispatchKey;

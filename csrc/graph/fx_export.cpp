@@ -46,6 +46,8 @@ struct MetaKeys {
   Ref unbacked_bindings = checked(PyUnicode_InternFromString("unbacked_bindings"));
   Ref recompute = checked(PyUnicode_InternFromString("recompute"));
   Ref ac_graph_id = checked(PyUnicode_InternFromString("ac_graph_id"));
+  Ref apart = checked(PyUnicode_InternFromString("apart"));
+  Ref writes = checked(PyUnicode_InternFromString("writes"));
 };
 const MetaKeys& meta_keys() {
   static constinit Lasting<MetaKeys> keys;
@@ -61,6 +63,7 @@ class Exporter {
         attributes_(checked(PyDict_New())),
         attribute_nodes_(program.arena.objects().size()) {
     if (is_given(options.fake_mode)) examples_.emplace(options.fake_mode);
+    has_apart_ = program.has_apart();
   }
 
   Ref run() {
@@ -97,7 +100,7 @@ class Exporter {
       Ref py_target = checked(PyUnicode_FromStringAndSize(target.data(), static_cast<Py_ssize_t>(target.size())));
       Ref node = fx_.add(FxOp::Placeholder, py_target, empty, Borrowed(), FxNames::snake_case(target));
       const at::Tensor& fake = program_.tensors[input.tensor].fake;
-      if (examples_) {
+      if (examples_ && fake.defined()) {
         Ref example;
         if (is_given(options_.example_inputs)) {
           Ref real = checked(PySequence_GetItem(options_.example_inputs.get(), i));
@@ -168,6 +171,8 @@ class Exporter {
       for (size_t i = 0; i < call.arguments.size(); ++i)
         PyTuple_SET_ITEM(arguments.get(), i, Ref(call.arguments[i]).release());
       Ref node = fx_.add(FxOp::CallFunction, call.function, arguments, Borrowed(), callable_name(call.function));
+      // A state may begin in one piece of the graph and end in another.
+      if (has_apart_) FxGraph::set_meta(node, meta_keys().apart, Py_True);
       if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference) {
         if (scopes_.size() <= step.scope) scopes_.resize(step.scope + 1);
         scopes_[step.scope] = std::move(node);
@@ -268,6 +273,8 @@ class Exporter {
                         program_.modules.stack(node.scope, options_.module_paths));
     // A number that only a run knows stays as it is.
     if (node.checkpoint != 0 && !node.bindings) recompute(fx_node, node.checkpoint);
+    if (node.apart) FxGraph::set_meta(fx_node, meta_keys().apart, Py_True);
+    if (has_apart_ && (node.effects & kMutates) != 0) FxGraph::set_meta(fx_node, meta_keys().writes, Py_True);
   }
 
   // What AOTAutograd's partitioner reads: the node is computed again in the backward pass rather than kept for it.
@@ -297,6 +304,7 @@ class Exporter {
     if (!examples_) return;
     const TensorRecord& record = program_.tensors[tensor];
     if (fake::is_wrapped(record.fake)) return;  // it is one only inside of its transform
+    if (record.is_symbol() && !record.torch_symbol) return;
     Ref value = record.is_symbol() ? record.torch_symbol : examples_->of(record.fake);
     FxGraph::set_meta(fx_node, meta_keys().example_value, value);
   }
@@ -309,6 +317,7 @@ class Exporter {
   Ref attributes_;
   std::vector<Ref> attribute_nodes_;  // per object of the arena
   std::vector<Ref> scopes_;
+  bool has_apart_ = false;
   Ref recomputed_;  // a list of the names of such nodes, with the part that each belongs to; null: there are none
   std::optional<FxExamples> examples_;
 };

@@ -75,6 +75,8 @@ ModeOnStack::ModeOnStack(Borrowed mode) : before_(at::impl::PythonTorchFunctionT
 
 ModeOnStack::~ModeOnStack() { at::impl::PythonTorchFunctionTLS::set_state(before_); }
 
+bool is_recording_mode(PyTypeObject* type) { return type == mode_type(); }
+
 bool is_top_mode(Borrowed mode) {
   using at::impl::PythonTorchFunctionTLS;
   const int64_t depth = PythonTorchFunctionTLS::stack_len();

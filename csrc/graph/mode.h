@@ -32,6 +32,7 @@ class ModeOnStack {
 
 // Whether `mode` is the first to be asked by the next torch call on this thread.
 bool is_top_mode(Borrowed mode);
+bool is_recording_mode(PyTypeObject* type);
 
 // Takes the top mode away while a call that is already recorded runs, as torch itself does around a mode.
 class WithoutTopMode {

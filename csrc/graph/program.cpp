@@ -2,6 +2,7 @@
 
 #include "graph/effects.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace alternator::graph {
@@ -41,6 +42,10 @@ size_t Program::live_count() const {
   size_t count = 0;
   for (const Node& node : nodes) count += node.live;
   return count;
+}
+
+bool Program::has_apart() const {
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.live && node.apart; });
 }
 
 void Program::finish() {

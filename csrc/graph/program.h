@@ -38,6 +38,7 @@ struct Node {
   uint8_t effects = kPure;
   bool live = true;
   bool overridden = false;  // an argument is of a subclass, which may have another method where this is torch.Tensor's
+  bool apart = false;       // changes or uses a generator: no compiler gets to see it (alternator/pieces.py)
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
 };
@@ -59,13 +60,13 @@ enum class Origin : uint8_t {
   Constant,  // index: position among constants
 };
 
-// A tensor, or a number that only a run knows (fake/symbol.h).
+// A tensor, a number that only a run knows (fake/symbol.h), or a torch.Generator.
 struct TensorRecord {
-  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: a number
+  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: no tensor
   Origin origin;
   uint32_t index;
-  Ref symbol = {};        // the number as the interpreter knows it
-  Ref torch_symbol = {};  // ... and as torch does
+  Ref symbol = {};        // the number as the interpreter knows it; or the generator
+  Ref torch_symbol = {};  // ... and as torch does; null: a generator
 
   bool is_symbol() const { return static_cast<bool>(symbol); }
 };
@@ -105,6 +106,8 @@ class Program {
   Value result{};      // what the program returns: a tree of values
   Ref shape_env;       // of the numbers that only a run knows; null: there are none
   size_t asserts = 0;  // facts about them that a run has to check
+  // Somebody hangs a hook on the history of a tensor that it computes: AOTAutograd would make another one of it.
+  bool keeps_history = false;
 
   // Whether a run may write to what it is given.
   bool may_write_to_inputs() const;
@@ -129,6 +132,7 @@ class Program {
   // The node that makes a tensor, or kNowhere.
   uint32_t maker(uint32_t tensor) const;
   size_t live_count() const;
+  bool has_apart() const;  // a live node that runs apart
 
   // Garbage collection: every Python object that the program holds.
   int traverse(visitproc visit, void* argument);

@@ -110,6 +110,24 @@ static bool has_own_torch_function(PyTypeObject* type) {
          found != _PyType_Lookup(types.parameter, name);
 }
 
+void Recorder::declare_generator(Borrowed generator, Borrowed label, Borrowed source) {
+  if (symbols_.count(generator.get()) != 0) return;
+  if (!source) {
+    symbols_.emplace(generator.get(), kNone);
+    return;
+  }
+  const uint32_t id = add_symbol(generator, {}, Origin::Input, static_cast<uint32_t>(program_->declared.size()));
+  program_->declared.push_back({id, Ref::share(label), Ref::share(source)});
+}
+
+uint32_t Recorder::object_id(Borrowed object) {
+  if (!is_generator(object)) return kNone;
+  const auto found = symbols_.find(object.get());
+  if (found != symbols_.end()) return found->second;
+  if (refuses_generators_) record_error("a generator reached a torch call unseen");
+  return kNone;
+}
+
 uint32_t Recorder::tensor_id(Borrowed object) {
   if (!is_symbol(object)) [[likely]] {
     if (has_own_torch_function(object.type()))
@@ -205,6 +223,7 @@ class Recorder::Pending {
     PyTypeObject* type = argument.type();
     const bool is_torchs = type == torch_types().tensor || type == torch_types().parameter;
     node.overridden = node.overridden || (!is_torchs && is_tensor(argument));
+    node.apart = node.apart || is_generator(argument);
   }
   // Before the call, with all arguments set.
   void watch() {
@@ -212,7 +231,7 @@ class Recorder::Pending {
       if (arena_[static_cast<uint32_t>(i)].is_tensor()) {
         const TensorRecord& record = recorder_.program_->tensors[arena_[static_cast<uint32_t>(i)].index];
         if (record.is_symbol())
-          symbolic_ = true;
+          symbolic_ = symbolic_ || record.torch_symbol;
         else
           watch_.watch(record.fake);
       }
@@ -320,6 +339,21 @@ void Recorder::note_call(Borrowed callable, PyObject* const* arguments, size_t c
     else
       pending.set(i, arguments[i]);
   }
+  note(pending, std::move(result), effects);
+}
+
+void Recorder::note_apart(Borrowed callable, PyObject* const* arguments, size_t count, Ref result) {
+  if (has_unseen_effects()) record_error(kUnseen);
+  Pending pending(*this, callable);
+  pending.reserve(count, 0);
+  for (size_t i = 0; i < count; ++i) pending.set(i, arguments[i]);
+  pending.node.apart = true;
+  // One that is made and never used is no loss.
+  note(pending, std::move(result), is_generator(result) ? kPure : kRandom);
+}
+
+void Recorder::note(Pending& pending, Ref result, uint8_t effects) {
+  Node& node = pending.node;
   node.state = state_number();
   locate(node);
   (void)bind(result, node);
@@ -620,6 +654,9 @@ bool Recorder::bind(Ref& result, Node& node) {
       result = std::move(symbol);
       any = true;
     }
+  } else if (is_generator(result)) {
+    node.result = add_symbol(result, {}, Origin::Result, position);
+    any = true;
   } else if (is_tensor(result)) {
     const at::Tensor& tensor = as_tensor(result);
     if (known_.count(tensor.unsafeGetTensorImpl()) == 0) {

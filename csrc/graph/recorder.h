@@ -36,9 +36,15 @@ class Recorder final : private TensorNames {
   // write it, `source` is handed back with the program.
   void declare(const at::Tensor& fake, Borrowed label, Borrowed source);
 
+  // The same for a generator of the outside world. Without a source it is that very one in every run.
+  void declare_generator(Borrowed generator, Borrowed label, Borrowed source);
+  // From now on, one that was neither declared nor made is an error.
+  void refuse_unknown_generators() { refuses_generators_ = true; }
+
   void begin();
   bool recording() const { return active_.has_value(); }
   bool is_silent() const { return inside_; }
+  bool is_checkpointed() const { return checkpoint_ != 0; }
   // Calls in its scope run on fakes and leave no node.
   class Silent {
    public:
@@ -97,6 +103,8 @@ class Recorder final : private TensorNames {
   };
   // Writes down a call that is not made: `result` is what it gives, a tuple of new fakes.
   void note_call(Borrowed callable, PyObject* const* arguments, size_t count, Ref result, uint8_t effects);
+  // The same for a call that runs apart from what a backend compiles. `result`: a new fake, a new generator, or None.
+  void note_apart(Borrowed callable, PyObject* const* arguments, size_t count, Ref result);
 
   // The module whose forward runs until the matching leave.
   void enter_module(Borrowed module);
@@ -136,12 +144,14 @@ class Recorder final : private TensorNames {
   class Pending;
 
   uint32_t tensor_id(Borrowed tensor) override;
+  uint32_t object_id(Borrowed object) override;
   uint32_t tensor_id(const at::Tensor& tensor);
   uint32_t add_tensor(const at::Tensor& fake, Origin origin, uint32_t index);
   template <class Call>
   Ref record(Pending& pending, Call&& call);
   Ref iterate(Borrowed tensor);
   bool bind(Ref& result, Node& node);
+  void note(Pending& pending, Ref result, uint8_t effects);
   uint32_t add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, uint32_t index);
   Ref item(Pending& pending, Borrowed tensor);
   // The value with torch's symbols in place of ours: itself where it holds none.
@@ -172,6 +182,7 @@ class Recorder final : private TensorNames {
   uint16_t checkpoint_ = 0;
   Part* part_ = nullptr;  // the innermost
   bool captures_scalars_ = false;
+  bool refuses_generators_ = false;
   bool inside_ = false;          // a recorded call is running
   bool foreign_thread_ = false;  // another thread made a call
   bool unseen_ = false;          // something was written after the last recorded call

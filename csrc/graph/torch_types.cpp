@@ -3,6 +3,8 @@
 #include "py/import.h"
 #include "py/lasting.h"
 
+#include <torch/csrc/Generator.h>
+
 namespace alternator::graph {
 
 Ref torch_name(const char* module, const char* attribute) {
@@ -39,6 +41,10 @@ const TorchTypes& torch_types() {
         .tensor_size = method("size"),
     };
   });
+}
+
+bool is_generator(Borrowed object) {
+  return Py_IS_TYPE(object.get(), reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
 }
 
 }  // namespace alternator::graph

@@ -14,6 +14,8 @@ Ref torch_name(const char* module, const char* attribute);
 inline bool is_tensor(Borrowed object) {
   return PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
+// torch.Generator itself, no class over it.
+bool is_generator(Borrowed object);
 inline const at::Tensor& as_tensor(Borrowed object) { return fake::unpack(object.get()); }
 
 struct TorchTypes {

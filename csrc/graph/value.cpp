@@ -55,6 +55,7 @@ class Capture {
 
   Value operator()(PyObject* object) {
     if (is_tensor(object) || is_symbol(object)) return Value::of(ValueKind::Tensor, names_.tensor_id(object));
+    if (const uint32_t id = names_.object_id(object); id != TensorNames::kNone) return Value::of(ValueKind::Tensor, id);
     if (is_plain_constant(object)) return Value::of(ValueKind::Object, arena_.keep(object));
     if (PyTuple_Check(object)) return tuple(object);
     if (PyList_Check(object)) return list(object);

@@ -12,7 +12,7 @@ enum class ValueKind : uint8_t {
   Object,  // a plain constant (None, a number, a str, a dtype, an enum, ...), kept by object
   Opaque,  // any other object that holds no tensor; the same object is used on every replay
   Symbol,  // torch.SymInt, SymFloat, SymBool
-  Tensor,  // index: a tensor of the program
+  Tensor,  // index: a tensor of the program; or one of the other objects that it knows by number
   Tuple,   // count children from index; torch.Size and torch.return_types become plain tuples
   List,
   Dict,   // count pairs: key, value, key, value, ...
@@ -78,6 +78,9 @@ class Arena {
 class TensorNames {
  public:
   virtual uint32_t tensor_id(Borrowed tensor) = 0;
+  // Of an object that is new in every run, or handed to it; kNone: it is none of these.
+  static constexpr uint32_t kNone = UINT32_MAX;
+  virtual uint32_t object_id(Borrowed) { return kNone; }
 
  protected:
   ~TensorNames() = default;

@@ -358,7 +358,7 @@ Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
 void Lifter::note_set_step(Borrowed set, SetStepKind kind, Borrowed element) {
   Known* k = known(set);
   if (k == nullptr || k->shadow == nullptr || k->shadow->kind != ShadowKind::kSet) return;
-  if (element && (!is_plain(element.get()) || is_nan(element.get()))) return lift_whole(*k->shadow);
+  if (element && (!is_plain(element.get()) || is_nan(element.get()))) lift_whole(*k->shadow);
   k->shadow->steps.push_back({kind, element ? Ref::share(element) : Ref()});
 }
 

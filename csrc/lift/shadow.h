@@ -13,7 +13,7 @@ enum class ShadowKind : uint8_t { kList, kDict, kSet, kDeque };
 enum class SetStepKind : uint8_t { kAdded, kDiscarded, kPopped, kCleared };
 struct SetStep {
   SetStepKind kind;
-  Ref element;  // a plain value; null for the last two
+  Ref element;  // null for the last two
 };
 
 // A private copy of an outside container. `snapshot` is the copy as it was lifted: what differs from it, by identity,

@@ -223,7 +223,7 @@ class Effects {
     for (const Ref& element : after) {
       if (old_elements.count(element.get()) == 0) added.push_back(element);
     }
-    if (removed.empty() && added.empty() && same_layout(shadow)) return;
+    if (removed.empty() && added.empty() && (same_layout(shadow) || !are_plain(shadow.steps))) return;
     // On the real set the elements are added in an order that gives the copy's; how the program added them is not
     // known.
     std::optional<std::vector<Ref>> order = plan_adding(shadow.original, removed, added, shadow.copy);

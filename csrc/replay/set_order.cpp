@@ -218,9 +218,14 @@ static Ref copy_with(const StandIns& stand_ins, Borrowed set) {
   return copy;
 }
 
+bool are_plain(const std::vector<lift::SetStep>& steps) {
+  return std::all_of(steps.begin(), steps.end(),
+                     [](const lift::SetStep& step) { return !step.element || lift::is_plain(step.element.get()); });
+}
+
 bool leads_to(Borrowed start, const std::vector<lift::SetStep>& steps, Borrowed wanted) {
   StandIns stand_ins;
-  if (!stand_ins.add(start) || !stand_ins.add(wanted)) return false;
+  if (!are_plain(steps) || !stand_ins.add(start) || !stand_ins.add(wanted)) return false;
   Ref trial = copy_with(stand_ins, start);
   for (const lift::SetStep& step : steps) {
     switch (step.kind) {

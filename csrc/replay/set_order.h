@@ -32,6 +32,9 @@ std::optional<SetPlan> plan_filling(Borrowed set);
 std::optional<std::vector<Ref>> plan_adding(Borrowed start, const std::vector<Ref>& removed,
                                             const std::vector<Ref>& added, Borrowed wanted);
 
+// Where others came and went, the gaps that they left are nothing to reproduce: their places follow addresses, or
+// hashes of the program's own.
+bool are_plain(const std::vector<lift::SetStep>& steps);
 // Whether these steps, done to a copy of `start`, give `wanted` with all that its table remembers.
 bool leads_to(Borrowed start, const std::vector<lift::SetStep>& steps, Borrowed wanted);
 

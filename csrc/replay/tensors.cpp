@@ -4,11 +4,17 @@
 #include "fake/symbol.h"
 #include "py/import.h"
 
+#include <torch/csrc/Generator.h>
+
 namespace alternator::replay {
 
 bool is_tensor(Borrowed object) { return fake::is_tensor_object(object.get()); }
 bool is_symbol(Borrowed object) { return fake::is_symbol(object); }
 Borrowed class_of_symbol(Borrowed object) { return reinterpret_cast<PyObject*>(fake::class_of_symbol(object)); }
+
+bool is_generator(Borrowed object) {
+  return Py_IS_TYPE(object.get(), reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
+}
 
 TensorTraits tensor_traits(Borrowed object) {
   const at::Tensor& tensor = fake::unpack(object.get());

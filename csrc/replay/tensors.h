@@ -9,6 +9,8 @@ bool is_tensor(Borrowed object);
 // A number that only a run knows: an output of the graph as well.
 bool is_symbol(Borrowed object);
 Borrowed class_of_symbol(Borrowed object);  // int or float
+// A torch.Generator: one that the graph makes is an output of it.
+bool is_generator(Borrowed object);
 
 struct TensorTraits {
   bool plain_type;      // exactly torch.Tensor

@@ -1,4 +1,5 @@
 // Attribute access: the language's rules, over private copies and guarded classes.
+#include "trace/hooks.h"
 #include "trace/tracer.h"
 
 #include "cpython/objects.h"
@@ -110,8 +111,10 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   }
   lift::Known* known = lifter.known(owner);
   if (is_drawn(owner)) stop(report::Reason::random_number, "an attribute");
+  if (is_hook_handle(owner)) stop(report::Reason::hook, "its handle is used");
   if (known != nullptr && known->opaque) {
     if (Ref method = random_method(owner, name)) return method;
+    if (graph::is_generator(owner)) return generator_attribute(owner, name);
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   }
   const bool has_attributes = known != nullptr && known->instance;  // an exception, say
@@ -378,6 +381,7 @@ void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyO
 Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   lift::Known* known = lifter.known(tensor);
   const bool outside = known != nullptr && known->source != nullptr;
+  if (outside && (equals(name, "grad_fn") || equals(name, "grad"))) forbid_under_modes("the gradient of a tensor");
   // Being a leaf is a part of every tensor's guard.
   if (outside && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
@@ -418,8 +422,9 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   }
   // What a class of the user's adds is read like any other: a property, a class method, a number.
   if (attribute && !torchs_own) return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
-  Paused paused(*this);
+  const TorchRuns runs(*this);
   Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
+  if (!value && is_unwinding()) throw PyError();
   if (!value && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyErr_Clear();
     stop(report::Reason::torch_call, "the attribute " + text_of(name) + " of a tensor");
@@ -510,7 +515,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     const bool is_grad = equals(name, "grad");
     if (known != nullptr && (!is_grad || known->source == nullptr))
       stop(report::Reason::tensor_attribute, text_of(name) + " is set");
-    const Paused paused(*this);
+    const TorchRuns runs(*this);
     natively();  // with the checks of eager
     if (known != nullptr && is_grad) lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
     return;
@@ -652,6 +657,7 @@ void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
 }
 
 Ref Tracer::special_method(Borrowed owner, Borrowed name) {
+  if (is_hook_handle(owner)) stop(report::Reason::hook, "its handle is used");
   lift::Known* known = lifter.known(owner);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));

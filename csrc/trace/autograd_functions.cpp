@@ -108,6 +108,7 @@ Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments
   Borrowed cls = PyCFunction_GET_SELF(callable.get());
   const std::string name = native_name(callable);
   if (transformed_) stop(report::Reason::native_call, name + " inside of a transform");
+  forbid_under_modes("an autograd.Function");
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
   if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
   if (!wants_gradient(arguments, positional)) {

@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "py/names.h"
+#include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
 
@@ -81,8 +82,10 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
     if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
   }
+  if (Ref result = call_generator(callable, arguments, positional, keyword_names)) return result;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = keyword_names ? Ref() : call_mode_stack(callable, arguments, positional)) return result;
   if (callable.get() == natives.cond) {
     // Its own code asks whether it is compiled: a break may not be one in the middle of that.
     Ref none = checked(PyTuple_New(0));
@@ -281,9 +284,11 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   }
   if (type == &PyType_Type && total == 1 && positional == 1) {
     if (is_drawn(arguments[0])) return Ref::share(&PyFloat_Type);
+    if (is_hook_handle(arguments[0])) stop(report::Reason::hook, "its handle is used");
     if (fake::is_symbol(arguments[0])) return Ref::share(fake::class_of_symbol(arguments[0]));
     return Ref::share(is_identity(arguments[0]) ? &PyLong_Type : Py_TYPE(arguments[0]));
   }
+  if (hooked_ && is_hook_handle_class(type)) stop(report::Reason::hook, "next to a hook of a module");
   const bool makes_class = PyType_IsSubtype(type, &PyType_Type);
   if (makes_class) {
     if (total < 2 || !PyTuple_Check(arguments[1])) stop(report::Reason::native_call, type->tp_name);
@@ -402,7 +407,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   for (size_t i = 0; i < total; i++) {
     const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
-    const bool looks = (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]);
+    const bool looks =
+        (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]) || is_hook_handle(arguments[i]);
     if (looks && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }

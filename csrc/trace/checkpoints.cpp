@@ -96,6 +96,7 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
   for (size_t n = first; n < program.nodes.size(); n++) {
     const graph::Node& node = program.nodes[n];
     if ((node.effects & graph::kActs) != 0) return "it does something besides computing";
+    if (node.apart) return "it uses a generator of its own";
     if ((node.effects & graph::kMutates) != 0) {
       // In-place operators count versions, but not those of the tensor whose .data they write to. Others, such as
       // batch_norm, may write to any argument and count nothing.
@@ -117,10 +118,6 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
         const c10::Device device = record.fake.device();
         known = known && (device.is_cpu() || std::ranges::find(call.devices, device) != call.devices.end());
       });
-      for (uint32_t i = 0; i < node.argument_count(); i++) {
-        graph::each_leaf(program.arena, program.argument(node, i),
-                         [&](graph::Value leaf) { known = known && leaf.kind() != graph::ValueKind::Opaque; });
-      }
       if (!known) return "it draws random numbers from a generator that is not put back";
     }
   }
@@ -179,6 +176,8 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
   escape_all(arguments, positional + named);
   if (positional == 0) refuse("the function is passed by name");
+  // It runs again when the mode is gone.
+  forbid_under_modes("torch.utils.checkpoint");
   Borrowed function = arguments[0];
   CheckpointCall call;
   call.positional = positional - 1;

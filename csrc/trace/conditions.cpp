@@ -122,6 +122,7 @@ Tracer::Arm Tracer::trace_arm(Borrowed function, Borrowed operands) {
 // (pred, true_fn, false_fn, operands); 0 of them: they are not that.
 Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
   if (count == 0) refuse("its arguments do not fit");
+  forbid_under_modes("torch.cond");
   Borrowed pred = arguments[0], operands = arguments[3];
   // Until it is done, nothing is cut.
   arms_++, note_transforms();

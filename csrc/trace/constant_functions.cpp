@@ -67,6 +67,7 @@ Ref as_it_is_now(Borrowed value, const Given& arguments) {
 Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   if (transformed_) stop(report::Reason::native_call, "a constant function inside of a transform");
+  forbid_under_modes("a constant function");
   Given real(total + 1);
   std::vector<Ref> computed;
   Ref result;

@@ -1,4 +1,5 @@
 // Items, membership, truth, globals, identity.
+#include "trace/hooks.h"
 #include "trace/tracer.h"
 
 #include "trace/natives.h"
@@ -55,7 +56,7 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
     session.clear_failure();
     Ref number = number_for_torch(key);
     if (number) key = number;
-    Paused paused(*this);
+    const TorchRuns runs(*this);
     if (Ref item = Ref::steal(PyObject_GetItem(container.get(), key.get()))) return item;
     stop_for_torch("an item of a tensor");
   }
@@ -76,17 +77,17 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
     stop(report::Reason::unknown_number, "an index");
-  std::optional<Paused> paused;
+  std::optional<TorchRuns> runs;
   Ref key_number, value_number;
   if (graph::is_tensor(container)) {
     session.clear_failure();
     if ((key_number = number_for_torch(key))) key = key_number;
     if (value && (value_number = number_for_torch(value))) value = value_number;
-    paused.emplace(*this);
+    runs.emplace(*this);
   }
   const int status =
       value ? PyObject_SetItem(container.get(), key.get(), value.get()) : PyObject_DelItem(container.get(), key.get());
-  if (status < 0 && paused) stop_for_torch("an item of a tensor is set");
+  if (status < 0 && runs) stop_for_torch("an item of a tensor is set");
   check_status(status);
 }
 
@@ -125,6 +126,7 @@ Tri Tracer::truth(Borrowed value) {
   if (!graph::is_tensor(value)) return alternator::truth(value);
   const Tri answer = alternator::truth(value);
   if (answer.error()) {
+    if (is_unwinding()) throw PyError();
     PyErr_Clear();
     if (const std::optional<bool> assumed = assume_truth(value)) return Tri(*assumed ? 1 : 0);
     stop(report::Reason::data_dependent, "the truth of a tensor");
@@ -224,6 +226,7 @@ void Tracer::check_use(Borrowed value, const char* what) {
   if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
   if (is_drawn(value)) stop(report::Reason::random_number, what);
   if (fake::is_symbol(value)) stop(report::Reason::unknown_number, what);
+  if (is_hook_handle(value)) stop(report::Reason::hook, "its handle is used");
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);

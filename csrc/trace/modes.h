@@ -11,4 +11,7 @@ extern PyTypeObject inference_scope_type;
 
 int init_modes();
 
+// torch.utils._device.DeviceContext itself.
+bool is_device_context(PyTypeObject* type);
+
 }  // namespace alternator::trace

@@ -210,6 +210,11 @@ Natives::Natives() : sets_(new Sets) {
         "getfilesystemencodeerrors", "getswitchinterval", "is_finalizing"}) {
     queries.push_back(of_module("sys", name));
   }
+  Ref torch_core = import_module("torch._C");
+  for (const char* name : {"_accelerator_getAccelerator", "_cuda_getDeviceCount"}) {
+    if (PyObject* found = PyObject_GetAttrString(torch_core.get(), name)) queries.push_back(found);
+    PyErr_Clear();  // of another build
+  }
   globals = builtin("globals");
   locals = builtin("locals");
   eval = builtin("eval");

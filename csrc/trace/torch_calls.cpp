@@ -43,6 +43,7 @@ static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t coun
 }
 
 void Tracer::stop_for_torch(const std::string& what) {
+  if (is_unwinding()) throw PyError();  // out of a mode of the program's
   const fake::Failure* failure = session.failure();
   const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
   const std::string text = take_error_text();
@@ -75,6 +76,10 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
   for (size_t i = 0; i < total; i++) {
+    if (graph::is_generator(arguments[i])) {
+      use_generator(arguments[i]);
+      continue;
+    }
     if (!fake::is_symbol(arguments[i])) check_use(arguments[i], "a torch call");
     check_order(arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
@@ -84,17 +89,19 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
   if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
-  if (Ref empty = keyword_names ? Ref() : modern_new(callable, arguments, positional))
+  const bool moded = is_under_modes();  // it sees the call as it is
+  if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
-  if (Ref made = new_from_data(callable, name, arguments, positional, keyword_names)) return made;
+  if (Ref made = moded ? Ref() : new_from_data(callable, name, arguments, positional, keyword_names)) return made;
   if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
   // A pass backwards inside of a transform would run it on fakes.
   if (transformed_ && name.ends_with("_hook")) stop(report::Reason::torch_call, name + " inside of a transform");
+  if (Ref handle = keyword_names ? Ref() : call_hook(callable, arguments, positional)) return handle;
   check_tensor_method(callable, name, arguments, positional);
-  if (Ref values = list_of_values(callable, name, arguments, positional)) return values;
+  if (Ref values = moded ? Ref() : list_of_values(callable, name, arguments, positional)) return values;
   session.clear_failure();
   try {
-    Paused paused(*this);
+    const TorchRuns runs(*this);
     return recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
   } catch (const PyError&) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself

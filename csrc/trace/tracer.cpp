@@ -6,6 +6,7 @@
 #include "interpreter/loop.h"
 #include "py/gc.h"
 #include "py/lasting.h"
+#include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/modes.h"
 #include "trace/natives.h"
@@ -16,7 +17,9 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/PyInterpreter.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace alternator::trace {
@@ -41,7 +44,8 @@ PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 int init_trace() {
   if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
     Tracer::break_every = std::strtoull(every, nullptr, 10);
-  if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0 || init_symbol_hooks() < 0 || init_modes() < 0)
+  if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0 || init_symbol_hooks() < 0 || init_modes() < 0 ||
+      init_hooks() < 0)
     return -1;
   lazy_type.tp_name = "alternator.Unread";
   lazy_type.tp_basicsize = sizeof(LazyObject);
@@ -147,6 +151,10 @@ Tracer::Tracer()
       recorder(session, std::make_unique<TracedStack>(this)) {
   Natives::table();
   load_library();
+  load_function_modes();
+  load_generators();
+  load_hooks();
+  recorder.refuse_unknown_generators();
   forget_identities();
   outermost_ = cpython::current_frame(PyThreadState_Get());
   tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };
@@ -258,6 +266,12 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
       if (break_points.empty() || opened.empty() || opened.front().number < break_points.front().number)
         break_points = opened;
     }
+    // A mode of the program's is not on the thread's real stack: its `with` statement begins for real too.
+    const bool moded = std::any_of(active_.begin(), active_.end(), [](const Active& active) { return active.moded; });
+    if ((moded || own_modes_ > 0) && !mode_points_.empty()) {
+      if (break_points.empty() || mode_points_.front().number < break_points.front().number)
+        break_points = mode_points_;
+    }
     note_refusal();
   }
   abandon_everything();
@@ -303,6 +317,11 @@ class TraceScope {
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
   if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
+  for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); i++) {
+    PyTypeObject* type = Py_TYPE(at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
+    // That of a default device does nothing but to add an argument.
+    if (!is_device_context(type) && !graph::is_recording_mode(type)) return "a torch-function mode is active";
+  }
   if (fake::transform_depth() != 0) return "a transform of functorch's is active";
   if (at::impl::torch_function_all_disabled())
     return "torch functions are switched off (torch._C.DisableTorchFunction)";
@@ -391,6 +410,7 @@ Verdict Tracer::begin_instruction(const Position& position) {
           static_cast<uint64_t>(index_);
   active_.back().at = {++instructions_, path_};
   active_.back().transformed = transformed_;
+  active_.back().moded = own_modes_ > 0;
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
     control.watch = &watch_;
     return Verdict::kCapture;
@@ -405,7 +425,7 @@ Verdict Tracer::begin_instruction(const Position& position) {
 // An instruction that enters a transform is executed for real as a whole, and so is all that it transforms. Those of
 // torch's own functions, and of the context managers that they use, may enter one without leaving it.
 bool Tracer::may_be_cut_at(const Active& active) const {
-  if (active.transformed) return false;
+  if (active.transformed || active.moded) return false;
   PyCodeObject* code = cpython::code_of(active.frame);
   return !transformed_ || !(is_torchs(code) || is_contextlibs(code));
 }
@@ -539,13 +559,14 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     }
     lifter.guard_names_in(raised_texts_);
     if (!stopped && shown_changed()) {
-      stopped = report::Break{report::Reason::tensor_text, "it is written to after it was shown", {}, 0};
+      stopped = report::Break{report::Reason::tensor_text, "it is written to after it was shown, or got a hook", {}, 0};
       cut.clear();
       result.reset();
     }
     // A mode is an object that somebody holds; of such, nothing is made anew.
     if ((exit_state.inference != entry.inference || modes_changed || !open_scopes_.empty()) && !stopped) {
       stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};
+      if (modes_changed) break_points = mode_points_;
       if (!open_scopes_.empty()) break_points = open_scopes_.front().points;
       result.reset();
       cut.clear();

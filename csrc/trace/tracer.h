@@ -123,6 +123,13 @@ class Tracer {
   // --- print, warnings, logging (effects.cpp, logging.cpp): true: it was such a call ---
   bool call_effect(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
                    Ref* result);
+  // --- torch-function modes that the program enters (function_modes.cpp) ---
+  // One of them sees the next torch call before the recording does: its __torch_function__ is a callback like any
+  // other.
+  bool is_under_modes() const;
+  void forbid_under_modes(const char* what) const;
+  // An exception that ends or cuts the trace is on its way.
+  bool is_unwinding() const;
   // --- scopes that cannot be left open where a trace is cut (modes.cpp): it is cut where the first was opened ---
   void open_scope(Borrowed scope);
   void close_scope(Borrowed scope);
@@ -261,6 +268,22 @@ class Tracer {
   // drawn.cpp. Null: it is no method that draws a number from a generator of Python's; it is none that is called.
   Ref random_method(Borrowed owner, Borrowed name);
   Ref call_random(Borrowed callable, size_t count);
+  // hooks.cpp. Null: it is no call that registers a hook on a tensor.
+  Ref call_hook(Borrowed callable, PyObject* const* arguments, size_t count);
+  bool is_hook_handle_class(PyTypeObject* type) const;
+  bool hooked_ = false;  // one was registered
+  // generators.cpp: a generator is an argument of a call that becomes a node.
+  void use_generator(Borrowed generator);
+  Ref generator_attribute(Borrowed generator, Borrowed name);
+  // Null: it is no call of a generator's.
+  Ref call_generator(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref make_generator(PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  void note_seed(Borrowed generator, Borrowed seed);  // null: nobody knows it
+  Ref initial_seed(Borrowed generator);
+  Ref state_of_generator(Borrowed generator);
+  PyObject* last_seeded_ = nullptr;  // of the generators from outside; borrowed: only compared
+  Ref last_seed_;
+  std::unordered_set<PyObject*> unknown_seeds_;  // generators of the trace's own; borrowed
   // numpy.cpp. Null: it is no function of numpy's and none of its numbers.
   Ref call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // What torch takes a number of numpy's for; null: there is none in the value.
@@ -341,6 +364,7 @@ class Tracer {
     cpython::Frame* frame;
     BreakPoint at;
     bool transformed = false;  // it is inside of a transform
+    bool moded = false;        // ... of a mode that the program has entered
   };
   std::vector<Active> active_;
   struct OpenScope {
@@ -351,6 +375,14 @@ class Tracer {
   // functorch's transforms: a trace is never cut inside of one (transforms.cpp).
   Ref call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   bool may_be_cut_at(const Active& active) const;
+  // Null: it is no call that changes the stack of modes.
+  Ref call_mode_stack(Borrowed callable, PyObject* const* arguments, size_t count);
+  Ref call_device_scope(Borrowed callable, size_t count);
+  void push_mode(Borrowed mode);
+  Ref pop_mode();
+  int own_modes_ = 0;                     // that the program has entered
+  std::vector<BreakPoint> mode_points_;   // where the first of the program's own was entered
+  PyObject* last_popped_mode_ = nullptr;  // borrowed: only compared
   void note_transforms();
   // torch.cond: both arms are traced, each as a graph of its own (conditions.cpp).
   Ref call_cond(PyObject* const* arguments, size_t count);
@@ -387,6 +419,17 @@ class Paused {
 
  private:
   Tracer* tracer_;
+};
+
+// A torch call: paused, unless a mode of the program's gets to see it first.
+class TorchRuns {
+ public:
+  explicit TorchRuns(Tracer& tracer) {
+    if (!tracer.is_under_modes()) paused_.emplace(tracer);
+  }
+
+ private:
+  std::optional<Paused> paused_;
 };
 
 // A trace is thrown away: no code runs in its scope. A generator of the trace that dies is not closed, its frame is
@@ -427,7 +470,11 @@ bool is_data(Borrowed object, int depth = 0);
 bool are_sizes(PyObject* const* arguments, size_t count);
 // torch.FloatTensor and its like.
 bool is_tensor_type(Borrowed object);
-void load_library();  // before anything is traced
+// Before anything is traced: what these rooms look up in modules that may have to be imported.
+void load_library();
+void load_function_modes();
+void load_generators();
+void load_hooks();
 
 // The frame evaluator of a thread that traces.
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);

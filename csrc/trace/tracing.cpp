@@ -53,6 +53,7 @@ void Tracing::stop_with_error() {
 }
 
 bool Tracing::torch_failed() {
+  if (t.is_unwinding()) return false;
   if (PyErr_Occurred() && PyErr_ExceptionMatches(graph::record_error_class().get()) && !t.stopped) {
     stop_with_error();
     return true;

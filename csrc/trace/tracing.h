@@ -316,10 +316,14 @@ struct Tracing : Concrete {
     auto used = [&](Borrowed operand) { return !operand || fake::is_symbol(operand) || use(operand, what) == 0; };
     if (!used(left) || !used(right)) return {};
     std::optional<Paused> torchs_own;  // torch's code for such numbers is Python
-    if (t.recorder.has_symbols() && t.is_torchs_operation(left, right)) torchs_own.emplace(t);
+    if (t.recorder.has_symbols() && t.is_torchs_operation(left, right)) {
+      if (status([&] { t.forbid_under_modes("a number that only a run knows"); }) < 0) return {};
+      torchs_own.emplace(t);
+    }
     Ref result = Ref::steal(operation());
     torchs_own.reset();
-    if (!result && !torch_failed() && !t.stopped && (graph::is_tensor(left) || (right && graph::is_tensor(right))))
+    if (!result && !torch_failed() && !t.is_unwinding() &&
+        (graph::is_tensor(left) || (right && graph::is_tensor(right))))
       t.stop_here(report::Reason::torch_call, what);
     return result;
   }

@@ -7,6 +7,23 @@
 
 namespace alternator::trace {
 
+// The history of what is differentiated must be that of the trace: the rest of it is not known.
+static void check_differentiated(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  Borrowed outputs = positional > 0 ? arguments[0] : nullptr;
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names.get(), i), "outputs") == 0)
+      outputs = arguments[positional + static_cast<size_t>(i)];
+  }
+  if (!outputs) return;
+  const bool many = PyList_Check(outputs.get()) || PyTuple_Check(outputs.get());
+  if (!many && !graph::is_tensor(outputs)) stop(report::Reason::torch_call, "torch.autograd.grad of no tensor");
+  for (Py_ssize_t i = 0; i < (many ? PySequence_Fast_GET_SIZE(outputs.get()) : 1); i++) {
+    Borrowed output = many ? Borrowed(PySequence_Fast_GET_ITEM(outputs.get(), i)) : outputs;
+    if (!graph::is_tensor(output) || fake::leads_outside(fake::unpack(output.get())))
+      stop(report::Reason::torch_call, "torch.autograd.grad of what was computed before");
+  }
+}
+
 Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const std::string name = native_name(callable);
   // No mode sees these calls, and ours would see what others make of the calls inside.
@@ -15,6 +32,9 @@ Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t 
   // Which message it is belongs to no guard.
   if (transforms_before_.hooks_message && name.ends_with("disabled_error_message"))
     stop(report::Reason::native_call, name);
+  // It would run the hooks, which are registered after the graph.
+  if (hooked_ && name.ends_with("grad")) stop(report::Reason::hook, name);
+  if (name == "torch.autograd.grad") check_differentiated(arguments, positional, keyword_names);
   Ref result = call_torch(callable, arguments, positional, keyword_names);
   note_transforms();
   return result;

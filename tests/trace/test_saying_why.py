@@ -196,25 +196,26 @@ def test_what_depends_on_data_is_called_so(front):
 
 
 @in_child
-def test_a_hook_on_a_tensor_that_the_function_makes(front):
-    """It hangs on a tensor of the run: the call is made for real, once."""
+def test_the_handle_of_a_hook(front):
+    """It is made by each run: where it is used, the hook is registered for real, once."""
 
     def fn(x):
         y = x * 2
-        y.register_hook(lambda g: g * 3)  # the hook
+        handle = y.register_hook(lambda g: g * 3)
+        y.register_hook(lambda g: g * 5)
+        handle.remove()  # the handle
         return y.sum()
 
     f = front.compile(fn, eager_backend, fullgraph=True)
-    with pytest.raises(Exception, match=r"(?s)register_hook.*a hook is put on a tensor") as caught:  # noqa: PT011
+    with pytest.raises(Exception, match=r"(?s)a hook is put on a tensor \(its handle is used\)") as caught:  # noqa: PT011
         f(T(2, rg=True))
-    assert str(line_of(fn, "# the hook")) in str(caught.value)
+    assert str(line_of(fn, "# the handle")) in str(caught.value)
     g, before = front.compile(fn, eager_backend), front.counters()
     x = T(2, rg=True)
     g(x).backward()
-    assert torch.equal(x.grad, torch.full((2,), 6.0))
+    assert torch.equal(x.grad, torch.full((2,), 10.0))
     after = front.counters()
-    assert after["breaks"]["hook"] - before["breaks"].get("hook", 0) == 1
-    assert after["graphs"] - before["graphs"] == 2
+    assert after["breaks"]["hook"] - before["breaks"].get("hook", 0) >= 1
 
 
 @in_child

@@ -1,0 +1,164 @@
+"""Graphs with nodes that no compiler may get to see: seeds and states of random generators, and what draws from a generator that is
+an object. AOTAutograd would run them while it compiles, and a run would not. The graph is cut there: the backend gets the pieces in
+between, and such nodes run as they are, in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from .graph_module import GraphModule
+
+# (the piece, its example inputs, where these come from) -> what runs it
+PieceCompiler = Callable[[GraphModule, list[Any], list[Node]], Callable[..., Any]]
+
+_BEGINS = {torch.amp.autocast_mode._enter_autocast, torch.autograd.grad_mode._enter_inference_mode}
+_ENDS = {torch.amp.autocast_mode._exit_autocast, torch.autograd.grad_mode._exit_inference_mode}
+_STATES = {*_BEGINS, *_ENDS, torch._C._set_grad_enabled, torch.set_default_dtype}
+
+
+class Piece:
+    """Nodes that go to the backend together."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        own = set(nodes)
+        used = dict.fromkeys(given for node in nodes for given in node.all_input_nodes if given not in own)
+        self.attributes = [node for node in used if node.op == "get_attr"]
+        self.inputs = [node for node in used if node.op != "get_attr"]
+        self.outputs = [node for node in nodes if any(user not in own for user in node.users)]
+        self.run: Callable[..., Any] | None = None
+
+    def mixes(self, given: list[Any]) -> bool:
+        """Whether it writes where inputs share memory: an output of an earlier piece with its view, say. Inductor may then use an
+        input of the forward pass as scratch space of the backward pass (torch 2.13)."""
+        storages = [value.untyped_storage()._cdata for value in given if isinstance(value, torch.Tensor)]
+        return len(set(storages)) < len(storages) and any(node.meta.get("writes") for node in self.nodes)
+
+    def module(self, whole: GraphModule) -> GraphModule:
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        for node in self.inputs:
+            copies[node] = graph.placeholder(node.name)
+            copies[node].meta = {key: node.meta[key] for key in ("example_value", "tensor_dict") if key in node.meta}
+            copies[node].meta.setdefault("tensor_dict", {})
+        for node in (*self.attributes, *self.nodes):
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[node] for node in self.outputs))
+        made = GraphModule(whole, graph)
+        made.meta.update({key: value for key, value in whole.meta.items() if key == "recomputed"})
+        return made
+
+
+def _steps(whole: GraphModule) -> list[Node | Piece]:
+    steps: list[Node | Piece] = []
+    together: list[Node] = []
+
+    def close() -> None:
+        if together:
+            steps.append(Piece(together.copy()))
+            together.clear()
+
+    for node in whole.graph.nodes:
+        if node.op in ("placeholder", "output", "get_attr"):
+            continue
+        if node.meta.get("apart"):
+            close()
+            steps.append(node)
+        else:
+            together.append(node)
+    close()
+    return steps
+
+
+def needs_examples(whole: GraphModule) -> bool:
+    """Whether a piece is compiled for tensors that only a run makes."""
+    pieces = [step for step in _steps(whole) if isinstance(step, Piece)]
+    return len(pieces) > 1 or any(node.op != "placeholder" for piece in pieces for node in piece.inputs)
+
+
+class InPieces:
+    """Runs the pieces and what lies between them."""
+
+    def __init__(self, whole: GraphModule, inputs: Sequence[Any], fake_mode: Any, compile_piece: PieceCompiler) -> None:
+        self.whole = whole
+        self.placeholders = whole.graph.find_nodes(op="placeholder")
+        self.output = whole.graph.output_node()
+        self.attributes = {node: getattr(whole, node.target) for node in whole.graph.find_nodes(op="get_attr")}
+        self.steps = _steps(whole)
+        self._compile(inputs, fake_mode, compile_piece)
+
+    def _compile(self, inputs: Sequence[Any], fake_mode: Any, compile_piece: PieceCompiler) -> None:
+        """Piece by piece on tensors without data, each in the state of the thread that it will run in."""
+        real = dict(zip(self.placeholders, inputs, strict=True))
+        values: dict[Node, Any] = dict(real)
+        if fake_mode is not None:
+            for node, value in real.items():
+                if isinstance(value, torch.Tensor):
+                    values[node] = fake_mode.from_tensor(value, static_shapes=True)
+        untouched = True  # no piece has changed the inputs
+        with _Opened() as opened:
+            for step in self.steps:
+                if isinstance(step, Piece):
+                    module = step.module(self.whole)
+                    given = [values[node] for node in step.inputs]
+                    are_real = untouched and all(node in real for node in step.inputs)
+                    examples = [real[node] for node in step.inputs] if are_real else given
+                    step.run = module.forward if step.mixes(given) else compile_piece(module, examples, step.inputs)
+                    untouched = False
+                    if step is self.steps[-1] or fake_mode is None:
+                        continue  # nothing more is compiled
+                    with fake_mode:
+                        values.update(zip(step.outputs, module.forward(*given), strict=True))
+                elif step.target in _STATES:
+                    values[step] = opened.call(step, map_arg(step.args, values.__getitem__), {})
+                else:
+                    values[step] = step.meta.get("example_value")
+
+    def __call__(self, *inputs: Any) -> Any:
+        values: dict[Node, Any] = dict(zip(self.placeholders, inputs, strict=True))
+        values.update(self.attributes)
+        look_up = values.__getitem__
+        with _Opened() as opened:
+            for step in self.steps:
+                if isinstance(step, Piece):
+                    assert step.run is not None
+                    results = step.run(*[values[node] for node in step.inputs])
+                    values.update(zip(step.outputs, results, strict=True))
+                else:
+                    values[step] = opened.call(step, map_arg(step.args, look_up), map_arg(step.kwargs, look_up))
+        return map_arg(self.output.args[0], look_up)
+
+
+class _Opened:
+    """States of the thread that nodes have begun. Where one of them fails, those behind it do not end them."""
+
+    def __init__(self) -> None:
+        self.scopes: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> _Opened:
+        self.grad, self.dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+        return self
+
+    def call(self, node: Node, args: Any, kwargs: Any) -> Any:
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        assert callable(node.target)
+        result = node.target(*args, **kwargs)
+        if node.target in _BEGINS:
+            self.scopes.append((node, result))
+        elif node.target in _ENDS:
+            self.scopes.pop()
+        return result
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            return
+        for _, scope in reversed(self.scopes):
+            scope.__exit__(None, None, None)
+        torch._C._set_grad_enabled(self.grad)
+        torch.set_default_dtype(self.dtype)
