@@ -293,6 +293,8 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     return convert_number(type, arguments[0]);
   PyTypeObject* base = check_class_call(type);
   check_symbols(type, base, arguments, total);
+  std::optional<lift::WarningsRaise> warnings;
+  if (check_array_arguments(type, base, arguments, total)) warnings.emplace();
   check_type_use(type, base, arguments, total);
   if (type == &PyUnicode_Type || type == &PyBytes_Type) {
     for (size_t i = 0; i < total; i++) check_text(arguments[i]);
@@ -308,8 +310,10 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     if (result) return result;
     stop_for_torch(std::string(type->tp_name) + " of a tensor");
   }
-  Ref made = checked(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                         keyword_names.get()));
+  Ref made = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                            keyword_names.get()));
+  if (!made && warnings) check_numpy_error(type->tp_name);
+  if (!made) throw PyError();
   if (makes_class) finish_class(made);
   return made;
 }
@@ -430,6 +434,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "compile of something else than text");
   }
   check_class_call(callable, arguments, total);
+  std::optional<lift::WarningsRaise> warnings;
+  if (check_array_arguments(name, arguments, total)) warnings.emplace();
   const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
@@ -437,6 +443,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   if (!result) {
     if (!stopped && (session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(name);
+    if (warnings) check_numpy_error(name);
     throw PyError();
   }
   if (makes_class) finish_class(result);
