@@ -6,6 +6,8 @@
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -237,6 +239,8 @@ Borrowed array_owner(Borrowed array) {
   return (fields_of(array).flags & kOwnsData) != 0 ? array : Borrowed();
 }
 
+static size_t byte_count(Borrowed array) { return static_cast<size_t>(element_count(array) * element_size(array)); }
+
 // The geometry of two arrays; what flags differ is for their users to say.
 static bool same_shape(const ArrayFields& a, const ArrayFields& b) {
   if (a.dtype != b.dtype || a.dimensions != b.dimensions) return false;
@@ -251,17 +255,32 @@ static bool is_liftable(Borrowed array) {
   return is_number_array(array.get()) && (fields_of(array).flags & kWanted) == kWanted && array_owner(array);
 }
 
+// An array that is found with ever new numbers in it is no constant, and not worth another entry each time.
+static bool changes_often(Borrowed array, Borrowed copy) {
+  constexpr size_t kMostVersions = 4, kMany = 10'000;
+  struct Seen {
+    Ref weak;  // to the array: another may have its address later
+    std::unordered_set<size_t> versions;
+  };
+  static auto* const all = new std::unordered_map<PyObject*, Seen>;
+  if (all->size() > kMany) all->clear();
+  Seen& seen = (*all)[array.get()];
+  if (!seen.weak || PyWeakref_GetObject(seen.weak.get()) != array.get())
+    seen = {checked(PyWeakref_NewRef(array.get(), nullptr)), {}};
+  if (seen.versions.size() <= kMostVersions)
+    seen.versions.insert(std::hash<std::string_view>()({fields_of(copy).data, byte_count(copy)}));
+  return seen.versions.size() > kMostVersions;
+}
+
 Ref fixed_copy(Borrowed array) {
   constexpr Py_ssize_t kMostElements = 1024;
   if (!is_liftable(array) || element_count(array) > kMostElements) return {};
   Ref copy = checked(PyObject_CallMethod(array.get(), "copy", "s", "K"));
   // A part of a larger array has gaps that its copy has not.
-  if (!is_array(copy.get()) || !same_shape(fields_of(array), fields_of(copy))) return {};
+  if (!is_array(copy.get()) || !same_shape(fields_of(array), fields_of(copy)) || changes_often(array, copy)) return {};
   fields_of(copy).flags &= ~kWriteable;
   return copy;
 }
-
-static size_t byte_count(Borrowed array) { return static_cast<size_t>(element_count(array) * element_size(array)); }
 
 Ref contents_of_array(Borrowed array) {
   const ArrayFields& fields = fields_of(array);

@@ -17,7 +17,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr int kDeepest = 32;
-constexpr Py_ssize_t kMostElements = 1 << 24;        // that are computed in a trace
+constexpr Py_ssize_t kMostElements = 1 << 20;        // that are computed in a trace
 constexpr Py_ssize_t kMostTensorElements = 1 << 14;  // that a graph is given
 
 template <size_t kCount>
@@ -212,7 +212,7 @@ Ref Tracer::call_numpy(Borrowed callable, PyObject* const* arguments, size_t pos
 
 bool Tracer::is_array_operation(Borrowed left, Borrowed right) {
   auto makes_array = [](Borrowed number, Borrowed other) {
-    return lift::is_numpy_number(number.get()) && (PyList_Check(other.get()) || PyTuple_Check(other.get()));
+    return (PyList_Check(other.get()) || PyTuple_Check(other.get())) && lift::is_numpy_number(number.get());
   };
   if (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get())) return false;  // text
   return lift::is_array(left.get()) || lift::is_array(right.get()) || makes_array(left, right) ||

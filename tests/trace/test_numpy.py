@@ -675,8 +675,7 @@ def test_what_is_not_computed(t):
         if which == 7:
             return x, f"{np.arange(3)}", repr(np.ones(2)), "%s" % np.ones(1)
         if which == 8:
-            print(np.arange(3), [np.ones(1)])
-            return x
+            return x, ascii(np.arange(3)), "{}".format(np.arange(2)), str([np.ones(1)])
         if which == 9:
             a = np.arange(3)
             a.shape = (3, 1)
@@ -903,3 +902,35 @@ def test_an_argument_that_is_passed_on(t):
     f(T(3), np.arange(3))
     f.hit(T(3), np.arange(4))
     f.hit(T(3), np.arange(4.0))
+
+
+@program()
+def test_shown(t):
+    def fn(x, n):
+        a = np.arange(3) / n
+        print(a, [a, np.float64(n)])
+        a[0] = 7
+        return x + a[0]
+
+    f = t.compile(fn)
+    f(T(3), 3)
+    f.hit(T(3), 3)
+    with np.printoptions(precision=2):
+        f.hit(T(3), 3)
+    f(T(3), 7)
+
+
+@program(one_graph=False)
+def test_an_outside_array_that_always_changes(t):
+    """It is a constant for some calls, and then what stays outside: the function does not run out of entries."""
+    state = np.zeros(2)
+
+    def fn(x):
+        y = x * 2 + state[0]
+        return y + 1
+
+    f = t.compile(fn)
+    for i in range(12):
+        state[0] = i
+        f(T(3))
+        f(T(3))
