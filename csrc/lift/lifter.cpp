@@ -261,10 +261,10 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     use_special_methods(type);
     return lift_itself(value, constant(value), true);
   }
+  has_arrays_ = has_arrays_ || is_array(value.get());
   if (Ref copy = is_array(value.get()) && is_setting(*source) ? fixed_copy(value) : Ref()) {
     guard(source, GuardKind::kEquals, copy);
     source->bears_identity = true;
-    has_arrays_ = true;
     return remember(value, std::move(copy), source);
   }
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));

@@ -1,14 +1,16 @@
 // Arrays of numpy's: made of values that are known, they are computed while tracing, by numpy itself.
-#include "trace/tracer.h"
+#include "trace/arrays.h"
 
 #include "graph/torch_types.h"
 #include "trace/natives.h"
+#include "trace/tracer.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <unordered_set>
 
 namespace alternator::trace {
 
@@ -133,6 +135,37 @@ void Tracer::use_array(Borrowed array) {
   Borrowed owner = lift::array_owner(array);
   if (owner && lifter.known(owner) != nullptr && has_written_memory())
     stop(report::Reason::native_call, "an array from outside after a write to a tensor");
+}
+
+// What is gone through, and holds what it goes through where the collector sees it.
+static bool may_be_gone_through(Borrowed object) {
+  PyObject* o = object.get();
+  return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) || PyIter_Check(o) ||
+         PyDictKeys_Check(o) || PyDictValues_Check(o) || PyDictItems_Check(o) ||
+         PyObject_TypeCheck(o, lift::known_types().deque);
+}
+
+void check_arrays_within(Tracer& tracer, Borrowed value) {
+  constexpr size_t kMost = 10'000;
+  if (!tracer.lifter.has_arrays() || !may_be_gone_through(value)) return;
+  std::vector<Ref> waiting;
+  std::unordered_set<PyObject*> seen;
+  waiting.push_back(Ref::share(value));
+  while (!waiting.empty()) {
+    Ref object = std::move(waiting.back());
+    waiting.pop_back();
+    if (lift::is_array(object.get())) tracer.check_use(object, "native code");
+    if (!may_be_gone_through(object) || !PyObject_IS_GC(object.get()) || !seen.insert(object.get()).second) continue;
+    if (seen.size() > kMost)
+      stop(report::Reason::native_call, "a large container, where there are arrays from outside");
+    object.type()->tp_traverse(
+        object.get(),
+        [](PyObject* part, void* to) {
+          static_cast<std::vector<Ref>*>(to)->push_back(Ref::share(part));
+          return 0;
+        },
+        &waiting);
+  }
 }
 
 // What numpy may be given: known values, and nothing that has code of its own.

@@ -1,6 +1,7 @@
 // Items, membership, truth, globals, identity.
 #include "trace/tracer.h"
 
+#include "trace/arrays.h"
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -100,6 +101,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   check_use(container, "a membership test");
   lifter.escape(value);
   if (lift::is_array(container.get())) return array_contains(container, value);
+  check_arrays_within(*this, container);
   if (value.type() == &identity_type && !PyDict_Check(container.get()) && !PyAnySet_Check(container.get()) &&
       !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
     stop(report::Reason::identity_number, "a membership test");

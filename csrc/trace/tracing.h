@@ -1,6 +1,7 @@
 // Tracing: the Semantics that lifts what the program reads, and gates what it calls.
 #pragma once
 
+#include "trace/arrays.h"
 #include "trace/operators.h"
 #include "trace/tracer.h"
 
@@ -183,7 +184,13 @@ struct Tracing : Concrete {
       return record_operator(function, left, right);
     if (is_identity(left) || is_identity(right))
       return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
-    if (status([&] { t.check_comparison(left, right); }) < 0) return {};
+    if (status([&] {
+          t.check_comparison(left, right);
+          check_arrays_within(t, left);
+          check_arrays_within(t, right);
+        }) < 0) {
+      return {};
+    }
     return native(left, right, "a comparison",
                   [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }

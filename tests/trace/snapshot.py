@@ -31,7 +31,7 @@ ITERATORS = (
         for c in ([], (), {}, set(), "", b"", range(0), {}.keys(), {}.values(), {}.items(), collections.deque())
     ),
     *(type(reversed(c)) for c in ([], (), {})),
-    *(enumerate, zip, map, filter),
+    *(enumerate, zip, map, filter, type(iter(np.zeros(1)))),
 )
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 CLASS_NAMES_LEFT_OUT = {

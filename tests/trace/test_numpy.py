@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 import warnings
 
 import numpy as np
@@ -851,11 +854,17 @@ def test_outside_array_with_the_memory_of_a_tensor(t):
         if which == 2:
             mirror.mul_(2)
             return x + image.sum()
+        if which == 3:
+            own = torch.from_numpy(table)
+            own.add_(1)
+            return x + own, table[0]
+        if which == 4:
+            return x + sum([table, table])[0], tensor.add_(1), sum([table, table])[0]
         return x + torch.from_numpy(table), torch.as_tensor(table)
 
     f = t.compile(fn)
     t.watch(lambda: (table, tensor, mirror, image))
-    for which in range(4):
+    for which in range(6):
         f(T(3), which)
         f(T(3), which)
         f(T(3), which)
@@ -934,3 +943,34 @@ def test_an_outside_array_that_always_changes(t):
         state[0] = i
         f(T(3))
         f(T(3))
+
+
+@program(one_graph=False)
+def test_outside_arrays_inside_of_others(t):
+    """Native code that goes through a container or an iterator comes upon them by itself."""
+
+    def fn(x, a, which):
+        if which == 0:
+            return x + sum([a, a])[0]
+        if which == 1:
+            return x, [a[:1]] == [np.zeros(1)], max([a[0], 1])
+        if which == 2:
+            return x, [abs(v) for v in map(operator.neg, [a])]
+        if which == 3:
+            return x + functools.reduce(operator.add, (v for v in (a, a)))[0]
+        if which == 4:
+            return x, list(itertools.accumulate([a, a])), list(zip([a], [a], strict=True))
+        if which == 5:
+            return x, sorted([a.sum(), 1]), sorted({"k": a}.values(), key=len)
+        if which == 6:
+            return x, [0] in [[1], a.tolist()], any([a.any()]), 0 in [a[0]]
+        if which == 7:
+            return x, sum(iter([a, a])), math.sqrt(a[0]), divmod(a[0], 2)
+        if which == 8:
+            return x, (x, a)[1], [a, x][0], dict(k=a)["k"], len([a]), isinstance(a, np.ndarray)
+        return x, operator.itemgetter(0)([a]), operator.methodcaller("sum")(a), operator.attrgetter("T")(a)
+
+    f = t.compile(fn)
+    for which in range(10):
+        for k in (1, 2, 2):
+            f(T(3), np.arange(3) * k + k, which)
