@@ -140,6 +140,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   }
   std::vector<lift::Source*> needed;
   entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, tracer.raises);
+  if (tracer.leaves_with_array(outputs)) throw replay::CannotRebuild("a tensor and an array with the same memory");
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));

@@ -42,7 +42,7 @@ bool leads_outside(const at::Tensor& fake) {
   const auto add = [&](torch::autograd::Node* node) {
     if (node != nullptr && seen.insert(node).second) open.push_back(node);
   };
-  if (const std::shared_ptr<torch::autograd::Node> last = fake.grad_fn()) add(last.get());
+  if (const auto last = fake.grad_fn()) add(last.get());
   while (!open.empty()) {
     torch::autograd::Node* node = open.back();
     open.pop_back();

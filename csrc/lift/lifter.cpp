@@ -178,6 +178,16 @@ static bool is_default(const Source& source) {
   return source.parent != nullptr && source.parent->access == Access::kDefaults;
 }
 
+// Where arrays are constants of a program: in a global, a closure, an attribute. Those in arguments and variables are
+// its data, and differ from call to call.
+static bool is_setting(const Source& source) {
+  const Source* at = &source;
+  for (; at->parent != nullptr; at = at->parent) {
+    if (at->access == Access::kDict || at->access == Access::kField) return true;
+  }
+  return at->access != Access::kSlot;
+}
+
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_switched_off(value)) return Ref::share(value);
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
@@ -251,6 +261,12 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     guard(source, GuardKind::kIs, value);
     use_special_methods(type);
     return lift_itself(value, constant(value), true);
+  }
+  has_arrays_ = has_arrays_ || is_array(value.get());
+  if (Ref copy = is_array(value.get()) && is_setting(*source) ? fixed_copy(value) : Ref()) {
+    guard(source, GuardKind::kEquals, copy);
+    source->bears_identity = true;
+    return remember(value, std::move(copy), source);
   }
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
   if (has_plain_layout(type) || layout_base(type) == known_types().simple_namespace) {

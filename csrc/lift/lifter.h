@@ -167,6 +167,8 @@ class Lifter {
   };
   WriteMark mark_writes() const;
   bool has_writes_since(const WriteMark& mark) const;
+  // Arrays of numpy's from outside: copies that cannot be written.
+  bool has_arrays() const { return has_arrays_; }
   // (fake, source) of the tensors that were lifted, in order.
   const std::vector<std::pair<Ref, Source*>>& tensors() const { return tensors_; }
   SourceTree& tree() { return tree_; }
@@ -252,6 +254,7 @@ class Lifter {
   std::vector<PyObject*> cell_order_, iterator_order_;
   std::vector<FieldKey> field_order_;
   std::vector<std::pair<Ref, Source*>> tensors_;
+  bool has_arrays_ = false;
 };
 
 class OnlyLasting {

@@ -1,6 +1,7 @@
 #include "lift/mutants.h"
 
 #include "lift/lifter.h"
+#include "lift/numpy.h"
 
 #include "fake/python_tensor.h"
 
@@ -42,6 +43,7 @@ const char* row_of(Borrowed value) {
   if (PyCell_Check(v)) return "cell";
   if (type->tp_descr_get != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return "descriptor";
   if (PyLong_Check(v) || PyUnicode_Check(v)) return "value_subclass";
+  if (is_array(v)) return "array";
   return has_plain_layout(type) || type == known_types().simple_namespace ? "instance" : "opaque";
 }
 

@@ -218,7 +218,7 @@ bool is_plain(PyObject* object) {
     }
     return true;
   }
-  return is_numpy_number(object) || is_enum_member(object);
+  return is_numpy_number(object) || is_numpy_dtype(object) || is_enum_member(object);
 }
 
 bool is_fixed_iterator(PyObject* object) {
@@ -262,11 +262,13 @@ Ref frozen_contents(Borrowed container) {
     ALT_CHECK(i == PyTuple_GET_SIZE(contents.get()), "a dict whose keys cannot be looked up");
     return contents;
   }
+  if (is_array(object)) return contents_of_array(container);
   return {};
 }
 
 bool contents_equal(PyObject* object, PyTypeObject* type, PyObject* contents) {
   if (Py_TYPE(object) != type) return false;
+  if (is_array(object)) return array_has(object, contents);
   PyObject* const* wanted = &PyTuple_GET_ITEM(contents, 0);
   const Py_ssize_t count = PyTuple_GET_SIZE(contents);
   if (PyDict_Check(object)) {
@@ -328,7 +330,7 @@ bool compares_natively(PyObject* key) {
     return compare == PyUnicode_Type.tp_richcompare || compare == PyLong_Type.tp_richcompare ||
            compare == PyBaseObject_Type.tp_richcompare || compare == PyFloat_Type.tp_richcompare ||
            compare == PyBytes_Type.tp_richcompare || compare == PyComplex_Type.tp_richcompare || compare == nullptr ||
-           Py_TYPE(part) == &THPDeviceType;
+           Py_TYPE(part) == &THPDeviceType || is_numpy_number(part);
   });
 }
 
@@ -338,7 +340,8 @@ bool hashes_natively(PyObject* key) {
     const hashfunc hash = Py_TYPE(part)->tp_hash;
     return hash == PyUnicode_Type.tp_hash || hash == PyLong_Type.tp_hash || hash == PyBaseObject_Type.tp_hash ||
            hash == PyFloat_Type.tp_hash || hash == PyBytes_Type.tp_hash || hash == PyComplex_Type.tp_hash ||
-           is_singleton(part) || is_torch_singleton(Py_TYPE(part)) || Py_TYPE(part) == &THPDeviceType;
+           is_singleton(part) || is_torch_singleton(Py_TYPE(part)) || Py_TYPE(part) == &THPDeviceType ||
+           is_numpy_number(part);
   });
 }
 

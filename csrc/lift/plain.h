@@ -9,8 +9,8 @@
 namespace alternator::lift {
 
 // None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range, slice of such, dtype, device, layout,
-// memory format, quantisation scheme, torch.Size, numbers of numpy, enum members: immutable, compared by value. Exact
-// types only: an instance of a subclass may carry more.
+// memory format, quantisation scheme, torch.Size, numbers of numpy and their types, enum members: immutable, compared
+// by value. Exact types only: an instance of a subclass may carry more.
 bool is_plain(PyObject* object);
 // An iterator over a tuple or a range: what it goes through cannot change.
 bool is_fixed_iterator(PyObject* object);
@@ -23,8 +23,9 @@ bool is_nan(PyObject* object);
 // compared by identity.
 bool plain_equal(PyObject* a, PyObject* b);
 
-// A tuple of what a list, set or deque holds in order (keys and values in turns for a dict): what a guard compares with
-// later, since the container itself may change. Null: it is not one of these types exactly.
+// A tuple of what a list, set or deque holds in order (keys and values in turns for a dict; for an array of numpy's see
+// there): what a guard compares with later, since the container itself may change. Null: it is not one of these types
+// exactly.
 Ref frozen_contents(Borrowed container);
 // Whether `object` is of that very type and holds this now.
 bool contents_equal(PyObject* object, PyTypeObject* type, PyObject* contents);

@@ -1,6 +1,7 @@
 #include "lift/taint.h"
 
 #include "cpython/objects.h"
+#include "lift/numpy.h"
 #include "lift/plain.h"
 
 #include "fake/python_tensor.h"
@@ -29,7 +30,7 @@ static bool has_state(PyObject* object) {
     return false;
   }
   return PyList_Check(object) || PyDict_Check(object) || PyAnySet_Check(object) || PyByteArray_Check(object) ||
-         PyCell_Check(object) || PyFunction_Check(object) || fake::is_tensor_object(object) ||
+         PyCell_Check(object) || PyFunction_Check(object) || fake::is_tensor_object(object) || is_array(object) ||
          (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
 }
 

@@ -59,6 +59,8 @@ ALT_RECIPE(match)
 ALT_RECIPE(type_union)
 ALT_RECIPE(kept_descriptor)
 ALT_RECIPE(kept_module)
+ALT_RECIPE(array)
+ALT_RECIPE(sequence_iterator)
 // By family, not by exact type.
 ALT_RECIPE(exception)
 ALT_RECIPE(struct_sequence)

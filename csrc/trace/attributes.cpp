@@ -99,6 +99,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (is_tensor(owner)) return get_from_tensor(owner, name);
   if (PyFunction_Check(owner.get())) return get_from_function(owner, name);
   if (PyFrame_Check(owner.get())) return get_from_frame(owner, name);
+  if (lift::is_array(owner.get())) return get_from_array(owner, name);
   if (PyWeakref_CheckProxy(owner.get()) && PyWeakref_GetObject(owner.get()) != Py_None)
     return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
   // What a bound method does not have itself it answers for its function, the text included.
@@ -510,6 +511,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     if (!lifter.made_here(owner)) return set_on_class(owner.as<PyTypeObject>(), name, value);
     return natively();
   }
+  if (lift::is_array(owner.get())) stop(report::Reason::native_call, text_of(name) + " of an array is set");
   lift::Known* known = lifter.known(owner);
   if (is_tensor(owner)) {
     const bool is_grad = equals(name, "grad");

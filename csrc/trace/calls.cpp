@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "py/names.h"
+#include "trace/arrays.h"
 #include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
@@ -298,6 +299,12 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     return convert_number(type, arguments[0]);
   PyTypeObject* base = check_class_call(type);
   check_symbols(type, base, arguments, total);
+  std::optional<lift::WarningsRaise> warnings;
+  if (check_array_arguments(type, base, arguments, total)) warnings.emplace();
+  const bool only_moves = base == &PyBaseObject_Type || base == &PyList_Type || base == &PyTuple_Type ||
+                          base == &PyDict_Type || base == &PyEnum_Type || base == &PyZip_Type ||
+                          base == lift::known_types().deque;
+  for (size_t i = 0; i < total && !only_moves; i++) check_arrays_within(*this, arguments[i]);
   check_type_use(type, base, arguments, total);
   if (type == &PyUnicode_Type || type == &PyBytes_Type) {
     for (size_t i = 0; i < total; i++) check_text(arguments[i]);
@@ -313,8 +320,10 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     if (result) return result;
     stop_for_torch(std::string(type->tp_name) + " of a tensor");
   }
-  Ref made = checked(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                         keyword_names.get()));
+  Ref made = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                            keyword_names.get()));
+  if (!made && warnings) check_numpy_error(type->tp_name);
+  if (!made) throw PyError();
   if (makes_class) finish_class(made);
   return made;
 }
@@ -371,6 +380,21 @@ static const SetMethod* set_method(const MethodCall& call) {
 static bool changes_unseen(const MethodCall& call) {
   if (const SetMethod* method = set_method(call)) return !method->looks;
   return call.self && PyList_CheckExact(call.self.get()) && call.count == 1 && strcmp(call.name, "append") == 0;
+}
+
+// Methods and functions that move what they are given, and compute nothing with it.
+static bool only_moves(const MethodCall& call, const std::string& name) {
+  if (name == "builtins.len" || name == "builtins.isinstance" || name == "builtins.iter" || name == "builtins.next")
+    return true;
+  PyObject* self = call.self.get();
+  if (self == nullptr || !(PyList_Check(self) || PyDict_Check(self) || PyAnySet_Check(self) || PyTuple_Check(self) ||
+                           PyObject_TypeCheck(self, lift::known_types().deque))) {
+    return false;
+  }
+  for (const char* compares : {"sort", "index", "count", "remove"}) {
+    if (strcmp(call.name, compares) == 0) return false;
+  }
+  return true;
 }
 
 Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -436,6 +460,10 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "compile of something else than text");
   }
   check_class_call(callable, arguments, total);
+  std::optional<lift::WarningsRaise> warnings;
+  if (check_array_arguments(name, arguments, total)) warnings.emplace();
+  for (size_t i = 0; i < total && !only_moves(method, name); i++) check_arrays_within(*this, arguments[i]);
+  if (method.self && !only_moves(method, name)) check_arrays_within(*this, method.self);
   const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
@@ -443,6 +471,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   if (!result) {
     if (!stopped && (session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(name);
+    if (warnings) check_numpy_error(name);
     throw PyError();
   }
   if (makes_class) finish_class(result);

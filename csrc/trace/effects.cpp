@@ -213,6 +213,10 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   if (lift::is_plain(v) && (Py_TYPE(v)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return Ref::share(value);
   if (graph::is_tensor(value)) return show_tensor(value);
   if (fake::is_symbol(value)) return Ref::share(value);  // a number by then
+  if (lift::is_number_array(v)) {  // its text follows settings of numpy's: those of the time when it is shown
+    check_use(value, "text");
+    return checked(PyObject_CallMethod(v, "copy", "s", "K"));
+  }
   if (depth > kDeepest) stop(report::Reason::native_call, "objects that are nested too deeply are shown");
   lifter.escape(value);
   if (PyList_CheckExact(v) || PyTuple_CheckExact(v)) {

@@ -2,6 +2,7 @@
 #include "trace/hooks.h"
 #include "trace/tracer.h"
 
+#include "trace/arrays.h"
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -41,6 +42,7 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
   }
   check_use(container, "an item");
   lifter.escape(key);
+  if (lift::is_array(container.get())) return item_of_array(container, key);
   if (PyType_Check(container.get())) {  // Class[item]
     Ref name = checked(PyUnicode_InternFromString("__class_getitem__"));
     if (lifter.type_attribute(container.as<PyTypeObject>(), name) != nullptr &&
@@ -73,6 +75,7 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   }
   check_use(container, "an item");
   lifter.escape(key);
+  if (lift::is_array(container.get())) return set_item_of_array(container, key, value);
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
@@ -98,6 +101,8 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   }
   check_use(container, "a membership test");
   lifter.escape(value);
+  if (lift::is_array(container.get())) return array_contains(container, value);
+  check_arrays_within(*this, container);
   if (value.type() == &identity_type && !PyDict_Check(container.get()) && !PyAnySet_Check(container.get()) &&
       !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
     stop(report::Reason::identity_number, "a membership test");
@@ -123,6 +128,7 @@ Tri Tracer::truth(Borrowed value) {
     return Tri(PyObject_Length(value.get()) > 0 ? 1 : 0);
   }
   check_use(value, "a truth test");
+  if (lift::is_array(value.get())) return truth_of_array(value);
   if (!graph::is_tensor(value)) return alternator::truth(value);
   const Tri answer = alternator::truth(value);
   if (answer.error()) {
@@ -230,6 +236,7 @@ void Tracer::check_use(Borrowed value, const char* what) {
   lift::Known* known = lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
+  if (lift::is_array(value.get())) return use_array(value);
   if (known != nullptr && known->instance && lift::layout_base(value.type()) == lift::known_types().simple_namespace)
     stop(report::Reason::opaque_object, std::string(what) + " of an outside types.SimpleNamespace");
   if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))

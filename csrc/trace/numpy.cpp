@@ -14,21 +14,8 @@ bool is_number(PyObject* value) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || lift::is_numpy_number(value);
 }
 
-// A number, a class of such, or a list or tuple of them.
-bool is_numbers(PyObject* value, int depth = 0) {
-  if (is_number(value)) return true;
-  if (PyType_Check(value) && lift::numpy_kind_of(reinterpret_cast<PyTypeObject*>(value)) != lift::NumpyKind::kNone) {
-    return true;
-  }
-  if (depth > kDeepest || (!PyList_CheckExact(value) && !PyTuple_CheckExact(value))) return false;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
-    if (!is_numbers(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return false;
-  }
-  return true;
-}
-
 bool holds_numpy(PyObject* value, int depth = 0) {
-  if (lift::is_numpy_number(value)) return true;
+  if (lift::is_numpy_number(value) || lift::is_array(value)) return true;
   if (depth > kDeepest) return false;
   if (PyDict_CheckExact(value)) {
     PyObject *key, *item;
@@ -48,12 +35,6 @@ bool holds_numpy(PyObject* value, int depth = 0) {
   return false;
 }
 
-// The number that a bound method of a number is asked of; null: it is no such method.
-PyObject* number_of_method(Borrowed callable) {
-  PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
-  return self != nullptr && lift::is_numpy_number(self) ? self : nullptr;
-}
-
 // What makes a tensor of data: there the type of the number is that of the tensor.
 bool takes_data(const std::string& name) {
   for (const char* maker : {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "Tensor", "new"}) {
@@ -68,28 +49,10 @@ bool takes_data(const std::string& name) {
 
 }  // namespace
 
-Ref Tracer::call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const bool makes_number =
-      PyType_Check(callable.get()) && lift::numpy_kind_of(callable.as<PyTypeObject>()) != lift::NumpyKind::kNone;
-  if (!makes_number && number_of_method(callable) == nullptr && !lift::is_numpy_function(callable)) return {};
-  const std::string name = native_name(callable);
-  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
-  escape_all(arguments, positional);
-  for (size_t i = 0; i < positional; i++) {
-    if (!is_numbers(arguments[i])) stop(report::Reason::native_call, name + " on other things than numbers");
-  }
-  const Paused paused(*this);
-  Ref result = checked(
-      PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
-  if (!lift::is_plain(result.get())) stop(report::Reason::native_call, name + " that gives an array");
-  return result;
-}
-
 Ref Tracer::check_numbers(Borrowed* left, Borrowed* right) {
   Borrowed* number = lift::is_numpy_number(left->get()) ? left : right;
   Borrowed* other = number == left ? right : left;
   if (is_number(other->get())) return {};
-  // An array would be made of a list.
   if (!graph::is_tensor(*other)) stop(report::Reason::native_call, "an operator of a number of numpy's");
   if (lift::numpy_kind(number->get()) == lift::NumpyKind::kBool)
     stop(report::Reason::native_call, "an operator of a tensor and a numpy.bool");
@@ -110,6 +73,7 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
     case lift::NumpyKind::kNone:
       break;
   }
+  if (lift::is_array(v)) stop(report::Reason::native_call, "a torch call with an array of numpy's");
   if (!holds_numpy(v)) return {};
   if (depth > kDeepest || (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)))
     stop(report::Reason::native_call,

@@ -78,6 +78,9 @@ void Tracer::raising() {
   PyObject* value = raised_value();
   // Eager may warn, ignore it or raise.
   if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a floating-point error of numpy's");
+  // The program sees a copy of an outside array, which nobody may write.
+  if (lifter.has_arrays() && lift::is_read_only_error(type, value))
+    stop(report::Reason::native_call, "a write to an array from outside");
   note_text(value, &raised_texts_);
   if (value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr) &&
       PyExceptionInstance_Check(value)) {

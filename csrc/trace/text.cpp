@@ -64,6 +64,7 @@ void Tracer::check_text(Borrowed value, int depth) {
   if (graph::is_tensor(value)) stop(report::Reason::tensor_text, {});
   // It follows a setting of numpy's.
   if (lift::is_numpy_number(v)) stop(report::Reason::native_call, "the text of a number of numpy's");
+  if (lift::is_array(v)) stop(report::Reason::native_call, "the text of an array");
   if (lift::is_plain(v)) return;
   if (depth > kDeepestText) stop(report::Reason::identity_text, "something nested deeply");
   lifter.escape(value);

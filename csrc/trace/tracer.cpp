@@ -563,6 +563,12 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       cut.clear();
       result.reset();
     }
+    if (!stopped && shared_changed()) {
+      stopped = draw_event_;
+      break_points = draw_points_;
+      cut.clear();
+      result.reset();
+    }
     // A mode is an object that somebody holds; of such, nothing is made anew.
     if ((exit_state.inference != entry.inference || modes_changed || !open_scopes_.empty()) && !stopped) {
       stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};

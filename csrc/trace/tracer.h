@@ -148,6 +148,13 @@ class Tracer {
   // The operands of an operator of which one is a number of numpy's: with a tensor it is a number like any other.
   // Returns what was made for it, which must live as long as the operands.
   Ref check_numbers(Borrowed* left, Borrowed* right);
+  // --- arrays of numpy's (arrays.cpp) ---
+  static bool is_array_operation(Borrowed left, Borrowed right);
+  Ref operate_on_arrays(binaryfunc operation, Borrowed left, Borrowed right);
+  Ref operate_on_array(unaryfunc operation, Borrowed operand);
+  Ref compare_arrays(Borrowed left, Borrowed right, int operation);
+  // One of these tensors, which leave the trace, has the memory of an array that somebody holds.
+  bool leaves_with_array(const std::vector<Ref>& tensors) const;
   // Before native code looks at a value by itself: an opaque object, or one whose text shows its address.
   void check_use(Borrowed value, const char* what);
   void check_text(Borrowed value, int depth = 0);
@@ -284,8 +291,35 @@ class Tracer {
   PyObject* last_seeded_ = nullptr;  // of the generators from outside; borrowed: only compared
   Ref last_seed_;
   std::unordered_set<PyObject*> unknown_seeds_;  // generators of the trace's own; borrowed
-  // numpy.cpp. Null: it is no function of numpy's and none of its numbers.
+  // arrays.cpp. Null: it is no function of numpy's, none of its numbers and no method of those or of an array.
   Ref call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref get_from_array(Borrowed array, Borrowed name);
+  Ref item_of_array(Borrowed array, Borrowed key);
+  void set_item_of_array(Borrowed array, Borrowed key, Borrowed value);  // null: delete
+  bool array_contains(Borrowed array, Borrowed value);
+  Tri truth_of_array(Borrowed array);
+  bool may_compute_with(Borrowed value, int depth = 0);
+  // An operation of numpy's; what it warns of is a break.
+  template <class Operation>
+  Ref compute(const std::string& what, Operation&& operation);
+  void check_numpy_error(const std::string& what);
+  bool check_array_arguments(const std::string& name, PyObject* const* arguments, size_t count);
+  bool check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count);
+  void use_array(Borrowed array);
+  bool has_written_memory();
+  Ref tensor_of_array(const std::string& name, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref torch_type(Borrowed array);
+  bool shared_changed();
+  struct SharedMemory {
+    Ref array;  // that has the memory
+    std::string bytes;
+    Ref tensor;
+    size_t position;  // the number of nodes so far
+    bool outside;
+  };
+  std::vector<SharedMemory> shared_;
+  size_t nodes_seen_ = 0;  // by has_written_memory()
+  bool memory_written_ = false;
   // What torch takes a number of numpy's for; null: there is none in the value.
   Ref number_for_torch(Borrowed value, int depth = 0);
   // The same for all arguments of a call; false: they stay as they are.

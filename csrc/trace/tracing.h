@@ -1,6 +1,7 @@
 // Tracing: the Semantics that lifts what the program reads, and gates what it calls.
 #pragma once
 
+#include "trace/arrays.h"
 #include "trace/operators.h"
 #include "trace/tracer.h"
 
@@ -143,10 +144,12 @@ struct Tracing : Concrete {
 
   Ref unary(unaryfunc operation, Borrowed operand) {
     if (Borrowed function = operator_on_tensors(operation, operand)) return record_operator(function, operand, {});
+    if (lift::is_array(operand.get())) return value([&] { return t.operate_on_array(operation, operand); });
     return native(operand, {}, "an operator", [&] { return operation(operand.get()); });
   }
   Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
     if (is_drawn(left) || is_drawn(right)) return value([&] { return t.combine_drawn(operation, left, right); });
+    if (t.is_array_operation(left, right)) return value([&] { return t.operate_on_arrays(operation, left, right); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
       if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
@@ -172,6 +175,7 @@ struct Tracing : Concrete {
   }
   Ref compare(Borrowed left, Borrowed right, int operation) {
     if (is_drawn(left) || is_drawn(right)) return use(is_drawn(left) ? left : right, "a comparison"), Ref();
+    if (t.is_array_operation(left, right)) return value([&] { return t.compare_arrays(left, right, operation); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
       if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
@@ -180,7 +184,13 @@ struct Tracing : Concrete {
       return record_operator(function, left, right);
     if (is_identity(left) || is_identity(right))
       return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
-    if (status([&] { t.check_comparison(left, right); }) < 0) return {};
+    if (status([&] {
+          t.check_comparison(left, right);
+          check_arrays_within(t, left);
+          check_arrays_within(t, right);
+        }) < 0) {
+      return {};
+    }
     return native(left, right, "a comparison",
                   [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }

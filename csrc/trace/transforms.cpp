@@ -2,6 +2,7 @@
 // other; entering and leaving a transform, wrapping and unwrapping a tensor are nodes, in the order of the program.
 #include "trace/tracer.h"
 
+#include "fake/mirror.h"
 #include "graph/mode.h"
 #include "trace/natives.h"
 

@@ -31,7 +31,7 @@ ITERATORS = (
         for c in ([], (), {}, set(), "", b"", range(0), {}.keys(), {}.values(), {}.items(), collections.deque())
     ),
     *(type(reversed(c)) for c in ([], (), {})),
-    *(enumerate, zip, map, filter),
+    *(enumerate, zip, map, filter, type(iter(np.zeros(1)))),
 )
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 CLASS_NAMES_LEFT_OUT = {
@@ -98,6 +98,7 @@ class Observer:
         self.labels: dict[int, int] = {}
         self.kept: list[Any] = []
         self.storages: dict[int, int] = {}
+        self.memory: dict[int, int] = {}  # address -> label: tensors and arrays may have the same
         self.seen: set[int] = set()
         self.plans: dict[type, Plan] = {}
         self.blind: set[int] = set()  # ids of objects that are the harness's own
@@ -314,7 +315,16 @@ class Observer:
 
     def see_array(self, value: np.ndarray[Any, Any]) -> tuple[Snapshot, ...]:
         contents = self.all(value.ravel().tolist()) if value.dtype == object else value.tobytes()
-        return (str(value.dtype), value.shape, contents)
+        owner: Any = value
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        start = owner.__array_interface__["data"][0]
+        place = (self.memory_at(start), value.__array_interface__["data"][0] - start) if value.nbytes else None
+        flags = ("writeable" if value.flags.writeable else "read-only", "own" if value.flags.owndata else "view")
+        return (str(value.dtype), value.shape, value.strides, place, flags, contents)
+
+    def memory_at(self, address: int) -> int | None:
+        return self.memory.setdefault(address, len(self.memory)) if address else None
 
     def see_random(self, value: random.Random) -> tuple[Snapshot, ...]:
         return (digest(repr(random.Random.getstate(value)).encode()),)
@@ -344,6 +354,7 @@ class Observer:
             known = self.storages[storage._cdata] = len(self.storages)
             self.kept.append(storage)
         parts.append(f"storage {known}")
+        parts.append(("memory", self.memory_at(storage.data_ptr() if storage.nbytes() else 0)))
         parts.append(("values", values_of(value)))
         parts.append(("grad_fn", type(value.grad_fn).__name__))
         if value.is_leaf or value.retains_grad:
@@ -393,7 +404,7 @@ SHORT: dict[type, Callable[[Observer, Any], Snapshot]] = {
     **dict.fromkeys((*TORCH_ATOMS, torch.Size), Observer.see_repr), enum.Enum: Observer.see_enum, slice: Observer.see_slice,
     tuple: Observer.see_empty,
     types.MethodType: Observer.see_method, types.MethodWrapperType: Observer.see_method, types.BuiltinFunctionType: Observer.see_builtin,
-    types.ModuleType: Observer.see_module_object, np.generic: Observer.see_numpy_scalar,
+    types.ModuleType: Observer.see_module_object, np.generic: Observer.see_numpy_scalar, np.dtype: Observer.see_repr,
 }  # fmt: skip
 
 

@@ -279,3 +279,66 @@ def test_two_ways_that_go_on_are_no_check(t):
     f = t.compile(fn)
     f(T(3) + 1)
     f(T(3) - 9)
+
+
+@program(one_graph=False)
+def test_running_statistics_are_written_once(t):
+    norm = nn.BatchNorm1d(3)
+
+    def fn(x):
+        y = norm(x)
+        if x.sum() < 0:
+            raise ValueError("less")
+        return y
+
+    f = t.compile(fn)
+    f(T(2, 3) + 1)
+    t.note([norm.running_mean, norm.running_var, norm.num_batches_tracked])
+    f(T(2, 3) - 9)
+    t.note([norm.running_mean, norm.running_var, norm.num_batches_tracked])
+    f(T(2, 3) + 1)
+
+
+@program(one_graph=False)
+def test_generators_are_drawn_from_once(t):
+    generator = torch.Generator().manual_seed(3)
+
+    def fn(x, generator):
+        noise = torch.rand(3, generator=generator)
+        if x.sum() < 0:
+            raise ValueError("less")
+        return x + noise
+
+    f = t.compile(fn)
+    f(T(3) + 1, generator)
+    f(T(3) - 9, generator)
+    t.note(generator.get_state())
+    torch.manual_seed(5)
+
+    def seeded(x):
+        torch.manual_seed(7)
+        noise = torch.rand(3)
+        if x.sum() < 0:
+            raise ValueError("less")
+        return x + noise
+
+    g = t.compile(seeded)
+    g(T(3) + 1)
+    g(T(3) - 9)
+    t.note(torch.rand(2))
+
+
+@program(one_graph=False)
+def test_hooks_behind_a_check(t):
+    def fn(x, log):
+        y = x * 2
+        y.register_hook(lambda g: log.append(1))
+        if x.sum() < 0:
+            raise ValueError("less")
+        return y.sum()
+
+    f = t.compile(fn)
+    log: list[int] = []
+    f(T(3, s=0, rg=True), log).backward()
+    f((T(3) - 9).requires_grad_(), log)
+    t.note(log)

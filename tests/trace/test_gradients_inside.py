@@ -144,3 +144,37 @@ def test_hooks_with_aot_autograd(front):
     assert torch.equal(compiled(w, x), x * 10)
     handle.remove()
     assert torch.equal(compiled(w, x), x)
+
+
+@program(one_graph=False)
+def test_what_was_computed_before_has_a_history_too(t):
+    """Where a break lies between, or the caller has computed it, the gradient goes through what the trace has not seen."""
+
+    def broken(x, z):
+        y = (x * x).sum()
+        alternator.graph_break()
+        return torch.autograd.grad(y, [x, z], allow_unused=True)
+
+    def given(y, x):
+        return torch.autograd.grad((y * 2).sum(), [x], allow_unused=True)
+
+    t.compile(broken)(T(3, rg=True), T(3, rg=True))
+    x = T(3, rg=True)
+    t.compile(given)(x * x, x)
+
+
+@program(one_graph=False)
+def test_hooks_of_the_function_itself(t):
+    def fn(x):
+        y = x * 2
+        y.register_hook(lambda g: g * 3)
+        return torch.autograd.grad(y.sum(), [x])[0]
+
+    def on_the_input(x):
+        x.register_hook(lambda g: g * 5)
+        return torch.autograd.grad((x * 2).sum(), [x])[0]
+
+    for function in (fn, on_the_input):
+        f = t.compile(function)
+        f(T(3, rg=True))
+        f(T(3, rg=True))

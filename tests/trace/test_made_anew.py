@@ -17,6 +17,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from harness import REGISTRY, T, add_row, check
 
@@ -149,6 +150,8 @@ ROWS: dict[str, Any] = {
     "timedelta": lambda x: datetime.timedelta(seconds=3),
     "timezone": lambda x: datetime.timezone(datetime.timedelta(hours=1)),
     "array": lambda x: array.array("i", [1, 2]),
+    "numpy_array": lambda x: (a := np.arange(6).reshape(2, 3), a[1:], np.asfortranarray(a)),
+    "sequence_iterator": lambda x: (a := np.arange(3), started(iter(a))),
     "string_io": lambda x: io.StringIO("text"),
     "bytes_io": lambda x: io.BytesIO(b"bytes"),
     "item_getter": lambda x: operator.itemgetter(1, 2),

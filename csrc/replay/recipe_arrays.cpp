@@ -1,0 +1,51 @@
+// Arrays of numpy's that were made in a trace: new memory on every run, which views of it share.
+#include "lift/numpy.h"
+#include "py/import.h"
+#include "replay/builder.h"
+
+namespace alternator::replay::recipes {
+
+static Ref attribute(Borrowed object, const char* name) { return checked(PyObject_GetAttrString(object.get(), name)); }
+
+static bool same_numbers(Borrowed a, Borrowed b, const char* field) {
+  Ref x = attribute(a, field), y = attribute(b, field);
+  const int same = PyObject_RichCompareBool(x.get(), y.get(), Py_EQ);
+  if (same < 0) throw PyError();
+  return same != 0;
+}
+
+// It has memory of its own: a copy of what is in it at the end of the trace.
+static Recipe owner(Builder& builder, Borrowed array) {
+  Ref kept = checked(PyObject_CallMethod(array.get(), "copy", "s", "K"));
+  if (!same_numbers(kept, array, "strides") || !lift::is_writeable(array))
+    cannot_rebuild(array, "its memory is ordered in a way of its own, or read-only");
+  builder.take_as_outside(kept);
+  return {{Op::kCall, {attribute(array.type(), "copy"), kept, checked(PyUnicode_InternFromString("K"))}}};
+}
+
+Recipe array(Builder& builder, Borrowed object) {
+  require_exact(object);
+  if (!lift::is_number_array(object.get())) cannot_rebuild(object, "it holds other things than numbers");
+  Borrowed memory = lift::array_owner(object);
+  if (!memory) cannot_rebuild(object, "its memory is not numpy's");
+  if (memory == object) return owner(builder, object);
+  if (!lift::is_c_contiguous(memory)) cannot_rebuild(object, "it is a part of one whose order is not C's");
+  // That of an outside array cannot be written while tracing; how things are then is for the outside array to say.
+  if (lift::is_writeable(object) != lift::is_writeable(memory)) cannot_rebuild(object, "it is read-only");
+  const Py_ssize_t offset = lift::fields_of(object).data - lift::fields_of(memory).data;
+  Recipe recipe{{Op::kCall,
+                 {Ref::share(object.type()), attribute(object, "shape"), attribute(object, "dtype"), Ref::share(memory),
+                  checked(PyLong_FromSsize_t(offset)), attribute(object, "strides")}}};
+  return recipe;
+}
+
+// What `for` goes through an array with.
+Recipe sequence_iterator(Builder& builder, Borrowed object) {
+  Ref parts = checked(PyObject_CallMethod(object.get(), "__reduce__", nullptr));
+  Borrowed arguments = PyTuple_GET_ITEM(parts.get(), 1);
+  if (PyTuple_GET_SIZE(arguments.get()) != 1 || !lift::is_array(PyTuple_GET_ITEM(arguments.get(), 0)))
+    cannot_rebuild(object, "it goes through a sequence that is not known");
+  return reduced(builder, object);
+}
+
+}  // namespace alternator::replay::recipes

@@ -1,0 +1,13 @@
+// Arrays of numpy's that native code comes upon by itself.
+#pragma once
+
+#include "py/error.h"
+
+namespace alternator::trace {
+
+class Tracer;
+
+// Before native code computes with what a container or an iterator holds: arrays from outside among it are used.
+void check_arrays_within(Tracer& tracer, Borrowed value);
+
+}  // namespace alternator::trace
