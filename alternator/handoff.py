@@ -154,6 +154,15 @@ def _begin_step() -> None:
     GenerationTracker.generation += 1
 
 
+def _is_of_a_subclass(value: Any) -> bool:
+    """Its class may answer anything that FakeTensorMode asks a tensor for."""
+    return (
+        isinstance(value, torch.Tensor)
+        and not isinstance(value, torch.nn.Parameter)
+        and type(value) is not torch.Tensor
+    )
+
+
 class Handoff:
     """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
 
@@ -181,6 +190,13 @@ class Handoff:
             as_recorded = True
             logs.log.warning(
                 "%s runs as it was recorded, not through %s: it makes a leaf that requires grad, or a tensor with a hook",
+                name,
+                self.backend.name,
+            )
+        elif self.backend.is_torchs and any(map(_is_of_a_subclass, inputs)):
+            as_recorded = True
+            logs.log.warning(
+                "%s runs as it was recorded, not through %s: a tensor of a subclass is among its inputs",
                 name,
                 self.backend.name,
             )
@@ -271,7 +287,9 @@ class Handoff:
         return [
             fake_mode.from_tensor(value, static_shapes=True)
             for value in inputs
-            if isinstance(value, torch.Tensor) and (self.backend.is_torchs or value._is_view())
+            if isinstance(value, torch.Tensor)
+            and not _is_of_a_subclass(value)
+            and (self.backend.is_torchs or value._is_view())
         ]
 
     def _describe(

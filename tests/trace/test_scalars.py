@@ -18,9 +18,19 @@ from typing import Any
 
 import pytest
 import torch
-from harness import REGISTRY, Run, T, add_row, check, program
+from harness import REGISTRY, Run, T, add_row, check, forked, program
 
 import alternator
+
+
+def alone(test: Callable[..., None]) -> Callable[..., None]:
+    """In a child: AOTAutograd starts threads of autograd's, after which nothing can be forked."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **keywords: Any) -> None:
+        forked(lambda: test(*arguments, **keywords))
+
+    return run
 
 
 def captures(t: Run) -> None:
@@ -230,6 +240,7 @@ def test_shapes(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", list(SHAPES))
+@alone
 def test_shapes_with_aot_autograd(row: str) -> None:
     compiled = alternator.compile(SHAPES[row], backend="aot_eager", fullgraph=True)
     for value in ([3, 5], [1, 7], [4, 4]):
@@ -237,6 +248,7 @@ def test_shapes_with_aot_autograd(row: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@alone
 def test_facts_are_checked(backend: str) -> None:
     """Where torch's symbolic shapes rely on a fact, a run that it does not hold for is an error, never another result."""
 
@@ -569,6 +581,7 @@ BACKEND_ROWS = ["arithmetic", "several", "floats", "writes", "torch_calls"]
     ("backend", "row"),
     [*itertools.product(["eager", "aot_eager"], BACKEND_ROWS), ("inductor", "floats"), ("inductor", "writes")],
 )
+@alone
 def test_backends(backend: str, row: str) -> None:
     function = ROWS[row]
     compiled = alternator.compile(function, backend=backend, fullgraph=True)
@@ -580,6 +593,7 @@ def test_backends(backend: str, row: str) -> None:
         assert [type(leaf) for leaf in flat(found)] == [type(leaf) for leaf in flat(expected)]
 
 
+@alone
 def test_it_learns() -> None:
     def fn(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         return (x * x * n.item()).sum()
