@@ -67,9 +67,16 @@ def _state_kept() -> Iterator[None]:
     device_numbers = torch.cuda.get_rng_state_all() if _uses_cuda() else None
     grad = torch.is_grad_enabled()
     depth = sys.getrecursionlimit()
+    key = torch._C._TorchDispatchModeKey.FAKE
+    fake_mode = torch._C._get_dispatch_mode(key)
     try:
         yield
     finally:
+        # An interrupt may have come while FakeTensorMode was entered or left.
+        if torch._C._get_dispatch_mode(key) is not fake_mode:
+            torch._C._unset_dispatch_mode(key)
+            if fake_mode is not None:
+                torch._C._set_dispatch_mode(fake_mode)
         if sys.getrecursionlimit() != depth:
             sys.setrecursionlimit(depth)
         random.setstate(numbers)
@@ -156,11 +163,8 @@ def _begin_step() -> None:
 
 def _is_of_a_subclass(value: Any) -> bool:
     """Its class may answer anything that FakeTensorMode asks a tensor for."""
-    return (
-        isinstance(value, torch.Tensor)
-        and not isinstance(value, torch.nn.Parameter)
-        and type(value) is not torch.Tensor
-    )
+    bases = type(value).__mro__
+    return torch.Tensor in bases[1:] and torch.nn.Parameter not in bases
 
 
 class Handoff:
@@ -193,7 +197,8 @@ class Handoff:
                 name,
                 self.backend.name,
             )
-        elif self.backend.is_torchs and any(map(_is_of_a_subclass, inputs)):
+        odd = any(map(_is_of_a_subclass, inputs))
+        if odd and self.backend.is_torchs and not as_recorded:
             as_recorded = True
             logs.log.warning(
                 "%s runs as it was recorded, not through %s: a tensor of a subclass is among its inputs",
@@ -212,7 +217,7 @@ class Handoff:
                 stack.enter_context(differentiable_lstm())
             stack.enter_context(compile_context(CompileContext(compile_id)))
             began = time.perf_counter()
-            fake_mode = self._fake_mode(shape_env, asserts)
+            fake_mode = None if odd and not asserts else self._fake_mode(shape_env, asserts)
             static: list[Any] = []
             if fake_mode is not None:
                 stack.enter_context(tracing(TracingContext(fake_mode)))
@@ -287,9 +292,7 @@ class Handoff:
         return [
             fake_mode.from_tensor(value, static_shapes=True)
             for value in inputs
-            if isinstance(value, torch.Tensor)
-            and not _is_of_a_subclass(value)
-            and (self.backend.is_torchs or value._is_view())
+            if isinstance(value, torch.Tensor) and (self.backend.is_torchs or value._is_view())
         ]
 
     def _describe(
