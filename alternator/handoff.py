@@ -190,24 +190,20 @@ class Handoff:
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
         as_recorded = self.backend.compiler is None
-        if leaves and self.backend.is_torchs:
-            as_recorded = True
-            logs.log.warning(
-                "%s runs as it was recorded, not through %s: it makes a leaf that requires grad, or a tensor with a hook",
-                name,
-                self.backend.name,
-            )
         odd = any(map(_is_of_a_subclass, inputs))
-        if odd and self.backend.is_torchs and not as_recorded:
+        if self.backend.is_torchs and (leaves or odd):
             as_recorded = True
             logs.log.warning(
-                "%s runs as it was recorded, not through %s: a tensor of a subclass is among its inputs",
+                "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
+                "it makes a leaf that requires grad, or a tensor with a hook"
+                if leaves
+                else "a tensor of a subclass is among its inputs",
             )
         apart = apart and not getattr(self.backend.compiler, "whole_graphs", False)
-        # Numbers that only a run knows are not handed from one piece to the next.
-        as_recorded = as_recorded or (apart and shape_env is not None)
+        # Numbers that only a run knows are not handed from one piece to the next, and pieces need examples of all inputs.
+        as_recorded = as_recorded or (apart and (shape_env is not None or odd))
         if as_recorded and not asserts and not events.wants_graphs():
             return None
         with contextlib.ExitStack() as stack:

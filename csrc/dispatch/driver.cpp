@@ -49,6 +49,12 @@ static void give_up(const Compilation& compilation, Place& place, const guards::
                                         Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
 
+// It is found no more, here or by others. False: it was not here; another thread may have called reset().
+static bool drop(Place& place, const std::shared_ptr<Entry>& entry) {
+  place.shelf->remove(entry);
+  return std::erase(place.entries, entry) > 0;
+}
+
 // Of a Place or a Shelf.
 template <class Where>
 static bool is_at(const Where& place, const Chain& chain) {
@@ -225,8 +231,7 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     found_values->clear();
     if (entry->eager_because || entry->admits(roots(), found_values)) return entry;
     // What the backend imported while it compiled has changed what the trace had read.
-    if (std::erase(place.entries, entry) > 0) place.traced--;
-    place.shelf->remove(entry);
+    if (drop(place, entry)) place.traced--;
   }
   throw InternalError("the guards of a new entry do not hold");
 }
@@ -286,7 +291,7 @@ Ref Call::run() {
     Ref result = entry->run(found_values, &next);
     if (result) return result;
     if (next.empty()) {  // the data is not as assumed
-      if (entry->refuted >= kMostRefuted && std::erase(place->entries, entry) > 0) place->traced--;
+      if (entry->distrusted) (void)drop(*place, entry);
       return {};
     }
     // What the call held until now may die as it would have.

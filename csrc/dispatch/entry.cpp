@@ -1,7 +1,9 @@
 #include "dispatch/entry.h"
 
 #include "dispatch/handoff.h"
+#include "fake/python_tensor.h"
 #include "fake/transforms.h"
+#include "graph/effects.h"
 #include "graph/errors.h"
 #include "py/gc.h"
 #include "trace/stopped.h"
@@ -9,9 +11,6 @@
 #include "trace/tracer.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include "fake/python_tensor.h"
-#include "graph/effects.h"
-
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/csrc/autograd/variable.h>
@@ -381,8 +380,11 @@ class Drawn {
 
 // A check that fails again and again is no check.
 void Entry::refute(size_t assumption) {
-  if (++refuted < kMostRefuted) return;
-  trace::distrust(assumptions[assumption].code, assumptions[assumption].index);
+  static constexpr int kMostRefuted = 3;
+  Assumption& failed = assumptions[assumption];
+  if (++failed.refuted < kMostRefuted) return;
+  distrusted = true;
+  trace::distrust(failed.code, failed.index);
 }
 
 // Null: the data is not as assumed, or the graph failed, which it may have done for that reason.

@@ -18,9 +18,6 @@ namespace alternator::dispatch {
 class Sharing;
 struct Place;
 
-// So often the data may say otherwise than was assumed, before that is not assumed any more.
-inline constexpr int kMostRefuted = 3;
-
 class Entry {
  public:
   Entry();
@@ -45,10 +42,11 @@ class Entry {
     bool wanted;
     Ref code;
     int index;
+    int refuted = 0;  // how often it did not
   };
   std::vector<Assumption> assumptions;
-  bool draws = false;  // the graph draws random numbers
-  int refuted = 0;     // how often they did not
+  bool distrusted = false;  // one of them failed too often: that is not assumed any more
+  bool draws = false;       // the graph draws random numbers
   uint64_t hits = 0;
   struct Phases {
     double trace = 0, install = 0;  // seconds: following the program; the residual program and the guards

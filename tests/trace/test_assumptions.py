@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from harness import T, program
 from torch import nn
+from trace_support import in_child
+
+import alternator
 
 
 @program()
@@ -342,3 +345,26 @@ def test_hooks_behind_a_check(t):
     f(T(3, s=0, rg=True), log).backward()
     f((T(3) - 9).requires_grad_(), log)
     t.note(log)
+
+
+@in_child
+def test_what_failed_too_often_is_not_assumed_again(front):
+    def fn(x):
+        y = x + 1
+        try:
+            if x.sum() < 0:
+                raise ValueError("less")
+        except ValueError:
+            y = y * 3
+        return y - 1
+
+    compiled = alternator.compile(fn, backend="eager")
+    good, bad = torch.ones(3), -torch.ones(3)
+    assert torch.equal(compiled(good), fn(good))
+    for _ in range(3):
+        assert torch.equal(compiled(bad), fn(bad))
+    assert alternator.counters()["eager"] == 3 and not alternator.counters()["breaks"]
+    for x in (bad, good, bad, good):
+        assert torch.equal(compiled(x), fn(x))
+    assert alternator.counters()["eager"] == 3
+    assert alternator.counters()["breaks"] == {"data_dependent": 1}

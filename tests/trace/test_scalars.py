@@ -18,19 +18,10 @@ from typing import Any
 
 import pytest
 import torch
-from harness import REGISTRY, Run, T, add_row, check, forked, program
+from harness import REGISTRY, Run, T, add_row, check, program
+from trace_support import alone
 
 import alternator
-
-
-def alone(test: Callable[..., None]) -> Callable[..., None]:
-    """In a child: AOTAutograd starts threads of autograd's, after which nothing can be forked."""
-
-    @functools.wraps(test)
-    def run(*arguments: Any, **keywords: Any) -> None:
-        forked(lambda: test(*arguments, **keywords))
-
-    return run
 
 
 def captures(t: Run) -> None:

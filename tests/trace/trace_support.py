@@ -34,6 +34,16 @@ def in_child(test: Callable[[FrontEnd], Any]) -> Callable[[], None]:
     return run
 
 
+def alone(test: Callable[..., None]) -> Callable[..., None]:
+    """In a child: AOTAutograd starts threads of autograd's, after which nothing can be forked."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **keywords: Any) -> None:
+        forked(lambda: test(*arguments, **keywords))
+
+    return run
+
+
 def eager_backend(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
     return module.forward
 
