@@ -197,13 +197,13 @@ def _compile(
     handoff = Handoff(resolved, listener, shared)
     limit = config.recompile_limit if recompile_limit is None else recompile_limit
     compiled = _C.compile(function, self, handoff, fullgraph, limit, listener, store=shared and shared.store)
-    _handoffs.add(handoff)
+    _handoffs[id(handoff)] = handoff
     if isinstance(model, torch.nn.Module):
         return view_of(model, compiled, again) or compiled
     return compiled
 
 
-_handoffs: weakref.WeakSet[Handoff] = weakref.WeakSet()
+_handoffs: weakref.WeakValueDictionary[int, Handoff] = weakref.WeakValueDictionary()  # by id()
 
 
 class Shared:
@@ -320,8 +320,9 @@ def reset() -> None:
     """Forget everything that was compiled, and all counts."""
     _C.reset()
     logs.repeated.flush()
-    for handoff in list(_handoffs):
-        handoff.backend.reset()
+    for alive in _handoffs.valuerefs():  # a copy: other threads compile and forget
+        if handoff := alive():
+            handoff.backend.reset()
 
 
 def counters() -> dict[str, Any]:

@@ -60,31 +60,32 @@ def _swaps(root: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
                 yield module.__dict__, name, f"{prefix}.{name}"
 
 
+def _reals(modules: list[nn.Module]) -> list[tuple[dict[str, Any], str, str, torch.Tensor]]:
+    swaps = [swap for module in modules for swap in _swaps(module)]
+    return [(place, name, label, place[name]) for place, name, label in swaps if place[name] is not None]
+
+
 @contextlib.contextmanager
-def _faked(modules: list[nn.Module], recorder: Any) -> Iterator[None]:
-    undo = []
+def _faked(reals: list[tuple[dict[str, Any], str, str, torch.Tensor]], recorder: Any) -> Iterator[None]:
     try:
-        for module in modules:
-            for place, name, label in list(_swaps(module)):
-                real = place[name]
-                if real is not None:
-                    undo.append((place, name, real))
-                    place[name] = recorder.fake_of(real, label)
+        for place, name, label, real in reals:
+            place[name] = recorder.fake_of(real, label)
         yield
     finally:
-        for place, name, real in undo:
+        for place, name, _, real in reals:
             place[name] = real
 
 
 @contextlib.contextmanager
-def _seen_calls(recorder: Any) -> Iterator[None]:
-    """Calls that torch does not show to modes, and the modules that run."""
+def _seen_calls(recorders: list[Any]) -> Iterator[None]:
+    """Calls that torch does not show to modes, and the modules that run, are shown to the last of the recorders."""
     module_call = nn.Module.__call__
     function = torch.autograd.Function
     apply = function.__dict__["apply"]
     manual_seed, has_torch_function = torch.manual_seed, torch.overrides.has_torch_function
 
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        recorder = recorders[-1]
         recorder.enter_module(self)
         try:
             return module_call(self, *args, **kwargs)
@@ -92,8 +93,8 @@ def _seen_calls(recorder: Any) -> Iterator[None]:
             recorder.leave_module()
 
     nn.Module.__call__ = call
-    function.apply = classmethod(lambda cls, *a, **k: recorder.call(apply.__get__(None, cls), *a, **k))
-    torch.manual_seed = lambda seed: recorder.call(manual_seed, seed)
+    function.apply = classmethod(lambda cls, *a, **k: recorders[-1].call(apply.__get__(None, cls), *a, **k))
+    torch.manual_seed = lambda seed: recorders[-1].call(manual_seed, seed)
     # Modules ask this to choose a fast path; eager's answer is no.
     torch.overrides.has_torch_function = lambda args: False
     try:
@@ -124,11 +125,29 @@ def record(
     for module in [*own, *modules]:
         for path, child in module.named_modules():
             paths[id(child)] = "L['self']" + (f".{path}" if path else "")
-    with torch.random.fork_rng(), _faked([*own, *modules], recorder), _seen_calls(recorder):
+    with torch.random.fork_rng(), _faked(_reals([*own, *modules]), recorder), _seen_calls([recorder]):
         with recorder:
             result = fn(*fake_args, **fake_kwargs)
         program = recorder.finish(result)
     return Recorded(program, paths)
+
+
+@contextlib.contextmanager
+def recording_again(module: nn.Module, x: torch.Tensor) -> Iterator[Callable[[], Any]]:
+    """A function that records the module and nothing else: a tracer would find its tensors and calls by itself."""
+    reals = _reals([module])
+    recorders: list[Any] = []
+
+    def run() -> Any:
+        recorder = graph.Recorder()
+        recorders[:] = [recorder]
+        fake = recorder.fake_of(x, "L['x']")
+        with _faked(reals, recorder), recorder:
+            result = module(fake)
+        return recorder.finish(result)
+
+    with _seen_calls(recorders):
+        yield run
 
 
 # ---- comparing with eager

@@ -284,9 +284,11 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
 
 void reset_all() {
   trace::forget_distrust();
-  for (CompiledObject* compiled : all()) {
-    (*compiled->compilation)->store->clear();
-    (*compiled->compilation)->reset();
+  std::vector<std::shared_ptr<Compilation>> compilations;
+  for (CompiledObject* compiled : all()) compilations.push_back(*compiled->compilation);
+  for (const std::shared_ptr<Compilation>& compilation : compilations) {
+    compilation->store->clear();
+    compilation->reset();
   }
 }
 

@@ -44,7 +44,8 @@ static void give_up(const Compilation& compilation, Place& place, const guards::
   if (place.gave_up) return;
   place.gave_up = true;
   Borrowed code = PyFunction_GET_CODE(roots.function);
-  const std::string failure = place.entries.empty() ? "" : place.entries.front()->guards->failure(roots);
+  const std::shared_ptr<Entry> last = place.entries.empty() ? nullptr : place.entries.front();
+  const std::string failure = last == nullptr ? "" : last->guards->failure(roots);
   tell_break(compilation, report::Break{report::Reason::too_many_entries, "the guard that failed last: " + failure,
                                         Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
@@ -53,6 +54,12 @@ static void give_up(const Compilation& compilation, Place& place, const guards::
 static bool drop(Place& place, const std::shared_ptr<Entry>& entry) {
   place.shelf->remove(entry);
   return std::erase(place.entries, entry) > 0;
+}
+
+// ... which may be gone as well.
+static void look_there_first(Place& place, const std::shared_ptr<Entry>& entry) {
+  auto found = std::find(place.entries.begin(), place.entries.end(), entry);
+  if (found != place.entries.end()) std::rotate(place.entries.begin(), found, found + 1);
 }
 
 // Of a Place or a Shelf.
@@ -210,9 +217,7 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
     found_values->clear();
     std::shared_ptr<Entry> entry = place.entries[i];  // another thread may reset() while it runs
     if (!entry->admits(roots(), found_values)) continue;
-    if (i > 0)
-      std::rotate(place.entries.begin(), place.entries.begin() + static_cast<long>(i),
-                  place.entries.begin() + static_cast<long>(i) + 1);
+    if (i > 0) look_there_first(place, entry);
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }

@@ -5,6 +5,7 @@
 #include "dispatch/shelf.h"
 
 #include <map>
+#include <tuple>
 
 namespace alternator::dispatch {
 
@@ -34,13 +35,14 @@ struct Compilation {
   std::shared_ptr<Family> family = std::make_shared<Family>();
 
   explicit Compilation(std::shared_ptr<Store> shared) : store(std::move(shared)) { reset(); }
+  // What dies runs code of the program's, and lets other threads run: by then nothing is found here any more.
   void reset() {
-    start = std::make_shared<Place>();
-    start->owner = this;
-    start->shelf = store->start;
-    resumed.clear();
+    auto fresh = std::make_shared<Place>();
+    fresh->owner = this;
+    fresh->shelf = store->start;
     graphs = 0;
-    family->callees.clear();
+    const auto dying = std::make_tuple(std::exchange(start, fresh), std::exchange(resumed, {}),
+                                       std::exchange(family->callees, {}));
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace alternator::dispatch {
@@ -43,7 +44,7 @@ struct Store {
   void clear() {
     start->entries.clear();
     for (const std::shared_ptr<Shelf>& shelf : resumed) shelf->entries.clear();
-    resumed.clear();
+    const auto dying = std::exchange(resumed, {});
   }
 };
 

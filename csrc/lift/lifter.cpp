@@ -87,6 +87,12 @@ static bool is_immutable_native(Borrowed value) {
   return true;
 }
 
+// In C since 3.12. Its name, bound and constraints never change; its attributes may.
+static bool is_type_parameter(PyTypeObject* type) {
+  return cpython::is_native(type, "typing.TypeVar") || cpython::is_native(type, "typing.ParamSpec") ||
+         cpython::is_native(type, "typing.TypeVarTuple");
+}
+
 // An instance of a class over int, float, complex, str or bytes: the value itself never changes.
 static bool is_value_subclass(PyTypeObject* type) {
   PyTypeObject* base = layout_base(type);
@@ -249,7 +255,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     cells_.try_emplace(value.get(), Cell{source});
     return lift_itself(value, source, false);
   }
-  if (is_enum_member(value.get())) {
+  if (is_enum_member(value.get()) || is_type_parameter(type)) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), true);
   }

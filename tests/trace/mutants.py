@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -214,8 +215,10 @@ def shared_out(options: argparse.Namespace) -> None:
         subprocess.Popen([*words, "--part", f"{part}/{options.jobs}"], stdout=subprocess.PIPE, text=True)
         for part in range(options.jobs)
     ]
-    survivors, killers, status = [], {}, 0
-    for part in parts:
+    survivors: list[str] = []
+    killers: dict[str, str] = {}
+
+    def listen(part: subprocess.Popen[str]) -> None:
         assert part.stdout is not None
         for line in part.stdout:
             mutant, _, rest = line.partition(" ")
@@ -225,7 +228,13 @@ def shared_out(options: argparse.Namespace) -> None:
                 survivors.append(mutant)
             if " s)" in line or "left out" in line:
                 print(line, end="", flush=True)
-        status = max(status, part.wait())
+
+    listeners = [threading.Thread(target=listen, args=[part]) for part in parts]
+    for listener in listeners:
+        listener.start()
+    for listener in listeners:
+        listener.join()
+    status = max(part.wait() for part in parts)
     report(killers, survivors, options.learn)
     sys.exit(status)
 
