@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -63,6 +64,56 @@ def test_reset_while_others_call() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+MANY_RESETS = """
+import faulthandler, sys, threading, time, torch, alternator
+
+faulthandler.enable()
+sys.setswitchinterval(1e-5)
+torch.set_num_threads(1)
+
+
+class Dies:
+    def __del__(self):
+        for _ in range(20):  # other threads run meanwhile
+            pass
+
+
+def by_shape(x):
+    return (x * 2 if x.shape[0] > 1 else x) + 1
+
+
+lasting = alternator.compile(by_shape, backend="eager")
+end, wrong = time.monotonic() + 2, []
+
+
+def work():
+    size = 1
+    while time.monotonic() < end:
+        size = size % 3 + 1
+        x, dies = torch.ones(size), Dies()
+        own = alternator.compile(lambda x: x + (1 if dies else 2), backend="eager")
+        if not torch.equal(lasting(x), by_shape(x)) or not torch.equal(own(x), x + 1):
+            wrong.append(size)
+
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+resets = 0
+while time.monotonic() < end:
+    alternator.reset()
+    resets += 1
+for thread in threads:
+    thread.join()
+assert not wrong and resets > 10, (wrong, resets)
+"""
+
+
+def test_many_resets_while_others_compile_and_forget() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY_RESETS], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_recursion_and_reentrance() -> None:
