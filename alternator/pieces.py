@@ -1,6 +1,6 @@
-"""Graphs with nodes that no compiler may get to see: seeds and states of random generators, and what draws from a generator that is
-an object. AOTAutograd would run them while it compiles, and a run would not. The graph is cut there: the backend gets the pieces in
-between, and such nodes run as they are, in their place."""
+"""Graphs with nodes that no compiler may get to see: seeds and states of random generators and what draws from a generator that is an
+object, since AOTAutograd would run them while it compiles and a run would not; and what it cannot trace. The graph is cut there: the
+backend gets the pieces in between, and such nodes run as they are, in their place."""
 
 from __future__ import annotations
 

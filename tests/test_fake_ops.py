@@ -327,6 +327,10 @@ def test_foreach() -> None:
         sums = torch._foreach_add([a, b], [b, a])
         torch._foreach_mul_(sums, 2.0)
         torch._foreach_addcmul_(sums, [a, b], [a, b])
+        numbers = torch.stack([a.sum(), b.sum()])
+        torch._foreach_addcdiv_(sums, [a, b], [b, a], numbers)
+        torch._foreach_addcmul_(sums, torch._foreach_addcdiv([a, b], [b, a], [a, b], numbers), [a, b], numbers)
+        sums += torch._foreach_addcmul([a, b], [b, a], [a, b], numbers)
         return sums, torch._foreach_norm([a, b]), torch._foreach_sqrt([a, b])
 
     check(program, x(), x())

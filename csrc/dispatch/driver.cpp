@@ -291,6 +291,8 @@ Ref Call::run() {
       calls_on = is_about_an_instruction(entry->eager_because->reason);
       return {};
     }
+    // Nothing of it is recorded, and nobody asked for it to be compiled.
+    if (!compilation_.function && chain.empty() && entry->stop.empty() && !entry->has_graph()) return {};
     entry->hits++;
     Chain next;
     Ref result = entry->run(found_values, &next);

@@ -41,8 +41,8 @@ struct Compilation {
     fresh->owner = this;
     fresh->shelf = store->start;
     graphs = 0;
-    const auto dying = std::make_tuple(std::exchange(start, fresh), std::exchange(resumed, {}),
-                                       std::exchange(family->callees, {}));
+    const auto dying =
+        std::make_tuple(std::exchange(start, fresh), std::exchange(resumed, {}), std::exchange(family->callees, {}));
   }
 };
 

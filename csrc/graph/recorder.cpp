@@ -11,6 +11,9 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
+#include <array>
+
 namespace alternator::graph {
 namespace {
 
@@ -410,6 +413,16 @@ bool is_unknown_scalar(fake::Session& session, Borrowed object) {
   return fake::is_fake(tensor) && is_number && tensor.sym_numel() == 1 && !session.known_value(tensor);
 }
 
+// AOTAutograd cannot trace it: torch's FakeTensorMode wants the numbers of the fourth argument in memory.
+bool needs_numbers_in_memory(Borrowed callable, PyObject* const* arguments, size_t count) {
+  static constinit Lasting<std::array<Ref, 4>> functions;
+  const auto& known = functions.get([] {
+    return std::array{torch_name("torch", "_foreach_addcdiv"), torch_name("torch", "_foreach_addcdiv_"),
+                      torch_name("torch", "_foreach_addcmul"), torch_name("torch", "_foreach_addcmul_")};
+  });
+  return std::find(known.begin(), known.end(), callable) != known.end() && count > 3 && is_tensor(arguments[3]);
+}
+
 // The call is no torch call to the program: nobody's mode sees it.
 class WithoutTorchFunctions {
  public:
@@ -444,6 +457,7 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   if (extra) pending.set(0, unbound.self);
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i + extra, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
+  pending.node.apart = needs_numbers_in_memory(callable, arguments, positional);
 
   const WithoutTopMode without;
   if (captures_scalars_ && pending.node.callable == torch_types().tensor_item && positional + extra == 1) {
@@ -475,6 +489,7 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed key
   Pending pending(*this, callable);
   pending.reserve(positional, keyword);
   for (size_t i = 0; i < positional; ++i) pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
+  pending.node.apart = needs_numbers_in_memory(callable, &PyTuple_GET_ITEM(arguments.get(), 0), positional);
   if (keyword != 0) {
     pending.node.keyword_names = checked(PyTuple_New(keyword));
     PyObject *name, *argument;

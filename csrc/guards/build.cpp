@@ -17,7 +17,7 @@ namespace {
 bool is_relation(GuardKind kind) { return kind == GuardKind::kSame || kind == GuardKind::kDistinct; }
 bool looks_up_keys(GuardKind kind) { return kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey; }
 bool reads_part(Access access) {
-  return access == Access::kItem || access == Access::kKey || access == Access::kElement;
+  return access == Access::kItem || access == Access::kKey || access == Access::kValue || access == Access::kElement;
 }
 
 // Objects in one group are one object.

@@ -123,7 +123,8 @@ class Flattener {
         return true;
     }
     for (uint32_t c = number + 1; c < node(number).end; c = node(c).end) {
-      if (node(c).step.access == Access::kItem || node(c).step.access == Access::kKey) return true;
+      const Access access = node(c).step.access;
+      if (access == Access::kItem || access == Access::kKey || access == Access::kValue) return true;
     }
     return false;
   }
@@ -277,6 +278,7 @@ class Flattener {
         emit(OpKind::kDictItem, number, owner, value);
         return flatten(number, false, depth);
       case Access::kKey:
+      case Access::kValue:
         if (!has_version || PyODict_Check(owner) || value == nullptr) return walk(number);
         return flatten(number, true, depth);
       case Access::kIndex:

@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
+#include "lift/tensor_spec.h"
 
 namespace alternator::lift {
 
@@ -23,19 +24,35 @@ static bool has_native_hash(PyObject* key) {
   return type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
 }
 
-static void check_keys(Borrowed container) {
+// A tensor with torch's own __hash__, which is its address.
+static bool is_hashed_by_address(PyObject* key) {
+  if (!fake::is_tensor_object(key)) return false;
+  Ref name = checked(PyUnicode_InternFromString("__hash__"));
+  PyObject* hash = _PyType_Lookup(Py_TYPE(key), name.get());
+  return hash != nullptr && hash == _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name.get());
+}
+
+// False: tensors are among them.
+static bool check_keys(Borrowed container) {
   PyObject *key, *value;
   Py_hash_t hash;
   if (PyDict_Check(container.get())) {
+    const bool plain_type = container.type() == &PyDict_Type || container.type() == known_types().default_dict;
+    bool tensors = false;
     for (Py_ssize_t position = 0; PyDict_Next(container.get(), &position, &key, &value);) {
-      if (!has_native_hash(key)) throw CannotLift(std::string("a dict with a key of type ") + Py_TYPE(key)->tp_name);
+      if (has_native_hash(key)) continue;
+      if (!plain_type || !is_hashed_by_address(key))
+        throw CannotLift(std::string("a dict with a key of type ") + Py_TYPE(key)->tp_name);
+      tensors = true;
     }
+    return !tensors;
   } else {
     for (Py_ssize_t position = 0; _PySet_NextEntry(container.get(), &position, &key, &hash) != 0;) {
       if (!has_native_hash(key))
         throw CannotLift(std::string("a set with an element of type ") + Py_TYPE(key)->tp_name);
     }
   }
+  return true;
 }
 
 // A dict's keys in its own order; no method of a subclass is asked.
@@ -152,7 +169,8 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   PyTypeObject* base = layout_base(type);
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
   source->bears_identity = true;
-  if (PyDict_Check(container.get()) || PyAnySet_Check(container.get())) check_keys(container);
+  if ((PyDict_Check(container.get()) || PyAnySet_Check(container.get())) && !check_keys(container))
+    return lift_dict_of_tensors(container, source);
   if (type != base) use_special_methods(type);
 
   if (PyAnySet_Check(container.get())) {
@@ -177,6 +195,54 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   if (base == known_types().default_dict) lift_default_factory(container, lifted, source);
   // Only the exact types have their slots read one by one: others may be read by their own methods.
   if (type != &PyList_Type && type != &PyDict_Type) lift_whole(shadow);
+  return lifted;
+}
+
+// Without asking its hash, which would run Python.
+static void set_item(Borrowed dict, Borrowed key, Borrowed value) {
+  check_status(fake::is_tensor_object(key.get()) ? _PyDict_SetItem_KnownHash(dict.get(), key.get(), value.get(),
+                                                                             reinterpret_cast<Py_hash_t>(key.get()))
+                                                 : PyDict_SetItem(dict.get(), key.get(), value.get()));
+}
+
+// Tensors are among its keys: the private copy has fakes in their place. It is lifted whole, and all its parts are
+// found by where they stand.
+Ref Lifter::lift_dict_of_tensors(Borrowed dict, Source* source) {
+  Ref copy = empty_like(dict, dict.type());
+  Shadow& shadow = add_shadow(ShadowKind::kDict, dict, copy, source);
+  shadow.whole = true;
+  shadow.length = PyDict_GET_SIZE(dict.get());
+  Ref lifted = remember(dict, std::move(copy), source);
+  known_[lifted.get()].shadow = &shadow;
+  if (dict.type() == known_types().default_dict) lift_default_factory(dict, lifted, source);
+  Ref keys = keys_of(dict), wanted = checked(PyTuple_New(shadow.length));
+  std::vector<Ref> values;
+  for (Py_ssize_t i = 0; i < shadow.length; i++) {
+    Borrowed key = PyTuple_GET_ITEM(keys.get(), i);
+    PyTuple_SET_ITEM(wanted.get(), i, Py_NewRef(fake::is_tensor_object(key.get()) ? any_tensor() : key.get()));
+  }
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(dict.get(), &position, &key, &value);) values.push_back(Ref::share(value));
+  guard(source, GuardKind::kKeys, wanted);
+  // All keys before all values: each are read in order.
+  std::vector<Ref> lifted_keys;
+  for (Py_ssize_t i = 0; i < shadow.length; i++) {
+    Borrowed outside = PyTuple_GET_ITEM(keys.get(), i);
+    Ref inside = Ref::share(outside);
+    if (!is_plain(outside.get()) || is_nan(outside.get())) {
+      inside = lift(outside, tree_.child(source, Access::kKey, {}, i));
+      if (Borrowed(inside) != outside && !fake::is_tensor_object(outside.get()))
+        throw CannotLift("a dict key that needs a private copy");
+    }
+    lifted_keys.push_back(std::move(inside));
+  }
+  for (Py_ssize_t i = 0; i < shadow.length; i++) {
+    const auto at = static_cast<size_t>(i);
+    Ref inside = lift(values[at], tree_.child(source, Access::kValue, {}, i));
+    escape(inside);
+    set_item(lifted, lifted_keys[at], inside);
+    set_item(shadow.snapshot, lifted_keys[at], inside);
+  }
   return lifted;
 }
 

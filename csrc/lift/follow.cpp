@@ -114,9 +114,10 @@ PyObject* element_at(PyObject* object, Py_ssize_t index, Ref* owner) {
   return owner->get();
 }
 
-// The elements of a set, the keys of a dict or the names of inline attributes, one by one.
+// The elements of a set, the keys or values of a dict or the names of inline attributes, one by one.
 bool next_part(const Step& step, PyObject* object, Memo* memo, PyObject** part) {
-  PyObject* value;
+  PyObject *value, *key;
+  if (step.access == Access::kValue) return PyDict_Next(object, &memo->position, &key, part) != 0;
   if (step.access == Access::kElement) {
     auto* set = reinterpret_cast<PySetObject*>(object);
     while (memo->position <= set->mask) {
@@ -169,6 +170,7 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
     case Access::kCached:
       break;  // answered by take()
     case Access::kKey:
+    case Access::kValue:
     case Access::kElement:
       return part_at(step, parent, memo);
     case Access::kIndex:

@@ -191,6 +191,7 @@ class Lifter {
   Ref lift_tuple(Borrowed tuple, Source* source);
   Ref lift_container(Borrowed container, Source* source);
   Ref lift_set(Borrowed set, Source* source);
+  Ref lift_dict_of_tensors(Borrowed dict, Source* source);
   Ref lift_deque(Borrowed deque, Source* source);
   Ref lift_method(Borrowed method, Source* source);
   Ref lift_builtin(Borrowed builtin, Source* source);

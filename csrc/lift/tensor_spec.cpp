@@ -1,5 +1,7 @@
 #include "lift/tensor_spec.h"
 
+#include "py/lasting.h"
+
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
@@ -171,6 +173,12 @@ std::string TensorSpec::text_against(const TensorSpec& other) const {
   }
   if (different.empty() && !has_geometry) return "of a kind that cannot be compared";
   return different.empty() ? text() : joined(different);
+}
+
+PyObject* any_tensor() {
+  // Not interned: no key of a dict is this object.
+  static constinit Lasting<PyObject*> text;
+  return text.get([] { return checked(PyUnicode_FromString("a tensor")).release(); });
 }
 
 }  // namespace alternator::lift

@@ -53,4 +53,7 @@ struct TensorSpec {
 
 TensorSpec describe_tensor(Borrowed tensor);
 
+// Stands for a tensor among the keys that a guard wants of a dict; which one it is, other guards say.
+PyObject* any_tensor();
+
 }  // namespace alternator::lift

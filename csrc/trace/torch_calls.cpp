@@ -2,8 +2,10 @@
 #include "trace/tracer.h"
 
 #include "cpython/version.h"
+#include "fake/session.h"
 #include "graph/errors.h"
 #include "graph/mode.h"
+#include "graph/torch_types.h"
 #include "py/names.h"
 #include "trace/natives.h"
 
@@ -72,6 +74,35 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
   return checked(std::move(values));
 }
 
+// Torch has asked for the number in a tensor that stands where it wants a number: `value=`, `alpha=`. Recorded as what
+// .item() gives, nobody has to know it. False: that was not it.
+bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, size_t total,
+                                 std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
+  const fake::Failure* failure = session.failure();
+  if (failure == nullptr || failure->kind != fake::FailureKind::DataDependent ||
+      failure->op != "aten::_local_scalar_dense" || is_unwinding() || transformed_ || is_under_modes()) {
+    return false;
+  }
+  given->assign(1, nullptr);
+  given->insert(given->end(), arguments, arguments + total);
+  Ref error = cpython::take_raised();
+  const bool scalars = recorder.captures_scalars(), sizes = session.state().captures_sizes;
+  recorder.capture_unknown({.scalars = true, .sizes = sizes});
+  for (size_t i = positional; i < total; i++) {
+    if (!graph::is_tensor(arguments[i])) continue;
+    const at::Tensor& tensor = fake::unpack(arguments[i]);
+    if (!fake::is_fake(tensor) || tensor.dim() != 0 || session.known_value(tensor)) continue;
+    PyObject* item[] = {nullptr, arguments[i]};
+    const TorchRuns runs(*this);
+    numbers->push_back(
+        recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {}));
+    (*given)[i + 1] = numbers->back().get();
+  }
+  recorder.capture_unknown({.scalars = scalars, .sizes = sizes});
+  cpython::set_raised(std::move(error));
+  return !numbers->empty();
+}
+
 Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
@@ -108,6 +139,10 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself
       interrupted = cpython::take_raised();
       stop(report::Reason::interrupted, name);
+    }
+    if (numbers.empty() && numbers_for_tensors(arguments, positional, total, &given, &numbers)) {
+      PyErr_Clear();
+      return call_torch(callable, given.data() + 1, positional, keyword_names);
     }
     stop_for_torch(name);
   } catch (const std::exception& error) {

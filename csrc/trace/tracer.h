@@ -307,6 +307,8 @@ class Tracer {
   bool check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count);
   void use_array(Borrowed array);
   bool has_written_memory();
+  bool numbers_for_tensors(PyObject* const* arguments, size_t positional, size_t total, std::vector<PyObject*>* given,
+                           std::vector<Ref>* numbers);
   Ref tensor_of_array(const std::string& name, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref torch_type(Borrowed array);
   bool shared_changed();

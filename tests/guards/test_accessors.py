@@ -142,6 +142,7 @@ CASES = {
         lambda d: next(iter(d)),
         lambda d: d.move_to_end(KEY),
     ),
+    "kValue": Case(lambda: {"a": 1, KEY: KEY}, step("kValue", index=1), lambda d: d[KEY], lambda d: d.pop("a")),
     "kIndex list": Case(lambda: [1, KEY], step("kIndex", index=1), lambda x: x[1], lambda x: x.pop()),
     "kIndex tuple": Case(lambda: (1, KEY), step("kIndex", index=1), lambda x: x[1], lambda x: (1, 2)),
     "kIndex deque": Case(

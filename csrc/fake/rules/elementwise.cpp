@@ -6,6 +6,8 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/TypeProperties.h>
+#include <ATen/ops/_foreach_addcdiv_ops.h>
+#include <ATen/ops/_foreach_addcmul_ops.h>
 #include <ATen/ops/abs_ops.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/angle_ops.h>
@@ -70,6 +72,30 @@ Tensor& sub_scalar_(Tensor& self, const at::Scalar& other, const at::Scalar& alp
 }
 Tensor& mul_scalar_(Tensor& self, const at::Scalar& other) { return at::_ops::mul__Tensor::call(self, number(other)); }
 Tensor& div_scalar_(Tensor& self, const at::Scalar& other) { return at::_ops::div__Tensor::call(self, number(other)); }
+
+// The numbers come as a tensor: what they are decides nothing here.
+std::vector<at::Scalar> some_numbers(at::TensorList self, const Tensor& numbers) {
+  TORCH_CHECK(numbers.is_contiguous(), "Expected scalars to be contiguous");
+  TORCH_CHECK(numbers.dim() == 1, "Expected packed scalar Tensor to be of dimension 1. Got ", numbers.dim(),
+              " instead.");
+  TORCH_CHECK(numbers.size(0) == static_cast<int64_t>(self.size()),
+              "Expected length of scalars to match input of length ", self.size(), " but got ", numbers.size(0),
+              " instead.");
+  const bool is_complex = c10::isComplexType(numbers.scalar_type());
+  const at::Scalar number = is_complex ? at::Scalar(c10::complex<double>(1))
+                            : c10::isIntegralType(numbers.scalar_type(), /*includeBool=*/true) ? at::Scalar(1)
+                                                                                               : at::Scalar(1.0);
+  return std::vector<at::Scalar>(self.size(), number);
+}
+template <class OfNumbers>
+std::vector<Tensor> foreach_with_numbers(at::TensorList self, at::TensorList left, at::TensorList right,
+                                         const Tensor& numbers) {
+  return OfNumbers::call(self, left, right, some_numbers(self, numbers));
+}
+template <class OfNumbers>
+void foreach_with_numbers_(at::TensorList self, at::TensorList left, at::TensorList right, const Tensor& numbers) {
+  OfNumbers::call(self, left, right, some_numbers(self, numbers));
+}
 
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double, std::optional<bool>) {
   const Maker make;
@@ -158,6 +184,10 @@ void add_elementwise_rules(RuleRegistry& rules) {
   rules.add<at::_ops::sub__Scalar>(sub_scalar_);
   rules.add<at::_ops::mul__Scalar>(mul_scalar_);
   rules.add<at::_ops::div__Scalar>(div_scalar_);
+  rules.add<at::_ops::_foreach_addcdiv_Tensor>(foreach_with_numbers<at::_ops::_foreach_addcdiv_ScalarList>);
+  rules.add<at::_ops::_foreach_addcdiv__Tensor>(foreach_with_numbers_<at::_ops::_foreach_addcdiv__ScalarList>);
+  rules.add<at::_ops::_foreach_addcmul_Tensor>(foreach_with_numbers<at::_ops::_foreach_addcmul_ScalarList>);
+  rules.add<at::_ops::_foreach_addcmul__Tensor>(foreach_with_numbers_<at::_ops::_foreach_addcmul__ScalarList>);
   rules.add<at::_ops::native_dropout>(native_dropout);
   rules.add<at::_ops::floor_divide>(binary);
   rules.add<at::_ops::rsub_Tensor>(rsub);
