@@ -9,7 +9,9 @@
 #include "py/lasting.h"
 #include "py/names.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <structmember.h>
+#include <torch/csrc/PyInterpreter.h>
 
 namespace alternator::lift {
 
@@ -115,6 +117,18 @@ PyObject* gradient(PyObject* object, Ref* owner) {
   const WithoutCollector without_collector;
   SavedError saved;
   *owner = Ref::steal(THPVariable_Wrap(gradient));
+  return owner->get();
+}
+
+// With a default of ours, the variable's own is not asked: the variable itself is nobody's value.
+PyObject* context_value(PyObject* variable, bool without_default, Ref* owner) {
+  if (!PyContextVar_CheckExact(variable)) return nullptr;
+  SavedError saved;
+  PyObject* value = nullptr;
+  if (PyContextVar_Get(variable, without_default ? variable : nullptr, &value) < 0) return nullptr;
+  Ref found = Ref::steal(value);
+  if (without_default && found.get() == variable) return nullptr;
+  *owner = std::move(found);
   return owner->get();
 }
 
@@ -227,6 +241,13 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       *owner = Ref::steal(PyObject_CallMethod(parent, "__reduce__", nullptr));
       return owner->get();
     }
+    case Access::kFunctionMode: {
+      using at::impl::PythonTorchFunctionTLS;
+      const bool there = step.index < PythonTorchFunctionTLS::stack_len();
+      return there ? PythonTorchFunctionTLS::get_stack_at(step.index)->ptr(getPyInterpreter()) : nullptr;
+    }
+    case Access::kContextValue:
+      return context_value(parent, step.index != 0, owner);
     case Access::kReferent:
       return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
   }

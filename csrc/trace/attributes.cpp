@@ -133,8 +133,13 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (known != nullptr && known->opaque) {
     if (Ref method = random_method(owner, name)) return method;
     if (graph::is_generator(owner)) return generator_attribute(owner, name);
+    // They are called through call_context_variable().
+    if (PyContextVar_CheckExact(owner.get()) && (equals(name, "get") || equals(name, "set") || equals(name, "reset")))
+      return checked(PyObject_GetAttr(owner.get(), name.get()));
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   }
+  // What was there before is as it was found, not lifted.
+  if (Py_IS_TYPE(owner.get(), &PyContextToken_Type)) stop(report::Reason::native_call, "Token." + text_of(name));
   const bool has_attributes = known != nullptr && known->instance;  // an exception, say
   if (has_attributes || ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)))
     return get_with_hooks(owner, name);
