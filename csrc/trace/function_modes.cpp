@@ -35,7 +35,14 @@ PyObject* mode_at(int64_t index) { return PythonTorchFunctionTLS::get_stack_at(i
 
 }  // namespace
 
-void load_function_modes() { mode_functions(); }
+void load_function_modes() {
+  // Torch keeps this set from the first call under a default device on; what is not there yet cannot be read.
+  static constinit Lasting<Ref> constructors;
+  constructors.get([] {
+    return checked(PyObject_CallNoArgs(graph::torch_name("torch.utils._device", "_device_constructors").get()));
+  });
+  mode_functions();
+}
 
 bool is_device_context(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type) == mode_functions().device_context.get();

@@ -277,6 +277,10 @@ class Tracer {
   bool is_of_tensor_type(Borrowed tensor, Borrowed type);
   Ref call_library(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref compile_pattern(PyObject* const* arguments);
+  // dispatch() of a functools.singledispatch function, and logging.Manager.getLogger(); null: it is to be traced
+  // itself.
+  Ref call_dispatch(Borrowed function, Borrowed cls);
+  Ref find_logger(Borrowed function, PyObject* const* arguments, size_t count);
   // drawn.cpp. Null: it is no method that draws a number from a generator of Python's; it is none that is called.
   Ref random_method(Borrowed owner, Borrowed name);
   Ref call_random(Borrowed callable, size_t count);
