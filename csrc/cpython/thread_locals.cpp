@@ -57,8 +57,10 @@ PyTypeObject* local_type() {
 }  // namespace
 
 bool is_thread_local(PyTypeObject* type) {
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && local_type() != nullptr &&
-         PyType_IsSubtype(type, local_type()) != 0;
+  PyTypeObject* local = local_type();
+  // A quick no for nearly all: this is asked for every attribute that a guard reads.
+  if (local == nullptr || type->tp_weaklistoffset != local->tp_weaklistoffset) return false;
+  return PyType_IsSubtype(type, local) != 0;
 }
 
 PyObject* thread_dict(PyObject* local) {
