@@ -12,12 +12,16 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <chrono>
 
 namespace alternator::dispatch {
+
+using at::impl::PythonTorchFunctionTLS;
 
 namespace {
 
@@ -82,6 +86,20 @@ static auto leaving_transforms(bool transforms, Run&& run) {
   }
 }
 
+// No torch-function modes while it lives.
+class WithoutModes {
+ public:
+  WithoutModes() : before_(PythonTorchFunctionTLS::get_state()) {
+    while (PythonTorchFunctionTLS::stack_len() > 0) PythonTorchFunctionTLS::pop_stack();
+  }
+  ~WithoutModes() { PythonTorchFunctionTLS::set_state(before_); }
+  WithoutModes(const WithoutModes&) = delete;
+  WithoutModes& operator=(const WithoutModes&) = delete;
+
+ private:
+  PythonTorchFunctionTLS before_;
+};
+
 Entry::Entry() = default;
 Entry::~Entry() = default;
 
@@ -119,6 +137,18 @@ static bool may_run_twice(const graph::Program& program) {
   return !has_effects(program, graph::kActs | graph::kTransforms) && !program.may_write_to_inputs();
 }
 struct NotRepeatable {};
+// The call takes off a mode of its caller's.
+struct WantsModes {};
+
+struct Wishes {
+  bool may_assume = true;
+  bool has_modes = false;
+};
+static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, const Wishes& wishes) {
+  tracer.recorder.capture_unknown(captured);
+  tracer.may_assume = wishes.may_assume;
+  tracer.has_modes = wishes.has_modes;
+}
 
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
@@ -132,6 +162,10 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     trace::each_value(tracer.cut, [&](const Ref& value) { results.push_back(value); });
     for (const FrameState& state : tracer.cut) entry->stop.push_back(trace::shape_of(state));
   }
+  for (const Ref& mode : tracer.exit_modes) results.push_back(mode);
+  entry->has_modes = tracer.has_modes;
+  entry->exit_popped = tracer.exit_popped;
+  entry->exit_pushed = tracer.exit_modes.size();
   std::vector<Ref> outputs;
   for (const trace::Tracer::Assumption& assumption : tracer.assumptions) {
     outputs.push_back(assumption.tensor);
@@ -182,6 +216,8 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   for (size_t i = 0; i < entry.inputs.size(); i++) {
     PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[entry.inputs[i]].get()));
   }
+  std::optional<WithoutModes> without_modes;
+  if (entry.has_modes) without_modes.emplace();
   Answer answer = leaving_transforms(entry.transforms, [&] {
     return hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
   });
@@ -223,13 +259,13 @@ static int waits_through_native_code(const Chain& chain) {
 // The trace is run once more, as far as the instruction that stopped it, and cut there: nothing has to be undone. Where
 // that frame cannot be left as it is, its caller's instruction is executed for real, and so on. Null: nowhere.
 static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points,
-                                          graph::Recorder::Captured captured, bool may_assume, Entry::Phases* phases) {
+                                          graph::Recorder::Captured captured, const Wishes& wishes,
+                                          Entry::Phases* phases) {
   for (size_t at = 0; at < points.size();) {
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-    tracer.recorder.capture_unknown(captured);
-    tracer.may_assume = may_assume;
+    set_up(tracer, captured, wishes);
     Clock clock;
     (void)tracer.run(chain, &points[at]);
     raise_interrupt(tracer);
@@ -263,7 +299,7 @@ static bool is_set(const char* setting) {
 }
 
 static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                         bool may_break, bool may_assume, bool last_try) {
+                                         bool may_break, const Wishes& wishes, bool last_try) {
   std::unique_ptr<Entry> entry;
   Entry::Phases phases;
   const graph::Recorder::Captured captured{.scalars = !may_break || is_set("capture_scalar_outputs"),
@@ -274,12 +310,12 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.may_break = may_break;
-    tracer.recorder.capture_unknown(captured);
-    tracer.may_assume = may_assume;
+    set_up(tracer, captured, wishes);
     Clock clock;
     Ref result = tracer.run(chain, nullptr);
     raise_interrupt(tracer);
     phases.trace += clock.lap();
+    if (!result && tracer.wants_modes) throw WantsModes();
     if (result) {
       tracer.keep_alive.push_back(Ref(result));
       try {
@@ -287,7 +323,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
         phases.install += clock.lap();
       } catch (const replay::CannotRebuild& error) {
         // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
-        if (may_break) entry = stop_before(chain, tracer.draw_points(), captured, may_assume, &phases);
+        if (may_break) entry = stop_before(chain, tracer.draw_points(), captured, wishes, &phases);
         if (entry == nullptr)
           return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
         entry->stops_because = tracer.draw_event();
@@ -302,10 +338,10 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
       // What asks to run as it is does so from where it was called.
       if (tracer.stopped->reason == report::Reason::skipped && !tracer.break_points.empty())
         tracer.break_points.erase(tracer.break_points.begin());
-      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, may_assume, &phases);
+      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, wishes, &phases);
       // A frame may hold a random number that nobody knows.
       if (may_break && is_break && entry == nullptr)
-        entry = stop_before(chain, tracer.draw_points(), captured, may_assume, &phases);
+        entry = stop_before(chain, tracer.draw_points(), captured, wishes, &phases);
       if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
       entry->stops_because = *tracer.stopped;
     }
@@ -318,14 +354,20 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
 
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
                                    bool may_break, bool last_try) {
-  try {
-    return trace_once(chain, roots, backend, may_break, true, last_try);
-  } catch (const NotRepeatable&) {
-    return trace_once(chain, roots, backend, may_break, false, last_try);
+  for (Wishes wishes;;) {
+    try {
+      return trace_once(chain, roots, backend, may_break, wishes, last_try);
+    } catch (const NotRepeatable&) {
+      wishes.may_assume = false;
+    } catch (const WantsModes&) {
+      wishes.has_modes = true;
+    }
   }
 }
 
 Ref Entry::run_graph(const std::vector<Ref>& values) const {
+  std::optional<WithoutModes> without_modes;
+  if (has_modes) without_modes.emplace();
   Ref outputs;
   std::vector<PyObject*> arguments(inputs.size() + 1);
   for (size_t i = 0; i < inputs.size(); i++) arguments[i + 1] = values[inputs[i]].get();
@@ -421,6 +463,10 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
   std::vector<Ref> results = residual.run_all(values, outputs);
   if (exit_state) exit_state->apply();
   if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
+  for (size_t i = 0; i < exit_popped; i++) PythonTorchFunctionTLS::pop_stack();
+  for (size_t i = results.size() - exit_pushed; i < results.size(); i++)
+    PythonTorchFunctionTLS::push_onto_stack(
+        std::make_shared<c10::SafePyObject>(results[i].release(), getPyInterpreter()));
   if (residual.program().raises) replay::raise_again(std::move(results[0]));
   if (stop.empty()) return std::move(results[0]);
   chain->clear();

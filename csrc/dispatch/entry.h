@@ -60,6 +60,9 @@ class Entry {
   // What the thread's state becomes, where the call changes it.
   std::optional<graph::Ambient> exit_state;
   int exit_nesting = 0;
+  // Of the thread's torch-function modes, how many are taken off, and how many are put there: the last results.
+  size_t exit_popped = 0, exit_pushed = 0;
+  bool has_modes = false;     // what they make of a call is in the graph: it runs without them
   std::weak_ptr<Place> next;  // where a call was last found after its stop
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }

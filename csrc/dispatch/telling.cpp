@@ -152,7 +152,7 @@ void tell_added(const Compilation& compilation, const Place& place, const Entry&
   set(event, "stops_at", lines_of(entry.stop));
   set(event, "reason", why != nullptr ? text(report::name(why->reason)) : Ref::share(Py_None));
   set(event, "eager", boolean(entry.eager_because.has_value()));
-  set(event, "acts", boolean(entry.residual.acts()));
+  set(event, "acts", boolean(entry.residual.acts() || entry.exit_popped + entry.exit_pushed > 0));
   set(event, "raises", boolean(entry.residual.program().raises));
   set(event, "operations", checked(PyLong_FromSize_t(entry.has_graph() ? entry.program->live_count() : 0)));
   set(event, "seconds",

@@ -1,6 +1,7 @@
 // From a successful walk to a binding.
 #include "cpython/dict_words.h"
 #include "cpython/objects.h"
+#include "cpython/thread_locals.h"
 #include "guards/program.h"
 
 #include <cstring>
@@ -317,6 +318,7 @@ class Flattener {
     PyObject *owner = found(parent), *value = found(number);
     if (value == nullptr || !is_same || lift::is_stand_in(Access::kDict, value)) return walk(number);
     if (PyType_Check(owner)) return flatten(number, true, depth);
+    if (cpython::is_thread_local(Py_TYPE(owner))) return walk(number);  // another thread has another dict
     // Another class may keep the dict elsewhere.
     if (!has_fixed_type(owner)) type_op();
     word(number, cpython::instance_dict_slot(owner));

@@ -107,7 +107,7 @@ void GuardProgram::collect(std::vector<Ref>* values) {
       // Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
       const WithoutCollector without_collector;
       SavedError saved;
-      Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
+      Ref dict = lift::real_dict(value);
       if (!dict) throw std::bad_alloc();
       values->push_back(std::move(dict));
     } else {

@@ -2,21 +2,31 @@
 #include "lift/step.h"
 
 #include "cpython/objects.h"
+#include "cpython/thread_locals.h"
 #include "lift/tensor_spec.h"
 #include "py/error.h"
 #include "py/gc.h"
 #include "py/lasting.h"
 #include "py/names.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <structmember.h>
+#include <torch/csrc/PyInterpreter.h>
 
 namespace alternator::lift {
 
 // --- instance dicts ---------------------------------------------------------------------------------------
 
-Py_ssize_t attribute_count(PyObject* stand_in) { return cpython::inline_attribute_count(stand_in); }
+// What stands for a thread's dict that is not there yet has none, whatever the object keeps inline.
+static bool is_empty(PyObject* stand_in) { return cpython::is_thread_local(Py_TYPE(stand_in)); }
+
+Py_ssize_t attribute_count(PyObject* stand_in) {
+  return is_empty(stand_in) ? 0 : cpython::inline_attribute_count(stand_in);
+}
 
 Found find_attribute(PyObject* stand_in, PyObject* name, PyObject** value) {
+  *value = nullptr;
+  if (is_empty(stand_in)) return Found::kNo;
   // Names that are kept inline are exact str: nothing else is equal to one, unless its own class says so.
   *value = PyUnicode_CheckExact(name) ? cpython::inline_attribute(stand_in, name) : nullptr;
   if (*value != nullptr) return Found::kYes;
@@ -25,16 +35,23 @@ Found find_attribute(PyObject* stand_in, PyObject* name, PyObject** value) {
 }
 
 bool next_attribute(PyObject* stand_in, Py_ssize_t* position, PyObject** name, PyObject** value) {
-  return cpython::next_inline_attribute(stand_in, position, name, value);
+  return !is_empty(stand_in) && cpython::next_inline_attribute(stand_in, position, name, value);
 }
 
-Ref real_dict(Borrowed stand_in) { return checked(PyObject_GenericGetDict(stand_in.get(), nullptr)); }
+Ref real_dict(Borrowed stand_in) {
+  if (cpython::is_thread_local(stand_in.type())) return cpython::make_thread_dict(stand_in.get());
+  return Ref::steal(PyObject_GenericGetDict(stand_in.get(), nullptr));
+}
 
 namespace {
 
 // The dict of an instance or of a class; the object itself as long as it has none. Null: it can have none.
 PyObject* dict_of(PyObject* object) {
   if (PyType_Check(object)) return cpython::own_dict(reinterpret_cast<PyTypeObject*>(object));
+  if (cpython::is_thread_local(Py_TYPE(object))) {
+    if (PyObject* dict = cpython::thread_dict(object)) return dict;
+    return cpython::is_filled_by_init(Py_TYPE(object)) ? nullptr : object;
+  }
   PyObject** slot = cpython::instance_dict_slot(object);
   if (slot == nullptr) return nullptr;
   PyObject* dict = cpython::instance_dict(object);
@@ -100,6 +117,18 @@ PyObject* gradient(PyObject* object, Ref* owner) {
   const WithoutCollector without_collector;
   SavedError saved;
   *owner = Ref::steal(THPVariable_Wrap(gradient));
+  return owner->get();
+}
+
+// With a default of ours, the variable's own is not asked: the variable itself is nobody's value.
+PyObject* context_value(PyObject* variable, bool without_default, Ref* owner) {
+  if (!PyContextVar_CheckExact(variable)) return nullptr;
+  SavedError saved;
+  PyObject* value = nullptr;
+  if (PyContextVar_Get(variable, without_default ? variable : nullptr, &value) < 0) return nullptr;
+  Ref found = Ref::steal(value);
+  if (without_default && found.get() == variable) return nullptr;
+  *owner = std::move(found);
   return owner->get();
 }
 
@@ -214,6 +243,13 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       *owner = Ref::steal(PyObject_CallMethod(parent, "__reduce__", nullptr));
       return owner->get();
     }
+    case Access::kFunctionMode: {
+      using at::impl::PythonTorchFunctionTLS;
+      const bool there = step.index < PythonTorchFunctionTLS::stack_len();
+      return there ? PythonTorchFunctionTLS::get_stack_at(step.index)->ptr(getPyInterpreter()) : nullptr;
+    }
+    case Access::kContextValue:
+      return context_value(parent, step.index != 0, owner);
     case Access::kReferent:
       return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
   }

@@ -2,6 +2,7 @@
 #include "lift/lifter.h"
 
 #include "cpython/objects.h"
+#include "cpython/thread_locals.h"
 #include "lift/mutants.h"
 #include "lift/numpy.h"
 #include "lift/tensor_spec.h"
@@ -281,6 +282,13 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     return lift_itself(value, source, true);
   }
   source->bears_identity = true;
+  if (cpython::is_thread_local(type) && layout_base(type)->tp_base == &PyBaseObject_Type) {
+    use_special_methods(type);
+    const bool has_dict = cpython::thread_dict(value.get()) != nullptr;
+    if (has_dict || !cpython::is_filled_by_init(type)) return lift_itself(value, source, true);
+    // The first look would run the class's __init__: that is done for real. From then on it is another case.
+    guard(tree_.child(source, Access::kDict), GuardKind::kAbsent);
+  }
   return lift_itself(value, source, false, true);
 }
 

@@ -147,6 +147,13 @@ class Lifter {
 
   // --- calls that are made for their effect, in order ---
   void add_effect(EffectCall call) { effects_.push_back(std::move(call)); }
+  // Takes back a call that was made of `callable` with this first argument, if there was one.
+  void drop_effect(Borrowed callable, Borrowed first) {
+    std::erase_if(effects_, [&](const EffectCall& call) {
+      return Borrowed(call.callable) == callable && PyTuple_GET_SIZE(call.arguments.get()) > 0 &&
+             PyTuple_GET_ITEM(call.arguments.get(), 0) == first.get();
+    });
+  }
   const std::vector<EffectCall>& effects() const { return effects_; }
   // The very object on every run.
   void note_constant(Borrowed object) {

@@ -1,5 +1,6 @@
 // Instance dicts, module namespaces, cells, fields, classes.
 #include "cpython/objects.h"
+#include "cpython/thread_locals.h"
 #include "lift/lifter.h"
 #include "lift/plain.h"
 #include "py/lasting.h"
@@ -73,10 +74,16 @@ Shadow* Lifter::attributes(Borrowed instance) {
     k->attributes = &name_space(PyModule_GetDict(instance.get()));
     return k->attributes;
   }
-  PyObject** slot = _PyObject_GetDictPtr(k->original.get());
-  if (slot == nullptr) return nullptr;
+  PyObject* own = nullptr;
+  if (cpython::is_thread_local(instance.type())) {
+    own = cpython::thread_dict(k->original.get());
+  } else {
+    PyObject** slot = _PyObject_GetDictPtr(k->original.get());
+    if (slot == nullptr) return nullptr;
+    own = *slot;
+  }
   // An instance that has no dict yet gets an empty one in our view only.
-  Ref dict = *slot != nullptr ? Ref::share(*slot) : checked(PyDict_New());
+  Ref dict = own != nullptr ? Ref::share(own) : checked(PyDict_New());
   Source* source = tree_.child(k->source, Access::kDict);
   // The dict itself may have been handed over before, or belong to another instance too.
   if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {

@@ -36,7 +36,7 @@ inline bool is_stand_in(Access access, PyObject* dict) { return access == Access
 Py_ssize_t attribute_count(PyObject* stand_in);
 Found find_attribute(PyObject* stand_in, PyObject* name, PyObject** value);
 bool next_attribute(PyObject* stand_in, Py_ssize_t* position, PyObject** name, PyObject** value);
-// The instance dict itself; made if need be. Throws PyError.
+// The instance dict itself; made if need be. Null, with an error set: it cannot be made.
 Ref real_dict(Borrowed stand_in);
 
 }  // namespace alternator::lift

@@ -2,6 +2,7 @@
 #include "replay/machine.h"
 
 #include "cpython/objects.h"
+#include "cpython/thread_locals.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "replay/set_order.h"
@@ -42,6 +43,10 @@ void Machine::delete_item(Borrowed dict, Borrowed key, bool ordered) {
 }
 
 void Machine::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
+  if (cpython::is_thread_local(owner.type())) {
+    Ref dict = checked(cpython::make_thread_dict(owner.get()));
+    return value ? set_item(dict, name, value, false) : delete_item(dict, name, false);
+  }
   // Only a plain read: a name that the class answers for too might run its descriptor.
   if (PyUnicode_Check(name.get()) && _PyType_Lookup(owner.type(), name.get()) == nullptr) {
     Ref old = Ref::steal(_PyObject_GenericGetAttrWithDict(owner.get(), name.get(), nullptr, 1));

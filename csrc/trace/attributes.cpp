@@ -3,9 +3,11 @@
 #include "trace/tracer.h"
 
 #include "cpython/objects.h"
+#include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
 #include "py/import.h"
+#include "py/lasting.h"
 #include "py/names.h"
 #include "trace/identity.h"
 #include "trace/natives.h"
@@ -27,11 +29,26 @@ std::string text_of(Borrowed name) {
   return utf8 != nullptr ? utf8 : "?";
 }
 
-[[noreturn]] void no_attribute(Borrowed owner, Borrowed name) {
+// Whether the error of setting or deleting what is not there says which one: from CPython 3.12 on.
+bool names_written() {
+  static constinit Lasting<bool> answer;
+  return answer.get([] {
+    PyObject* type = reinterpret_cast<PyObject*>(lift::known_types().simple_namespace);
+    Ref probe = checked(PyObject_CallNoArgs(type));
+    if (PyObject_DelAttrString(probe.get(), "probe") == 0) return false;
+    Ref error = cpython::take_raised();
+    Ref named = checked(PyObject_GetAttrString(error.get(), "name"));
+    return named.get() != Py_None;
+  });
+}
+
+[[noreturn]] void no_attribute(Borrowed owner, Borrowed name, bool writes = false) {
+  const bool is_named = !writes || names_written();
   PyErr_Format(
       PyExc_AttributeError,
       PyType_Check(owner.get()) ? "type object '%.50s' has no attribute '%U'" : "'%.50s' object has no attribute '%U'",
       PyType_Check(owner.get()) ? owner.as<PyTypeObject>()->tp_name : owner.type()->tp_name, name.get());
+  if (!is_named) throw PyError();
   Ref error = cpython::take_raised();
   // What "did you mean" looks at.
   if (PyObject_SetAttrString(error.get(), "name", name.get()) < 0) PyErr_Clear();
@@ -116,8 +133,13 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (known != nullptr && known->opaque) {
     if (Ref method = random_method(owner, name)) return method;
     if (graph::is_generator(owner)) return generator_attribute(owner, name);
+    // They are called through call_context_variable().
+    if (PyContextVar_CheckExact(owner.get()) && (equals(name, "get") || equals(name, "set") || equals(name, "reset")))
+      return checked(PyObject_GetAttr(owner.get(), name.get()));
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   }
+  // What was there before is as it was found, not lifted.
+  if (Py_IS_TYPE(owner.get(), &PyContextToken_Type)) stop(report::Reason::native_call, "Token." + text_of(name));
   const bool has_attributes = known != nullptr && known->instance;  // an exception, say
   if (has_attributes || ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)))
     return get_with_hooks(owner, name);
@@ -157,7 +179,8 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   bool absent = false;
   Ref value;
   if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr ||
-      (is_generic(getattribute, PyObject_GenericGetAttr) && lifter.known(owner) != nullptr)) {
+      ((is_generic(getattribute, PyObject_GenericGetAttr) || cpython::is_thread_local_slot(getattribute.get())) &&
+       lifter.known(owner) != nullptr)) {
     value = get_generic(owner, name, &absent);
   } else if (PyFunction_Check(getattribute.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get()};
@@ -194,6 +217,13 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
   PyTypeObject* type = owner.type();
   lift::Known* known = lifter.known(owner);
   const bool outside = known != nullptr && known->instance;
+  if (outside && cpython::is_thread_local(type)) {
+    if (equals(name, "__dict__")) return Ref(lifter.attributes(owner)->copy);
+    // threading.local itself looks there first.
+    if (lift::layout_base(type) == type) {
+      if (Ref value = lifter.dict_item(*lifter.attributes(owner), name)) return value;
+    }
+  }
   Borrowed attribute = lifter.type_attribute(type, name);
   if (attribute && is_data_descriptor(attribute)) {
     if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
@@ -524,7 +554,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   }
   if (PyModule_Check(owner.get())) {
     lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
-    if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name);
+    if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
     return lifter.dict_store(name_space, name, value);
   }
   if (known != nullptr && known->opaque)
@@ -559,7 +589,8 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
     return;
   }
-  if (hook && !is_generic(hook, PyObject_GenericSetAttr))
+  const bool is_local = hook && cpython::is_thread_local_slot(hook.get());
+  if (hook && !is_generic(hook, PyObject_GenericSetAttr) && !(is_local && !equals(name, "__dict__")))
     stop(report::Reason::native_call, std::string(type->tp_name) + "." + text_of(hook_name));
   set_generic(owner, name, value);
 }
@@ -635,7 +666,10 @@ void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
   Borrowed attribute = lifter.type_attribute(type, name);
   if (attribute && attribute.type()->tp_descr_set != nullptr) {
     if (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type)) {
-      if (!value && !lifter.load_field(owner, name, attribute)) no_attribute(owner, name);
+      if (!value && !lifter.load_field(owner, name, attribute)) {
+        PyErr_SetObject(PyExc_AttributeError, name.get());
+        throw PyError();
+      }
       return lifter.store_field(owner, name, Ref::share(value));
     }
     if (Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type)) stop(report::Reason::native_call, text_of(name) + " is set");
@@ -653,8 +687,8 @@ void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
     return;
   }
   lift::Shadow* attributes = lifter.attributes(owner);
-  if (attributes == nullptr) no_attribute(owner, name);
-  if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name);
+  if (attributes == nullptr) no_attribute(owner, name, true);
+  if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
   lifter.dict_store(*attributes, name, value);
 }
 

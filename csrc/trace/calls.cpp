@@ -87,6 +87,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = keyword_names ? Ref() : call_mode_stack(callable, arguments, positional)) return result;
+  if (Ref result = call_context_variable(callable, arguments, positional, keyword_names)) return result;
   if (callable.get() == natives.cond) {
     // Its own code asks whether it is compiled: a break may not be one in the middle of that.
     Ref none = checked(PyTuple_New(0));

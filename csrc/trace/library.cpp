@@ -276,6 +276,10 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
       (PyLong_CheckExact(arguments[1]) || lift::is_plain(arguments[1]))) {
     return compile_pattern(arguments);
   }
+  if (PyFunction_Check(callable.get()) && !keyword_names) {
+    if (Ref function = positional == 1 ? call_dispatch(callable, arguments[0]) : Ref()) return function;
+    if (Ref logger = find_logger(callable, arguments, positional)) return logger;
+  }
   if (auto twin = lib.twins.find(callable.get()); twin != lib.twins.end()) {
     Ref function = lifter.lift(twin->second, lifter.constant(twin->second));
     try {

@@ -11,7 +11,7 @@ namespace alternator::trace {
 namespace {
 
 struct Library {
-  PyObject *module, *logger, *root_logger, *source_file, *record;
+  PyObject *module, *logger, *root_logger, *source_file, *record, *get_logger, *place_holder;
 };
 
 const Library& library() {
@@ -19,7 +19,9 @@ const Library& library() {
   return lasting.get([] {
     PyObject* module = import_module("logging").release();
     auto of = [&](const char* name) { return checked(PyObject_GetAttrString(module, name)).release(); };
-    return Library{module, of("Logger"), of("RootLogger"), of("_srcfile"), of("LogRecord")};
+    PyObject* get_logger = checked(PyObject_GetAttrString(of("Manager"), "getLogger")).release();
+    return Library{module,          of("Logger"), of("RootLogger"), of("_srcfile"),
+                   of("LogRecord"), get_logger,   of("PlaceHolder")};
   });
 }
 
@@ -43,6 +45,15 @@ bool is_library_code(Borrowed method) {
 bool is_empty_list(Borrowed value) { return PyList_CheckExact(value.get()) && PyList_GET_SIZE(value.get()) == 0; }
 
 }  // namespace
+
+// A logger that is there already is read without the lock that protects its making.
+Ref Tracer::find_logger(Borrowed function, PyObject* const* arguments, size_t count) {
+  if (function.get() != library().get_logger || count != 2 || !PyUnicode_CheckExact(arguments[1])) return {};
+  Ref loggers = get_attribute(arguments[0], name_of("loggerDict"));
+  if (!PyDict_CheckExact(loggers.get()) || !contains(loggers, arguments[1])) return {};
+  Ref found = get_item(loggers, arguments[1]);
+  return Py_IS_TYPE(found.get(), reinterpret_cast<PyTypeObject*>(library().place_holder)) ? Ref() : std::move(found);
+}
 
 // A logger of the library's own, nothing of it replaced.
 void Tracer::check_logger(Borrowed logger) {

@@ -58,6 +58,14 @@ int init_modes() {
 
 void Tracer::open_scope(Borrowed scope) { open_scopes_.push_back({scope.get(), points_here()}); }
 
+// A token of a ContextVar that nobody holds any more is no scope.
+const Tracer::OpenScope* Tracer::open_scope() const {
+  for (const OpenScope& one : open_scopes_) {
+    if (!Py_IS_TYPE(one.scope, &PyContextToken_Type) || Py_REFCNT(one.scope) > 1) return &one;
+  }
+  return nullptr;
+}
+
 void Tracer::close_scope(Borrowed scope) {
   for (size_t i = open_scopes_.size(); i-- > 0;) {
     if (open_scopes_[i].scope != scope.get()) continue;

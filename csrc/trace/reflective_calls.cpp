@@ -2,6 +2,7 @@
 #include "trace/tracer.h"
 
 #include "cpython/objects.h"
+#include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "py/import.h"
 #include "py/names.h"
@@ -243,6 +244,11 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     }()));
   }
   bool absent = false;
+  // What object's own methods see of a threading.local is no attribute of any thread's.
+  if (count >= 1 && cpython::is_thread_local(Py_TYPE(arguments[0])) &&
+      (is(natives.object_getattribute, 2, 2) || is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
+    stop(report::Reason::native_call, native_name(callable));
+  }
   if (named && is(natives.object_getattribute, 2, 2)) {
     Ref value = get_generic(arguments[0], arguments[1], &absent);
     if (!absent) return value;

@@ -165,6 +165,7 @@ Tracer::Tracer()
 }
 
 Tracer::~Tracer() {
+  leave_context();
   if (exit_) clear_frames(exit_);
   for (const Ref& frame : abandoned_) clear_frame(frame);
 }
@@ -261,14 +262,15 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
     stopped = event_here(reason, std::move(context));
     break_points = reason == report::Reason::random_number ? draw_points_ : points_here();
     // Nothing is made anew of what such a scope holds: its `with` statement begins for real.
-    if (!open_scopes_.empty()) {
-      const std::vector<BreakPoint>& opened = open_scopes_.front().points;
+    if (const OpenScope* scope = open_scope()) {
+      const std::vector<BreakPoint>& opened = scope->points;
       if (break_points.empty() || opened.empty() || opened.front().number < break_points.front().number)
         break_points = opened;
     }
-    // A mode of the program's is not on the thread's real stack: its `with` statement begins for real too.
+    // A mode of the program's is not on the thread's real stack: its `with` statement begins for real too. That of a
+    // default device can be put there.
     const bool moded = std::any_of(active_.begin(), active_.end(), [](const Active& active) { return active.moded; });
-    if ((moded || own_modes_ > 0) && !mode_points_.empty()) {
+    if ((moded || foreign_modes_ > 0) && !mode_points_.empty()) {
       if (break_points.empty() || mode_points_.front().number < break_points.front().number)
         break_points = mode_points_;
     }
@@ -410,7 +412,7 @@ Verdict Tracer::begin_instruction(const Position& position) {
           static_cast<uint64_t>(index_);
   active_.back().at = {++instructions_, path_};
   active_.back().transformed = transformed_;
-  active_.back().moded = own_modes_ > 0;
+  active_.back().moded = foreign_modes_ > 0;
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
     control.watch = &watch_;
     return Verdict::kCapture;
@@ -523,12 +525,16 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     Tracing tracing(*this);
     Chain frames(chain.size());
     recorder.begin();
-    const int64_t modes = at::impl::PythonTorchFunctionTLS::stack_len();
-    if (tracing.status([&] { fill(chain, &frames); }) == 0) result = continue_chain(frames, run_traced);
+    auto begin = [&] {
+      if (has_modes) take_modes();
+      fill(chain, &frames);
+    };
+    if (tracing.status(begin) == 0) result = continue_chain(frames, run_traced);
     control.watch = watch;
+    leave_context();
     exit_state = graph::Ambient::now();
     exit_nesting = autocast_nesting() - nesting;
-    const bool modes_changed = at::impl::PythonTorchFunctionTLS::stack_len() != modes;
+    const bool leaves_modes = !note_exit_modes();
     const bool was_cut = control.capturing == &cut;
     if (was_cut) finish_capture();
     // The default loop may have raised it, unseen.
@@ -570,10 +576,11 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       result.reset();
     }
     // A mode is an object that somebody holds; of such, nothing is made anew.
-    if ((exit_state.inference != entry.inference || modes_changed || !open_scopes_.empty()) && !stopped) {
-      stopped = report::Break{report::Reason::native_call, "the call leaves a mode of torch behind", {}, 0};
-      if (modes_changed) break_points = mode_points_;
-      if (!open_scopes_.empty()) break_points = open_scopes_.front().points;
+    const OpenScope* const scope_left = open_scope();
+    if ((exit_state.inference != entry.inference || leaves_modes || scope_left != nullptr) && !stopped) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves a mode behind", {}, 0};
+      if (leaves_modes) break_points = mode_points_;
+      if (scope_left != nullptr) break_points = scope_left->points;
       result.reset();
       cut.clear();
     }

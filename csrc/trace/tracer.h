@@ -79,8 +79,13 @@ class Tracer {
   bool refuses = false;                  // error_on_graph_break(True) holds there
   bool raises = false;
   Ref interrupted;  // what a signal's handler raised meanwhile
+  // The modes of a default device that the thread has when the trace begins are the program's own: it may take them
+  // off. `wants_modes`: the trace stopped because they are not.
+  bool has_modes = false, wants_modes = false;
   // The thread's state at the end of the trace.
   graph::Ambient exit_state;
+  size_t exit_popped = 0;              // of the modes that it had at the beginning, from the top
+  std::vector<Ref> exit_modes;         // ... and those that come in their place
   int exit_nesting = 0;                // of autocast, against that at its beginning
   std::unique_ptr<lift::Taint> taint;  // where the sanitizer is on
 
@@ -272,6 +277,10 @@ class Tracer {
   bool is_of_tensor_type(Borrowed tensor, Borrowed type);
   Ref call_library(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref compile_pattern(PyObject* const* arguments);
+  // dispatch() of a functools.singledispatch function, and logging.Manager.getLogger(); null: it is to be traced
+  // itself.
+  Ref call_dispatch(Borrowed function, Borrowed cls);
+  Ref find_logger(Borrowed function, PyObject* const* arguments, size_t count);
   // drawn.cpp. Null: it is no method that draws a number from a generator of Python's; it is none that is called.
   Ref random_method(Borrowed owner, Borrowed name);
   Ref call_random(Borrowed callable, size_t count);
@@ -408,6 +417,21 @@ class Tracer {
     std::vector<BreakPoint> points;
   };
   std::vector<OpenScope> open_scopes_;
+  const OpenScope* open_scope() const;  // the first; null: there is none
+  // contextvars.ContextVar (context_variables.cpp). Null: it is no call of its methods.
+  Ref call_context_variable(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref context_value(Borrowed variable, Borrowed otherwise);
+  Ref set_context_value(Borrowed variable, Borrowed value);
+  void reset_context_value(Borrowed variable, Borrowed token);
+  void store_context_value(Borrowed variable, std::optional<Ref> value);
+  void leave_context();
+  std::unordered_map<PyObject*, Ref> context_values_;  // by variable: what the program has set
+  struct ContextChange {
+    Ref token;
+    std::optional<Ref> before;  // what was set then; none: what is outside
+  };
+  std::vector<ContextChange> context_changes_;
+  Ref context_;  // the trace's own, once it has set something; the thread is in it
   // functorch's transforms: a trace is never cut inside of one (transforms.cpp).
   Ref call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   bool may_be_cut_at(const Active& active) const;
@@ -416,8 +440,15 @@ class Tracer {
   Ref call_device_scope(Borrowed callable, size_t count);
   void push_mode(Borrowed mode);
   Ref pop_mode();
+  void take_modes();
+  lift::Source* mode_source(int64_t index);
+  std::vector<Ref> modes_now() const;
+  // False: others than those of a default device are left.
+  bool note_exit_modes();
+  std::vector<Ref> modes_before_;         // those that has_modes says are the program's
   int own_modes_ = 0;                     // that the program has entered
-  std::vector<BreakPoint> mode_points_;   // where the first of the program's own was entered
+  int foreign_modes_ = 0;                 // ... that are not those of a default device
+  std::vector<BreakPoint> mode_points_;   // where the first of those was entered
   PyObject* last_popped_mode_ = nullptr;  // borrowed: only compared
   void note_transforms();
   // torch.cond: both arms are traced, each as a graph of its own (conditions.cpp).

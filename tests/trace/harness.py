@@ -45,8 +45,8 @@ import sys
 import traceback
 import types
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -254,6 +254,7 @@ class Spy:
         self.run = run
         self.observer = Observer(run.observer.home)
         self.observer.blind = run.observer.blind
+        self.modes: list[Any] = []  # on torch's stack then
         self.world: Any = None  # the arguments and what they looked like; None: nothing can be said
         self.traces = 0
 
@@ -273,18 +274,30 @@ class Spy:
 
     def before(self, args: Any, kwargs: Any) -> None:
         self.world = args, kwargs, self.look(args, kwargs)
+        self.modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
         self.traces = self.count()
 
     def count(self) -> int:
         counters = self.run.frontend.counters() if self.run.frontend else {}
         return sum(counters.get(what, 0) for what in ("traces", "hits", "eager"))
 
+    @contextmanager
+    def hidden_modes(self) -> Iterator[None]:
+        """A graph that has in it what the caller's modes do is compiled, and run, without them."""
+        hidden = [] if torch._C._len_torch_function_stack() else self.modes
+        for mode in hidden:
+            torch._C._push_on_torch_function_stack(mode)
+        yield
+        for _ in hidden:
+            torch._C._pop_torch_function_stack()
+
     def after_trace(self) -> None:
         # Before a call's later traces, its earlier parts have run, or all of it does so in eager and this is of a function that it calls.
         if self.world is None or self.count() > self.traces + 1:
             return
         args, kwargs, wanted = self.world
-        got = self.look(args, kwargs)
+        with self.hidden_modes():
+            got = self.look(args, kwargs)
         if [what for what, _ in wanted] != [what for what, _ in got]:
             self.run.record.written.append(f"other globals: {set(dict(wanted)) ^ set(dict(got))}")
             return
