@@ -18,6 +18,7 @@ import torch.fx.experimental._config
 from torch._guards import CompileContext, CompileId, GuardSource, Source, TracingContext, compile_context, tracing
 
 from . import config, events, logs
+from ._load import load_core
 from .backends import Backend
 from .events import Graph, Listener
 from .exc import backend_failed
@@ -28,6 +29,7 @@ from .pieces import InPieces, needs_examples
 Answer = tuple[Callable[..., Any], bool] | None
 
 _graph_numbers = itertools.count()
+_Flags = load_core().fake.Flags
 
 
 class InputSource(Source):
@@ -65,7 +67,7 @@ def _state_kept() -> Iterator[None]:
     """A backend may draw random numbers, switch modes and want more stack (Inductor does): the program does not see it."""
     numbers, torch_numbers = random.getstate(), torch.get_rng_state()
     device_numbers = torch.cuda.get_rng_state_all() if _uses_cuda() else None
-    grad = torch.is_grad_enabled()
+    grad, flags = torch.is_grad_enabled(), _Flags.now()
     depth = sys.getrecursionlimit()
     key = torch._C._TorchDispatchModeKey.FAKE
     fake_mode = torch._C._get_dispatch_mode(key)
@@ -84,6 +86,8 @@ def _state_kept() -> Iterator[None]:
         if device_numbers is not None:
             torch.cuda.set_rng_state_all(device_numbers)
         torch._C._set_grad_enabled(grad)
+        if flags is not None:
+            flags.apply()  # those that nodes of a graph set, where one of them has failed
 
 
 @contextlib.contextmanager

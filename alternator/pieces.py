@@ -1,6 +1,6 @@
-"""Graphs with nodes that no compiler may get to see: seeds and states of random generators and what draws from a generator that is an
-object, since AOTAutograd would run them while it compiles and a run would not; and what it cannot trace. The graph is cut there: the
-backend gets the pieces in between, and such nodes run as they are, in their place."""
+"""Graphs with nodes that no compiler may get to see: seeds and states of random generators, what draws from a generator that is an
+object, and flags of torch that kernels ask for, since AOTAutograd would run them while it compiles and a run would not; and what it
+cannot trace. The graph is cut there: the backend gets the pieces in between, and such nodes run as they are, in their place."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.node import map_arg
+from torch.fx.node import has_side_effect, map_arg
 
+from ._load import load_core
 from .graph_module import GraphModule
+
+_Flags = load_core().fake.Flags
 
 # (the piece, its example inputs, where these come from) -> what runs it
 PieceCompiler = Callable[[GraphModule, list[Any], list[Node]], Callable[..., Any]]
 
 _BEGINS = {torch.amp.autocast_mode._enter_autocast, torch.autograd.grad_mode._enter_inference_mode}
 _ENDS = {torch.amp.autocast_mode._exit_autocast, torch.autograd.grad_mode._exit_inference_mode}
-_STATES = {*_BEGINS, *_ENDS, torch._C._set_grad_enabled, torch.set_default_dtype}
+_FLAGS = {getattr(torch._C, name) for name in _Flags.setters()}
+_STATES = {*_BEGINS, *_ENDS, *_FLAGS, torch._C._set_grad_enabled, torch.set_default_dtype}
+for _setter in _FLAGS:
+    has_side_effect(_setter)  # nobody uses what it returns, and nobody may drop it
 
 
 class Piece:
@@ -115,7 +121,7 @@ class InPieces:
                     with fake_mode:
                         values.update(zip(step.outputs, module.forward(*given), strict=True))
                 elif step.target in _STATES:
-                    values[step] = opened.call(step, map_arg(step.args, values.__getitem__), {})
+                    values[step] = opened.call(step, map_arg(step.args, values.__getitem__), step.kwargs)
                 else:
                     values[step] = step.meta.get("example_value")
 
@@ -142,12 +148,15 @@ class _Opened:
 
     def __enter__(self) -> _Opened:
         self.grad, self.dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+        self.flags: Any = None
         return self
 
     def call(self, node: Node, args: Any, kwargs: Any) -> Any:
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         assert callable(node.target)
+        if self.flags is None and node.target in _FLAGS:
+            self.flags = _Flags.now()
         result = node.target(*args, **kwargs)
         if node.target in _BEGINS:
             self.scopes.append((node, result))
@@ -162,3 +171,5 @@ class _Opened:
             scope.__exit__(None, None, None)
         torch._C._set_grad_enabled(self.grad)
         torch.set_default_dtype(self.dtype)
+        if self.flags is not None:
+            self.flags.apply()

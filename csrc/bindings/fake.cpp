@@ -2,6 +2,7 @@
 #include "fake/fake.h"
 #include "bindings/bindings.h"
 #include "fake/error_type.h"
+#include "fake/flags.h"
 #include "fake/op_table.h"
 #include "fake/python_calls.h"
 #include "fake/storage.h"
@@ -143,6 +144,14 @@ void bind_fake(py::module_& module) {
            })
       .def_property_readonly("id", [](PySession& self) { return self.session().id(); });
 
+  py::class_<Flags>(module, "Flags", "Flags of torch that are the process's.")
+      .def_static("now", &Flags::now, "As they are; None: torch itself cannot tell.")
+      .def("apply", &Flags::apply)
+      .def_static("setters", [] {
+        std::vector<std::string> names;
+        for (const FlagRow& row : Flags::rows()) names.emplace_back(row.setter);
+        return names;
+      });
   module.def("is_fake", [](const py::object& tensor) { return is_fake(unpack(tensor)); });
   module.def("session_of", [](const py::object& tensor) { return session_of(unpack(tensor)); });
   module.def(

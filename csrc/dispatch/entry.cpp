@@ -194,6 +194,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     entry->inputs.push_back(position);
     entry->input_sources.push_back(source);
   }
+  if (tracer.flag_groups != 0) ambient.add_flags(*tracer.flags_before, tracer.flag_groups);
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient));
   return entry;
 }

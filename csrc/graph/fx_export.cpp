@@ -170,7 +170,7 @@ class Exporter {
       Ref arguments = checked(PyTuple_New(call.arguments.size()));
       for (size_t i = 0; i < call.arguments.size(); ++i)
         PyTuple_SET_ITEM(arguments.get(), i, Ref(call.arguments[i]).release());
-      Ref node = fx_.add(FxOp::CallFunction, call.function, arguments, Borrowed(), callable_name(call.function));
+      Ref node = fx_.add(FxOp::CallFunction, call.function, arguments, call.keywords, callable_name(call.function));
       // A state may begin in one piece of the graph and end in another.
       if (has_apart_) FxGraph::set_meta(node, meta_keys().apart, Py_True);
       if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference) {

@@ -45,7 +45,12 @@ size_t Program::live_count() const {
 }
 
 bool Program::has_apart() const {
-  return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.live && node.apart; });
+  // Kernels ask for these flags when a graph runs, and a compiler sets them while it compiles.
+  const std::optional<fake::Flags>& entry = states[0].flags;
+  const auto is_apart = [&](const Node& node) {
+    return node.apart || (entry && states[node.state].flags->differ_in(*entry, fake::kKernels));
+  };
+  return std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return node.live && is_apart(node); });
 }
 
 void Program::finish() {

@@ -47,6 +47,7 @@ void Recorder::end() {
   unseen_ = unseen_ || has_unseen_effects();
   on_stack_.reset();
   active_.reset();
+  flags_seen_.reset();
 }
 
 std::unique_ptr<Program> Recorder::finish(Borrowed result) {
@@ -65,6 +66,17 @@ std::unique_ptr<Program> Recorder::finish(Borrowed result) {
 Recorder::Checkpoint::Checkpoint(Recorder& recorder) : recorder_(recorder), before_(recorder.checkpoint_) {
   ALT_CHECK(recorder.program_->checkpoints < UINT16_MAX);
   recorder.checkpoint_ = ++recorder.program_->checkpoints;
+}
+
+bool Recorder::watch_flags() {
+  if (flags_seen_) return true;
+  ALT_CHECK(part_ == nullptr, "flags are set inside of a part");
+  const std::optional<fake::Flags> now = fake::Flags::now();
+  if (!now) return false;
+  for (Ambient& state : program_->states) state.flags = now;
+  flags_seen_.emplace();
+  watched_flags_ = true;
+  return true;
 }
 
 void Recorder::enter_module(Borrowed module) { scope_ = program_->modules.intern(scope_, module); }

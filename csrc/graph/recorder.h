@@ -106,6 +106,11 @@ class Recorder final : private TensorNames {
   // The same for a call that runs apart from what a backend compiles. `result`: a new fake, a new generator, or None.
   void note_apart(Borrowed callable, PyObject* const* arguments, size_t count, Ref result);
 
+  // From now on, nodes remember the flags of torch's that they run with. False: nobody can tell what these are.
+  bool watch_flags();
+  bool watches_flags() const { return flags_seen_.has_value(); }
+  bool watched_flags() const { return watched_flags_; }
+
   // The module whose forward runs until the matching leave.
   void enter_module(Borrowed module);
   void leave_module();
@@ -188,6 +193,8 @@ class Recorder final : private TensorNames {
   bool unseen_ = false;          // something was written after the last recorded call
   unsigned long thread_ = 0;
   NamedEffects named_effects_;
+  std::optional<FlagsSeen> flags_seen_;
+  bool watched_flags_ = false;
   fake::Session::Counts seen_;  // after the last recorded call
   Ref mode_;
   std::optional<fake::Active> active_;

@@ -54,7 +54,8 @@ class Run {
       c10::SmallVector<PyObject*, 4> arguments;
       if (call.takes_scope) arguments.push_back(open_.back().get());
       for (const Ref& argument : call.arguments) arguments.push_back(argument.get());
-      Ref result = checked(PyObject_Vectorcall(call.function.get(), arguments.data(), arguments.size(), nullptr));
+      Ref result = checked(
+          PyObject_VectorcallDict(call.function.get(), arguments.data(), arguments.size(), call.keywords.get()));
       if (call.takes_scope) open_.pop_back();
       // Scopes close in the order that the walk opened them, so a stack is enough.
       if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference)
@@ -111,6 +112,7 @@ class Run {
     }
     c10::GradMode::set_enabled(program_.states[0].grad);
     c10::set_default_dtype(c10::scalarTypeToTypeMeta(program_.states[0].default_dtype));
+    if (program_.states[0].flags) program_.states[0].flags->apply();
   }
 
  private:

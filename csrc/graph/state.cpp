@@ -8,6 +8,8 @@
 namespace alternator::graph {
 namespace {
 
+thread_local int flags_seen = 0;
+
 // Whether `target` needs an autocast scope of its own for a device.
 bool enters_autocast(const Ambient& from, const Ambient& target, size_t device) {
   const bool cache_differs = target.autocast[device].enabled && from.autocast_cache != target.autocast_cache;
@@ -23,8 +25,13 @@ size_t scopes_between(const Ambient& from, const Ambient& target) {
 
 }  // namespace
 
+FlagsSeen::FlagsSeen() { flags_seen++; }
+FlagsSeen::~FlagsSeen() { flags_seen--; }
+
 Ambient Ambient::now() {
   Ambient state;
+  if (flags_seen != 0) [[unlikely]]
+    state.flags = fake::Flags::now();
   state.grad = c10::GradMode::is_enabled();
   state.inference = c10::InferenceMode::is_enabled();
   state.default_dtype = c10::typeMetaToScalarType(c10::get_default_dtype());
@@ -55,6 +62,7 @@ void Ambient::apply() const {
     any = any || autocast[i].enabled;
   }
   if (any) at::autocast::set_autocast_cache_enabled(autocast_cache);
+  if (flags) flags->apply();
 }
 
 void StateWalk::leave(std::vector<Step>& steps) {
@@ -63,7 +71,9 @@ void StateWalk::leave(std::vector<Step>& steps) {
   // An autocast scope restores autocast only; inference mode restores grad mode too.
   const bool grad = scope.exit == StepKind::ExitInference ? scope.before.grad : current_.grad;
   const c10::ScalarType dtype = current_.default_dtype;
+  const std::optional<fake::Flags> flags = current_.flags;
   current_ = scope.before;
+  current_.flags = flags;
   current_.grad = grad;
   current_.default_dtype = dtype;
   open_.pop_back();
@@ -99,6 +109,11 @@ void StateWalk::set(const Ambient& target, std::vector<Step>& steps) {
   if (current_.default_dtype != target.default_dtype) {
     steps.push_back({.kind = StepKind::SetDefaultDtype, .dtype = target.default_dtype});
     current_.default_dtype = target.default_dtype;
+  }
+  if (current_.flags != target.flags && current_.flags && target.flags) {
+    for (const uint8_t index : current_.flags->steps_to(*target.flags))
+      steps.push_back({.kind = StepKind::SetFlag, .index = index, .value = target.flags->values[index]});
+    current_.flags = target.flags;
   }
 }
 

@@ -1,9 +1,11 @@
-// The thread's state that decides what a torch call does: grad mode, inference mode, autocast, default dtype.
+// The state that decides what a torch call does: grad mode, inference mode, autocast, default dtype, flags of torch's.
 //
 // A program does not record the calls that set it. Each node remembers the state that it ran in, and the steps from
 // one node's state to the next one's are worked out when the program is written down or replayed. So it does not
 // matter who changed the state, and a change that no node sees leaves nothing behind.
 #pragma once
+
+#include "fake/flags.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/DeviceType.h>
@@ -28,6 +30,7 @@ struct Ambient {
   bool autocast_cache = true;  // only where some device is enabled
   c10::ScalarType default_dtype = c10::ScalarType::Float;
   std::array<Autocast, kAutocastDevices> autocast{};
+  std::optional<fake::Flags> flags;  // none: nothing has set any
 
   bool operator==(const Ambient&) const = default;
   static Ambient now();
@@ -35,7 +38,24 @@ struct Ambient {
   void apply() const;
 };
 
-enum class StepKind : uint8_t { SetGrad, EnterAutocast, ExitAutocast, EnterInference, ExitInference, SetDefaultDtype };
+enum class StepKind : uint8_t {
+  SetGrad,
+  EnterAutocast,
+  ExitAutocast,
+  EnterInference,
+  ExitInference,
+  SetDefaultDtype,
+  SetFlag
+};
+
+// In its scope, the state of this thread has the flags in it.
+class FlagsSeen {
+ public:
+  FlagsSeen();
+  ~FlagsSeen();
+  FlagsSeen(const FlagsSeen&) = delete;
+  FlagsSeen& operator=(const FlagsSeen&) = delete;
+};
 
 struct Step {
   StepKind kind;
@@ -43,6 +63,8 @@ struct Step {
   bool cache = true;  // EnterAutocast
   c10::DeviceType device = c10::DeviceType::CPU;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
+  uint8_t index = 0;  // SetFlag: which, and its value
+  int64_t value = 0;
   uint32_t scope = 0;  // Enter and Exit that belong together have the same number
 };
 

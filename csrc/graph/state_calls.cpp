@@ -10,6 +10,17 @@
 namespace alternator::graph {
 namespace {
 
+Borrowed flag_function(uint8_t index) {
+  struct Setters {
+    std::array<Ref, fake::Flags::kCount> all;
+    Setters() {
+      for (size_t i = 0; i < all.size(); ++i) all[i] = torch_name("torch._C", fake::Flags::rows()[i].setter);
+    }
+  };
+  static constinit Lasting<Setters> lasting;
+  return lasting.get().all[index];
+}
+
 Borrowed function(StepKind kind) {
   struct Functions {
     Ref set_grad = torch_name("torch._C", "_set_grad_enabled");
@@ -34,6 +45,8 @@ Borrowed function(StepKind kind) {
       return functions->exit_inference;
     case StepKind::SetDefaultDtype:
       return functions->set_default_dtype;
+    case StepKind::SetFlag:
+      break;
   }
   ALT_CHECK(false, "unknown step");
   return {};
@@ -45,9 +58,51 @@ Ref dtype_object(c10::ScalarType type) {
   return Ref::share(reinterpret_cast<PyObject*>(torch::getTHPDtype(type)));
 }
 
+Ref text(const std::string& value) {
+  return checked(PyUnicode_FromStringAndSize(value.data(), Py_ssize_t(value.size())));
+}
+
+void add_flag(const Step& step, StepCall* call) {
+  const auto add = [&](Ref argument) { call->arguments.push_back(std::move(argument)); };
+  switch (fake::Flags::rows()[step.index].form) {
+    case fake::FlagForm::kSwitch:
+      add(boolean(step.value != 0));
+      break;
+    case fake::FlagForm::kDeterministic:
+      add(boolean((step.value & 1) != 0));
+      call->keywords = checked(Py_BuildValue("{sO}", "warn_only", (step.value & 2) != 0 ? Py_True : Py_False));
+      break;
+    case fake::FlagForm::kReduction:
+      add(boolean(step.value == 0));
+      add(boolean(step.value != 2));
+      break;
+    case fake::FlagForm::kOrder: {
+      Ref order = checked(PyList_New(0));
+      for (const int64_t backend : fake::order_of(step.value))
+        check_status(PyList_Append(order.get(), checked(PyLong_FromLongLong(backend)).get()));
+      add(std::move(order));
+      break;
+    }
+    case fake::FlagForm::kMatmulPrecision:
+      add(text(fake::matmul_precision_name(step.value)));
+      break;
+    case fake::FlagForm::kCudaPrecision:
+    case fake::FlagForm::kMkldnnPrecision:
+      add(text(fake::Flags::rows()[step.index].form == fake::FlagForm::kCudaPrecision ? "cuda" : "mkldnn"));
+      add(text("matmul"));
+      add(text(fake::precision_name(step.value)));
+      break;
+  }
+}
+
 }  // namespace
 
 StepCall step_call(const Step& step) {
+  if (step.kind == StepKind::SetFlag) {
+    StepCall call{flag_function(step.index), {}, false};
+    add_flag(step, &call);
+    return call;
+  }
   StepCall call{function(step.kind), {}, false};
   switch (step.kind) {
     case StepKind::SetGrad:
@@ -67,6 +122,8 @@ StepCall step_call(const Step& step) {
     case StepKind::ExitAutocast:
     case StepKind::ExitInference:
       call.takes_scope = true;
+      break;
+    case StepKind::SetFlag:
       break;
   }
   return call;

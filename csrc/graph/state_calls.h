@@ -12,6 +12,7 @@ struct StepCall {
   Borrowed function;           // lives as long as the process
   std::vector<Ref> arguments;  // for an exit: none, the result of the matching enter comes first
   bool takes_scope = false;    // an exit
+  Ref keywords = {};           // a dict, or null
 };
 
 StepCall step_call(const Step& step);

@@ -135,6 +135,10 @@ AmbientGuard AmbientGuard::capture() {
   return guard;
 }
 
+bool AmbientGuard::flags_match() const noexcept {
+  return flag_groups_ == 0 || is_disabled("ambient.flags") || flags_.hold(flag_groups_);
+}
+
 bool AmbientGuard::function_modes_match() const {
   if (is_disabled("ambient.function_modes")) return true;
   const size_t count = function_modes_.size();
@@ -160,7 +164,7 @@ bool AmbientGuard::matches() const noexcept {
   if (!is_disabled("ambient." #field) && !(field##_ == static_cast<type>(expression))) return false;
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
-  return function_modes_match() && dispatch_modes_match();
+  return flags_match() && function_modes_match() && dispatch_modes_match();
 }
 
 std::string AmbientGuard::mismatch() const {
@@ -169,6 +173,7 @@ std::string AmbientGuard::mismatch() const {
     return sentence(words, shown_field(#field, field##_), shown_field(#field, now));
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
+  if (!flags_match()) return flags_.mismatch(flag_groups_);
   auto stack_text = [](const Modes& modes) {
     std::string text;
     for (const Mode& mode : modes) text += (text.empty() ? "" : ", ") + show(mode);
@@ -188,6 +193,9 @@ std::vector<std::string> AmbientGuard::texts() const {
   texts.push_back(std::string(words) + " is " + shown_field(#field, field##_));
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
+  if (flag_groups_ != 0) {
+    for (std::string& text : flags_.texts(flag_groups_)) texts.push_back(std::move(text));
+  }
   for (const Mode& mode : function_modes_) texts.push_back("the torch-function mode " + show(mode) + " is active");
   for (const Mode& mode : dispatch_modes_) texts.push_back("the torch-dispatch mode " + show(mode) + " is active");
   return texts;

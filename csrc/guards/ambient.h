@@ -2,6 +2,7 @@
 // from it is valid in that state only.
 #pragma once
 
+#include "fake/flags.h"
 #include "guards/pin.h"
 
 #include <ATen/autocast_mode.h>
@@ -30,6 +31,9 @@ class AmbientGuard {
   // The state of this thread and of the process now.
   static AmbientGuard capture();
 
+  // These flags of torch's, too.
+  void add_flags(const fake::Flags& flags, uint8_t groups) { flags_ = flags, flag_groups_ = groups; }
+
   bool matches() const noexcept;
   // "the grad mode is on, not off"; empty where everything matches.
   std::string mismatch() const;
@@ -54,6 +58,7 @@ class AmbientGuard {
   static Mode describe(PyObject* mode);
   static bool is(const Mode& mode, PyObject* object);
   static std::string show(const Mode& mode);
+  bool flags_match() const noexcept;
   bool function_modes_match() const;
   bool dispatch_modes_match() const;
 
@@ -61,6 +66,8 @@ class AmbientGuard {
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
   Modes function_modes_, dispatch_modes_;
+  fake::Flags flags_;
+  uint8_t flag_groups_ = 0;
 };
 
 }  // namespace alternator::guards

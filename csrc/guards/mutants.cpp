@@ -12,6 +12,7 @@ Switches& switches() {
 #define ALT_AMBIENT(field, type, expression, words) "ambient." #field,
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
+          "ambient.flags",
           "ambient.function_modes",
           "ambient.dispatch_modes",
       },

@@ -104,7 +104,7 @@ static bool is_value_subclass(PyTypeObject* type) {
 // Equal ones of these are one object anyway.
 static bool is_shared(Borrowed plain) {
   PyObject* p = plain.get();
-  if (is_singleton(plain) || is_enum_member(plain.get())) return true;
+  if (is_singleton(plain) || is_enum_member(p) || is_native_enum_member(p)) return true;
   if (PyLong_CheckExact(p)) {
     int overflow = 0;
     const long number = PyLong_AsLongAndOverflow(p, &overflow);

@@ -49,6 +49,21 @@ bool is_enum_member(PyObject* object) {
   return metaclass != &PyType_Type && PyType_IsSubtype(metaclass, known_types().enum_type) != 0;
 }
 
+// The class has them by name: {name: (member, what is said of it)}.
+bool is_native_enum_member(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (Py_TYPE(type) == &PyType_Type || std::strcmp(Py_TYPE(type)->tp_name, "pybind11_type") != 0) return false;
+  static constinit Lasting<PyObject*> lasting;
+  PyObject* name = lasting.get([] { return checked(PyUnicode_InternFromString("__entries")).release(); });
+  PyObject* entries = PyDict_GetItemWithError(cpython::own_dict(type), name);
+  if (entries == nullptr || !PyDict_CheckExact(entries)) return false;
+  PyObject *key, *entry;
+  for (Py_ssize_t position = 0; PyDict_Next(entries, &position, &key, &entry);) {
+    if (PyTuple_CheckExact(entry) && PyTuple_GET_SIZE(entry) > 0 && PyTuple_GET_ITEM(entry, 0) == object) return true;
+  }
+  return false;
+}
+
 bool is_nan(PyObject* object) {
   if (PyFloat_CheckExact(object)) return std::isnan(PyFloat_AS_DOUBLE(object));
   if (!PyComplex_CheckExact(object)) return numpy_is_nan(object);
@@ -218,7 +233,7 @@ bool is_plain(PyObject* object) {
     }
     return true;
   }
-  return is_numpy_number(object) || is_numpy_dtype(object) || is_enum_member(object);
+  return is_numpy_number(object) || is_numpy_dtype(object) || is_enum_member(object) || is_native_enum_member(object);
 }
 
 bool is_fixed_iterator(PyObject* object) {

@@ -9,8 +9,8 @@
 namespace alternator::lift {
 
 // None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range, slice of such, dtype, device, layout,
-// memory format, quantisation scheme, torch.Size, numbers of numpy and their types, enum members: immutable, compared
-// by value. Exact types only: an instance of a subclass may carry more.
+// memory format, quantisation scheme, torch.Size, numbers of numpy and their types, enum members (pybind11's too):
+// immutable, compared by value. Exact types only: an instance of a subclass may carry more.
 bool is_plain(PyObject* object);
 // An iterator over a tuple or a range: what it goes through cannot change.
 bool is_fixed_iterator(PyObject* object);
@@ -58,5 +58,7 @@ struct KnownTypes {
 const KnownTypes& known_types();
 
 bool is_enum_member(PyObject* object);
+// One of the members that an enumeration of pybind11's was made with, such as torch.nn.attention.SDPBackend.MATH.
+bool is_native_enum_member(PyObject* object);
 
 }  // namespace alternator::lift

@@ -335,6 +335,12 @@ Ref Tracer::get_cached_property(Borrowed property, Borrowed owner, lift::Source*
 Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
   lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(module.get()));
   if (equals(name, "__dict__")) return Ref(name_space.copy);
+  if (module.type() != &PyModule_Type) {  // torch.backends.cudnn.enabled
+    PyObject* attribute = _PyType_Lookup(module.type(), name.get());
+    if (attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr &&
+        (Py_TYPE(attribute)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0)
+      return bind_descriptor(attribute, module, module.type(), lifter.constant(attribute));
+  }
   if (Ref value = lifter.dict_item(name_space, name)) return value;
   Ref fallback = lifter.dict_item(name_space, names::__getattr__);
   if (fallback && PyFunction_Check(fallback.get())) {
@@ -531,6 +537,31 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
 
 // --- writing ----------------------------------------------------------------------------------------------
 
+static bool is_config(PyTypeObject* type) {
+  static constinit Lasting<Ref> lasting;
+  const Ref& config = lasting.get([] { return graph::torch_name("torch.utils._config_module", "ConfigModule"); });
+  return PyType_IsSubtype(type, config.as<PyTypeObject>()) != 0;
+}
+
+// A setting of torch's (torch._inductor.config): its class keeps it elsewhere. It is set when the graph has run; until
+// then nobody reads it, since what a module's class computes is a break. False: the class has no say.
+static bool set_on_odd_module(Tracer& tracer, Borrowed module, Borrowed name, Borrowed value) {
+  Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
+  if (_PyType_Lookup(module.type(), hook_name.get()) == _PyType_Lookup(&PyModule_Type, hook_name.get())) return false;
+  const std::string what = text_of(name) + " of a module with a class of its own is set";
+  Ref before;
+  if (value && lift::is_plain(value.get()) && is_config(module.type())) {
+    const Paused paused(tracer);
+    before = Ref::steal(PyObject_GetAttr(module.get(), name.get()));
+    PyErr_Clear();
+  }
+  if (!before || !lift::is_plain(before.get())) stop(report::Reason::native_call, what);
+  tracer.lifter.note_constant(Natives::table().setattr);
+  Ref given = checked(PyTuple_Pack(3, module.get(), name.get(), value.get()));
+  tracer.lifter.add_effect({Ref::share(Natives::table().setattr), std::move(given), {}});
+  return true;
+}
+
 void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
   if (value) lifter.escape(value);
@@ -553,6 +584,10 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     return;
   }
   if (PyModule_Check(owner.get())) {
+    if (type != &PyModule_Type && set_on_odd_module(*this, owner, name, value)) return;
+    if (PyObject* attribute = type != &PyModule_Type ? _PyType_Lookup(type, name.get()) : nullptr;
+        attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
+      return set_generic(owner, name, value);
     lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
     if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
     return lifter.dict_store(name_space, name, value);

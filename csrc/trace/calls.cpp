@@ -86,6 +86,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (Ref result = call_generator(callable, arguments, positional, keyword_names)) return result;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = call_flag(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = keyword_names ? Ref() : call_mode_stack(callable, arguments, positional)) return result;
   if (Ref result = call_context_variable(callable, arguments, positional, keyword_names)) return result;
   if (callable.get() == natives.cond) {
@@ -94,6 +95,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     PyObject* given[] = {nullptr, nullptr, nullptr, none.get()};
     return call_cond(given, bind_condition(arguments, positional, keyword_names, given));
   }
+  if (Ref result = call_loop(callable, arguments, positional, keyword_names)) return result;
   if (natives.recorded(callable)) return call_recorded(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));

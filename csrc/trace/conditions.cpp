@@ -1,5 +1,5 @@
 // torch.cond: one node over two graphs. Both arms are traced, so neither may do anything but compute.
-#include "trace/tracer.h"
+#include "trace/parts.h"
 
 #include "graph/fx_export.h"
 #include "py/lasting.h"
@@ -14,17 +14,19 @@ namespace alternator::trace {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { stop(report::Reason::torch_call, "torch.cond: " + why); }
+constexpr const char* kCond = "torch.cond";
+
+[[noreturn]] void refuse(const std::string& why) { refuse_part(kCond, why); }
 
 // The tensors of a result, in order.
-void flatten(Borrowed value, std::vector<Ref>* leaves) {
+void flatten(const char* what, Borrowed value, std::vector<Ref>* leaves) {
   PyObject* v = value.get();
   if (graph::is_tensor(value)) {
     leaves->push_back(Ref::share(value));
   } else if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++) flatten(PySequence_Fast_GET_ITEM(v, i), leaves);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++) flatten(what, PySequence_Fast_GET_ITEM(v, i), leaves);
   } else {
-    refuse(std::string("an arm gives a ") + Py_TYPE(v)->tp_name);
+    refuse_part(what, std::string("a part gives a ") + Py_TYPE(v)->tp_name);
   }
 }
 
@@ -37,13 +39,20 @@ bool same_structure(Borrowed one, Borrowed other) {
   return true;
 }
 
-// The same structure over other tensors, taken from a tuple.
-Ref unflatten(Borrowed value, Borrowed leaves, Py_ssize_t* next) {
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+}  // namespace
+
+void refuse_part(const char* what, const std::string& why) { stop(report::Reason::torch_call, what + (": " + why)); }
+
+Ref unflatten_part(Borrowed value, Borrowed leaves, Py_ssize_t* next) {
   if (graph::is_tensor(value)) return Ref::share(PyTuple_GET_ITEM(leaves.get(), (*next)++));
   const Py_ssize_t size = PySequence_Fast_GET_SIZE(value.get());
   Ref list = checked(PyList_New(size));
   for (Py_ssize_t i = 0; i < size; i++) {
-    PyList_SET_ITEM(list.get(), i, unflatten(PySequence_Fast_GET_ITEM(value.get(), i), leaves, next).release());
+    PyList_SET_ITEM(list.get(), i, unflatten_part(PySequence_Fast_GET_ITEM(value.get(), i), leaves, next).release());
   }
   return PyTuple_Check(value.get()) ? checked(PyList_AsTuple(list.get())) : std::move(list);
 }
@@ -53,11 +62,6 @@ bool looks_like(const at::Tensor& one, const at::Tensor& other) {
          one.device() == other.device() && one.is_conj() == other.is_conj() && one.is_neg() == other.is_neg();
 }
 
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
-// A graph that takes these tensors of the program around it, in this order.
 Ref graph_of(graph::Program& program, const std::vector<at::Tensor>& inputs) {
   program.inputs.clear();
   for (const at::Tensor& input : inputs) {
@@ -74,46 +78,63 @@ Ref graph_of(graph::Program& program, const std::vector<at::Tensor>& inputs) {
   return graph::export_fx(program, {});
 }
 
-}  // namespace
+Ref tuple_of(const std::vector<at::Tensor>& tensors) {
+  Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(tensors.size())));
+  for (size_t i = 0; i < tensors.size(); i++)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), checked(THPVariable_Wrap(tensors[i])).release());
+  return tuple;
+}
 
-struct Tracer::Arm {
-  std::unique_ptr<graph::Program> program;
-  Ref result;
-  std::vector<Ref> leaves;
-  uint8_t effects = graph::kPure;
-};
+at::Tensor made_from(const at::Tensor& like, at::IntArrayRef sizes, at::IntArrayRef strides,
+                     const std::vector<at::Tensor>& inputs) {
+  at::Tensor made = at::empty_strided(sizes, strides, like.options().requires_grad(false));
+  if (!c10::GradMode::is_enabled() || !(made.is_floating_point() || made.is_complex())) return made;
+  // Of whatever is learned: as the operator's own history says.
+  for (const at::Tensor& input : inputs) {
+    if (!input.requires_grad()) continue;
+    made.copy_(input.sum().to(like.scalar_type()).to(like.device()).expand(sizes));
+    break;
+  }
+  return made;
+}
 
-Tracer::Arm Tracer::trace_arm(Borrowed function, Borrowed operands) {
+std::vector<at::Tensor> Tracer::Arm::inputs() const {
+  std::vector<at::Tensor> used;
+  for (uint32_t input : program->inputs) used.push_back(program->tensors[program->declared[input].tensor].fake);
+  return used;
+}
+
+Tracer::Arm Tracer::trace_arm(const char* what, Borrowed function, Borrowed operands, bool fresh) {
   Arm arm;
   graph::Recorder::Part part(recorder);
   std::vector<PyObject*> arguments{nullptr};
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operands.get()); i++)
     arguments.push_back(PySequence_Fast_GET_ITEM(operands.get(), i));
+  for (size_t i = 1; fresh && i < arguments.size(); i++) recorder.declare(fake::unpack(arguments[i]), Py_None, Py_None);
   try {
     arm.result = call(function, arguments.data() + 1, arguments.size() - 1, {});
   } catch (const PyError&) {
     if (stopped) throw;
     PyErr_Clear();
-    refuse("an arm raises an exception");
+    refuse_part(what, "a part raises an exception");
   }
   lifter.escape(arm.result);
-  flatten(arm.result, &arm.leaves);
+  flatten(what, arm.result, &arm.leaves);
   Ref list = checked(PyList_New(0));
   for (const Ref& leaf : arm.leaves) check_status(PyList_Append(list.get(), leaf.get()));
   arm.program = part.finish(list);
   for (const graph::Node& node : arm.program->nodes)
     if (node.live) arm.effects |= node.effects;
   if ((arm.effects & ~graph::kRandom) != 0)
-    refuse("an arm writes to a tensor, or does something that is no computation");
+    refuse_part(what, "a part writes to a tensor, or does something that is no computation");
   std::vector<const c10::StorageImpl*> storages;
-  for (uint32_t input : arm.program->inputs)
-    storages.push_back(storage_of(arm.program->tensors[arm.program->declared[input].tensor].fake));
+  for (const at::Tensor& input : arm.inputs()) storages.push_back(storage_of(input));
   for (const Ref& leaf : arm.leaves) {
     const at::Tensor& tensor = fake::unpack(leaf.get());
     if (!fake::is_fake(tensor) || !tensor.is_non_overlapping_and_dense())
-      refuse("an arm gives a tensor of some other kind");
+      refuse_part(what, "a part gives a tensor of some other kind");
     if (std::find(storages.begin(), storages.end(), storage_of(tensor)) != storages.end())
-      refuse("an arm gives a view of what it is given, or of another of its results");
+      refuse_part(what, "a part gives a view of what it is given, or of another of its results");
     storages.push_back(storage_of(tensor));
   }
   return arm;
@@ -155,44 +176,29 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
     if (!reachable.add(arguments[i])) refuse("an arm can reach an object whose state cannot be seen");
   Arm arms[2];
   for (int i = 0; i < 2; i++) {
-    arms[i] = trace_arm(arguments[1 + i], operands);
+    arms[i] = trace_arm(kCond, arguments[1 + i], operands);
     if (lifter.has_writes() || draw_points_.size() != draws || !reachable.unchanged())
       refuse("an arm changes an object");
   }
   if (!same_structure(arms[0].result, arms[1].result)) refuse("the arms give different structures");
 
   std::vector<at::Tensor> inputs;
-  bool learned = false;
   for (const Arm& arm : arms) {
-    for (uint32_t input : arm.program->inputs) {
-      const at::Tensor& tensor = arm.program->tensors[arm.program->declared[input].tensor].fake;
+    for (const at::Tensor& tensor : arm.inputs())
       if (std::none_of(inputs.begin(), inputs.end(), [&](const at::Tensor& one) { return one.is_same(tensor); }))
         inputs.push_back(tensor);
-      learned = learned || (c10::GradMode::is_enabled() && tensor.requires_grad());
-    }
   }
-  Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(inputs.size())));
-  for (size_t i = 0; i < inputs.size(); i++)
-    PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), checked(THPVariable_Wrap(inputs[i])).release());
-
-  Ref results = checked(PyTuple_New(static_cast<Py_ssize_t>(arms[0].leaves.size())));
+  Ref given = tuple_of(inputs), results;
   {
     const Paused paused(*this);
     const graph::Recorder::Silent silent(recorder);
+    std::vector<at::Tensor> made;
     for (size_t i = 0; i < arms[0].leaves.size(); i++) {
       const at::Tensor &one = fake::unpack(arms[0].leaves[i].get()), &other = fake::unpack(arms[1].leaves[i].get());
       if (!looks_like(one, other)) refuse("the arms give tensors that differ in more than their values");
-      at::Tensor made = at::empty_strided(one.sizes(), one.strides(), one.options().requires_grad(false));
-      // Of whatever is learned: as the operator's own history says.
-      const bool is_learned =
-          learned && (at::isFloatingType(one.scalar_type()) || at::isComplexType(one.scalar_type()));
-      for (size_t j = 0; is_learned && j < inputs.size(); j++) {
-        if (!inputs[j].requires_grad()) continue;
-        made.copy_(inputs[j].sum().to(one.scalar_type()).to(one.device()).expand(one.sizes()));
-        break;
-      }
-      PyTuple_SET_ITEM(results.get(), static_cast<Py_ssize_t>(i), checked(THPVariable_Wrap(made)).release());
+      made.push_back(made_from(one, one.sizes(), one.strides(), inputs));
     }
+    results = tuple_of(made);
     Ref graphs[] = {graph_of(*arms[0].program, inputs), graph_of(*arms[1].program, inputs)};
     PyObject* noted[] = {pred.get(), graphs[0].get(), graphs[1].get(), given.get()};
     static constinit Lasting<Ref> condition;
@@ -201,7 +207,7 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
   }
   arms_--, note_transforms();
   Py_ssize_t next = 0;
-  return unflatten(arms[0].result, results, &next);
+  return unflatten_part(arms[0].result, results, &next);
 }
 
 }  // namespace alternator::trace

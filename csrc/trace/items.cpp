@@ -243,7 +243,8 @@ void Tracer::check_use(Borrowed value, const char* what) {
     check_exception_text(lifter, value, what);
   if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
   if (PyWeakref_CheckProxy(value.get())) return check_use(PyWeakref_GetObject(value.get()), what);
-  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.use_special_methods(value.type()))
+  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.use_special_methods(value.type()) &&
+      !lift::is_native_enum_member(value.get()))
     stop(report::Reason::native_call, std::string("a special method of ") + value.type()->tp_name + " is no function");
 }
 

@@ -63,8 +63,18 @@ bool Tracer::is_of_tensor_type(Borrowed tensor, Borrowed type) {
          (is_cuda ? value.is_cuda() : value.is_cpu());
 }
 
+// A leaf over the memory of a tensor. Its class says how it is made of anything else than a torch.Tensor.
+Ref Tracer::call_parameter(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const graph::TorchTypes& types = graph::torch_types();
+  if (callable.get() != reinterpret_cast<PyObject*>(types.parameter) || positional == 0) return {};
+  PyTypeObject* type = Py_TYPE(arguments[0]);
+  if (type != types.tensor && type != types.parameter) return {};
+  return call_torch(callable, arguments, positional, keyword_names);
+}
+
 Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* arguments, size_t positional,
                                     Borrowed keyword_names) {
+  if (Ref made = call_parameter(callable, arguments, positional, keyword_names)) return made;
   if (callable == Borrowed(legacy_variable())) {
     if (positional == 0 || !graph::is_tensor(arguments[0])) return {};
     return call_torch(callable, arguments, positional, keyword_names);

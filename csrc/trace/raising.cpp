@@ -104,7 +104,11 @@ int Tracer::handle_breaker(PyThreadState* ts) {
   {
     Paused paused(*this);
     const lift::NumpyErrorsAsBefore as_before;
+    // Other threads, and handlers of signals, see the flags of torch's as the program found them.
+    const std::optional<fake::Flags> flags = recorder.watches_flags() ? fake::Flags::now() : std::nullopt;
+    if (flags) flags_before->apply();
     status = cpython::handle_breaker(ts);
+    if (flags) flags->apply();
   }
   if (status < 0) {
     interrupted = cpython::take_raised();

@@ -60,20 +60,29 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
                         lift::layout_base(type) == &PyBaseObject_Type &&
                         type->tp_basicsize <= PyBaseObject_Type.tp_basicsize + 2 * Py_ssize_t(sizeof(void*)) &&
                         strcmp(found, "__reduce_ex__") == 0 && count == 1;
+  bool asks = false;  // code of the program's says what the state is
   for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
     Ref hook_name = checked(PyUnicode_InternFromString(hook));
     Borrowed own = ordinary ? Borrowed(lifter.type_attribute(type, hook_name)) : Borrowed();
+    if (ordinary && own && PyFunction_Check(own.get()) && strcmp(hook, "__getstate__") == 0) {
+      asks = true;
+      continue;
+    }
     if (!ordinary || (own && !Py_IS_TYPE(own.get(), &PyMethodDescr_Type))) stop(report::Reason::native_call, name);
   }
   if (PyLong_AsLong(arguments[0]) < 2) stop(report::Reason::native_call, name);
   Ref make = checked(PyObject_GetAttrString(import_module("copyreg").get(), "__newobj__"));
   make = lifter.lift(make, lifter.constant(make));
-  lift::Shadow* attributes = lifter.attributes(self);
-  if (attributes != nullptr) lifter.lift_whole(*attributes);
-  PyObject* state =
-      attributes != nullptr && PyDict_GET_SIZE(attributes->copy.get()) > 0 ? attributes->copy.get() : Py_None;
+  Ref state = Ref::share(Py_None);
+  if (asks) {
+    state = call(get_attribute(self, checked(PyUnicode_InternFromString("__getstate__"))), nullptr, 0, {});
+    lifter.escape(state);
+  } else if (lift::Shadow* attributes = lifter.attributes(self)) {
+    lifter.lift_whole(*attributes);
+    if (PyDict_GET_SIZE(attributes->copy.get()) > 0) state = Ref::share(attributes->copy.get());
+  }
   Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
-  return checked(PyTuple_Pack(5, make.get(), of_class.get(), state, Py_None, Py_None));
+  return checked(PyTuple_Pack(5, make.get(), of_class.get(), state.get(), Py_None, Py_None));
 }
 
 // Classes that were there before, asked again and compared one by one.

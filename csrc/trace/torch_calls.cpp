@@ -117,6 +117,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   }
   const std::string name = native_name(callable);
   if (name.ends_with("is_grad_enabled")) gradient_questions++;
+  use_flags_of(name);
   if (Ref tensor = tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;

@@ -152,7 +152,9 @@ Tracer::Tracer()
   Natives::table();
   load_library();
   load_function_modes();
+  load_flags();
   load_generators();
+  load_loops();
   load_hooks();
   recorder.refuse_unknown_generators();
   forget_identities();
@@ -290,7 +292,7 @@ namespace {
 // Everything that a trace changes in the thread, and puts back.
 class TraceScope {
  public:
-  explicit TraceScope(Tracer& tracer) {
+  explicit TraceScope(Tracer& tracer) : tracer_(tracer) {
     // A profiler or debugger sees the program run, not the trace of it.
     PyThreadState_EnterTracing(PyThreadState_Get());
     current_tracer = &tracer;
@@ -298,6 +300,7 @@ class TraceScope {
     acquire_hook();
   }
   ~TraceScope() {
+    if (tracer_.recorder.watched_flags()) tracer_.flags_before->apply();
     PyThreadState_LeaveTracing(PyThreadState_Get());
     release_hook();
     control.evaluator = nullptr;
@@ -307,6 +310,7 @@ class TraceScope {
   TraceScope& operator=(const TraceScope&) = delete;
 
  private:
+  Tracer& tracer_;
   const WithoutCollector without_collector_;
   const lift::NumpyErrors numpy_errors_;
   ThreadState thread_;

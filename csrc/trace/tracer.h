@@ -84,8 +84,11 @@ class Tracer {
   bool has_modes = false, wants_modes = false;
   // The thread's state at the end of the trace.
   graph::Ambient exit_state;
-  size_t exit_popped = 0;              // of the modes that it had at the beginning, from the top
-  std::vector<Ref> exit_modes;         // ... and those that come in their place
+  size_t exit_popped = 0;       // of the modes that it had at the beginning, from the top
+  std::vector<Ref> exit_modes;  // ... and those that come in their place
+  // Flags of torch's: what they were at the beginning, once that matters, and which of them matter.
+  std::optional<fake::Flags> flags_before;
+  uint8_t flag_groups = 0;
   int exit_nesting = 0;                // of autocast, against that at its beginning
   std::unique_ptr<lift::Taint> taint;  // where the sanitizer is on
 
@@ -240,6 +243,11 @@ class Tracer {
   const char* what_differs_when_reentrant(const CheckpointCall& call, size_t first, Borrowed result);
   // Modes of torch that an object holds, and marks for profilers (modes.cpp). Null: it is no such call.
   Ref call_mode(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  // Flags of torch's (flags.cpp). Null: it is no function that reads or sets one.
+  Ref call_flag(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref ask_flag(Borrowed getter, PyObject* const* arguments, size_t count);
+  void use_flags(uint8_t groups);
+  void use_flags_of(const std::string& name);  // a torch call
   Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // Builtins that read objects by name or shape: null without an error where `callable` is none of them.
@@ -269,6 +277,8 @@ class Tracer {
   void check_class_call(Borrowed callable, PyObject* const* arguments, size_t count);
   // Functions of the standard library with a meaning of their own (library.cpp); null: none of these.
   // torch.Tensor(2, 3), torch.LongTensor([1]), torch.autograd.Variable(x). Null: it is no such call, or cannot be made.
+  // torch.nn.Parameter(data). Null: it is no such call.
+  Ref call_parameter(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_legacy_constructor(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // x.new_tensor([1, 2]) and x.new([1, 2]). Null: it is no such call.
   Ref new_from_data(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
@@ -454,7 +464,10 @@ class Tracer {
   // torch.cond: both arms are traced, each as a graph of its own (conditions.cpp).
   Ref call_cond(PyObject* const* arguments, size_t count);
   struct Arm;
-  Arm trace_arm(Borrowed function, Borrowed operands);
+  Arm trace_arm(const char* what, Borrowed function, Borrowed operands, bool fresh = false);
+  // while_loop, scan and associative_scan of torch._higher_order_ops (loops.cpp). Null: it is none of them.
+  Ref call_loop(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  friend class Loops;
   std::optional<bool> assume_truth(Borrowed tensor);
   int arms_ = 0;                            // that are being traced
   fake::TransformState transforms_before_;  // at the beginning of the trace
@@ -540,8 +553,10 @@ bool is_tensor_type(Borrowed object);
 // Before anything is traced: what these rooms look up in modules that may have to be imported.
 void load_library();
 void load_function_modes();
+void load_flags();
 void load_generators();
 void load_hooks();
+void load_loops();
 
 // The frame evaluator of a thread that traces.
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);

@@ -261,7 +261,7 @@ class Spy:
     def look(self, args: Any, kwargs: Any) -> list[tuple[str, Snapshot]]:
         with _disable_current_modes():  # looking at tensors is no operation of the program's
             seen = self.look_without_modes(args, kwargs)
-        return [("modes", modes()), *seen]
+        return [("modes", modes(compiling=True)), *seen]
 
     def look_without_modes(self, args: Any, kwargs: Any) -> list[tuple[str, Snapshot]]:
         run = self.run
@@ -332,12 +332,14 @@ def change_of(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return change
 
 
-def modes() -> str:
-    """The state of the thread that a call must leave as eager leaves it."""
+def modes(compiling: bool = False) -> str:
+    """The state of the thread that a call must leave as eager leaves it. A graph that is cut apart is compiled in the states that its
+    pieces run in."""
+    flags = compiling or (torch.are_deterministic_algorithms_enabled(), torch.backends.cuda.flash_sdp_enabled())
     return repr((
         torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
         torch.get_default_device(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
-        torch.is_autocast_cache_enabled(), torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled(),
+        torch.is_autocast_cache_enabled(), torch.is_anomaly_enabled(), flags,
         torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(), torch._C._is_torch_function_enabled(),
         torch._C._functorch.maybe_current_level(),
         gc.isenabled(), sys.getrecursionlimit(), sys.exc_info()[0], sys.gettrace(), sys.getprofile(),

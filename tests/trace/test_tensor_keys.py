@@ -11,6 +11,7 @@ from trace_support import alone
 
 import alternator
 
+
 @program()
 def test_read_by_key(t):
     a, b = T(2), T(2)
