@@ -116,7 +116,8 @@ std::vector<Ref> Tracer::modes_now() const {
 }
 
 bool Tracer::note_exit_modes() {
-  std::vector<Ref> modes = modes_now();
+  if (modes_below(recorder.mode()) < 0) return false;  // nothing can be said
+  const std::vector<Ref> modes = modes_now();
   size_t same = 0;
   while (same < modes.size() && same < modes_before_.size() && modes[same] == modes_before_[same]) same++;
   exit_popped = modes_before_.size() - same;
