@@ -424,7 +424,12 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
   if (!outside && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
     gradient_questions++;
-  // The history of a fake is not the one that the real tensor will have.
+  // The history of a fake is not the one that the real tensor will have, but it has none where that one has none.
+  if (!outside && equals(name, "grad_fn") && !is_under_modes() && fake::is_fake(fake::unpack(tensor.get())) &&
+      fake::unpack(tensor.get()).is_leaf()) {
+    gradient_questions++;
+    return Ref::share(Py_None);
+  }
   if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
   if (outside && equals(name, "grad")) {
     if (std::optional<Ref> written = lifter.written_field(tensor, name)) return std::move(*written);
