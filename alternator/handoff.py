@@ -251,6 +251,11 @@ class Handoff:
             return answer
 
     @property
+    def is_torchs(self) -> bool:
+        """Whether the backend is one of torch's own: where its code raises, the program runs as it is, and raises what eager would."""
+        return self.backend.is_torchs
+
+    @property
     def begin_step(self) -> Callable[[], None] | None:
         """To be called before each outermost call: CUDA graphs then know that the outputs of the one before may be overwritten.
         Asked for after each compilation."""

@@ -211,6 +211,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   }
   if (!backend.callable || !entry.has_graph()) {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
+    entry.repeatable = !entry.draws && may_run_twice(*entry.program);
     return true;
   }
   Ref examples = checked(PyList_New(static_cast<Py_ssize_t>(entry.inputs.size())));
@@ -232,6 +233,10 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   } else {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
   }
+  // Whoever writes a backend wants to see what it raises.
+  Ref torchs = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "is_torchs"));
+  if (!torchs) PyErr_Clear();
+  entry.repeatable = (torchs.get() == Py_True || !entry.compiled) && !entry.draws && may_run_twice(*entry.program);
   return true;
 }
 
@@ -456,7 +461,14 @@ Ref Entry::run_and_check(const std::vector<Ref>& values) {
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
   Ref outputs;
   if (assumptions.empty()) {
-    outputs = leaving_transforms(transforms, [&] { return run_graph(values); });
+    try {
+      outputs = leaving_transforms(transforms, [&] { return run_graph(values); });
+    } catch (const PyError&) {
+      if (!repeatable || !PyErr_ExceptionMatches(PyExc_Exception)) throw;
+      // The program says what is wrong, and where, and leaves what it had done until then.
+      PyErr_Clear();
+      return {};
+    }
   } else {
     outputs = run_and_check(values);
     if (!outputs) return {};

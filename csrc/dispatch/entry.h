@@ -47,6 +47,7 @@ class Entry {
   std::vector<Assumption> assumptions;
   bool distrusted = false;  // one of them failed too often: that is not assumed any more
   bool draws = false;       // the graph draws random numbers
+  bool repeatable = false;  // where the graph raises, nothing has happened yet: the program itself may
   uint64_t hits = 0;
   struct Phases {
     double trace = 0, install = 0;  // seconds: following the program; the residual program and the guards
@@ -70,8 +71,8 @@ class Entry {
   bool admits(const guards::Roots& roots, std::vector<Ref>* values) const;
   Ref guard_texts() const;  // a list
   // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on. The outermost frame's
-  // function is the caller's to fill in. Where `chain` is empty too, the data is not as assumed and nothing has
-  // happened.
+  // function is the caller's to fill in. Where `chain` is empty too, the data is not as assumed, or the graph raised,
+  // and nothing has happened.
   Ref run(const std::vector<Ref>& values, Chain* chain);
 
  private:

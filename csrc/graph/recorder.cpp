@@ -347,7 +347,7 @@ void Recorder::note_call(Borrowed callable, PyObject* const* arguments, size_t c
   Arena& arena = program_->arena;
   Node& node = pending.node;
   for (size_t i = 0; i < count; ++i) {
-    const bool is_value = is_tensor(arguments[i]) || PyTuple_Check(arguments[i]);
+    const bool is_value = is_tensor(arguments[i]) || PyTuple_Check(arguments[i]) || PyDict_CheckExact(arguments[i]);
     // A graph holds no tensor of the recording's.
     if (!is_value)
       arena.set(node.arguments + static_cast<uint32_t>(i), Value::of(ValueKind::Opaque, arena.keep(arguments[i])));

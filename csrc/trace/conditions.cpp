@@ -127,9 +127,14 @@ Tracer::Arm Tracer::trace_arm(const char* what, Borrowed function, Borrowed oper
     if (node.live) arm.effects |= node.effects;
   if ((arm.effects & ~graph::kRandom) != 0)
     refuse_part(what, "a part writes to a tensor, or does something that is no computation");
+  if (!fresh) arm.check_aliases(what);
+  return arm;
+}
+
+void Tracer::Arm::check_aliases(const char* what) const {
   std::vector<const c10::StorageImpl*> storages;
-  for (const at::Tensor& input : arm.inputs()) storages.push_back(storage_of(input));
-  for (const Ref& leaf : arm.leaves) {
+  for (const at::Tensor& input : inputs()) storages.push_back(storage_of(input));
+  for (const Ref& leaf : leaves) {
     const at::Tensor& tensor = fake::unpack(leaf.get());
     if (!fake::is_fake(tensor) || !tensor.is_non_overlapping_and_dense())
       refuse_part(what, "a part gives a tensor of some other kind");
@@ -137,7 +142,6 @@ Tracer::Arm Tracer::trace_arm(const char* what, Borrowed function, Borrowed oper
       refuse_part(what, "a part gives a view of what it is given, or of another of its results");
     storages.push_back(storage_of(tensor));
   }
-  return arm;
 }
 
 // (pred, true_fn, false_fn, operands); 0 of them: they are not that.

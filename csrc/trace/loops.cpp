@@ -1,5 +1,5 @@
-// Loops of torch's over functions: while_loop, scan and associative_scan. One node over graphs that are traced once, on
-// tensors that stand for those of any round.
+// Operators of torch's over functions: while_loop, scan, associative_scan and flex_attention. One node over graphs that
+// are traced once, on tensors that stand for those of any round, or for any element.
 #include "trace/parts.h"
 
 #include "py/import.h"
@@ -22,6 +22,7 @@ struct Operators {
   Ref while_loop_op = graph::torch_name("torch._higher_order_ops.while_loop", "while_loop_op");
   Ref scan_op = graph::torch_name("torch._higher_order_ops.scan", "scan_op");
   Ref associative_op = graph::torch_name("torch._higher_order_ops.associative_scan", "associative_scan_op");
+  Ref flex_op = graph::torch_name("torch._higher_order_ops.flex_attention", "flex_attention");
   Ref while_loop = graph::torch_name("torch._higher_order_ops.while_loop", "while_loop");
   Ref scan = graph::torch_name("torch._higher_order_ops.scan", "scan");
   Ref associative_scan = graph::torch_name("torch._higher_order_ops.associative_scan", "associative_scan");
@@ -52,6 +53,35 @@ void give_alone(Borrowed module) {
 }  // namespace
 
 void load_loops() { (void)operators(); }
+
+// torch.nn.attention.flex_attention.flex_attention, which is loaded late.
+static bool is_flex_attention(Borrowed callable) {
+  if (!PyFunction_Check(callable.get())) return false;
+  auto* function = callable.as<PyFunctionObject>();
+  return PyUnicode_CompareWithASCIIString(function->func_qualname, "flex_attention") == 0 &&
+         function->func_module != nullptr && PyUnicode_Check(function->func_module) &&
+         PyUnicode_CompareWithASCIIString(function->func_module, "torch.nn.attention.flex_attention") == 0;
+}
+
+// The strides of what attention gives: in the order of the query's, the last dimension innermost.
+static std::vector<int64_t> strides_of_attention(const std::vector<int64_t>& sizes, at::IntArrayRef query) {
+  std::vector<size_t> order{3, 2, 1, 0};  // of equal strides, the inner one is filled first
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return query[a] < query[b]; });
+  const auto fill = [&] {
+    std::vector<int64_t> strides(sizes.size());
+    int64_t next = 1;
+    for (const size_t dimension : order) {
+      strides[dimension] = next;
+      next *= sizes[dimension];
+    }
+    return strides;
+  };
+  std::vector<int64_t> strides = fill();
+  if (strides.back() == 1) return strides;
+  order.erase(std::find(order.begin(), order.end(), sizes.size() - 1));
+  order.insert(order.begin(), sizes.size() - 1);
+  return fill();
+}
 
 class Loops {
  public:
@@ -169,6 +199,62 @@ class Loops {
     return unflatten_part(body.result, results, &next);
   }
 
+  // (query, key, value, score_mod, block_mask, scale, kernel_options)
+  Ref flex_attention(PyObject* const* arguments) {
+    Ref operands = checked(PyTuple_Pack(3, arguments[0], arguments[1], arguments[2]));
+    Tensors given;
+    for (Py_ssize_t i = 0; i < 3; i++) {
+      Borrowed one = PyTuple_GET_ITEM(operands.get(), i);
+      if (!graph::is_tensor(one) || !fake::is_fake(fake::unpack(one.get()))) refuse("an operand is no tensor");
+      given.push_back(fake::unpack(one.get()));
+      if (given.back().dim() != 4 || given.back().scalar_type() == at::kDouble) refuse("operands of another kind");
+    }
+    const at::Tensor &query = given[0], &value = given[2];
+    Borrowed mask = arguments[4];
+    if (!PyTuple_CheckExact(mask.get()) || PyTuple_GET_SIZE(mask.get()) == 0 || !PyDict_CheckExact(arguments[6]))
+      refuse("its arguments do not fit");
+    reach(arguments, 7);
+    Tensors fresh;
+    {
+      const Paused paused(tracer_);
+      const graph::Recorder::Silent silent(tracer_.recorder);
+      fresh.push_back(at::empty({}, query.options().requires_grad(false)));
+      if (c10::GradMode::is_enabled() && query.requires_grad()) fresh.back().requires_grad_(true);
+      for (int i = 0; i < 4; i++) fresh.push_back(at::empty({}, query.options().requires_grad(false).dtype(at::kInt)));
+    }
+    const Tensors places(fresh.begin() + 1, fresh.end());
+    const Py_ssize_t last = PyTuple_GET_SIZE(mask.get()) - 1;
+    Tracer::Arm score = trace(arguments[3], fresh, /*may_alias=*/true);
+    Tracer::Arm masks = trace(PyTuple_GET_ITEM(mask.get(), last), places, /*may_alias=*/true);
+    for (const Tracer::Arm* arm : {&score, &masks})
+      if (!graph::is_tensor(arm->result) || fake::unpack(arm->result.get()).dim() != 0)
+        refuse("a function of it gives no single number");
+    const Tensors of_score = others({&score}, fresh), of_mask = others({&masks}, places);
+    Ref results;
+    {
+      const Paused paused(tracer_);
+      const graph::Recorder::Silent silent(tracer_.recorder);
+      const Tensors all = joined(joined(given, of_score), of_mask);
+      const std::vector<int64_t> sizes{query.size(0), query.size(1), query.size(2), value.size(3)};
+      const std::vector<int64_t> rows(sizes.begin(), sizes.end() - 1);
+      const at::Tensor exact = at::empty({}, query.options().requires_grad(false).dtype(at::kFloat));
+      results =
+          tuple_of({made_from(query, sizes, strides_of_attention(sizes, query.strides()), all),
+                    made_from(exact, rows, contiguous(rows), all), made_from(exact, rows, contiguous(rows), all)});
+      Ref graphs[] = {graph_of(*score.program, joined(fresh, of_score)),
+                      graph_of(*masks.program, joined(places, of_mask))};
+      for (const Ref& graph : graphs) give_alone(graph);
+      Ref block = checked(PyTuple_New(last + 1));
+      for (Py_ssize_t i = 0; i <= last; i++)
+        PyTuple_SET_ITEM(block.get(), i, Py_NewRef(i < last ? PyTuple_GET_ITEM(mask.get(), i) : graphs[1].get()));
+      Ref first = tuple_of(of_score), second = tuple_of(of_mask);
+      PyObject* noted[] = {arguments[0], arguments[1], arguments[2], graphs[0].get(), block.get(),
+                           arguments[5], arguments[6], first.get(),  second.get()};
+      tracer_.recorder.note_call(operators().flex_op, noted, 9, Ref(results), graph::kPure);
+    }
+    return results;
+  }
+
  private:
   [[noreturn]] void refuse(const std::string& why) const { refuse_part(what_, why); }
 
@@ -215,10 +301,11 @@ class Loops {
       if (!reachable_.add(arguments[i])) refuse("a part can reach an object whose state cannot be seen");
   }
 
-  Tracer::Arm trace(Borrowed function, const Tensors& fresh) {
+  Tracer::Arm trace(Borrowed function, const Tensors& fresh, bool may_alias = false) {
     const size_t draws = tracer_.draw_points_.size();
     Ref operands = tuple_of(fresh);
     Tracer::Arm arm = tracer_.trace_arm(what_, function, operands, /*fresh=*/true);
+    if (!may_alias) arm.check_aliases(what_);
     if (arm.effects != graph::kPure) refuse("a part draws random numbers");
     if (tracer_.lifter.has_writes() || tracer_.draw_points_.size() != draws || !reachable_.unchanged())
       refuse("a part changes an object");
@@ -272,7 +359,7 @@ class Loops {
 Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Operators& known = operators();
   const bool is_function = callable == Borrowed(known.while_loop) || callable == Borrowed(known.scan) ||
-                           callable == Borrowed(known.associative_scan);
+                           callable == Borrowed(known.associative_scan) || is_flex_attention(callable);
   if (is_function) {
     // Until it is done, nothing is cut.
     arms_++, note_transforms();
@@ -288,17 +375,18 @@ Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t posi
     return result;
   }
   const bool is_while = callable == Borrowed(known.while_loop_op), is_scan = callable == Borrowed(known.scan_op),
-             is_associative = callable == Borrowed(known.associative_op);
-  if (!is_while && !is_scan && !is_associative) return {};
-  const char* what = is_while ? "while_loop" : is_scan ? "scan" : "associative_scan";
+             is_associative = callable == Borrowed(known.associative_op), is_flex = callable == Borrowed(known.flex_op);
+  if (!is_while && !is_scan && !is_associative && !is_flex) return {};
+  const char* what = is_flex ? "flex_attention" : is_while ? "while_loop" : is_scan ? "scan" : "associative_scan";
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  const size_t wanted = is_associative ? 3 : 4;
+  const size_t wanted = is_flex ? 7 : is_associative ? 3 : 4;
   // A keyword is `additional_inputs`, the last of them.
-  if (total != wanted || (positional != wanted && (is_while || positional + 1 != wanted)))
+  if (total != wanted || (positional != wanted && (is_while || is_flex || positional + 1 != wanted)))
     refuse_part(what, "its arguments do not fit");
   if (arms_ == 0) refuse_part(what, "its operator is called by itself");
   escape_all(arguments, total);
   Loops loops(*this, what);
+  if (is_flex) return loops.flex_attention(arguments);
   return is_while ? loops.while_loop(arguments) : is_scan ? loops.scan(arguments) : loops.associative_scan(arguments);
 }
 

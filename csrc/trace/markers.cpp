@@ -64,7 +64,9 @@ Mark mark_of(Borrowed function) {
       if (equals(qualified, "step_unsupported") && equals(module_name(function), "torch._dynamo.decorators"))
         return Mark::kGraphBreak;
       break;
-    case 11:
+    case 11:  // sizes are static anyway
+      if (equals(qualified, "mark_static") && equals(module_name(function), "torch._dynamo.decorators"))
+        return Mark::kNotes;
       if (equals(qualified, "graph_break") && (equals(module_name(function), "torch._dynamo.decorators") ||
                                                equals(module_name(function), "alternator.breaks")))
         return Mark::kGraphBreak;

@@ -16,6 +16,9 @@ struct Tracer::Arm {
 
   // What it uses of the program around it, in the order of first use.
   std::vector<at::Tensor> inputs() const;
+  // Nothing that it gives may be a view of what it is given. (Asked of those that are traced on tensors of the
+  // program.)
+  void check_aliases(const char* what) const;
 };
 
 [[noreturn]] void refuse_part(const char* what, const std::string& why);

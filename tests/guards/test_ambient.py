@@ -167,7 +167,8 @@ def test_every_row_is_noticed_by_a_state() -> None:
     rows = [name for name in guards.mutant_names() if name.startswith("ambient.")]
     # What another row notices too: inference mode switches the grad mode and keys as well, and so on.
     shared = {"ambient.inference_mode", "ambient.functorch_level", "ambient.included_keys", "ambient.excluded_keys",
-              "ambient.dispatch_modes", "ambient.jit_tracing", "ambient.anomaly_check_nan", "ambient.deterministic_warn_only"}  # fmt: skip
+              "ambient.dispatch_modes", "ambient.jit_tracing", "ambient.anomaly_check_nan", "ambient.deterministic_warn_only",
+              "ambient.flags"}  # fmt: skip
     noticed = set()
     for row in rows:
         guards.set_mutant(row, True)
