@@ -252,7 +252,7 @@ class Handoff:
 
     @property
     def is_torchs(self) -> bool:
-        """Whether the backend is one of torch's own: where its code raises, the program runs as it is, and raises what eager would."""
+        """Where its code raises, the call runs as it is, and raises what eager would."""
         return self.backend.is_torchs
 
     @property

@@ -209,9 +209,9 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
     if (last_try) throw InternalError("the guards of a new trace do not hold: " + entry.guards->failure(roots));
     return false;
   }
+  entry.repeatable = !entry.draws && may_run_twice(*entry.program);
   if (!backend.callable || !entry.has_graph()) {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
-    entry.repeatable = !entry.draws && may_run_twice(*entry.program);
     return true;
   }
   Ref examples = checked(PyList_New(static_cast<Py_ssize_t>(entry.inputs.size())));
@@ -233,10 +233,9 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   } else {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
   }
-  // Whoever writes a backend wants to see what it raises.
   Ref torchs = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "is_torchs"));
   if (!torchs) PyErr_Clear();
-  entry.repeatable = (torchs.get() == Py_True || !entry.compiled) && !entry.draws && may_run_twice(*entry.program);
+  entry.is_torchs = torchs.get() == Py_True;
   return true;
 }
 
@@ -458,13 +457,29 @@ Ref Entry::run_and_check(const std::vector<Ref>& values) {
   return outputs;
 }
 
+// Whether what was raised is raised by the graph. Whoever writes a backend wants to see what that raises.
+bool Entry::is_of_graph() const {
+  if (eager != nullptr || is_torchs) return true;
+  Ref error = cpython::take_raised();
+  bool found = false;
+  Ref trace = Ref::steal(PyException_GetTraceback(error.get()));
+  for (auto* at = trace.as<PyTracebackObject>(); at != nullptr && !found; at = at->tb_next) {
+    Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
+    const char* file = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_filename);
+    if (file == nullptr) PyErr_Clear();
+    found = file != nullptr && std::string_view(file).starts_with("<eval_with_key>");  // of a graph module
+  }
+  cpython::set_raised(std::move(error));
+  return found;
+}
+
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
   Ref outputs;
   if (assumptions.empty()) {
     try {
       outputs = leaving_transforms(transforms, [&] { return run_graph(values); });
     } catch (const PyError&) {
-      if (!repeatable || !PyErr_ExceptionMatches(PyExc_Exception)) throw;
+      if (!repeatable || !PyErr_ExceptionMatches(PyExc_Exception) || !is_of_graph()) throw;
       // The program says what is wrong, and where, and leaves what it had done until then.
       PyErr_Clear();
       return {};

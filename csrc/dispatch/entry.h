@@ -47,7 +47,8 @@ class Entry {
   std::vector<Assumption> assumptions;
   bool distrusted = false;  // one of them failed too often: that is not assumed any more
   bool draws = false;       // the graph draws random numbers
-  bool repeatable = false;  // where the graph raises, nothing has happened yet: the program itself may
+  bool repeatable = false;  // where the graph raises, nothing has happened yet
+  bool is_torchs = false;   // the backend is one of torch's own
   uint64_t hits = 0;
   struct Phases {
     double trace = 0, install = 0;  // seconds: following the program; the residual program and the guards
@@ -78,6 +79,7 @@ class Entry {
  private:
   Ref run_and_check(const std::vector<Ref>& values);
   void refute(size_t assumption);
+  bool is_of_graph() const;
   Ref run_graph(const std::vector<Ref>& values) const;
 };
 

@@ -15,7 +15,7 @@ import alternator
 WORDS: list[str] = []
 
 
-@program()
+@program(one_graph=False)
 def test_an_index_out_of_bounds(t):
     def fn(x, index, seen):
         seen.append("before")
@@ -29,7 +29,7 @@ def test_an_index_out_of_bounds(t):
     f.hit(T(4), torch.tensor([2]), [])
 
 
-@program()
+@program(one_graph=False)
 def test_handled_by_the_program(t):
     def fn(x, index):
         try:
@@ -76,7 +76,9 @@ def test_lines(backend: str) -> None:
         for function in (fn, compiled):
             with pytest.raises(IndexError) as raised:
                 function(torch.ones(4), torch.tensor([9]))
-            frames.append([(frame.name, frame.lineno) for frame in traceback.extract_tb(raised.value.__traceback__)][1:])
+            frames.append(
+                [(frame.name, frame.lineno) for frame in traceback.extract_tb(raised.value.__traceback__)][1:]
+            )
         assert frames[0] == frames[1]
         assert alternator.counters()["traces"] == 1
 
