@@ -86,7 +86,9 @@ void Tracer::use_flags(uint8_t groups) {
 }
 
 void Tracer::use_flags_of(const std::string& name) {
-  if ((flag_groups & fake::kAttention) == 0 && name.find("attention") != std::string::npos) use_flags(fake::kAttention);
+  if ((flag_groups & fake::kAttention) != 0) return;
+  for (const char* word : {"attention", "transformer"})  // the layer of an encoder is one call
+    if (name.find(word) != std::string::npos) return use_flags(fake::kAttention);
 }
 
 // What it says is guarded by asking again.
