@@ -463,7 +463,8 @@ bool Entry::is_of_graph() const {
   Ref error = cpython::take_raised();
   bool found = false;
   Ref trace = Ref::steal(PyException_GetTraceback(error.get()));
-  for (auto* at = trace.as<PyTracebackObject>(); at != nullptr && !found; at = at->tb_next) {
+  auto* first = trace && PyTraceBack_Check(trace.get()) ? trace.as<PyTracebackObject>() : nullptr;
+  for (auto* at = first; at != nullptr && !found; at = at->tb_next) {
     Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
     const char* file = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_filename);
     if (file == nullptr) PyErr_Clear();
