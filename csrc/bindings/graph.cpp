@@ -62,7 +62,7 @@ py::list nodes_of(const Program& program) {
     row["live"] = node.live;
     row["mutates"] = (node.effects & kMutates) != 0;
     row["random"] = (node.effects & kRandom) != 0;
-    row["acts"] = (node.effects & kActs) != 0;
+    row["acts"] = (node.effects & (kActs | kChecks)) != 0;
     row["line"] = node.site == kNowhere ? py::object(py::none()) : py::int_(program.sites.line(node.site));
     nodes.append(row);
   }

@@ -89,8 +89,9 @@ class Session {
   // Operators seen since the session began, and how many of them needed Python.
   struct Counts {
     uint64_t operators = 0, python_metas = 0, fake_tensor_mode = 0;
-    // What a recorder must not lose: operators that write to an argument, draw random numbers, return nothing.
-    uint64_t writes = 0, draws = 0, acts = 0;
+    // What a recorder must not lose: operators that write to an argument, draw random numbers, return nothing; of
+    // the last, those that only look at data and may raise.
+    uint64_t writes = 0, draws = 0, acts = 0, checks = 0;
   };
   Counts counts() const;
 

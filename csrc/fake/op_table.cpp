@@ -157,6 +157,8 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   op->data_dependent = handle.hasTag(at::Tag::data_dependent_output);
   op->dynamic_shape = handle.hasTag(at::Tag::dynamic_output_shape);
   op->random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  op->checks = base_name.starts_with("aten::_assert_") || base_name == "aten::_linalg_check_errors" ||
+               base_name.starts_with("aten::sym_constrain_range");
   op->is_index = base_name == "aten::index";
   op->takes_indices =
       op->is_index || base_name == "aten::_unsafe_index" || base_name.find("index_put") != std::string::npos;

@@ -45,6 +45,7 @@ struct Op {
   bool mixes_devices = false;      // takes tensors of several devices, as in eager
   uint64_t cpu_scalars = 0;        // arguments that may be 0-d CPU tensors among those of another device
   bool random = false;             // draws random numbers
+  bool checks = false;             // does nothing but raise, where data is not as it should be
   bool is_foreach = false;
   bool asks_device = false;           // its Python kernel takes every meta tensor for a CUDA one
   bool counts_known = false;          // repeat_interleave: not dynamic where the size of the output is given

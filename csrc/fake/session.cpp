@@ -87,7 +87,8 @@ void Session::clear_failure() { state_->clear_failure(); }
 Session::Counts Session::counts() const {
   const auto& counts = state_->counts_;
   return {counts.operators.value(), counts.python_metas.value(), counts.fake_tensor_mode.value(),
-          counts.writes.value(),    counts.draws.value(),        counts.acts.value()};
+          counts.writes.value(),    counts.draws.value(),        counts.acts.value(),
+          counts.checks.value()};
 }
 
 at::Tensor Session::constant(const at::Tensor& value) { return make_constant(*state_, value); }

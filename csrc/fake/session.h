@@ -56,13 +56,13 @@ class SessionState {
     std::atomic<uint64_t> value_{0};
   };
   struct {
-    Counter operators, python_metas, fake_tensor_mode, writes, draws, acts;
+    Counter operators, python_metas, fake_tensor_mode, writes, draws, acts, checks;
   } counts_;
   void count(const Op& op) {
     counts_.operators++;
     if (op.mutates) counts_.writes++;
     if (op.random) counts_.draws++;
-    if (op.return_count == 0 && !op.mutates) counts_.acts++;
+    if (op.return_count == 0 && !op.mutates) (op.checks ? counts_.checks : counts_.acts)++;
   }
 
   bool unknown_numbers = false;  // see UnknownNumbers

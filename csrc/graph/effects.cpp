@@ -79,6 +79,7 @@ uint8_t EffectWatch::effects(Borrowed callable) const {
   const fake::Session::Counts after = session_.counts();
   if (after.draws != before_.draws) effects |= kRandom;
   if (after.acts != before_.acts) effects |= kActs;
+  if (after.checks != before_.checks) effects |= kChecks;
   if (after.writes != before_.writes && (wrote_argument() || !is_torch_function(callable))) effects |= kMutates;
   return effects;
 }

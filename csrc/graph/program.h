@@ -17,8 +17,9 @@ enum Effects : uint8_t {
   kPure = 0,
   kMutates = 1,     // writes to a tensor that exists outside of the call
   kRandom = 2,      // draws from a generator
-  kActs = 4,        // anything else: hooks, asserts, setters, operators without results
+  kActs = 4,        // anything else: hooks, setters, operators without results
   kTransforms = 8,  // enters or leaves a transform of functorch's, or a part of one
+  kChecks = 16,     // may raise, where the data is not as it should be
 };
 
 struct Node {

@@ -187,7 +187,7 @@ Ref Recorder::value_of(Borrowed tensor) { return value_now(*program_, tensor_id(
 // Code that switches torch functions off, or that torch does not show to modes, may still write to our tensors.
 bool Recorder::has_unseen_effects() const {
   const fake::Session::Counts now = session_.counts();
-  return now.writes != seen_.writes || now.draws != seen_.draws || now.acts != seen_.acts;
+  return now.writes != seen_.writes || now.draws != seen_.draws || now.acts != seen_.acts || now.checks != seen_.checks;
 }
 
 uint16_t Recorder::state_number() {
@@ -298,7 +298,7 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   if (has_symbols()) {
     // What was found relies on facts about numbers, which a run has to check: at the latest here.
     const size_t asserts = assert_count(program_->shape_env);
-    if (std::exchange(program_->asserts, asserts) != asserts) node.effects |= kActs;
+    if (std::exchange(program_->asserts, asserts) != asserts) node.effects |= kChecks;
   }
   if (makes_tensors || node.effects != kPure) {
     pending.keep();

@@ -70,6 +70,7 @@ def test_lines(backend: str) -> None:
             y = x + 1
             return y[index] * 2
 
+        alternator.reset()
         compiled = alternator.compile(fn, backend=backend, fullgraph=True)
         compiled(torch.ones(4), torch.tensor([1]))
         frames = []
@@ -101,3 +102,34 @@ def test_what_a_backend_of_ones_own_raises() -> None:
         with pytest.raises(ZeroDivisionError, match="of the backend's"):
             compiled(torch.ones(2))
     assert len(calls) == 2
+
+
+@program(one_graph=False)
+def test_a_factorisation_that_fails(t):
+    def fn(x, seen):
+        seen.append("before")
+        try:
+            return torch.linalg.cholesky(x).sum()
+        except torch.linalg.LinAlgError:
+            seen.append("not positive")
+            return torch.linalg.cholesky(x + 3 * torch.eye(2)).sum()
+
+    f = t.compile(fn)
+    f(torch.eye(2), [])
+    f(-torch.eye(2), [])
+    f.hit(torch.eye(2) * 2, [])
+    f(-4 * torch.eye(2), [])
+
+
+@alone
+def test_what_was_written_before_is_not_written_twice() -> None:
+    def fn(x: Any, buffer: Any, index: Any) -> Any:
+        buffer.add_(1)
+        return x[index]
+
+    compiled = alternator.compile(fn, backend="eager")
+    buffer = torch.zeros(2)
+    compiled(torch.ones(4), buffer, torch.tensor([1]))
+    with pytest.raises(IndexError):
+        compiled(torch.ones(4), buffer, torch.tensor([9]))
+    assert buffer.tolist() == [2, 2]

@@ -162,6 +162,7 @@ def test_gradients_of_scan(_):
         carry, out = scan(lambda c, v: (c * v, (c + v).sin()), init, xs)
         return carry.sum() + out.sum(), carry.requires_grad
 
+    alternator.reset()
     compiled = alternator.compile(fn, backend="eager", fullgraph=True)
     for s in range(2):
         results = []
