@@ -469,7 +469,7 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   if (extra) pending.set(0, unbound.self);
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i + extra, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
-  pending.node.apart = needs_numbers_in_memory(callable, arguments, positional);
+  if (needs_numbers_in_memory(callable, arguments, positional)) pending.node.apart = true;
 
   const WithoutTopMode without;
   if (captures_scalars_ && pending.node.callable == torch_types().tensor_item && positional + extra == 1) {
@@ -501,7 +501,7 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed key
   Pending pending(*this, callable);
   pending.reserve(positional, keyword);
   for (size_t i = 0; i < positional; ++i) pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
-  pending.node.apart = needs_numbers_in_memory(callable, &PyTuple_GET_ITEM(arguments.get(), 0), positional);
+  if (needs_numbers_in_memory(callable, &PyTuple_GET_ITEM(arguments.get(), 0), positional)) pending.node.apart = true;
   if (keyword != 0) {
     pending.node.keyword_names = checked(PyTuple_New(keyword));
     PyObject *name, *argument;
