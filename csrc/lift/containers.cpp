@@ -224,6 +224,7 @@ Ref Lifter::lift_dict_of_tensors(Borrowed dict, Source* source) {
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict.get(), &position, &key, &value);) values.push_back(Ref::share(value));
   guard(source, GuardKind::kKeys, wanted);
+  Ref hash_name = checked(PyUnicode_InternFromString("__hash__"));
   // All keys before all values: each are read in order.
   std::vector<Ref> lifted_keys;
   for (Py_ssize_t i = 0; i < shadow.length; i++) {
@@ -231,8 +232,11 @@ Ref Lifter::lift_dict_of_tensors(Borrowed dict, Source* source) {
     Ref inside = Ref::share(outside);
     if (!is_plain(outside.get()) || is_nan(outside.get())) {
       inside = lift(outside, tree_.child(source, Access::kKey, {}, i));
-      if (Borrowed(inside) != outside && !fake::is_tensor_object(outside.get()))
+      if (fake::is_tensor_object(outside.get())) {
+        (void)type_attribute(outside.type(), hash_name);  // as is_hashed_by_address() found it
+      } else if (Borrowed(inside) != outside) {
         throw CannotLift("a dict key that needs a private copy");
+      }
     }
     lifted_keys.push_back(std::move(inside));
   }

@@ -160,6 +160,22 @@ def test_a_key_with_a_hash_of_its_own(t):
     f(T(2))
 
 
+@program(one_graph=False)
+def test_a_key_whose_class_gets_a_hash_later(t):
+    class Plain(torch.Tensor):
+        pass
+
+    key = T(2).as_subclass(Plain)
+    table = {key: 3}
+    f = t.compile(lambda x: x * table[key])
+    f(T(2))
+    f.hit(T(2))
+    Plain.__hash__ = lambda self: 5
+    f(T(2))
+    del Plain.__hash__
+    f(T(2))
+
+
 @program()
 def test_a_tensor_where_a_number_is_wanted(t):
     def fn(x, by):
