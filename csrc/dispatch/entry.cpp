@@ -459,7 +459,7 @@ Ref Entry::run_and_check(const std::vector<Ref>& values) {
 
 // Whether what was raised is raised by the graph. Whoever writes a backend wants to see what that raises.
 bool Entry::is_of_graph() const {
-  if (eager != nullptr || is_torchs) return true;
+  if (!compiled || is_torchs) return true;
   Ref error = cpython::take_raised();
   bool found = false;
   Ref trace = Ref::steal(PyException_GetTraceback(error.get()));

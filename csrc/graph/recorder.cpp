@@ -415,24 +415,15 @@ Unbound unbind(Borrowed callable) {
 
 namespace {
 
-// What .item() of it gives is a number that only a run knows. A truth value is none: bool has no subclasses.
-bool is_unknown_scalar(fake::Session& session, Borrowed object) {
-  if (!is_tensor(object)) return false;
-  const at::Tensor& tensor = as_tensor(object);
-  const at::ScalarType dtype = tensor.scalar_type();
-  const bool is_number =
-      at::isFloatingType(dtype) || (at::isIntegralType(dtype, /*includeBool=*/false) && dtype != at::kUInt64);
-  return fake::is_fake(tensor) && is_number && tensor.sym_numel() == 1 && !session.known_value(tensor);
-}
-
 // AOTAutograd cannot trace it: torch's FakeTensorMode wants the numbers of the fourth argument in memory.
 bool needs_numbers_in_memory(Borrowed callable, PyObject* const* arguments, size_t count) {
+  if (count < 4 || !is_tensor(arguments[3])) return false;
   static constinit Lasting<std::array<Ref, 4>> functions;
   const auto& known = functions.get([] {
     return std::array{torch_name("torch", "_foreach_addcdiv"), torch_name("torch", "_foreach_addcdiv_"),
                       torch_name("torch", "_foreach_addcmul"), torch_name("torch", "_foreach_addcmul_")};
   });
-  return std::find(known.begin(), known.end(), callable) != known.end() && count > 3 && is_tensor(arguments[3]);
+  return std::find(known.begin(), known.end(), callable) != known.end();
 }
 
 // The call is no torch call to the program: nobody's mode sees it.

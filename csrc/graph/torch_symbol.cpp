@@ -28,6 +28,15 @@ Ref call_method(Borrowed object, const char* name) { return checked(PyObject_Cal
 
 }  // namespace
 
+bool is_unknown_scalar(const fake::Session& session, Borrowed object) {
+  if (!is_tensor(object)) return false;
+  const at::Tensor& tensor = fake::unpack(object.get());
+  const at::ScalarType dtype = tensor.scalar_type();
+  const bool is_number =
+      at::isFloatingType(dtype) || (at::isIntegralType(dtype, /*includeBool=*/false) && dtype != at::kUInt64);
+  return fake::is_fake(tensor) && is_number && tensor.sym_numel() == 1 && !session.known_value(tensor);
+}
+
 Ref make_torch_symbol(Borrowed shape_env, bool is_float) {
   const Outside outside;
   Ref symbol = call_method(shape_env, is_float ? "create_unbacked_symfloat" : "create_unbacked_symint");

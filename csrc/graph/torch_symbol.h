@@ -9,6 +9,8 @@ namespace alternator::graph {
 
 using fake::is_symbol;
 
+// What .item() of it gives is a number that only a run knows. A truth value is none: bool has no subclasses.
+bool is_unknown_scalar(const fake::Session& session, Borrowed object);
 // A new torch.SymInt or SymFloat that nothing is known about.
 Ref make_torch_symbol(Borrowed shape_env, bool is_float);
 bool is_torch_symbol(Borrowed object);

@@ -5,6 +5,7 @@
 #include "fake/session.h"
 #include "graph/errors.h"
 #include "graph/mode.h"
+#include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
 #include "py/names.h"
 #include "trace/natives.h"
@@ -23,6 +24,22 @@ std::string take_error_text() {
   PyErr_Clear();
   return result.substr(0, 300);
 }
+
+// While it lives, .item() gives a number that only a run knows, whatever the settings say.
+class CapturingScalars {
+ public:
+  explicit CapturingScalars(Tracer& tracer)
+      : recorder_(tracer.recorder), before_{recorder_.captures_scalars(), tracer.session.state().captures_sizes} {
+    recorder_.capture_unknown({.scalars = true, .sizes = before_.sizes});
+  }
+  ~CapturingScalars() { recorder_.capture_unknown(before_); }
+  CapturingScalars(const CapturingScalars&) = delete;
+  CapturingScalars& operator=(const CapturingScalars&) = delete;
+
+ private:
+  graph::Recorder& recorder_;
+  graph::Recorder::Captured before_;
+};
 
 }  // namespace
 
@@ -85,21 +102,16 @@ bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, 
   }
   given->assign(1, nullptr);
   given->insert(given->end(), arguments, arguments + total);
-  Ref error = cpython::take_raised();
-  const bool scalars = recorder.captures_scalars(), sizes = session.state().captures_sizes;
-  recorder.capture_unknown({.scalars = true, .sizes = sizes});
+  const SavedError failed;
+  const CapturingScalars capturing(*this);
   for (size_t i = positional; i < total; i++) {
-    if (!graph::is_tensor(arguments[i])) continue;
-    const at::Tensor& tensor = fake::unpack(arguments[i]);
-    if (!fake::is_fake(tensor) || tensor.dim() != 0 || session.known_value(tensor)) continue;
+    if (!graph::is_unknown_scalar(session, arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
     PyObject* item[] = {nullptr, arguments[i]};
     const TorchRuns runs(*this);
     numbers->push_back(
         recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {}));
     (*given)[i + 1] = numbers->back().get();
   }
-  recorder.capture_unknown({.scalars = scalars, .sizes = sizes});
-  cpython::set_raised(std::move(error));
   return !numbers->empty();
 }
 
