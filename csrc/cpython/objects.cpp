@@ -253,45 +253,6 @@ int check_ordered_dict() {
   });
 }
 
-// --- sets ---------------------------------------------------------------------------------------------
-
-uint64_t set_layout(PyObject* set) {
-  auto* s = reinterpret_cast<PySetObject*>(set);
-  uint64_t digest = 0xcbf29ce484222325u;
-  auto mix = [&](uint64_t number) { digest = (digest ^ number) * 0x100000001b3u; };
-  mix(static_cast<uint64_t>(s->mask));
-  mix(static_cast<uint64_t>(s->finger));
-  for (Py_ssize_t i = 0; i <= s->mask; i++) {
-    const PyObject* key = s->table[i].key;
-    mix(key == nullptr ? 0 : key == _PySet_Dummy ? 1 : 2);
-  }
-  return digest;
-}
-
-bool copy_set_table(PyObject* from, PyObject* to, const std::function<PyObject*(PyObject*)>& replace) {
-  auto* source = reinterpret_cast<PySetObject*>(from);
-  auto* target = reinterpret_cast<PySetObject*>(to);
-  const auto size = static_cast<size_t>(source->mask) + 1;
-  if (source->mask != target->mask) {
-    auto* table = static_cast<setentry*>(PyMem_Malloc(size * sizeof(setentry)));  // as set_table_resize() does
-    if (table == nullptr) return false;
-    target->table = table;
-  }
-  for (size_t i = 0; i < size; i++) {
-    setentry entry = source->table[i];
-    if (entry.key != nullptr && entry.key != _PySet_Dummy) {
-      if (replace) entry.key = replace(entry.key);
-      Py_INCREF(entry.key);
-    }
-    target->table[i] = entry;
-  }
-  target->mask = source->mask;
-  target->fill = source->fill;
-  target->used = source->used;
-  target->finger = source->finger;
-  return true;
-}
-
 // --- functools.lru_cache ------------------------------------------------------------------------------
 
 namespace {

@@ -7,7 +7,6 @@
 #include "py/ref.h"
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 namespace alternator::cpython {
@@ -55,14 +54,6 @@ bool has_audit_hooks();
 PyObject* lru_cache_dict(PyObject* object);
 // What a value of that dict stands for.
 PyObject* lru_cache_result(PyObject* object, PyObject* value);
-
-// --- sets -------------------------------------------------------------------------------------------
-// A number for where the elements stand in the set's table, where deleted ones stood and where pop() goes on: sets with
-// equal elements in equal places and this number iterate alike, and go on doing so whatever is done to them.
-uint64_t set_layout(PyObject* set);
-// Gives a new, empty set (or frozenset) the table of another one. `replace`, if it is there, gives what stands for an
-// element: an object with the same hash. Allocates; false: no memory.
-bool copy_set_table(PyObject* from, PyObject* to, const std::function<PyObject*(PyObject*)>& replace = {});
 
 // --- versions -----------------------------------------------------------------------------------------
 // Another number after every change of the dict: no two states of any dicts have the same one.

@@ -2,6 +2,7 @@
 #include "guards/node.h"
 
 #include "cpython/objects.h"
+#include "cpython/set_tables.h"
 
 namespace alternator::guards {
 

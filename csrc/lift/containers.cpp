@@ -2,6 +2,7 @@
 #include "lift/lifter.h"
 
 #include "cpython/objects.h"
+#include "cpython/set_tables.h"
 #include "fake/python_tensor.h"
 #include "lift/tensor_spec.h"
 

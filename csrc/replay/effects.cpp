@@ -1,5 +1,6 @@
 // Write-back: the difference, by identity, between each private copy and what it was when it was lifted.
 #include "cpython/objects.h"
+#include "cpython/set_tables.h"
 #include "replay/builder.h"
 #include "replay/mutants.h"
 #include "replay/set_order.h"

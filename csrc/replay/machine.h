@@ -35,7 +35,7 @@ class Machine {
   Ref make(const Instruction& instruction, const Operands& operands);
   Ref make_function(const Operands& operands);
   Ref make_class(const Operands& operands);
-  Ref make_set(const Operands& operands, int64_t filling, bool frozen);
+  Ref make_set(const Operands& operands, int64_t table, bool frozen);
   Ref make_traceback(const Operands& operands, int64_t line);
   void fill(const Instruction& instruction, const Operands& operands);
   void fill_function(const Operands& operands, FunctionField field);

@@ -95,12 +95,10 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
   return {};
 }
 
-Ref Machine::make_set(const Operands& operands, int64_t number, bool frozen) {
-  const auto filling = static_cast<SetFilling>(number);
+Ref Machine::make_set(const Operands& operands, int64_t table, bool frozen) {
   const std::vector<PyObject*> elements = operands.array(0);
-  if (frozen) return make_frozenset(elements.data(), elements.size(), filling);
-  Ref set = checked(PySet_New(nullptr));
-  fill_set(set, elements.data(), elements.size(), filling);
+  Ref set = checked(frozen ? PyFrozenSet_New(nullptr) : PySet_New(nullptr));
+  fill_set(set, elements.data(), elements.size(), static_cast<size_t>(table));
   return set;
 }
 
@@ -148,7 +146,7 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
       return;
     case Op::kAdd: {
       const std::vector<PyObject*> elements = operands.array(1);
-      return fill_set(object, elements.data(), elements.size(), static_cast<SetFilling>(instruction.number));
+      return fill_set(object, elements.data(), elements.size(), static_cast<size_t>(instruction.number));
     }
     case Op::kExtendDeque:
       return extend_deque(object, operands.list(1));

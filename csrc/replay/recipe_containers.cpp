@@ -101,7 +101,7 @@ static Step set_filling(Builder& builder, Borrowed object, Op op) {
   std::optional<SetPlan> plan = plan_filling(object);
   if (!plan) cannot_rebuild(object, "its order of iteration cannot be reproduced");
   Step step{op};
-  step.number = static_cast<int64_t>(plan->filling);
+  step.number = static_cast<int64_t>(plan->table);
   for (Ref& element : plan->elements) {
     step.hashes = step.hashes || hash_needs_fields(builder, element);
     step.operands.push_back(std::move(element));

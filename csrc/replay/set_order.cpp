@@ -1,6 +1,7 @@
 #include "replay/set_order.h"
 
 #include "cpython/objects.h"
+#include "cpython/set_tables.h"
 #include "lift/source.h"
 #include "py/lasting.h"
 #include "replay/kinds.h"
@@ -51,23 +52,9 @@ std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict) {
   return items;
 }
 
-// A dict as the source of a set: its length is known beforehand.
-static Ref keys_of(PyObject* const* elements, size_t count) {
-  Ref keys = checked(PyDict_New());
-  for (size_t i = 0; i < count; i++) check_status(PyDict_SetItem(keys.get(), elements[i], Py_None));
-  return keys;
-}
-
-void fill_set(Borrowed set, PyObject* const* elements, size_t count, SetFilling filling) {
-  if (filling == SetFilling::kAtOnce) return check_status(_PySet_Update(set.get(), keys_of(elements, count).get()));
+void fill_set(Borrowed set, PyObject* const* elements, size_t count, size_t table) {
+  if (table != 0 && !cpython::resize_empty_set(set.get(), table)) PyErr_NoMemory(), throw PyError();
   for (size_t i = 0; i < count; i++) check_status(PySet_Add(set.get(), elements[i]));
-}
-
-Ref make_frozenset(PyObject* const* elements, size_t count, SetFilling filling) {
-  if (filling == SetFilling::kAtOnce) return checked(PyFrozenSet_New(keys_of(elements, count).get()));
-  Ref set = checked(PyFrozenSet_New(nullptr));
-  for (size_t i = 0; i < count; i++) check_status(PySet_Add(set.get(), elements[i]));
-  return set;
 }
 
 // Stands for an element while orders are tried: the same hash, equal to itself only. The elements' own __hash__ and
@@ -191,21 +178,23 @@ static bool try_orders(std::vector<Ref> elements, Attempt&& attempt) {
 std::optional<SetPlan> plan_filling(Borrowed set) {
   const std::vector<Ref> wanted = set_elements(set);
   StandIns stand_ins;
-  if (!stand_ins.add(set)) return SetPlan{SetFilling::kOneByOne, wanted};
-  SetPlan plan;
-  for (SetFilling filling : {SetFilling::kOneByOne, SetFilling::kAtOnce}) {
-    plan.filling = filling;
-    const bool found = try_orders(wanted, [&](std::vector<Ref> order) {
-      const std::vector<PyObject*> elements = stand_ins.of(order);
-      Ref trial = checked(PySet_New(nullptr));
-      fill_set(trial, elements.data(), elements.size(), filling);
-      if (!iterates_as(trial, wanted)) return false;
-      plan.elements = std::move(order);
-      return true;
-    });
-    if (found) return plan;
+  if (!stand_ins.add(set)) return SetPlan{0, wanted};
+  if (std::optional<std::vector<PyObject*>> order = cpython::set_filling_order(set.get())) {
+    SetPlan plan{cpython::set_table_size(set.get()), {}};
+    for (PyObject* element : *order) plan.elements.push_back(Ref::share(element));
+    return plan;
   }
-  return std::nullopt;
+  SetPlan plan;
+  const bool found = try_orders(wanted, [&](std::vector<Ref> order) {
+    const std::vector<PyObject*> elements = stand_ins.of(order);
+    Ref trial = checked(PySet_New(nullptr));
+    fill_set(trial, elements.data(), elements.size(), plan.table);
+    if (!iterates_as(trial, wanted)) return false;
+    plan.elements = std::move(order);
+    return true;
+  });
+  if (!found) return std::nullopt;
+  return plan;
 }
 
 // As the private copy was made.

@@ -16,12 +16,8 @@ Ref deque_limit(Borrowed deque);  // None, or an int
 std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict);
 
 // The order in which a set iterates depends on how it was filled.
-enum class SetFilling : uint8_t {
-  kOneByOne,
-  kAtOnce,  // the table is sized for all of them first
-};
 struct SetPlan {
-  SetFilling filling = SetFilling::kOneByOne;
+  size_t table = 0;           // the size of its table from the start; 0: it grows with the elements
   std::vector<Ref> elements;  // in the order in which they are added
 };
 // How to fill an empty set so that it iterates as this one does; none: no way was found. A set with elements whose hash
@@ -38,8 +34,7 @@ bool are_plain(const std::vector<lift::SetStep>& steps);
 // Whether these steps, done to a copy of `start`, give `wanted` with all that its table remembers.
 bool leads_to(Borrowed start, const std::vector<lift::SetStep>& steps, Borrowed wanted);
 
-// Fills an empty set.
-void fill_set(Borrowed set, PyObject* const* elements, size_t count, SetFilling filling);
-Ref make_frozenset(PyObject* const* elements, size_t count, SetFilling filling);
+// Fills an empty set, or a new frozenset.
+void fill_set(Borrowed set, PyObject* const* elements, size_t count, size_t table);
 
 }  // namespace alternator::replay

@@ -10,6 +10,7 @@ import functools
 import gc
 import itertools
 import operator
+import random
 import re
 import sys
 import types
@@ -296,6 +297,12 @@ def test_order_of_sets() -> None:
         rebuild(lambda x, y, numbers=numbers: [set(numbers).copy(), x])
         rebuild(lambda x, y, numbers=numbers: [frozenset(numbers), x])
         rebuild(lambda x, y, numbers=numbers: [set(numbers) | {1000}, x])
+
+    # Tables of every fullness, in which elements stand in each other's way.
+    draw = random.Random(0)
+    for _ in range(300):
+        some = draw.sample(range(0, 4096, draw.choice([1, 8, 32, 257])), draw.choice([6, 7, 9, 15]))
+        rebuild(lambda x, y, some=some: [set(some).copy(), {str(n) for n in some}, frozenset(some) | {1, 9}, x])
 
     def shrunk(x: Any, y: Any) -> Any:
         numbers = set(range(1000))
