@@ -280,6 +280,7 @@ Ref Recorder::record(Pending& pending, Call&& call) {
   Ref result;
   {
     const fake::UnknownNumbers unknown(session_, pending.symbolic());
+    const SymbolicKernels kernels(pending.symbolic());
     result = Ref::steal(call());
   }
   inside_ = false;

@@ -6,6 +6,8 @@
 #include "py/lasting.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/core/impl/PythonDispatcherTLS.h>
+#include <torch/csrc/PyInterpreter.h>
 
 namespace alternator::graph {
 
@@ -83,6 +85,11 @@ Ref new_bindings(fake::Session& session, Borrowed result) {
   if (count < 0) throw PyError();
   if (count == 0) return {};
   const Outside outside;
+  if (result.get() == Py_None) {  // x[i] = y: what the call made for itself is gone with it
+    for (const char* names : {"pending_fresh_unbacked_symbols", "ignorable_fresh_unbacked_symbols"})
+      call_method(checked(PyObject_GetAttrString(shape_env.get(), names)), "clear").reset();
+    return {};
+  }
   static constinit Lasting<Ref> function;
   const Ref& compute =
       function.get([] { return torch_name("torch.fx.experimental.symbolic_shapes", "compute_unbacked_bindings"); });
@@ -95,5 +102,12 @@ size_t assert_count(Borrowed shape_env) {
   Ref count = checked(PyObject_GetAttrString(shape_env.get(), "num_deferred_runtime_asserts"));
   return PyLong_AsSize_t(count.get());
 }
+
+using c10::impl::PythonDispatcherTLS;
+
+SymbolicKernels::SymbolicKernels(bool symbolic) : before_(PythonDispatcherTLS::get_state()) {
+  if (symbolic) PythonDispatcherTLS::set_state(getPyInterpreter());
+}
+SymbolicKernels::~SymbolicKernels() { PythonDispatcherTLS::set_state(before_); }
 
 }  // namespace alternator::graph

@@ -24,4 +24,17 @@ Ref new_bindings(fake::Session& session, Borrowed result);
 // How many facts a run has to check so far.
 size_t assert_count(Borrowed shape_env);
 
+// In its scope, if `symbolic`, kernels that torch has in Python for numbers that nobody knows come before those in C++
+// that want to know them: as in its own tracers.
+class SymbolicKernels {
+ public:
+  explicit SymbolicKernels(bool symbolic);
+  ~SymbolicKernels();
+  SymbolicKernels(const SymbolicKernels&) = delete;
+  SymbolicKernels& operator=(const SymbolicKernels&) = delete;
+
+ private:
+  c10::impl::PyInterpreter* before_;
+};
+
 }  // namespace alternator::graph

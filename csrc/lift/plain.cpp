@@ -219,10 +219,7 @@ bool plain_equal(PyObject* a, PyObject* b) { return equal(a, b, 0); }
 bool is_plain(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (is_exact_builtin(type) || is_singleton(object) || is_torch_singleton(type) || type == &THPDeviceType) return true;
-  if (type == &PyRange_Type) {
-    // Made from ints; what __index__ of something else gave is an int too, but perhaps of a subclass.
-    return is_plain(range_part(object, 0)) && is_plain(range_part(object, 1)) && is_plain(range_part(object, 2));
-  }
+  if (type == &PyRange_Type) return true;  // its parts are ints, whatever it was made from
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     return is_plain(slice->start) && is_plain(slice->stop) && is_plain(slice->step);

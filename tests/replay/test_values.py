@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
+import decimal
 import enum
 import functools
 import gc
@@ -260,6 +261,19 @@ def test_cycles() -> None:
         queue.append((queue,))
         return loop, mapping, a, queue
 
+    rebuild(make)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, y: [decimal.Decimal("1.5"), x],
+        lambda x, y: [vars(type)["__name__"], x],
+        lambda x, y: [range(2, 9, 3), x],
+    ],
+    ids=["decimal", "getset_descriptor", "range"],
+)
+def test_what_traces_seldom_make(make: Any) -> None:
     rebuild(make)
 
 
