@@ -218,15 +218,9 @@ Ref special_methods(PyTypeObject* type) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     PyObject *key, *value;
     for (Py_ssize_t position = 0; PyDict_Next(cpython::own_dict(base), &position, &key, &value);) {
-      if (!PyUnicode_CheckExact(key) || PyUnicode_GET_LENGTH(key) < 5 || PyUnicode_READ_CHAR(key, 0) != '_' ||
-          PyUnicode_READ_CHAR(key, 1) != '_') {
-        continue;
-      }
+      if (!is_special_method_name(key)) continue;
       if (!contains(methods, key).value()) check_status(PyDict_SetItem(methods.get(), key, value));
     }
-  }
-  for (const char* data : {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}) {
-    if (PyDict_DelItemString(methods.get(), data) < 0) PyErr_Clear();
   }
   return methods;
 }

@@ -340,10 +340,17 @@ void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source*
   Py_XDECREF(std::exchange(*ours, private_dict.release()));
 }
 
+void Lifter::open_attributes(Borrowed container) {
+  Known* k = known(container);
+  if (k == nullptr || k->shadow == nullptr || k->attributes != nullptr || container.type() != &PyODict_Type) return;
+  lift_container_attributes(Ref(k->original), container, k->source);
+}
+
 // One object for all keys that find the same slot.
 Ref Lifter::intern_key(Borrowed key) {
   if (!PyUnicode_CheckExact(key.get())) {
-    if (!is_plain(key.get())) return Ref::share(key);
+    // An enum's __hash__ is Python code, which is nothing that the program runs here.
+    if (!is_plain(key.get()) || !hashes_natively(key.get())) return Ref::share(key);
     if (!keys_) keys_ = checked(PyDict_New());
     Borrowed first = PyDict_SetDefault(keys_.get(), key.get(), key.get());
     if (!first) throw PyError();
@@ -433,6 +440,14 @@ void Lifter::note_set_step(Borrowed set, SetStepKind kind, Borrowed element) {
   k->shadow->steps.push_back({kind, element ? Ref::share(element) : Ref()});
 }
 
+static bool hash_natively(Borrowed keys_of_dict) {
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(keys_of_dict.get(), &position, &key, &value);) {
+    if (!PyUnicode_CheckExact(key) && !hashes_natively(key)) return false;
+  }
+  return true;
+}
+
 void Lifter::lift_dict_whole(Shadow& shadow) {
   Ref keys = keys_of(shadow.original);
   guard(shadow.source, GuardKind::kKeys, keys);
@@ -455,7 +470,12 @@ void Lifter::lift_whole(Shadow& shadow) {
     for (Py_ssize_t i = 0; i < shadow.length && i < PyList_GET_SIZE(shadow.copy.get()); i++)
       escape(list_item(shadow, i));
   } else if (shadow.kind == ShadowKind::kDict) {
-    lift_dict_whole(shadow);
+    // What hashes a key is not what the program runs here.
+    if (untraced && !hash_natively(shadow.original)) {
+      untraced([&] { lift_dict_whole(shadow); });
+    } else {
+      lift_dict_whole(shadow);
+    }
   } else if (shadow.kind == ShadowKind::kSet) {
     // Where the next elements come to stand depends on where these do. Those that are hashed by their address stand
     // elsewhere in another call: their order is not to be seen.

@@ -67,9 +67,27 @@ static bool is_stateless(PyTypeObject* type) {
          type->tp_dictoffset == 0;
 }
 
+static bool is_type_expression(Borrowed value);
+
+// list[int], int | None: made of classes that nobody's code compares.
+static bool is_type_operator(Borrowed value) {
+  if (!cpython::is_native(value.type(), "types.GenericAlias") && !cpython::is_native(value.type(), "types.UnionType"))
+    return false;
+  Ref arguments = checked(PyObject_GetAttrString(value.get(), "__args__"));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); i++) {
+    if (!is_type_expression(PyTuple_GET_ITEM(arguments.get(), i))) return false;
+  }
+  return true;
+}
+static bool is_type_expression(Borrowed value) {
+  if (PyType_Check(value.get())) return value.type()->tp_hash == PyBaseObject_Type.tp_hash;
+  return is_plain(value.get()) || is_type_operator(value);
+}
+
 // Native objects that never change and hold plain values only: compiled patterns, dates, sys.float_info and its like.
 static bool is_immutable_native(Borrowed value) {
   PyTypeObject* type = value.type();
+  if (is_type_operator(value)) return true;
   if (cpython::is_native(type, "re.Pattern") || cpython::is_native(type, "datetime.date") ||
       cpython::is_native(type, "datetime.timedelta")) {
     return true;
@@ -243,6 +261,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
+    tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});  // it may be set
     return lift_itself(value, constant(value), true);
   }
   if (PyCode_Check(value.get()) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||

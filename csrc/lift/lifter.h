@@ -68,6 +68,8 @@ class Lifter {
   // --- instances, modules, namespaces ---
   // The private instance dict of an outside object; null where its type has none.
   Shadow* attributes(Borrowed instance);
+  // An OrderedDict may have attributes too: few have, and fewer are asked for them.
+  void open_attributes(Borrowed container);
   // The private view of a module's dict.
   Shadow& name_space(Borrowed dict);
   // A variable as the program sees it now, without lifting it; null: there is none.
@@ -182,6 +184,8 @@ class Lifter {
   fake::Session& session() { return session_; }
   // Called with each fake that is made for an outside tensor.
   std::function<void(const at::Tensor& fake, Source* source)> on_tensor;
+  // Does work that may run Python code which is none of the program's.
+  std::function<void(const std::function<void()>& work)> untraced;
 
  private:
   Ref remember(Borrowed original, Ref lifted, Source* source);

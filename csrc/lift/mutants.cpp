@@ -29,7 +29,7 @@ const char* row_of(Borrowed value) {
   if (fake::is_tensor_object(v)) return "tensor";
   if (PyType_Check(v)) return "class";
   if (PyFunction_Check(v)) return "function";
-  if (is("re.Pattern")) return "immutable";
+  if (is("re.Pattern") || is("types.GenericAlias") || is("types.UnionType")) return "immutable";
   if (PyTuple_Check(v)) return "tuple";
   if (PyList_Check(v)) return "list";
   if (PyDict_Check(v)) return "dict";

@@ -346,7 +346,8 @@ bool compares_natively(PyObject* key) {
   });
 }
 
-// hash() of it runs C code only, and does not fail.
+}  // namespace
+
 bool hashes_natively(PyObject* key) {
   return each_part(key, 0, [](PyObject* part) {
     const hashfunc hash = Py_TYPE(part)->tp_hash;
@@ -356,6 +357,8 @@ bool hashes_natively(PyObject* key) {
            is_numpy_number(part);
   });
 }
+
+namespace {
 
 bool find_same_key(PyObject* dict, PyObject* key, PyObject** value) {
   Py_ssize_t position = 0;

@@ -35,6 +35,8 @@ enum class Found : uint8_t { kNo, kYes, kUnknown };
 // What is known of a dict's keys; starts as kUnasked. The answers hold while the dict is not changed.
 enum class KeySafety : uint8_t { kUnasked, kSafe, kUnsafe };
 Found find_item(PyObject* dict, PyObject* key, PyObject** value, KeySafety* safety);
+// hash() of it runs C code only, and does not fail.
+bool hashes_natively(PyObject* key);
 
 // How many things a list, tuple, dict, set, frozenset or deque (or an instance of a subclass) holds; -1: it is none of
 // these.

@@ -147,6 +147,10 @@ void SourceTree::close(bool (*may_keep)(PyObject* object)) {
 
 bool is_special_method_name(PyObject* name) {
   if (!PyUnicode_CheckExact(name)) return false;
+  // Native code asks for these by name too: dict(x), {**x}, `match x`.
+  for (const char* asked : {"keys", "items", "get"}) {
+    if (PyUnicode_CompareWithASCIIString(name, asked) == 0) return true;
+  }
   const Py_ssize_t length = PyUnicode_GET_LENGTH(name);
   auto at = [&](Py_ssize_t i) { return PyUnicode_READ_CHAR(name, i); };
   if (length < 5 || at(0) != '_' || at(1) != '_' || at(length - 1) != '_' || at(length - 2) != '_') return false;

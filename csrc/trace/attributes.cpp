@@ -151,6 +151,9 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   }
   if (known != nullptr && type == lift::known_types().partial && _PyType_Lookup(type, name.get()) == nullptr)
     stop(report::Reason::opaque_object, "an attribute of a partial");
+  if (equals(name, "__dict__") || equals(name, "__reduce_ex__") || equals(name, "__reduce__") ||
+      _PyType_Lookup(type, name.get()) == nullptr)
+    lifter.open_attributes(owner);
   // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
   if (known == nullptr || known->shadow != nullptr || PyCFunction_Check(value.get()) ||
@@ -212,6 +215,25 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
 }
 
+// What an object of a Python class is as a descriptor is for that class to say, and may be changed.
+void Tracer::use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed name) {
+  PyTypeObject* kind = attribute.type();
+  const bool is_python =
+      (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(attribute.get()) && !is_tensor(attribute);
+  const bool is_outside = is_python && !lifter.made_here(attribute) && !is_written(type, name);
+  lift::Source* source = is_outside ? lifter.attribute_source(type, name) : nullptr;
+  if (source != nullptr) {
+    tree->guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(kind))});
+    lifter.use_special_methods(kind);
+  }
+}
+
+// Whether it is a data descriptor, which comes before what the instance has.
+bool Tracer::comes_first(Borrowed attribute, PyTypeObject* type, Borrowed name) {
+  use_descriptor(attribute, type, name);
+  return is_data_descriptor(attribute);
+}
+
 // object.__getattribute__: data descriptor, instance dict, other descriptor, class attribute.
 Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
   PyTypeObject* type = owner.type();
@@ -225,7 +247,7 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
     }
   }
   Borrowed attribute = lifter.type_attribute(type, name);
-  if (attribute && is_data_descriptor(attribute)) {
+  if (attribute && comes_first(attribute, type, name)) {
     if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
       if (lift::Shadow* attributes = lifter.attributes(owner)) return Ref(attributes->copy);
     }
@@ -340,6 +362,9 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     if (attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr &&
         (Py_TYPE(attribute)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0)
       return bind_descriptor(attribute, module, module.type(), lifter.constant(attribute));
+    Borrowed property = lifter.type_attribute(module.type(), name);
+    if (property && Py_IS_TYPE(property.get(), &PyProperty_Type))
+      return bind_descriptor(property, module, module.type(), lifter.attribute_source(module.type(), name));
   }
   if (Ref value = lifter.dict_item(name_space, name)) return value;
   Ref fallback = lifter.dict_item(name_space, names::__getattr__);
@@ -375,15 +400,16 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
 Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   PyTypeObject* metaclass = cls.type();
-  if (metaclass->tp_getattro != PyType_Type.tp_getattro) {
+  if (metaclass != &PyType_Type) {
     // A metaclass with __getattr__ of its own: ask it after the regular rules.
     Ref getattribute_name = checked(PyUnicode_InternFromString("__getattribute__"));
     Borrowed getattribute = lifter.type_attribute(metaclass, getattribute_name);
     if (PyFunction_Check(getattribute.get())) stop(report::Reason::native_call, "a metaclass with __getattribute__");
   }
   Borrowed meta_attribute = lifter.type_attribute(metaclass, name);
-  if (meta_attribute && is_data_descriptor(meta_attribute)) {
-    if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type)) {
+  if (meta_attribute && comes_first(meta_attribute, metaclass, name)) {
+    if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type) ||
+        Py_IS_TYPE(meta_attribute.get(), &PyMemberDescr_Type)) {
       if (equals(name, "__dict__")) return checked(PyDictProxy_New(lifter.class_dict(type).get()));
       Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, ...
       const bool fixed = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0;
@@ -448,7 +474,7 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
         stop(report::Reason::native_call, std::string("a tensor class with ") + hook);
     }
   }
-  if (!attribute || !is_data_descriptor(attribute)) {  // what the instance has comes first
+  if (!attribute || !comes_first(attribute, type, name)) {  // what the instance has comes first
     if (outside) {
       if (lift::Shadow* attributes = lifter.attributes(tensor)) {
         if (Ref value = lifter.dict_item(*attributes, name)) return value;
@@ -609,6 +635,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
       stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
     }
     // A private object: its own dict is private too; the class's say in it is a fact.
+    lifter.open_attributes(owner);
     lift_descriptor(type, lifter.type_attribute(type, name), name);
     return natively();
   }
@@ -704,6 +731,7 @@ void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
 void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
   Borrowed attribute = lifter.type_attribute(type, name);
+  if (attribute) use_descriptor(attribute, type, name);
   if (attribute && attribute.type()->tp_descr_set != nullptr) {
     if (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type)) {
       if (!value && !lifter.load_field(owner, name, attribute)) {

@@ -1,9 +1,12 @@
 // MyFunction.apply of a torch.autograd.Function.
 #include "trace/tracer.h"
 
+#include "py/import.h"
 #include "trace/natives.h"
 
 #include <c10/core/GradMode.h>
+
+#include <algorithm>
 
 namespace alternator::trace {
 
@@ -99,40 +102,95 @@ Ref Tracer::wrap_output(Borrowed output, const Forward& run, const std::string& 
   return call_torch(method, arguments + 1, learned ? 1 : 2, {});
 }
 
-// Where no gradient is wanted, it is its forward. Otherwise it is one node: at replay its forward runs for real, and
-// its backward when its turn comes. It is first traced without being recorded, so that what forward reads is guarded
-// and what cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may
-// anything have been written before, which it would see too late.
-Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                   Borrowed keyword_names) {
-  Borrowed cls = PyCFunction_GET_SELF(callable.get());
-  const std::string name = native_name(callable);
-  if (transformed_) stop(report::Reason::native_call, name + " inside of a transform");
-  forbid_under_modes("an autograd.Function");
-  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
-  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
-  if (!wants_gradient(arguments, positional)) {
-    const Forward run = run_forward(cls, arguments, positional);
-    Ref dirty = checked(PyObject_GetAttrString(run.context.get(), "dirty_tensors"));
-    if (dirty.get() != Py_None) stop(report::Reason::native_call, name + " that writes to its input");
-    if (!PyTuple_Check(run.output.get())) return wrap_output(run.output, run, name);
-    Ref outputs = checked(PyTuple_New(PyTuple_GET_SIZE(run.output.get())));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs.get()); i++) {
-      PyTuple_SET_ITEM(outputs.get(), i, wrap_output(PyTuple_GET_ITEM(run.output.get(), i), run, name).release());
-    }
-    return outputs;
+// Where no gradient is wanted, it is its forward.
+Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+  const Forward run = run_forward(cls, arguments, count);
+  Ref dirty = checked(PyObject_GetAttrString(run.context.get(), "dirty_tensors"));
+  if (dirty.get() != Py_None) stop(report::Reason::native_call, name + " that writes to its input");
+  if (!PyTuple_Check(run.output.get())) return wrap_output(run.output, run, name);
+  Ref outputs = checked(PyTuple_New(PyTuple_GET_SIZE(run.output.get())));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs.get()); i++) {
+    PyTuple_SET_ITEM(outputs.get(), i, wrap_output(PyTuple_GET_ITEM(run.output.get(), i), run, name).release());
   }
-  for (size_t i = 0; i < positional; i++) {
+  return outputs;
+}
+
+// Otherwise it is one node: at replay its forward runs for real, and its backward when its turn comes. It is first
+// traced without being recorded, so that what forward reads is guarded and what cannot be traced is a break. What it
+// writes would be written twice, so it may write nothing; nor may anything have been written before, which it would see
+// too late.
+Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+  if (is_under_modes()) stop(report::Reason::native_call, name + " under a torch-function mode of the program's");
+  for (size_t i = 0; i < count; i++) {
     if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
   }
   if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
   {
     const graph::Recorder::Silent silent(recorder);
-    (void)run_forward(cls, arguments, positional);
+    (void)run_forward(cls, arguments, count);
   }
   if (lifter.has_writes()) stop(report::Reason::native_call, name + " whose forward writes an outside object");
   // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
-  return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, positional, {});
+  return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
+}
+
+Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                   Borrowed keyword_names) {
+  Borrowed cls = PyCFunction_GET_SELF(callable.get());
+  const std::string name = native_name(callable);
+  if (transformed_) stop(report::Reason::native_call, name + " inside of a transform");
+  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
+  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
+  return wants_gradient(arguments, positional) ? apply_whole(cls, arguments, positional, name)
+                                               : apply_forward(cls, arguments, positional, name);
+}
+
+// Whether vmap is all that is going on.
+static bool is_only_batched() {
+  Ref functorch = import_module("torch._C._functorch");
+  Ref stack = checked(PyObject_CallMethod(functorch.get(), "get_interpreter_stack", nullptr));
+  Ref vmap = checked(PyObject_GetAttrString(functorch.get(), "TransformType"));
+  vmap = checked(PyObject_GetAttrString(vmap.get(), "Vmap"));
+  if (!PyList_Check(stack.get())) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(stack.get()); i++) {
+    Ref key = checked(PyObject_CallMethod(PyList_GET_ITEM(stack.get(), i), "key", nullptr));
+    const int same = PyObject_RichCompareBool(key.get(), vmap.get(), Py_EQ);
+    if (same < 0) throw PyError();
+    if (same == 0) return false;
+  }
+  return true;
+}
+
+// A gradient may be wanted of what lies below a batched tensor, which does not say so.
+static bool may_want_gradient(Borrowed value) {
+  PyObject* v = value.get();
+  if (!c10::GradMode::is_enabled()) return false;
+  if (graph::is_tensor(v)) {
+    const at::ScalarType dtype = fake::unpack(v).scalar_type();
+    return at::isFloatingType(dtype) || at::isComplexType(dtype);
+  }
+  for (Py_ssize_t i = 0; (PyTuple_CheckExact(v) || PyList_CheckExact(v)) && i < PySequence_Fast_GET_SIZE(v); i++) {
+    if (may_want_gradient(PySequence_Fast_GET_ITEM(v, i))) return true;
+  }
+  return false;
+}
+
+// Under functorch's transforms torch asks for the class's rule for vmap. One that is made of its forward says what that
+// says; any other is torch's to call, when the node runs.
+Ref Tracer::call_transformed_function(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                      Borrowed keyword_names) {
+  Borrowed cls = arguments[0];
+  const std::string name = "an autograd.Function inside of a transform";
+  if (lift::Known* known = lifter.known(callable))
+    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
+  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
+  if (!PyType_Check(cls.get()) || lifter.made_here(cls))
+    stop(report::Reason::native_call, name + " of a class that the function makes");
+  Ref generated = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("generate_vmap_rule")));
+  const bool wanted = std::any_of(arguments + 1, arguments + positional, may_want_gradient);
+  return generated.get() == Py_True && !wanted && is_only_batched()
+             ? apply_forward(cls, arguments + 1, positional - 1, name)
+             : apply_whole(cls, arguments + 1, positional - 1, name);
 }
 
 }  // namespace alternator::trace

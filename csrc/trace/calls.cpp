@@ -9,6 +9,8 @@
 #include "trace/markers.h"
 #include "trace/natives.h"
 
+#include <algorithm>
+
 namespace alternator::trace {
 
 namespace {
@@ -68,6 +70,21 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
+// Null: its arguments are not plain values.
+Ref Tracer::call_computed(Borrowed callable, PyObject* const* arguments, size_t count) {
+  auto is_plain = [](PyObject* argument) {
+    if (!PyTuple_CheckExact(argument)) return lift::is_plain(argument);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(argument); i++) {
+      if (!lift::is_plain(PyTuple_GET_ITEM(argument, i))) return false;
+    }
+    return true;
+  };
+  if (!std::all_of(arguments, arguments + count, is_plain)) return {};
+  escape_all(arguments, count);
+  const Paused paused(*this);
+  return checked(PyObject_Vectorcall(callable.get(), arguments, count, nullptr));
+}
+
 Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   if (PyMethod_Check(callable.get())) {
@@ -85,6 +102,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (Ref result = call_generator(callable, arguments, positional, keyword_names)) return result;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
+  if (callable.get() == natives.transformed_apply && positional > 0)
+    return call_transformed_function(callable, arguments, positional, keyword_names);
   if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = call_flag(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = keyword_names ? Ref() : call_mode_stack(callable, arguments, positional)) return result;
@@ -100,6 +119,9 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
+  if (natives.computed(callable) && !keyword_names) {
+    if (Ref result = call_computed(callable, arguments, positional)) return result;
+  }
   if (Ref result = call_library(callable, arguments, positional, keyword_names)) return result;
   if (Ref number = keyword_names ? Ref() : call_random(callable, positional)) return number;
   if (Ref number = call_numpy(callable, arguments, positional, keyword_names)) return number;

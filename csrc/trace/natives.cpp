@@ -8,12 +8,13 @@
 
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 
 namespace alternator::trace {
 
 struct Natives::Sets {
-  std::unordered_set<PyObject*> functions, torch, recorded;
+  std::unordered_set<PyObject*> functions, torch, recorded, unseen, computed;
   std::unordered_set<PyTypeObject*> types;
   std::unordered_set<std::string> denied;  // "date.today"
   PyTypeObject* op_overload = nullptr;
@@ -54,6 +55,26 @@ static bool is_of_object(Borrowed callable) {
   return false;
 }
 
+// Functions among torch's that set, or ask for, what no node remembers and no guard knows; and those that do not
+// compute.
+static bool is_about_the_process(Borrowed callable) {
+  if (!PyCFunction_Check(callable.get())) return false;
+  static constexpr std::string_view kNames[] = {"set_anomaly_enabled",
+                                                "set_flush_denormal",
+                                                "set_num_threads",
+                                                "set_num_interop_threads",
+                                                "init_num_threads",
+                                                "get_num_interop_threads",
+                                                "get_num_threads",
+                                                "import_ir_module",
+                                                "from_file",
+                                                "import_ir_module_from_buffer",
+                                                "fork",
+                                                "wait"};
+  return std::find(std::begin(kNames), std::end(kNames), callable.as<PyCFunctionObject>()->m_ml->ml_name) !=
+         std::end(kNames);
+}
+
 Natives::Natives() : sets_(new Sets) {
 #define ALT_FUNCTIONS(module, names) \
   each_name(module, names, [&](PyObject* object) { sets_->functions.insert(object); });
@@ -66,13 +87,19 @@ Natives::Natives() : sets_(new Sets) {
     std::istringstream words(names);                                   \
     for (std::string word; words >> word;) sets_->denied.insert(word); \
   }
-#define ALT_RECORDED(module, names)                \
+#define ALT_RECORDED_OPENLY(module, names)         \
   each_name(module, names, [&](PyObject* object) { \
     sets_->torch.insert(object);                   \
     sets_->recorded.insert(object);                \
   });
+#define ALT_RECORDED(module, names)  \
+  ALT_RECORDED_OPENLY(module, names) \
+  each_name(module, names, [&](PyObject* object) { sets_->unseen.insert(object); });
+#define ALT_COMPUTED(module, names) each_name(module, names, [&](PyObject* object) { sets_->computed.insert(object); });
 #include "trace/natives.def"
+#undef ALT_COMPUTED
 #undef ALT_RECORDED
+#undef ALT_RECORDED_OPENLY
 #undef ALT_DENIED
 #undef ALT_FUNCTIONS
 #undef ALT_TYPES
@@ -121,7 +148,8 @@ Natives::Natives() : sets_(new Sets) {
   Ref iterator = checked(PyObject_GetIter(ignored.get()));
   while (Ref item = Ref::steal(PyIter_Next(iterator.get()))) {
     // Factories and queries on torch's own functions; Python ones are traced like any other.
-    if (!is_of_object(item) && (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type)))
+    if (!is_of_object(item) && !is_about_the_process(item) &&
+        (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type)))
       sets_->torch.insert(item.release());
   }
   if (PyErr_Occurred()) throw PyError();
@@ -132,7 +160,10 @@ Natives::Natives() : sets_(new Sets) {
     Ref words = part ? Ref::steal(PyObject_Dir(part.get())) : Ref();
     for (Py_ssize_t i = 0; words && i < PyList_GET_SIZE(words.get()); i++) {
       Ref function = Ref::steal(PyObject_GetAttr(part.get(), PyList_GET_ITEM(words.get(), i)));
-      if (function && PyCFunction_Check(function.get()) && PyCFunction_GET_SELF(function.get()) != part.get())
+      if (!function || !PyCFunction_Check(function.get())) continue;
+      // What the part has from its own type, such as __dir__, is a method of it.
+      const std::string_view word = function.as<PyCFunctionObject>()->m_ml->ml_name;
+      if (PyCFunction_GET_SELF(function.get()) != part.get() || !word.starts_with("__"))
         sets_->torch.insert(function.release());
     }
     PyErr_Clear();  // a part that another version of torch has not
@@ -187,6 +218,7 @@ Natives::Natives() : sets_(new Sets) {
   Ref function_class = Ref::steal(of_module("torch.autograd.function", "Function"));
   Ref apply = checked(PyObject_GetAttrString(function_class.get(), "apply"));
   function_apply = checked(PyObject_GetAttrString(apply.get(), "__func__")).release();
+  transformed_apply = of_module("torch._functorch.autograd_function", "custom_function_call");
   // Every function that the decorator makes runs this code.
   Ref decorator = Ref::steal(of_module("torch._compile", "_disable_dynamo"));
   Ref shielded = checked(PyObject_CallOneArg(decorator.get(), decorator.get()));
@@ -211,7 +243,8 @@ Natives::Natives() : sets_(new Sets) {
     queries.push_back(of_module("sys", name));
   }
   Ref torch_core = import_module("torch._C");
-  for (const char* name : {"_accelerator_getAccelerator", "_cuda_getDeviceCount"}) {
+  for (const char* name :
+       {"_accelerator_getAccelerator", "_cuda_getDeviceCount", "get_num_threads", "get_num_interop_threads"}) {
     if (PyObject* found = PyObject_GetAttrString(torch_core.get(), name)) queries.push_back(found);
     PyErr_Clear();  // of another build
   }
@@ -237,6 +270,8 @@ Natives::Natives() : sets_(new Sets) {
 bool Natives::type(PyTypeObject* type) const { return sets_->types.count(type) != 0; }
 
 bool Natives::recorded(Borrowed callable) const { return sets_->recorded.count(callable.get()) != 0; }
+bool Natives::computed(Borrowed callable) const { return sets_->computed.count(callable.get()) != 0; }
+bool Natives::unseen(Borrowed callable) const { return sets_->unseen.count(callable.get()) != 0; }
 
 bool Natives::torch(Borrowed callable) const {
   if (sets_->torch.count(callable.get()) != 0) return true;

@@ -1,6 +1,7 @@
-// Numbers of numpy: computed while tracing, like Python's.
+// Numbers of numpy, and objects that stand for one: computed while tracing, like Python's.
 #include "trace/tracer.h"
 
+#include "graph/torch_symbol.h"
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -14,23 +15,32 @@ bool is_number(PyObject* value) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || lift::is_numpy_number(value);
 }
 
-bool holds_numpy(PyObject* value, int depth = 0) {
-  if (lift::is_numpy_number(value) || lift::is_array(value)) return true;
+// An object of the program's that stands for a number: torch would call its __index__ by itself.
+bool is_index_object(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_as_number != nullptr &&
+         type->tp_as_number->nb_index != nullptr && !PyLong_Check(value) && !graph::is_tensor(value) &&
+         !fake::is_symbol(value) && !graph::is_torch_symbol(value) && !lift::is_numpy_number(value) &&
+         !lift::is_array(value);
+}
+
+bool holds_numbers(PyObject* value, int depth = 0) {
+  if (lift::is_numpy_number(value) || lift::is_array(value) || is_index_object(value)) return true;
   if (depth > kDeepest) return false;
   if (PyDict_CheckExact(value)) {
     PyObject *key, *item;
     for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item) != 0;) {
-      if (holds_numpy(item, depth + 1)) return true;
+      if (holds_numbers(item, depth + 1)) return true;
     }
   }
   if (PySlice_Check(value)) {
     auto* slice = reinterpret_cast<PySliceObject*>(value);
-    return holds_numpy(slice->start, depth + 1) || holds_numpy(slice->stop, depth + 1) ||
-           holds_numpy(slice->step, depth + 1);
+    return holds_numbers(slice->start, depth + 1) || holds_numbers(slice->stop, depth + 1) ||
+           holds_numbers(slice->step, depth + 1);
   }
   if (!PyList_Check(value) && !PyTuple_Check(value)) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
-    if (holds_numpy(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return true;
+    if (holds_numbers(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return true;
   }
   return false;
 }
@@ -63,6 +73,14 @@ Ref Tracer::check_numbers(Borrowed* left, Borrowed* right) {
 
 Ref Tracer::number_for_torch(Borrowed value, int depth) {
   PyObject* v = value.get();
+  if (is_index_object(v)) {
+    Ref method = special_method(value, checked(PyUnicode_InternFromString("__index__")));
+    PyObject* none[] = {nullptr};
+    Ref number = method ? call(method, none + 1, 0, {}) : Ref();
+    if (!number || !PyLong_CheckExact(number.get()))
+      stop(report::Reason::native_call, std::string("a torch call with a ") + value.type()->tp_name);
+    return number;
+  }
   switch (lift::numpy_kind(v)) {
     case lift::NumpyKind::kInteger:
     case lift::NumpyKind::kDouble:
@@ -74,10 +92,19 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
       break;
   }
   if (lift::is_array(v)) stop(report::Reason::native_call, "a torch call with an array of numpy's");
-  if (!holds_numpy(v)) return {};
+  if (!holds_numbers(v)) return {};
+  if (PySlice_Check(v) && depth <= kDeepest) {
+    auto* slice = value.as<PySliceObject>();
+    Ref parts[3];
+    PyObject* before[3] = {slice->start, slice->stop, slice->step};
+    for (int i = 0; i < 3; i++) {
+      parts[i] = number_for_torch(before[i], depth + 1);
+      if (!parts[i]) parts[i] = Ref::share(before[i]);
+    }
+    return checked(PySlice_New(parts[0].get(), parts[1].get(), parts[2].get()));
+  }
   if (depth > kDeepest || (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)))
-    stop(report::Reason::native_call,
-         std::string("a torch call with numbers of numpy's in a ") + value.type()->tp_name);
+    stop(report::Reason::native_call, std::string("a torch call with numbers in a ") + value.type()->tp_name);
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(v);
   Ref copy = checked(PyTuple_CheckExact(v) ? PyTuple_New(count) : PyList_New(count));
   for (Py_ssize_t i = 0; i < count; i++) {
@@ -98,7 +125,7 @@ bool Tracer::use_numbers(PyObject* const* arguments, size_t count, const std::st
   for (size_t i = 0; i < count; i++) {
     Ref number = number_for_torch(arguments[i]);
     if (!number) continue;
-    if (takes_data(name)) stop(report::Reason::native_call, name + " of a number of numpy's");
+    if (takes_data(name)) stop(report::Reason::native_call, name + " of numbers that are not Python's");
     if (given->empty()) {
       given->push_back(nullptr);
       given->insert(given->end(), arguments, arguments + count);

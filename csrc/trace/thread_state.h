@@ -16,8 +16,10 @@ inline int autocast_nesting() {
   return at::autocast::decrement_nesting();
 }
 inline void set_autocast_nesting(int wanted) {
-  for (int now = autocast_nesting(); now < wanted; now++) at::autocast::increment_nesting();
-  for (int now = autocast_nesting(); now > wanted; now--) at::autocast::decrement_nesting();
+  const int before = autocast_nesting();
+  for (int now = before; now < wanted; now++) at::autocast::increment_nesting();
+  for (int now = before; now > wanted; now--) at::autocast::decrement_nesting();
+  if (before > 0 && wanted == 0) at::autocast::clear_cache();
 }
 
 class ThreadState {

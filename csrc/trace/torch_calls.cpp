@@ -138,7 +138,8 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
   if (Ref made = moded ? Ref() : new_from_data(callable, name, arguments, positional, keyword_names)) return made;
-  if (name.size() >= 8 && name.compare(name.size() - 8, 8, "backward") == 0) stop(report::Reason::backward, name);
+  if (name == "backward" || name.ends_with(".backward") || name.ends_with("run_backward"))
+    stop(report::Reason::backward, name);
   // A pass backwards inside of a transform would run it on fakes.
   if (transformed_ && name.ends_with("_hook")) stop(report::Reason::torch_call, name + " inside of a transform");
   if (Ref handle = keyword_names ? Ref() : call_hook(callable, arguments, positional)) return handle;

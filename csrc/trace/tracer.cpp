@@ -160,6 +160,11 @@ Tracer::Tracer()
   forget_identities();
   outermost_ = cpython::current_frame(PyThreadState_Get());
   tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };
+  lifter.untraced = [this](const std::function<void()>& work) {
+    std::optional<Paused> paused;
+    if (current_tracer == this) paused.emplace(*this);
+    work();
+  };
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));

@@ -124,6 +124,8 @@ class Tracer {
   // A call that becomes a node.
   Ref call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref special_method(Borrowed owner, Borrowed name);
+  void use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed name);
+  bool comes_first(Borrowed attribute, PyTypeObject* type, Borrowed name);
   // --- exceptions (raising.cpp) ---
   void before_raise(Ref* exception);
   void raising();
@@ -233,7 +235,11 @@ class Tracer {
   // autograd_functions.cpp
   struct Forward;
   Ref call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_transformed_function(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                Borrowed keyword_names);
   Forward run_forward(Borrowed cls, PyObject* const* arguments, size_t count);
+  Ref apply_forward(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name);
+  Ref apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name);
   Ref wrap_output(Borrowed output, const Forward& run, const std::string& name);
   static bool wants_gradient(PyObject* const* arguments, size_t count);
   // torch.utils.checkpoint.checkpoint (checkpoints.cpp).
@@ -443,6 +449,7 @@ class Tracer {
   std::vector<ContextChange> context_changes_;
   Ref context_;  // the trace's own, once it has set something; the thread is in it
   // functorch's transforms: a trace is never cut inside of one (transforms.cpp).
+  Ref call_computed(Borrowed callable, PyObject* const* arguments, size_t count);
   Ref call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   bool may_be_cut_at(const Active& active) const;
   // Null: it is no call that changes the stack of modes.

@@ -27,9 +27,13 @@ static void check_differentiated(PyObject* const* arguments, size_t positional, 
 
 Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const std::string name = native_name(callable);
-  // No mode sees these calls, and ours would see what others make of the calls inside.
-  if (!recorder.is_silent() && !graph::is_top_mode(recorder.mode()))
-    stop(report::Reason::native_call, name + " under a torch-function mode of the program's");
+  std::optional<graph::ModeOnStack> first;
+  if (!recorder.is_silent() && !graph::is_top_mode(recorder.mode())) {
+    // Ours would see what others make of the calls inside.
+    if (!Natives::table().unseen(callable))
+      stop(report::Reason::native_call, name + " under a torch-function mode of the program's");
+    first.emplace(recorder.mode());
+  }
   // Which message it is belongs to no guard.
   if (transforms_before_.hooks_message && name.ends_with("disabled_error_message"))
     stop(report::Reason::native_call, name);

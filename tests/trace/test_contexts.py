@@ -400,3 +400,35 @@ def test_device_context_inside(t):
     f = t.compile(fn)
     f.free(T(2))
     f.free(T(2))
+
+
+@program(one_graph=False)
+def test_casts_are_forgotten_behind_a_break(t):
+    linear = torch.nn.Linear(4, 1, bias=False)
+    torch.nn.init.ones_(linear.weight)
+
+    def fn(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            alternator.graph_break()
+            return linear(x)
+
+    f = t.compile(fn)
+    for _ in range(4):
+        f(T(2, 4))
+        with torch.no_grad():
+            linear.weight.add_(1)
+
+
+@program(one_graph=False)
+def test_anomaly_mode_with_a_break(t):
+    def fn(x):
+        with torch.autograd.detect_anomaly(check_nan=False):
+            y = x * 2
+            alternator.graph_break()
+            z = y + 1
+        return z
+
+    f = t.compile(fn)
+    for _ in range(2):
+        f(T(2))
+        t.note((torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()))

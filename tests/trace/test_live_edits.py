@@ -816,6 +816,26 @@ def test_torch_settings(t):
 def test_number_of_threads(t):
     f = t.compile(lambda x: (torch.get_num_threads(), x + 1))
     f.free(T(2))
+    old = torch.get_num_threads()
+    t.undo(lambda: torch.set_num_threads(old))
+    torch.set_num_threads(old + 1)
+    f.free(T(2))
+
+
+@program(one_graph=False)
+def test_number_of_threads_set_inside(t):
+    old = torch.get_num_threads()
+    t.undo(lambda: torch.set_num_threads(old))
+
+    def fn(x, n):
+        torch.set_num_threads(n)
+        return x + 1
+
+    f = t.compile(fn)
+    for n in (2, 3, 2):
+        torch.set_num_threads(1)
+        f(T(2), n)
+        t.note(torch.get_num_threads())
 
 
 @program()
@@ -828,3 +848,124 @@ def test_recursion_limit_changes(t):
     f.free(T(2))
     sys.setrecursionlimit(old + 7)
     f.free(T(2))
+
+
+# ------------------------------------------------------------------------------------------- what classes say of others
+
+
+@program()
+def test_a_descriptor_comes_before_the_instance(t):
+    class Descriptor:
+        def __get__(self, instance, owner=None):
+            return 5
+
+    class Other(Descriptor):
+        def __set__(self, instance, value):
+            raise AssertionError
+
+    class Holder:
+        v = Descriptor()
+
+    holder = Holder()
+    holder.__dict__["v"] = 6
+    f = t.compile(lambda x: x * holder.v)
+    f(T(2))
+    Descriptor.__set__ = Other.__set__
+    f(T(2))
+    del Descriptor.__set__
+    f(T(2))
+    vars(Holder)["v"].__class__ = Other
+    f(T(2))
+
+
+@program()
+def test_a_descriptor_that_deletes(t):
+    class Value:
+        pass
+
+    class Holder:
+        a = Value()
+
+    holder = Holder()
+
+    def fn(x):
+        try:
+            del holder.a
+        except AttributeError:
+            return x + 1
+        return x + 2
+
+    f = t.compile(fn)
+    f(T(2))
+    Value.__delete__ = lambda self, instance: None
+    f(T(2))
+
+
+@program()
+def test_a_mapping_by_its_methods(t):
+    class Pairs:
+        def __iter__(self):
+            return iter([("a", 1)])
+
+        def __getitem__(self, key):
+            return 7
+
+    class Mapping(dict):
+        pass
+
+    pairs, mapping = Pairs(), Mapping(a=1, b=2)
+
+    def matched(x):
+        match mapping:
+            case {"a": 1, **rest}:
+                return x + 1, rest
+            case _:
+                return x + 2, None
+
+    f, g, h = t.compile(lambda x: (x + 1, dict(pairs))), t.compile(matched), t.compile(lambda x: (x, dict(mapping)))
+    for one in (f, g, h):
+        one(T(2))
+    Pairs.keys = lambda self: ["k"]
+    Mapping.get = lambda self, key, default=None: "g"
+    Mapping.keys = lambda self: ["a"]
+    for one in (f, g, h):
+        one(T(2))
+
+
+@program(one_graph=False)
+def test_metaclasses(t):
+    class Meta(type):
+        pass
+
+    class A(metaclass=Meta):
+        k = 1
+
+    class B(A):
+        pass
+
+    f, g = t.compile(lambda x: x * A.k), t.compile(lambda x: (x + 1, len(B.__mro__), B.__mro__[1] is A))
+    f(T(2))
+    g(T(2))
+    Meta.__getattribute__ = lambda cls, name: 5 if name == "k" else type.__getattribute__(cls, name)
+    f(T(2))
+    del Meta.__getattribute__
+    B.__bases__ = (Meta("Between", (A,), {}),)
+    g(T(2))
+
+
+@program(one_graph=False)
+def test_the_class_of_a_module(t):
+    module = types.ModuleType("module_of_a_test")
+    module.k = 1
+
+    class Lazy(types.ModuleType):
+        k = property(lambda self: 5)
+        absent = 7
+
+    f = t.compile(lambda x: x * module.k)
+    g = t.compile(lambda x: x * getattr(module, "absent", 0))
+    f(T(2))
+    g(T(2))
+    module.__class__ = Lazy
+    f(T(2))
+    g(T(2))

@@ -52,7 +52,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import REGISTRY, Run, T, add_row, check
+import torch.nn.functional as F
+from harness import REGISTRY, Run, T, add_row, check, program
 
 
 class Box:
@@ -469,3 +470,33 @@ def test_native(name):
 @pytest.mark.parametrize("name", LATER_NAMES, ids=list(LATER))
 def test_later(name):
     check(REGISTRY[name])
+
+
+@program()
+def test_functions_of_torch_that_no_table_names(t):
+    def fn(x, y):
+        padded = torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True)
+        shape = torch.broadcast_shapes(x.shape, (2, 1))
+        return F.hardswish(x), F.hardsigmoid(x), padded, x.expand(shape), torch.ops.aten.threshold_backward(x, x, 0.0)
+
+    f = t.compile(fn)
+    f(T(3), T(2))
+    f(T(3, rg=True), T(2))[0].sum().backward()
+    f.hit(T(3), T(2))
+    f(T(1), T(2))
+
+
+@program()
+def test_types_in_signatures(t):
+    def taking(x: list[int], y: int | None = None) -> dict[str, list[int]]:
+        return {"a": x}
+
+    def fn(x):
+        signature = inspect.signature(taking)
+        return x + len(signature.parameters), taking.__annotations__["y"] is signature.parameters["y"].annotation
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+    taking.__annotations__["y"] = int
+    f(T(2))

@@ -153,3 +153,37 @@ def test_with_gradients(t):
     for _ in range(2):
         result = f(w, T(4, 3))
         t.note(result.requires_grad)
+
+
+class Index:
+    def __init__(self, v):
+        self.v = v
+
+    def __index__(self):
+        return self.v
+
+
+class Counting(Index):
+    n = 0
+
+    def __index__(self):
+        self.n += 1
+        return self.v
+
+
+@program()
+def test_objects_that_stand_for_numbers(t):
+    i, counting = Index(1), Counting(1)
+    t.undo(lambda of=Index.__index__: setattr(Index, "__index__", of))
+    t.watch(lambda: (counting.v, counting.n))
+
+    def fn(x):
+        return x[i], torch.zeros(i, 2).shape, x.narrow(0, i, 1), x.repeat(i, 2), x[counting:], x[(counting,)]
+
+    f = t.compile(fn)
+    f(T(4))
+    f(T(4))
+    i.v = counting.v = 2
+    f(T(4))
+    Index.__index__ = lambda self: 3
+    f(T(4))

@@ -146,11 +146,17 @@ def nothing_else(x: torch.Tensor, n: torch.Tensor) -> Any:
     return n.item(), x.sum().item()
 
 
+def a_row(x: torch.Tensor, n: torch.Tensor) -> Any:
+    rows = x.new_zeros(8, x.shape[0])
+    rows[n.item()] = x
+    return rows, rows.sum(0)
+
+
 ROWS: dict[str, Callable[..., Any]] = {
     row.__name__: row
     for row in (
         arithmetic, several, classes, kept, floats, writes, through_functions, torch_calls, written_item, a_float_of_an_integer,
-        small_types, compared, nothing_else,
+        small_types, compared, nothing_else, a_row,
     )
 }  # fmt: skip
 

@@ -747,3 +747,83 @@ def test_a_backend_that_fails_inside_of_a_transform(front):
     except RuntimeError:
         pass
     assert torch._C._functorch.maybe_current_level() is None
+
+
+class Squared(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * x * SCALE[0]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient * ctx.saved_tensors[0]
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x + 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 3, in_dims[0]
+
+
+SCALE = [1]
+
+
+@program()
+def test_autograd_functions_inside(t):
+    def fn(x, i):
+        batched = torch.vmap(Squared.apply)
+        return (
+            batched(x),
+            batched(i),
+            torch.vmap(Tripled.apply)(x),
+            torch.func.grad(lambda y: Squared.apply(y).sum())(x),
+        )
+
+    f = t.compile(fn)
+    t.undo(lambda: SCALE.__setitem__(0, 1))
+    f(T(3), torch.arange(3))
+    f(T(3, rg=True), torch.arange(3))[0].sum().backward()
+    f.hit(T(3), torch.arange(3))
+    SCALE[0] = 2
+    f(T(3), torch.arange(3))
+
+
+class IndexWithTensors(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__getitem__:
+            return torch.ops.aten.index(args[0], list(args[1]) if isinstance(args[1], tuple) else [args[1]])
+        return func(*args, **(kwargs or {}))
+
+
+@program()
+def test_vmap_under_a_mode(t):
+    def fn(mask, n):
+        def allowed(q, k):
+            return (k <= q) & mask[q, k]
+
+        both = torch.vmap(torch.vmap(allowed, in_dims=(None, 0)), in_dims=(0, None))
+        with IndexWithTensors():
+            return both(torch.arange(n), torch.arange(n)) * 1
+
+    f = t.compile(fn)
+    f(T(4, 4) > 0, 4)
+    f(T(4, 4, s=3) > 0, 4)
+    f(T(4, 4, s=3) > 0, 3)

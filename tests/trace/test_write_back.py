@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import collections
+import copy
+import enum
 import types
 
 import torch
 from harness import T, program
 from torch import nn
+
+import alternator
 
 
 class Box:
@@ -1013,3 +1017,57 @@ def test_order_of_a_set_seen_after_changes(t):
     for first in ({0, 8}, {8, 0}, {0, 8, 1}, {1, 0, 8}):
         for new in (2, 1, 10, 16):
             f(T(2), first, new)
+
+
+@program(one_graph=False)
+def test_attributes_of_an_ordered_dict(t):
+    ordered, bare = collections.OrderedDict(a=1), collections.OrderedDict()
+    ordered.k = 2
+    state = torch.nn.Linear(2, 2).state_dict()
+    t.watch(lambda: (vars(ordered), vars(bare)))
+
+    def fn(x):
+        ordered.seen = getattr(ordered, "seen", 0) + 1
+        made = collections.OrderedDict()
+        made.first = 1
+        alternator.graph_break()
+        made.second = x + 1
+        made["c"] = copy.copy(ordered)
+        return x * ordered.k, hasattr(bare, "k"), getattr(state, "_metadata", None), made, vars(made), vars(made["c"])
+
+    def delete(x):
+        del ordered.seen
+        return x + 1
+
+    f, g = t.compile(fn), t.compile(delete)
+    f(T(2))
+    ordered.k = 3
+    f(T(2))
+    g(T(2))
+    bare.k = 1
+    f(T(2))
+    ordered.items = lambda: 5
+    f(T(2))
+
+
+class Kind(enum.Enum):
+    A = "a"
+    B = "b"
+
+
+# The __hash__ of an Enum is Python code.
+@program()
+def test_dicts_by_members_of_an_enum(t):
+    table = {Kind.A: 1, Kind.B: 2}
+    t.watch(lambda: table)
+
+    def fn(x, kind):
+        made = {kind: x + 1}
+        table[kind] += 1
+        return made, f"{kind.value}", x * table[kind], list(table)
+
+    f = t.compile(fn)
+    f(T(2), Kind.A)
+    f(T(2), Kind.B)
+    table[Kind.A] = 1
+    f(T(2), Kind.A)
