@@ -139,6 +139,8 @@ Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments
   Borrowed cls = PyCFunction_GET_SELF(callable.get());
   const std::string name = native_name(callable);
   if (transformed_) stop(report::Reason::native_call, name + " inside of a transform");
+  // The node that it leaves in the history is looked for by its name.
+  if (cls.get() == Natives::table().backward_hook) stop(report::Reason::hook, "a full backward hook of a module");
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
   if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
   return wants_gradient(arguments, positional) ? apply_whole(cls, arguments, positional, name)

@@ -70,6 +70,17 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
+// A weak reference that the program has made is asked. In a trace things live on that would be gone: tensors of the
+// recording, and what the program has taken from where it was.
+void Tracer::check_alive(Borrowed reference) {
+  Borrowed referent = PyWeakref_GetObject(reference.get());
+  if (lifter.known(reference) != nullptr || referent.get() == Py_None) return;
+  const bool is_recorded = graph::is_tensor(referent) && lifter.known(referent) == nullptr;
+  const bool is_outside = lifter.known(referent) != nullptr;
+  if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_outside && lifter.has_writes()))
+    stop(report::Reason::native_call, "a weak reference to what may be gone");
+}
+
 // Null: its arguments are not plain values.
 Ref Tracer::call_computed(Borrowed callable, PyObject* const* arguments, size_t count) {
   auto is_plain = [](PyObject* argument) {
@@ -100,6 +111,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
     if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
   }
+  if (PyWeakref_CheckRef(callable.get())) check_alive(callable);
   if (Ref result = call_generator(callable, arguments, positional, keyword_names)) return result;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (callable.get() == natives.transformed_apply && positional > 0)

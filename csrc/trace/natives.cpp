@@ -218,6 +218,7 @@ Natives::Natives() : sets_(new Sets) {
   Ref function_class = Ref::steal(of_module("torch.autograd.function", "Function"));
   Ref apply = checked(PyObject_GetAttrString(function_class.get(), "apply"));
   function_apply = checked(PyObject_GetAttrString(apply.get(), "__func__")).release();
+  backward_hook = of_module("torch.nn.modules._functions", "BackwardHookFunction");
   transformed_apply = of_module("torch._functorch.autograd_function", "custom_function_call");
   // Every function that the decorator makes runs this code.
   Ref decorator = Ref::steal(of_module("torch._compile", "_disable_dynamo"));

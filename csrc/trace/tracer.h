@@ -449,6 +449,7 @@ class Tracer {
   std::vector<ContextChange> context_changes_;
   Ref context_;  // the trace's own, once it has set something; the thread is in it
   // functorch's transforms: a trace is never cut inside of one (transforms.cpp).
+  void check_alive(Borrowed reference);
   Ref call_computed(Borrowed callable, PyObject* const* arguments, size_t count);
   Ref call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   bool may_be_cut_at(const Active& active) const;

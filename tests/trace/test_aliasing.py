@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 from harness import T, program
 from torch import nn
@@ -466,3 +468,32 @@ def test_a_view_without_history_that_is_written_to(t):
     torch.set_grad_enabled(False)
     f(T(2))
     f(T(2))
+
+
+@program(one_graph=False)
+def test_a_weak_reference_to_what_is_computed(t):
+    def fn(x):
+        y = x * 2
+        reference = weakref.ref(y)
+        there = reference() is y
+        del y
+        return x + 1, there, reference() is None
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+def test_a_weak_reference_to_what_is_taken_away() -> None:
+    held = {}
+
+    def fn(x):
+        reference = weakref.ref(held["b"])
+        there = reference() is not None
+        del held["b"]
+        return x + 1, there, reference() is None
+
+    compiled = alternator.compile(fn, backend="eager")
+    for _ in range(2):
+        held["b"] = Box()
+        assert compiled(T(2))[1:] == (True, True)
