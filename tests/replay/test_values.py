@@ -277,6 +277,13 @@ def test_what_traces_seldom_make(make: Any) -> None:
     rebuild(make)
 
 
+def test_a_number_of_its_own_for_every_run() -> None:
+    residual = replay.World(made_here).build([decimal.Decimal("1.5")])
+    one, other = residual.run({}, [])[0], residual.run({}, [])[0]
+    assert one == other == decimal.Decimal("1.5")
+    assert one is not other
+
+
 def test_deep_structures() -> None:
     def nested_lists(x: Any, y: Any) -> Any:
         out: Any = [x]
