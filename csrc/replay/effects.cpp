@@ -114,20 +114,16 @@ class Effects {
     size_t prefix = common_prefix(before, after);
     if (prefix == before.size() && prefix == after.size()) return;
     const Operand target = builder_.needed(shadow.source);
-    for (size_t dropped = 0; dropped <= before.size(); dropped++) {
-      prefix = common_prefix(before, after, dropped);
-      if (prefix + dropped != before.size()) continue;
-      if (dropped > 0) {
-        builder_.world().guard_length(shadow);
-        add(Op::kDequeDropLeft, {target}, static_cast<int64_t>(dropped));
-      }
-      if (prefix < after.size()) {
-        add(Op::kDequeExtend, with_items({target}, shadow, before, after, prefix, after.size()));
-      }
-      return;
+    // What is left of it begins the new one; with all of it dropped, nothing has to.
+    size_t dropped = 0;
+    while ((prefix = common_prefix(before, after, dropped)) + dropped != before.size()) dropped++;
+    if (dropped > 0) {
+      builder_.world().guard_length(shadow);
+      add(Op::kDequeDropLeft, {target}, static_cast<int64_t>(dropped));
     }
-    builder_.world().guard_length(shadow);
-    add(Op::kDequeReplace, with_items({target}, shadow, before, after, 0, after.size()));
+    if (prefix < after.size()) {
+      add(Op::kDequeExtend, with_items({target}, shadow, before, after, prefix, after.size()));
+    }
   }
 
   // --- dicts ---

@@ -129,11 +129,6 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
     case Op::kDequeDropLeft:
       for (int64_t i = 0; i < instruction.number; i++) drop_later(call_deque(object, "popleft", {}));
       return;
-    case Op::kDequeReplace: {
-      for (Ref& item : deque_items(object)) drop_later(std::move(item));
-      call_deque(object, "clear", {}).reset();
-      return extend_deque(object, operands.list(1));
-    }
     case Op::kAttributeSet:
       return set_attribute(object, operands[1], operands[2]);
     case Op::kAttributeDelete:

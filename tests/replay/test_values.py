@@ -269,9 +269,10 @@ def test_cycles() -> None:
     [
         lambda x, y: [decimal.Decimal("1.5"), x],
         lambda x, y: [vars(type)["__name__"], x],
+        lambda x, y: [vars(dict)["fromkeys"], x],
         lambda x, y: [range(2, 9, 3), x],
     ],
-    ids=["decimal", "getset_descriptor", "range"],
+    ids=["decimal", "getset_descriptor", "classmethod_descriptor", "range"],
 )
 def test_what_traces_seldom_make(make: Any) -> None:
     rebuild(make)
