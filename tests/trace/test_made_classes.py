@@ -405,3 +405,27 @@ def test_subclasses_that_were_there_before(t):
     f(T(2))
     Two.__bases__ = (One,)
     f(T(2))
+
+
+@program(one_graph=False)
+def test_what_is_registered_with_an_abstract_class(t):
+    def fn(x):
+        class One(abc.ABC):
+            @abc.abstractmethod
+            def act(self):
+                pass
+
+        class Other(abc.ABC):
+            pass
+
+        return One, Other, x + 1
+
+    f = t.compile(fn)
+    for _ in range(2):
+        one, other, _ = f(T(2))
+        one.register(int)
+        t.note((isinstance(3, one), isinstance(3, other), one.__abstractmethods__, issubclass(int, abc.ABC)))
+        try:
+            one()
+        except TypeError as error:
+            t.note(str(error))
