@@ -60,7 +60,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 GAPS = Path(__file__).with_name("gaps.txt")
 KNOWN_WRONG = Path(__file__).with_name("known_wrong.txt")
 REGISTRY: dict[str, Program] = {}
-TIMEOUT = 120
+TIMEOUT = 300  # Inductor takes a minute and more where nothing of it was compiled before
 # What others leave in globals: the warnings module, and TorchDynamo.
 GLOBAL_MARKS = ("__warningregistry__", "__builtins_dict__", "__compiled_fn", "__resume_at", "__import_", "_torchdynamo")
 

@@ -276,22 +276,20 @@ def test_with_aot_autograd(front):
             assert torch.equal(a, b), (a, b)
 
 
-def test_full_backward_hooks_with_every_backend() -> None:
-    def run() -> None:
-        def learn(compile):
-            torch.manual_seed(0)
-            net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
-            seen = []
-            net[0].register_full_backward_hook(lambda module, inputs, outputs: seen.append(outputs[0].clone()))
-            x = torch.ones(2, 3, requires_grad=True)
-            compiled = compile(net)
-            for _ in range(2):
-                compiled(x).sum().backward()
-            return [*seen, x.grad]
+@in_child
+def test_full_backward_hooks_with_every_backend(front):
+    def learn(compile):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+        seen = []
+        net[0].register_full_backward_hook(lambda module, inputs, outputs: seen.append(outputs[0].clone()))
+        x = torch.ones(2, 3, requires_grad=True)
+        compiled = compile(net)
+        for _ in range(2):
+            compiled(x).sum().backward()
+        return [*seen, x.grad]
 
-        expected = learn(lambda net: net)
-        for backend in ("eager", "aot_eager"):
-            alternator.reset()
-            torch.testing.assert_close(learn(lambda net, of=backend: alternator.compile(net, backend=of)), expected)
-
-    in_child(run)
+    expected = learn(lambda net: net)
+    for backend in ("eager", "aot_eager"):
+        alternator.reset()
+        torch.testing.assert_close(learn(lambda net, of=backend: alternator.compile(net, backend=of)), expected)
