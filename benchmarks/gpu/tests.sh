@@ -13,6 +13,8 @@ cd "$place"
 export PYTHONPATH=$place OMP_NUM_THREADS=1 WORDS="$*" RESULTS=$place/results LOG=$log
 mkdir -p "$RESULTS" "$(dirname "$log")"
 one() {
+  # The programs of tests/trace run in forked processes, where a CUDA that the parent has used cannot be used.
+  case $1 in tests/trace/*) export CUDA_VISIBLE_DEVICES= ;; esac
   timeout -k 5 "${SECONDS_PER_FILE:-280}" python3 -X faulthandler -m pytest -q -rfE --tb=short $WORDS "$1" >"$RESULTS/$(echo "$1" | tr / _)" 2>&1
   local status=$?
   echo "$1 $status $(tail -1 "$RESULTS/$(echo "$1" | tr / _)")" >>"$LOG.files"

@@ -124,7 +124,7 @@ Ref Entry::guard_texts() const {
 // A result that came into being unseen (code that switches torch functions off makes such) is nothing to return.
 static auto finish_recording(graph::Recorder& recorder, Borrowed outputs) {
   try {
-    return recorder.finish(outputs);
+    return recorder.finish(outputs, graph::Unused::kStay);
   } catch (const PyError&) {
     if (!PyErr_ExceptionMatches(graph::record_error_class().get())) throw;
     PyErr_Clear();

@@ -53,13 +53,13 @@ bool Program::has_apart() const {
   return std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return node.live && is_apart(node); });
 }
 
-void Program::finish() {
-  mark_live();
+void Program::finish(Unused unused) {
+  mark_live(unused);
   settle_constants();
   order_inputs();
 }
 
-void Program::mark_live() {
+void Program::mark_live(Unused unused) {
   std::vector<bool> used(tensors.size());
   each_leaf(arena, result, [&](Value leaf) {
     if (leaf.is_tensor()) used[leaf.index] = true;
@@ -69,7 +69,7 @@ void Program::mark_live() {
   // A node only uses what earlier nodes made, so one pass from the end sees every use before its maker.
   for (uint32_t n = static_cast<uint32_t>(nodes.size()); n-- > 0;) {
     Node& node = nodes[n];
-    bool live = node.effects != kPure || (node.result != kNowhere && used[node.result]);
+    bool live = unused == Unused::kStay || node.effects != kPure || (node.result != kNowhere && used[node.result]);
     for (uint32_t e = node.elements + node.element_count; e-- > node.elements;) {
       Element& element = elements[e];
       if (element.tensor != kNowhere && used[element.tensor]) element.live = true;

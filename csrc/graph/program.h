@@ -22,6 +22,10 @@ enum Effects : uint8_t {
   kChecks = 16,     // may raise, where the data is not as it should be
 };
 
+// Calls without effects whose results nobody uses. Whoever wants what the recorded code does keeps them: data may make
+// them raise.
+enum class Unused : uint8_t { kGo, kStay };
+
 struct Node {
   Ref callable;
   Ref keyword_names;       // a tuple of str, or null
@@ -119,7 +123,7 @@ class Program {
   std::vector<uint32_t> outputs;
 
   // Marks the live nodes and orders the inputs. Called once, after `result` is set.
-  void finish();
+  void finish(Unused unused);
 
   Value argument(const Node& node, uint32_t i) const { return arena[node.arguments + i]; }
   // Calls visit(tensor) for every tensor among the arguments, in order of evaluation, with repetitions.
@@ -140,7 +144,7 @@ class Program {
   void clear();
 
  private:
-  void mark_live();
+  void mark_live(Unused unused);
   void order_inputs();
   void settle_constants();
 };

@@ -50,13 +50,13 @@ void Recorder::end() {
   flags_seen_.reset();
 }
 
-std::unique_ptr<Program> Recorder::finish(Borrowed result) {
+std::unique_ptr<Program> Recorder::finish(Borrowed result, Unused unused) {
   end();
   ALT_CHECK(program_ != nullptr, "this recorder has given its program away");
   if (foreign_thread_) record_error("a torch call was made on another thread while recording");
   if (unseen_) record_error(kUnseen);
   program_->result = capture(program_->arena, result, *this);
-  program_->finish();
+  program_->finish(unused);
   known_.clear();
   symbols_.clear();
   items_.clear();
@@ -336,7 +336,7 @@ std::unique_ptr<Program> Recorder::Part::finish(Borrowed result) {
   Program& program = *recorder_.program_;
   program.exit_state = recorder_.state_number();
   program.result = capture(program.arena, result, recorder_);
-  program.finish();
+  program.finish(Unused::kStay);
   std::unique_ptr<Program> part = std::move(recorder_.program_);
   leave();
   return part;

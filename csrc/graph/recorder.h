@@ -118,7 +118,7 @@ class Recorder final : private TensorNames {
   // Ends the recording without a program. begin() may be called again afterwards: it continues the same program.
   void end();
   // Ends the recording; `result` is what the program returns. The recorder is empty afterwards.
-  std::unique_ptr<Program> finish(Borrowed result);
+  std::unique_ptr<Program> finish(Borrowed result, Unused unused = Unused::kGo);
 
   // The real value of a tensor of the recording, computed now: see value_now(). The session must be inactive.
   Ref value_of(Borrowed tensor);

@@ -116,10 +116,12 @@ Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count
 }
 
 // Otherwise it is one node: at replay its forward runs for real, and its backward when its turn comes. It is first
-// traced without being recorded, so that what forward reads is guarded and what cannot be traced is a break. What it
-// writes would be written twice, so it may write nothing; nor may anything have been written before, which it would see
-// too late.
-Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+// traced without being recorded, so that what forward (or the rule that takes its place) reads is guarded and what
+// cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may anything have
+// been written before, which it would see too late.
+template <typename Rehearse>
+Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name,
+                        const Rehearse& rehearse) {
   if (is_under_modes()) stop(report::Reason::native_call, name + " under a torch-function mode of the program's");
   for (size_t i = 0; i < count; i++) {
     if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
@@ -127,9 +129,10 @@ Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, 
   if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
   {
     const graph::Recorder::Silent silent(recorder);
-    (void)run_forward(cls, arguments, count);
+    rehearse();
   }
-  if (lifter.has_writes()) stop(report::Reason::native_call, name + " whose forward writes an outside object");
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to an outside object");
+  function_applied_ = true;
   // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
   return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
 }
@@ -143,8 +146,8 @@ Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments
   if (cls.get() == Natives::table().backward_hook) stop(report::Reason::hook, "a full backward hook of a module");
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
   if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
-  return wants_gradient(arguments, positional) ? apply_whole(cls, arguments, positional, name)
-                                               : apply_forward(cls, arguments, positional, name);
+  if (!wants_gradient(arguments, positional)) return apply_forward(cls, arguments, positional, name);
+  return apply_whole(cls, arguments, positional, name, [&] { (void)run_forward(cls, arguments, positional); });
 }
 
 // Whether vmap is all that is going on.
@@ -177,8 +180,66 @@ static bool may_want_gradient(Borrowed value) {
   return false;
 }
 
+// The innermost vmap is left for as long as the class's rule for it runs.
+class WithoutInnermost {
+ public:
+  WithoutInnermost()
+      : functorch_(import_module("torch._C._functorch")),
+        layer_(checked(PyObject_CallMethod(functorch_.get(), "pop_dynamic_layer_stack", nullptr))) {}
+  ~WithoutInnermost() {
+    const SavedError on_its_way;
+    (void)Ref::steal(PyObject_CallMethod(functorch_.get(), "push_dynamic_layer_stack", "O", layer_.get()));
+  }
+  WithoutInnermost(const WithoutInnermost&) = delete;
+  WithoutInnermost& operator=(const WithoutInnermost&) = delete;
+
+ private:
+  Ref functorch_, layer_;
+};
+
+// The class's own rule for vmap, on what torch gives it: custom_function_call_vmap_helper().
+void Tracer::run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+  Ref functorch = import_module("torch._C._functorch");
+  Ref interpreter, level, info;
+  {
+    const Paused paused(*this);
+    Ref current = graph::torch_name("torch._functorch.pyfunctorch", "retrieve_current_functorch_interpreter");
+    interpreter = checked(PyObject_CallNoArgs(current.get()));
+    level = checked(PyObject_CallMethod(interpreter.get(), "level", nullptr));
+    Ref size = checked(PyObject_CallMethod(interpreter.get(), "batch_size", nullptr));
+    Ref randomness = checked(PyObject_CallMethod(interpreter.get(), "randomness", nullptr));
+    info =
+        checked(PyObject_CallFunctionObjArgs(graph::torch_name("torch._functorch.autograd_function", "VmapInfo").get(),
+                                             size.get(), randomness.get(), nullptr));
+  }
+  const auto length = static_cast<Py_ssize_t>(count);
+  Ref batched = checked(PyTuple_New(length));
+  std::vector<Ref> operands;
+  bool any = false;
+  for (Py_ssize_t i = 0; i < length; i++) {
+    Borrowed argument = arguments[i];
+    if (PyTuple_Check(argument.get())) stop(report::Reason::native_call, name + " on a tuple");
+    if (!graph::is_tensor(argument)) {
+      operands.push_back(Ref::share(argument));
+      PyTuple_SET_ITEM(batched.get(), i, Py_NewRef(Py_None));
+      continue;
+    }
+    Ref both = checked(PyObject_CallMethod(functorch.get(), "_unwrap_batched", "OO", argument.get(), level.get()));
+    operands.push_back(Ref::share(PyTuple_GET_ITEM(both.get(), 0)));
+    PyTuple_SET_ITEM(batched.get(), i, Py_NewRef(PyTuple_GET_ITEM(both.get(), 1)));
+    any = any || PyTuple_GET_ITEM(both.get(), 1) != Py_None;
+  }
+  // torch leaves this level out then.
+  if (!any) stop(report::Reason::native_call, name + " on nothing that is batched");
+  std::vector<PyObject*> given{nullptr, info.get(), batched.get()};
+  for (const Ref& operand : operands) given.push_back(operand.get());
+  Ref rule = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("vmap")));
+  const WithoutInnermost outside;
+  (void)call(rule, given.data() + 1, given.size() - 1, {});
+}
+
 // Under functorch's transforms torch asks for the class's rule for vmap. One that is made of its forward says what that
-// says; any other is torch's to call, when the node runs.
+// says. Under grad and jvp its backward and jvp are called while the program is traced.
 Ref Tracer::call_transformed_function(Borrowed callable, PyObject* const* arguments, size_t positional,
                                       Borrowed keyword_names) {
   Borrowed cls = arguments[0];
@@ -188,11 +249,14 @@ Ref Tracer::call_transformed_function(Borrowed callable, PyObject* const* argume
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
   if (!PyType_Check(cls.get()) || lifter.made_here(cls))
     stop(report::Reason::native_call, name + " of a class that the function makes");
+  if (!is_only_batched()) stop(report::Reason::native_call, name + " that differentiates");
+  PyObject* const* given = arguments + 1;
+  const size_t count = positional - 1;
   Ref generated = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("generate_vmap_rule")));
-  const bool wanted = std::any_of(arguments + 1, arguments + positional, may_want_gradient);
-  return generated.get() == Py_True && !wanted && is_only_batched()
-             ? apply_forward(cls, arguments + 1, positional - 1, name)
-             : apply_whole(cls, arguments + 1, positional - 1, name);
+  if (generated.get() != Py_True)
+    return apply_whole(cls, given, count, name, [&] { run_vmap_rule(cls, given, count, name); });
+  if (!std::any_of(given, given + count, may_want_gradient)) return apply_forward(cls, given, count, name);
+  return apply_whole(cls, given, count, name, [&] { (void)run_forward(cls, given, count); });
 }
 
 }  // namespace alternator::trace

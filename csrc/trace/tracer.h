@@ -239,7 +239,12 @@ class Tracer {
                                 Borrowed keyword_names);
   Forward run_forward(Borrowed cls, PyObject* const* arguments, size_t count);
   Ref apply_forward(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name);
-  Ref apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name);
+  template <typename Rehearse>
+  Ref apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name,
+                  const Rehearse& rehearse);
+  void run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name);
+  // One is a node, with its backward as it is: a pass backwards inside would run that for real.
+  bool function_applied_ = false;
   Ref wrap_output(Borrowed output, const Forward& run, const std::string& name);
   static bool wants_gradient(PyObject* const* arguments, size_t count);
   // torch.utils.checkpoint.checkpoint (checkpoints.cpp).

@@ -39,6 +39,8 @@ Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t 
     stop(report::Reason::native_call, name);
   // It would run the hooks, which are registered after the graph.
   if (hooked_ && name.ends_with("grad")) stop(report::Reason::hook, name);
+  if (function_applied_ && name.ends_with("grad"))
+    stop(report::Reason::backward, name + " through an autograd.Function");
   if (name == "torch.autograd.grad") check_differentiated(arguments, positional, keyword_names);
   Ref result = call_torch(callable, arguments, positional, keyword_names);
   note_transforms();

@@ -112,6 +112,22 @@ def test_hooks_on_what_is_differentiated(t):
     f(w, T(3, s=1))
 
 
+@program(one_graph=False)
+def test_unused_calls_are_made(t):
+    """What nobody uses may still raise because of its data."""
+
+    def fn(x, i, n):
+        x[i]
+        n // i
+        return x * 2
+
+    f = t.compile(fn)
+    f(T(3), torch.tensor([1]), torch.tensor([6]))
+    f(T(3), torch.tensor([5]), torch.tensor([6]))  # out of range
+    f(T(3), torch.tensor([0]), torch.tensor([6]))  # a division by zero
+    f.hit(T(3), torch.tensor([2]), torch.tensor([6]))
+
+
 @in_child
 def test_through_aot_autograd(front):
     for fn in (force, penalty, inner_step):

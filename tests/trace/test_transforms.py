@@ -794,7 +794,6 @@ def test_autograd_functions_inside(t):
             batched(x),
             batched(i),
             torch.vmap(Tripled.apply)(x),
-            torch.func.grad(lambda y: Squared.apply(y).sum())(x),
         )
 
     f = t.compile(fn)
@@ -804,6 +803,47 @@ def test_autograd_functions_inside(t):
     f.hit(T(3), torch.arange(3))
     SCALE[0] = 2
     f(T(3), torch.arange(3))
+    t.patch(Tripled, "vmap", staticmethod(lambda info, in_dims, x: (x[:, None] * info.batch_size, in_dims[0])))
+    f(T(3), torch.arange(3))
+
+
+class Noting(torch.autograd.Function):
+    notes: list[str] = []
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Noting.notes.append("backward")
+        return 2 * gradient * ctx.saved_tensors[0]
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        Noting.notes.append(f"vmap of {info.batch_size}")
+        return x * x, in_dims[0]
+
+
+@program(one_graph=False)
+def test_what_an_autograd_function_does_besides(t):
+    """Its rule for vmap and its backward run as often as in eager."""
+    t.watch(lambda: list(Noting.notes))
+    t.undo(Noting.notes.clear)
+    x = T(3, rg=True)
+    for fn in (
+        lambda x: torch.vmap(Noting.apply)(x),
+        lambda x: torch.func.grad(lambda y: Noting.apply(y).sum())(x),
+        lambda x: torch.autograd.grad(Noting.apply(x).sum(), x),
+        lambda x: torch.vmap(torch.func.grad(lambda y: Noting.apply(y).sum()))(x),
+    ):
+        f = t.compile(fn)
+        f(x)
+        f(x)
 
 
 class IndexWithTensors(torch.overrides.TorchFunctionMode):
