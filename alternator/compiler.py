@@ -53,6 +53,11 @@ def _target(model: Any) -> tuple[FunctionType, Any]:
     return _caller(model), None
 
 
+def _is_object(model: Any) -> bool:
+    """Whether its class says what a call of it runs."""
+    return not isinstance(model, FunctionType | MethodType)
+
+
 def _innermost(model: Any) -> Any:
     """What was given to compile(), if this is what it gave back."""
     if isinstance(model, _C.Compiled):
@@ -196,7 +201,9 @@ def _compile(
     shared = None if isolate_recompiles else _shared(function, resolved, fullgraph)
     handoff = Handoff(resolved, listener, shared)
     limit = config.recompile_limit if recompile_limit is None else recompile_limit
-    compiled = _C.compile(function, self, handoff, fullgraph, limit, listener, store=shared and shared.store)
+    compiled = _C.compile(
+        function, self, handoff, fullgraph, limit, listener, False, shared and shared.store, _is_object(model)
+    )
     _handoffs[id(handoff)] = handoff
     if isinstance(model, torch.nn.Module):
         return view_of(model, compiled, again) or compiled
@@ -275,7 +282,7 @@ def run(fn: Any = None) -> Any:
         return run
     model = _innermost(fn)
     function, self = _target(model)
-    compiled = _C.compile(function, self, None, False, 0, None, True)
+    compiled = _C.compile(function, self, None, False, 0, None, True, None, _is_object(model))
     if isinstance(model, torch.nn.Module):
         return view_of(model, compiled, run) or compiled
     return compiled

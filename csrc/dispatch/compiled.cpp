@@ -24,6 +24,7 @@ struct CompiledObject {
   PyObject* weak_references;
   std::shared_ptr<Compilation>* compilation;
   bool run_only;  // nothing is traced; entries of other compile()s of the same function are used too
+  bool of_class;  // the function is what calling `self` runs, for as long as its class says so
 };
 
 std::set<CompiledObject*>& all() {
@@ -49,6 +50,9 @@ std::shared_ptr<Compilation> find_known(const Compilation& like, PyObject* const
 PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t flagged, PyObject* keyword_names) {
   // The call may outlive the object.
   const std::shared_ptr<Compilation> compilation = *reinterpret_cast<CompiledObject*>(self)->compilation;
+  if (reinterpret_cast<CompiledObject*>(self)->of_class &&
+      _PyType_Lookup(compilation->self.type(), names::__call__) != compilation->function.get())
+    return PyObject_Vectorcall(Ref(compilation->self).get(), arguments, flagged, keyword_names);
   std::vector<PyObject*> with_self;
   size_t positional = PyVectorcall_NARGS(flagged);
   if (compilation->self) {
@@ -259,7 +263,7 @@ static std::shared_ptr<Store> store_in(Borrowed capsule) {
 }
 
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only, Borrowed store) {
+                  Borrowed listener, bool run_only, Borrowed store, bool of_class) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
@@ -275,6 +279,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compilation->most_entries = most_entries;
   compiled->vectorcall = compiled_vectorcall;
   compiled->run_only = run_only;
+  compiled->of_class = of_class && compilation->self;
   compiled->function = function.get();
   compiled->self = compilation->self.get();
   compiled->compilation = new std::shared_ptr<Compilation>(std::move(compilation));
@@ -296,17 +301,17 @@ namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"function", "self",     "backend", "fullgraph", "recompile_limit",
-                                   "listener", "run_only", "store",   nullptr};
+                                   "listener", "run_only", "store",   "of_class",  nullptr};
   PyObject *function, *self, *backend, *listener = nullptr, *store = nullptr;
-  int fullgraph, run_only = 0;
+  int fullgraph, run_only = 0, of_class = 0;
   Py_ssize_t limit;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|OpO:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &limit, &listener, &run_only, &store)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|OpOp:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &limit, &listener, &run_only, &store, &of_class)) {
     return nullptr;
   }
   return guarded([&] {
     return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), listener,
-                         run_only != 0, store);
+                         run_only != 0, store, of_class != 0);
   });
 }
 

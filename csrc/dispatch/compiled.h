@@ -12,9 +12,10 @@ void reset_counters();
 
 // A callable with vectorcall. With `run_only` it uses what other compile()s of the function know, and traces nothing.
 // `self`, `backend` and `listener` may be None. What the listener is told: telling.h. `store`: of new_store(), for all
-// that share their entries; None: it shares none.
+// that share their entries; None: it shares none. `of_class`: `self` itself is called, and `function` is what its class
+// has for that now; once it has another one, calls run as they are.
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only, Borrowed store);
+                  Borrowed listener, bool run_only, Borrowed store, bool of_class);
 // Forgets the entries of every compiled callable.
 void reset_all();
 

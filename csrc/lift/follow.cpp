@@ -207,7 +207,8 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
     case Access::kTypeAttribute:
       return PyType_Check(parent) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(parent), step.key) : nullptr;
     case Access::kField:
-      return field(parent, Py_TYPE(parent), step.key, owner);
+      // A metaclass has names of its own, such as __module__, that hide type's.
+      return field(parent, PyType_Check(parent) ? &PyType_Type : Py_TYPE(parent), step.key, owner);
     case Access::kCell:
       return of_function(parent, [&](PyFunctionObject* function) -> PyObject* {
         PyObject* closure = function->func_closure;

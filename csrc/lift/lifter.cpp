@@ -394,14 +394,20 @@ Ref Lifter::lift_builtin(Borrowed builtin, Source* source) {
   return remember(builtin, checked(PyCFunction_NewEx(function->m_ml, bound_to.get(), function->m_module)), source);
 }
 
-// A reference to the lifted referent. Its callback, if it has one, belongs to the outside reference.
+// A reference to the lifted referent. Its callback, if it has one, belongs to the outside reference; the lifted one
+// does nothing then, but it is not the one that `weakref.ref(x)` gives.
 Ref Lifter::lift_weak_reference(Borrowed reference, Source* source) {
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(reference.type()));
   source->bears_identity = true;
   Ref referent = Ref::share(PyWeakref_GetObject(reference.get()));
   Ref lifted = lift(referent, tree_.child(source, Access::kReferent));
   if (lifted.get() == Py_None) throw CannotLift("a dead weak reference");
-  return remember(reference, checked(PyWeakref_NewRef(lifted.get(), nullptr)), source);
+  Borrowed callback = reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback;
+  static PyMethodDef method = {"callback", [](PyObject*, PyObject*) { return Py_NewRef(Py_None); }, METH_O, nullptr};
+  Ref nothing = callback ? checked(PyCFunction_New(&method, nullptr)) : Ref();
+  guard(tree_.child(source, Access::kField, checked(PyUnicode_InternFromString("__callback__"))), GuardKind::kType,
+        reinterpret_cast<PyObject*>(callback ? callback.type() : Py_TYPE(Py_None)));
+  return remember(reference, checked(PyWeakref_NewRef(lifted.get(), nothing.get())), source);
 }
 
 Ref Lifter::lift_super(Borrowed super, Source* source) {

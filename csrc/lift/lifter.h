@@ -99,6 +99,8 @@ class Lifter {
   std::optional<Ref> written_field(Borrowed instance, Borrowed name);  // none: the program did not write it
   // Default arguments that a call used are lifted in the callee's slots.
   void use_defaults(PyFunctionObject* function, PyObject** slots);
+  // A call may have failed for want of default arguments: which ones the known functions have is a fact.
+  void guard_defaults();
 
   // What an outside iterator over a tuple or range gives next. Null without an error: it has come to its end.
   Ref next_of(Borrowed iterator);
@@ -220,6 +222,7 @@ class Lifter {
 
   SourceTree& tree_;
   fake::Session& session_;
+  std::unordered_set<PyObject*> defaults_guarded_;               // functions
   std::unordered_map<PyObject*, Known> known_;                   // by lifted object
   std::unordered_map<PyObject*, PyObject*> lifted_;              // by original
   std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are

@@ -394,6 +394,45 @@ void Lifter::use_defaults(PyFunctionObject* function, PyObject** slots) {
   }
 }
 
+void Lifter::guard_defaults() {
+  std::vector<std::pair<PyFunctionObject*, Source*>> functions;
+  for (const auto& [object, known] : known_) {
+    if (PyFunction_Check(object) && known.source != nullptr && defaults_guarded_.insert(object).second)
+      functions.emplace_back(reinterpret_cast<PyFunctionObject*>(object), known.source);
+  }
+  const std::vector<PyTypeObject*> types(special_.begin(), special_.end());
+  for (PyTypeObject* type : types) {  // native code calls these as they are
+    if (made_here(Borrowed(reinterpret_cast<PyObject*>(type)))) continue;
+    Ref methods = special_methods(type);
+    PyObject *name, *method;
+    for (Py_ssize_t position = 0; PyDict_Next(methods.get(), &position, &name, &method);) {
+      if (PyFunction_Check(method) && defaults_guarded_.insert(method).second)
+        functions.emplace_back(reinterpret_cast<PyFunctionObject*>(method), constant(method));
+    }
+  }
+  for (const auto& [function, source] : functions) {
+    Source* positional = tree_.child(source, Access::kDefaults);
+    if (PyObject* defaults = function->func_defaults) {
+      guard(positional, GuardKind::kLength, {}, PyTuple_GET_SIZE(defaults));
+    } else {
+      guard(positional, GuardKind::kAbsent);
+    }
+    auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+    if (code->co_kwonlyargcount == 0) continue;
+    Source* named = tree_.child(source, Access::kKeywordDefaults);
+    if (function->func_kwdefaults == nullptr) {
+      guard(named, GuardKind::kAbsent);
+      continue;
+    }
+    Ref names = checked(PyCode_GetVarnames(code));
+    for (int i = 0; i < code->co_kwonlyargcount; i++) {
+      PyObject* name = PyTuple_GET_ITEM(names.get(), code->co_argcount + i);
+      const bool has = contains(function->func_kwdefaults, name).value();
+      guard(named, has ? GuardKind::kHasKey : GuardKind::kLacksKey, name);
+    }
+  }
+}
+
 static void add_constants(PyObject* tuple, std::unordered_set<PyObject*>& constants) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
     PyObject* constant = PyTuple_GET_ITEM(tuple, i);

@@ -89,6 +89,12 @@ bool is_hook_method(std::string_view name) {
   return name == "register_hook" || name == "register_post_accumulate_grad_hook";
 }
 
+bool is_native_descriptor(Borrowed attribute) {
+  PyTypeObject* kind = attribute.type();
+  return kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyMethodDescr_Type ||
+         kind == &PyWrapperDescr_Type || kind == &PyClassMethodDescr_Type || PyCFunction_Check(attribute.get());
+}
+
 // Whether torch's own classes have an attribute under this name, and the tensor's class is one of them.
 bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
   PyObject* order = type->tp_mro;
@@ -215,17 +221,17 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
 }
 
-// What an object of a Python class is as a descriptor is for that class to say, and may be changed.
+// What an object of a Python class is as a descriptor is for that class to say, and may be changed. Descriptors and
+// callables are guarded as they are; a plain value may become one.
 void Tracer::use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed name) {
   PyTypeObject* kind = attribute.type();
-  const bool is_python =
-      (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(attribute.get()) && !is_tensor(attribute);
-  const bool is_outside = is_python && !lifter.made_here(attribute) && !is_written(type, name);
-  lift::Source* source = is_outside ? lifter.attribute_source(type, name) : nullptr;
-  if (source != nullptr) {
-    tree->guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(kind))});
-    lifter.use_special_methods(kind);
-  }
+  const bool is_python = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(attribute.get());
+  const bool is_value = kind->tp_descr_get == nullptr && !PyCallable_Check(attribute.get());
+  if ((!is_python && !is_value) || lifter.made_here(attribute) || is_written(type, name)) return;
+  lift::Source* source = lifter.attribute_source(type, name);
+  if (source == nullptr) return;
+  tree->guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(kind))});
+  if (is_python && !is_tensor(attribute)) lifter.use_special_methods(kind);
 }
 
 // Whether it is a data descriptor, which comes before what the instance has.
@@ -489,7 +495,8 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
     return checked(PyMethod_New(lifter.lift(attribute, lifter.constant(attribute)).get(), tensor.get()));
   }
   // What a class of the user's adds is read like any other: a property, a class method, a number.
-  if (attribute && !torchs_own) return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
+  if (attribute && (!torchs_own || !is_native_descriptor(attribute)))
+    return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
   const TorchRuns runs(*this);
   Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
   if (!value && is_unwinding()) throw PyError();
@@ -636,7 +643,10 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     }
     // A private object: its own dict is private too; the class's say in it is a fact.
     lifter.open_attributes(owner);
-    lift_descriptor(type, lifter.type_attribute(type, name), name);
+    if (Borrowed attribute = lifter.type_attribute(type, name)) {
+      use_descriptor(attribute, type, name);
+      lift_descriptor(type, attribute, name);
+    }
     return natively();
   }
   if (PyFunction_Check(owner.get())) {
@@ -680,17 +690,14 @@ void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed na
 void Tracer::set_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   PyTypeObject* metaclass = cls.type();
-  if (metaclass->tp_setattro != PyType_Type.tp_setattro) {
-    Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
-    Borrowed hook = lifter.type_attribute(metaclass, hook_name);
-    if (hook && PyFunction_Check(hook.get())) {
-      PyObject* arguments[] = {nullptr, cls.get(), name.get(), value.get()};
-      (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
-      return;
-    }
-    // A class that has only the other one of the two: type's own is found.
-    if (hook && hook.type() != &PyWrapperDescr_Type) stop(report::Reason::class_write, metaclass->tp_name);
+  Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
+  Borrowed hook = lifter.type_attribute(metaclass, hook_name);
+  if (hook && PyFunction_Check(hook.get())) {
+    PyObject* arguments[] = {nullptr, cls.get(), name.get(), value.get()};
+    (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    return;
   }
+  if (hook && hook.type() != &PyWrapperDescr_Type) stop(report::Reason::class_write, metaclass->tp_name);
   store_on_class(type, name, value);
 }
 

@@ -70,6 +70,24 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
+// The slot that a method wrapper from outside (`length = items.__len__`) binds to its object; null: it is no such
+// thing.
+static Ref bound_slot(Borrowed wrapper, lift::SourceTree& tree, lift::Source* source) {
+  if (!Py_IS_TYPE(wrapper.get(), &_PyMethodWrapper_Type)) return {};
+  // Its members are plain C getters of the wrapper itself.
+  Ref name = checked(PyObject_GetAttr(wrapper.get(), names::__name__));
+  Ref objclass = checked(PyUnicode_InternFromString("__objclass__"));
+  Ref owner = checked(PyObject_GetAttr(wrapper.get(), objclass.get()));
+  Ref slot = Ref::share(PyDict_GetItemWithError(cpython::own_dict(owner.as<PyTypeObject>()), name.get()));
+  if (!slot && PyErr_Occurred()) throw PyError();
+  if (!slot || !Py_IS_TYPE(slot.get(), &PyWrapperDescr_Type)) return {};
+  const auto field = [&](Borrowed which) { return tree.child(source, lift::Access::kField, which); };
+  tree.guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(wrapper.type()))});
+  tree.guard(field(names::__name__), {lift::GuardKind::kEquals, name});
+  tree.guard(field(objclass), {lift::GuardKind::kIs, owner});
+  return slot;
+}
+
 // A weak reference that the program has made is asked. In a trace things live on that would be gone: tensors of the
 // recording, and what the program has taken from where it was.
 void Tracer::check_alive(Borrowed reference) {
@@ -98,13 +116,15 @@ Ref Tracer::call_computed(Borrowed callable, PyObject* const* arguments, size_t 
 
 Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
-  if (PyMethod_Check(callable.get())) {
+  const auto call_bound = [&](Borrowed function, Borrowed self) {
     const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
     std::vector<PyObject*> with_self(total + 2);
-    with_self[1] = PyMethod_GET_SELF(callable.get());
+    with_self[1] = self.get();
     std::copy(arguments, arguments + total, with_self.begin() + 2);
-    return call(PyMethod_GET_FUNCTION(callable.get()), with_self.data() + 1, positional + 1, keyword_names);
-  }
+    return call(function, with_self.data() + 1, positional + 1, keyword_names);
+  };
+  if (PyMethod_Check(callable.get()))
+    return call_bound(PyMethod_GET_FUNCTION(callable.get()), PyMethod_GET_SELF(callable.get()));
   Ref shown;
   if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (Py_IS_TYPE(callable.get(), &_PyWeakref_CallableProxyType)) {
@@ -143,6 +163,11 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (Ref function = known != nullptr ? scripted_function(callable) : Ref()) {
     tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
     return call(lifter.lift(function, lifter.constant(function)), arguments, positional, keyword_names);
+  }
+  if (Ref slot = known != nullptr && known->opaque ? bound_slot(callable, *tree, known->source) : Ref()) {
+    Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
+    self = lifter.lift(self, tree->child(known->source, lift::Access::kMethodSelf));
+    return call_bound(slot, self);
   }
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);

@@ -243,7 +243,12 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   // Its __repr__ runs now, as traced code.
   check_text(value);
   const size_t before = lifter.effects().size();
-  Ref text = checked(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
+  Ref text = Ref::steal(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
+  if (!text && stopped) throw PyError();
+  if (!text) {  // what stands before it has been written by then
+    PyErr_Clear();
+    stop(report::Reason::native_call, "print of an object whose text raises");
+  }
   if (lifter.effects().size() != before) stop(report::Reason::native_call, "print of an object that prints");
   if (depth == 0) return checked(PyUnicode_FromObject(text.get()));
   Ref shown = make_shown(checked(PyUnicode_FromObject(text.get())));
@@ -269,7 +274,9 @@ void Tracer::print(Arguments& given) {
   for (const char* name : {"sep", "end", "flush"}) {
     Borrowed value = given.keyword(name);
     if (!value) continue;
-    if (!is_basic(value.get())) stop(report::Reason::native_call, std::string("print with ") + name);
+    const bool is_text = PyUnicode_Check(value.get()) || value.get() == Py_None;
+    if (!is_basic(value.get()) || (!is_text && strcmp(name, "flush") != 0))
+      stop(report::Reason::native_call, std::string("print with ") + name);
     check_status(PyDict_SetItemString(keywords.get(), name, value.get()));
   }
   Borrowed file = given.keyword("file");

@@ -184,6 +184,19 @@ Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t cou
   return result;
 }
 
+static lift::EffectCall call_again(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                   Borrowed keyword_names) {
+  Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(positional)));
+  for (size_t i = 0; i < positional; i++)
+    PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+  if (!keyword_names) return {Ref::share(callable), std::move(given), {}};
+  Ref named = checked(PyDict_New());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keyword_names.get()); i++)
+    check_status(PyDict_SetItem(named.get(), PyTuple_GET_ITEM(keyword_names.get(), i),
+                                arguments[positional + static_cast<size_t>(i)]));
+  return {Ref::share(callable), std::move(given), std::move(named)};
+}
+
 // An outside function with an lru_cache.
 Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
@@ -195,14 +208,21 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
     if (!keyword_names) {
       if (Ref kept = find_cached(wrapper, arguments, total)) return kept;
     }
-    // The cache would be written, and what it holds may be older than what the function would say now: where that
-    // depends on the arguments alone, the function behind it gives the same.
+    // What the function says depends on its arguments alone, and it does nothing else: then the call itself, which
+    // fills the cache or finds what has been put there since, may be made again on every run.
     for (size_t i = 0; i < total; i++) {
       if (!is_value(arguments[i])) stop(report::Reason::native_call, "an lru_cache that is asked for an object");
     }
-    const lift::OnlyLasting only_lasting(lifter);
-    Ref result = inlined();
+    const lift::Lifter::WriteMark mark = lifter.mark_writes();
+    Ref result;
+    {
+      const lift::OnlyLasting only_lasting(lifter);
+      const graph::Recorder::Silent silent(recorder);
+      result = inlined();
+    }
     if (!is_value(result)) stop(report::Reason::native_call, "an object from a function with an lru_cache");
+    if (lifter.has_writes_since(mark)) stop(report::Reason::native_call, "a function with an lru_cache that writes");
+    lifter.add_effect(call_again(wrapper, arguments, positional, keyword_names));
     return result;
   }
   // One object for equal arguments. The cache itself is asked, unless it would see what the trace has made.

@@ -82,6 +82,10 @@ void Tracer::raising() {
   if (lifter.has_arrays() && lift::is_read_only_error(type, value))
     stop(report::Reason::native_call, "a write to an array from outside");
   note_text(value, &raised_texts_);
+  if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) {
+    const SavedError raised;
+    lifter.guard_defaults();
+  }
   if (value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr) &&
       PyExceptionInstance_Check(value)) {
     stop(report::Reason::outside_exception, Py_TYPE(value)->tp_name);

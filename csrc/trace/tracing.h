@@ -289,7 +289,12 @@ struct Tracing : Concrete {
   int handle_breaker(PyThreadState* ts) { return t.handle_breaker(ts); }
 
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
-  Ref import_from(Borrowed module, Borrowed name) { return get_attribute(module, name); }
+  Ref import_from(Borrowed module, Borrowed name) {
+    Ref found = get_attribute(module, name);
+    if (found || t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    PyErr_Clear();  // a submodule of that name, or an ImportError
+    return value([&]() -> Ref { stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get())); });
+  }
   int import_star(Borrowed, Borrowed) {
     return status([&] { stop(report::Reason::native_call, "import *"); });
   }

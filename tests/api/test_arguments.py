@@ -94,6 +94,34 @@ def test_callable_objects() -> None:
     assert alternator.counters()["graphs"] == 3
 
 
+def test_the_class_of_an_object_says_what_a_call_is() -> None:
+    class Adder:
+        def __call__(self, x: Any) -> Any:
+            return x + 7
+
+    class Doubler:
+        def __call__(self, x: Any) -> Any:
+            return x * 2
+
+    adder = Adder()
+    compiled, method = (alternator.compile(one, backend="eager") for one in (adder, adder.__call__))
+    assert torch.equal(compiled(x()), x() + 7)
+    Adder.__call__ = lambda self, x: x - 1  # type: ignore[method-assign, assignment]
+    assert torch.equal(compiled(x()), x() - 1)
+    assert torch.equal(method(x()), x() + 7)
+    adder.__class__ = Doubler  # type: ignore[assignment]
+    assert torch.equal(compiled(x()), x() * 2)
+
+    class Net(torch.nn.Linear):
+        pass
+
+    net = Net(3, 3)
+    view = alternator.compile(net, backend="eager")
+    assert torch.equal(view(x()), net(x()))
+    Net.__call__ = lambda self, x: x + 3
+    assert torch.equal(view(x()), x() + 3)
+
+
 def test_a_class() -> None:
     @alternator.compile(backend="eager")
     class Doubler:

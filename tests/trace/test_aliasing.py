@@ -496,3 +496,22 @@ def test_a_weak_reference_to_what_is_taken_away() -> None:
     for _ in range(2):
         held["b"] = Box()
         assert compiled(T(2))[1:] == (True, True)
+
+
+@program()
+def test_weak_references_with_callbacks(t):
+    """`weakref.ref(x)` is one object for all, unless it is given a callback."""
+
+    class Held:
+        pass
+
+    held = Held()
+    common, other = weakref.ref(held), weakref.ref(held, lambda _: None)
+
+    def fn(x, held, reference):
+        found = weakref.ref(held)
+        return x + 1, found is reference, reference() is held, found, reference
+
+    f = t.compile(fn)
+    for reference in (common, other, common, other):
+        t.note([given is reference for given in f(T(2), held, reference)[3:]])

@@ -842,3 +842,165 @@ def test_training_flag_and_submodules(t):
     f(T(2, 4))
     net.train()
     f.hit(T(2, 4))
+
+
+@program()
+def test_defaults_that_were_missing(t):
+    """A call that could not be made may be made once the function has defaults."""
+
+    def positional(x, a=1):
+        return x + a
+
+    def named(x, *, a=1, b=2):
+        return x + a + b
+
+    class Made:
+        def __init__(self, a=1):
+            self.a = a
+
+    def fn(x, h, k):
+        found = []
+        for call in (lambda: h(x), lambda: k(x), lambda: sorted([2, 1], key=h), Made):
+            try:
+                found.append(call())
+            except TypeError as error:
+                found.append(str(error))
+        return x * 2, len(found), [text for text in found if isinstance(text, str)]
+
+    f = t.compile(fn)
+    positional.__defaults__ = named.__kwdefaults__ = Made.__init__.__defaults__ = None
+    f(T(2), positional, named)
+    f.hit(T(2), positional, named)
+    positional.__defaults__ = (4,)
+    f(T(2), positional, named)
+    named.__kwdefaults__ = {"a": 4}
+    f(T(2), positional, named)
+    named.__kwdefaults__ = {"a": 4, "b": 5}
+    f(T(2), positional, named)
+    Made.__init__.__defaults__ = (1,)
+    f(T(2), positional, named)
+
+
+@program()
+def test_class_attributes_that_become_descriptors(t):
+    """What an instance has of its own hides a plain value of its class, but not a property."""
+
+    class Late:
+        pass
+
+    class Held:
+        v = 7
+        d = Late()
+        w = 3
+
+    class Set(Held):
+        def __init__(self, v):
+            self.v = v
+            self.d = 1
+
+    class Read(Held):
+        def __init__(self):
+            self.__dict__["v"] = 1
+
+    class Deleted(Held):
+        def __init__(self):
+            self.w = 1
+            del self.w
+
+    held = Held()
+    held.v = 2
+
+    def fn(x):
+        held.w = 5
+        Deleted()
+        return x * 2, sorted(vars(Set(x))), Read().v, held.v
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    f.hit(T(2))
+    Held.v = property(lambda self: 3, lambda self, value: None)
+    f(T(2))
+    Late.__set__ = lambda self, instance, value: None
+    f(T(2))
+    Held.w = property(lambda self: 3, lambda self, value: None, lambda self: None)
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_metaclasses_that_see_writes(t):
+    class Meta(type):
+        pass
+
+    class Base(metaclass=Meta):
+        pass
+
+    seen = []
+
+    def fn(x):
+        Base.q = 1
+        return x + 1
+
+    def deletes(x):
+        del Base.q
+        return x + 1
+
+    t.watch(lambda: list(seen))
+    f, g = t.compile(fn), t.compile(deletes)
+    for _ in range(2):
+        f(T(2))
+        g(T(2))
+    Meta.__setattr__ = lambda cls, name, value: seen.append(name)
+    f(T(2))
+    Meta.__delattr__ = lambda cls, name: seen.append(name)
+    g(T(2))
+
+
+@program()
+def test_attributes_that_are_put_on_tensors_class(t):
+    def fn(x):
+        return getattr(x, "zork", 3), x * 2
+
+    f = t.compile(fn)
+    f(T(2))
+    for value in (5, 6, property(lambda self: self.shape[0]), staticmethod(lambda: 4)):
+        torch.Tensor.zork = value
+        f(T(2))
+        f.hit(T(2))
+        del torch.Tensor.zork
+        f(T(2))
+
+
+@program()
+def test_the_text_of_a_class_with_a_metaclass(t):
+    class Meta(type):
+        pass
+
+    class Named(metaclass=Meta):
+        pass
+
+    f = t.compile(lambda x: (x + 1, f"{Named}".rsplit(".", 1)[-1]))
+    f(T(2))
+    f.hit(T(2))
+    Named.__qualname__ = "Renamed"
+    f(T(2))
+
+
+@program()
+def test_methods_that_were_bound_before(t):
+    items = [1, 2]
+    length, order = items.__len__, type.__dict__["__mro__"].__get__
+
+    class First:
+        pass
+
+    class Second(First):
+        pass
+
+    f = t.compile(lambda x, length, order: (x * length(), len(order(Second))))
+    f(T(2), length, order)
+    items.append(3)
+    f(T(2), length, order)
+    f.hit(T(2), length, order)
+    f(T(2), items.__sizeof__.__class__ and [1].__len__, order)
+    f(T(2), {1, 2}.__len__, order)

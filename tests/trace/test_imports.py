@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import T, program
 
 import alternator
 
@@ -133,3 +134,23 @@ def test_methods_of_a_modules_own_class() -> None:
     for _ in range(2):
         assert torch.equal(compiled(x()), x() + 1)
     assert (alternator.counters()["graphs"], alternator.counters()["hits"]) == (1, 1)
+
+
+@program(one_graph=False)
+def test_names_that_a_module_lacks(t):
+    def fn(x):
+        try:
+            from math import not_there
+        except ImportError as error:
+            return "fallback", str(error), error.name, x + 1
+        return not_there
+
+    def raises(x):
+        from types import not_there
+
+        return x + not_there
+
+    for function in (fn, raises):
+        f = t.compile(function)
+        f(T(2))
+        f(T(2))

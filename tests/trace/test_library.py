@@ -384,3 +384,15 @@ def test_missing_attribute_says_of_what(t):
     f(T(2), "missing")
     f.hit(T(2), "missing")
     f(T(2), "other")
+
+
+@program()
+def test_caches_are_filled(t):
+    doubled = functools.lru_cache(lambda n, *, plus: 2 * n + plus)
+    t.watch(doubled.cache_info)
+    f = t.compile(lambda x, n: (x + doubled(n, plus=2), doubled(n, plus=1)))
+    for n in (1, 1, 2, 1):
+        f(T(2), n)
+    doubled.cache_clear()
+    f(T(2), 1)
+    t.note(doubled(1, plus=2))

@@ -437,3 +437,28 @@ def test_warnings_as_errors(t):
         f(T(2))
         f(T(2))
     f(T(2))
+
+
+@program(one_graph=False)
+def test_prints_that_raise(t):
+    class Bad:
+        def __str__(self):
+            raise ValueError("no text")
+
+    def fn(x, sep):
+        seen = []
+        try:
+            print("before", Bad())
+        except ValueError as error:
+            seen.append(str(error))
+        try:
+            print("a", "b", sep=sep)
+        except TypeError as error:
+            seen.append(str(error))
+        print(x.shape)
+        return x + 1, seen
+
+    f = t.compile(fn)
+    f(T(2), "-")
+    f(T(2), 3)
+    f(T(2), None)
