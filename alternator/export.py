@@ -146,6 +146,8 @@ def export(
     if len(told.entries) != 1:
         raise exc.Unsupported("export: the call is not one capture")
     (entry,) = told.entries
+    if entry.eager:
+        raise exc.Unsupported("export: the call makes the parameters of a module; call it once before")
     if entry.acts:
         raise exc.Unsupported("export: the call changes objects that outlive it:\n  " + "\n  ".join(entry.residual))
     if not all(isinstance(value, torch.Tensor) for value in recorded.inputs):

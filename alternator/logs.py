@@ -250,8 +250,26 @@ def _metrics(event: Compiled) -> dict[str, Any]:
     }
 
 
+class _TorchsCounters(events.Subscriber):
+    """torch._dynamo.utils.counters, which programs and their tests read: they count what is compiled here too."""
+
+    def tell(self, event: Event) -> None:
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        if counters is None:  # nobody can have asked yet
+            return
+        if isinstance(event, Entry):
+            counters["frames"]["total"] += 1
+            counters["frames"]["ok"] += not event.eager
+            if event.operations:
+                counters["stats"]["unique_graphs"] += 1
+                counters["stats"]["calls_captured"] += event.operations
+        elif isinstance(event, Break):
+            counters["graph_break"][f"{event.cause} ({event.context})" if event.context else event.cause] += 1
+
+
 events.subscribe(_Terminal())
 events.subscribe(_Trace())
+events.subscribe(_TorchsCounters())
 set_logs(os.environ.get("ALTERNATOR_LOGS", ""))
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch._dynamo.utils import counters  # noqa: F401
+
 import alternator
 from alternator import (  # noqa: F401
     allow_in_graph,

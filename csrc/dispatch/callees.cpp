@@ -31,8 +31,9 @@ Callee::Kind kind_in_torch(std::string_view file) {
     if (file.starts_with(open)) return Callee::Kind::kOpen;
   }
   if (file == "_dynamo/external_utils.py" || file == "_dynamo/decorators.py") return Callee::Kind::kLeft;
-  for (std::string_view shut : {"_dynamo/", "_inductor/", "_functorch/", "_export/", "export/", "fx/", "jit/", "onnx/",
-                                "_higher_order_ops/", "_subclasses/", "_decomp/", "_refs/", "_prims/", "package/"}) {
+  for (std::string_view shut :
+       {"_dynamo/", "_inductor/", "_functorch/", "_export/", "export/", "fx/", "jit/", "onnx/", "_higher_order_ops/",
+        "_subclasses/", "_decomp/", "_refs/", "_prims/", "package/", "profiler/", "autograd/profiler"}) {
     if (file.starts_with(shut)) return Callee::Kind::kShut;
   }
   return Callee::Kind::kLeft;
@@ -45,6 +46,7 @@ Callee::Kind kind_of(PyCodeObject* code) {
   if (text == nullptr) return PyErr_Clear(), Callee::Kind::kLeft;
   const std::string_view file = text;
   if (file.starts_with(torch)) return kind_in_torch(file.substr(torch.size()));
+  if (file.starts_with("<frozen importlib")) return Callee::Kind::kShut;  // what a module does once, while it is loaded
   if (file.starts_with(own) || file.starts_with("<frozen ")) return Callee::Kind::kLeft;
   const bool installed = file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
   if (file.starts_with(library) && !installed) return Callee::Kind::kLeft;

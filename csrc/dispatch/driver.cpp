@@ -24,6 +24,7 @@ static bool is_about_an_instruction(report::Reason reason) {
     case report::Reason::observed:
     case report::Reason::callbacks:
     case report::Reason::interrupted:
+    case report::Reason::uninitialised:
       return false;
     default:
       return true;
@@ -33,6 +34,12 @@ static bool is_about_an_instruction(report::Reason reason) {
 // Of no use to a later call.
 static bool is_for_now(const Entry& entry) {
   return entry.eager_because && entry.eager_because->reason == report::Reason::observed;
+}
+
+// Not for something that the program could do otherwise, in calls that are captured.
+static bool is_excused(const Entry& entry) {
+  const report::Reason reason = entry.eager_because->reason;
+  return reason == report::Reason::raises || reason == report::Reason::uninitialised || is_for_now(entry);
 }
 
 static void note_steps(Compilation& compilation) {
@@ -285,7 +292,7 @@ Ref Call::run() {
     if (entry == nullptr) return {};
     if (entry->eager_because) {
       if (!may_trace_) return {};
-      if (compilation_.fullgraph && entry->eager_because->reason != report::Reason::raises && !is_for_now(*entry))
+      if (compilation_.fullgraph && !is_excused(*entry))
         raise_break(compilation_, *entry->eager_because, "fullgraph=True");
       if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");
       calls_on = is_about_an_instruction(entry->eager_because->reason);

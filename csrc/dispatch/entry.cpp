@@ -14,6 +14,7 @@
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -242,7 +243,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
 // Nothing is gained by stopping before what is no instruction's fault.
 static bool has_place(report::Reason reason) {
   return reason != report::Reason::raises && reason != report::Reason::internal && reason != report::Reason::too_long &&
-         reason != report::Reason::observed;
+         reason != report::Reason::observed && reason != report::Reason::uninitialised;
 }
 
 // By a signal: nothing was written, and nothing of it belongs to the program.
@@ -311,6 +312,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
                                            .sizes = !may_break || is_set("capture_dynamic_output_shape_ops")};
   {
     const WithoutCollector until_the_trace_is_gone;  // nearly all that it made goes with it
+    const at::RecordFunctionGuard unseen(false);     // a profiler has no use for operators on fakes
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();

@@ -252,6 +252,9 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kSkipFrame:
       stop(report::Reason::skipped,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "skip_frame()");
+    case Mark::kMaterialises:
+      // Once in the life of a module: a graph of it would never be used again.
+      stop(report::Reason::uninitialised, positional > 1 ? Py_TYPE(arguments[1])->tp_name : "");
     case Mark::kExpectation:
       if (positional > 0 && expect(arguments[0])) return Ref::share(Py_True);
       break;

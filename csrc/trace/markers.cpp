@@ -86,6 +86,11 @@ Mark mark_of(Borrowed function) {
     case 30:  // every function that torch's decorator makes runs this code
       if (code == reinterpret_cast<PyCodeObject*>(Natives::table().shield_code)) return Mark::kShield;
       break;
+    case 33:
+      if (equals(qualified, "LazyModuleMixin._infer_parameters") &&
+          equals(module_name(function), "torch.nn.modules.lazy"))
+        return Mark::kMaterialises;
+      break;
     default:
       break;
   }

@@ -17,6 +17,7 @@ enum class Mark : uint8_t {
   kSkipFrame,       // torch._dynamo.skip_frame: the function that calls it runs as it is
   kConstant,        // torch.compiler.assume_constant_result
   kExpectation,     // what is behind torch._check()
+  kMaterialises,    // a lazy module makes its parameters, removes its hooks and changes its class
   kNotes,           // TorchDynamo notes, for itself alone, that a module was made
 };
 Mark mark_of(Borrowed function);

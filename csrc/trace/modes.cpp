@@ -5,6 +5,10 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 namespace alternator::trace {
 
 namespace {
@@ -40,6 +44,36 @@ PyObject* leave(PyObject* self, PyObject*) {
   scope->entered = false;
   if (Tracer* tracer = Tracer::current()) tracer->close_scope(self);
   return Py_NewRef(Py_None);
+}
+
+// Classes of torch's that start and stop profilers.
+bool is_profiler_class(std::string_view name) {
+  using namespace std::string_view_literals;
+  constexpr std::array kClasses = {"profile"sv, "_KinetoProfile"sv, "emit_nvtx"sv, "emit_itt"sv,
+                                   "ExecutionTraceObserver"sv};
+  return std::find(kClasses.begin(), kClasses.end(), name) != kClasses.end();
+}
+
+std::string_view text_of(Borrowed text) {
+  const char* utf8 = text && PyUnicode_Check(text.get()) ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  PyErr_Clear();
+  return utf8 != nullptr ? utf8 : std::string_view();
+}
+
+// Such a class, or a method of one.
+bool is_of_profiler(Borrowed callable) {
+  auto is_module = [](std::string_view name) {
+    return name == "torch.profiler.profiler" || name == "torch.autograd.profiler";
+  };
+  if (PyFunction_Check(callable.get())) {
+    const std::string_view name = text_of(callable.as<PyFunctionObject>()->func_qualname);
+    const size_t dot = name.find('.');
+    if (dot == std::string_view::npos || !is_profiler_class(name.substr(0, dot))) return false;
+    return is_module(text_of(PyDict_GetItemString(PyFunction_GET_GLOBALS(callable.get()), "__name__")));
+  }
+  if (!PyType_Check(callable.get()) || !is_profiler_class(callable.as<PyTypeObject>()->tp_name)) return false;
+  PyObject* dict = callable.as<PyTypeObject>()->tp_dict;
+  return dict != nullptr && is_module(text_of(PyDict_GetItemString(dict, "__module__")));
 }
 
 }  // namespace
@@ -82,6 +116,8 @@ Ref Tracer::call_mode(Borrowed callable, PyObject* const* arguments, size_t posi
     made.as<InferenceScope>()->mode = arguments[0] == Py_True;
     return made;
   }
+  // It runs as a whole, for real: what is compiled around it is what it sees.
+  if (is_of_profiler(callable)) stop(report::Reason::native_call, native_name(callable));
   const bool begins = callable == Borrowed(natives.record_enter);
   if ((!begins && callable != Borrowed(natives.record_exit)) || positional == 0 || keyword_names) return {};
   // A label in a profile, and nothing where nobody profiles. A graph has none, also where it may not be broken.

@@ -137,6 +137,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   const bool moded = is_under_modes();  // it sees the call as it is
   if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
+  if (Ref made = moded ? Ref() : tensor_of_symbols(name, arguments, positional, keyword_names)) return made;
   if (Ref made = moded ? Ref() : new_from_data(callable, name, arguments, positional, keyword_names)) return made;
   if (name == "backward" || name.ends_with(".backward") || name.ends_with("run_backward"))
     stop(report::Reason::backward, name);

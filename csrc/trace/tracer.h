@@ -226,11 +226,16 @@ class Tracer {
   Ref call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // After torch has raised: because of data, or for a reason that it gives.
   [[noreturn]] void stop_for_torch(const std::string& what);
+  // What torch.autograd.grad goes through itself before anything else. False: nothing is among the arguments.
+  bool use_iterators(PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                     std::vector<PyObject*>* given, std::vector<Ref>* tuples);
   bool expect(Borrowed value);
   Ref extreme_of_numbers(const std::string& name, PyObject* const* arguments, size_t count);
   Ref convert_number(PyTypeObject* type, Borrowed number);
   Ref convert_tensor(PyTypeObject* type, Borrowed tensor);
   Ref list_of_numbers(Borrowed tensor);
+  // torch.tensor(n) and torch.tensor([n, 1]) (symbol_tensors.cpp). Null: it is no such call.
+  Ref tensor_of_symbols(const std::string& name, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
   // autograd_functions.cpp
   struct Forward;

@@ -25,8 +25,39 @@ static void check_differentiated(PyObject* const* arguments, size_t positional, 
   }
 }
 
+bool Tracer::use_iterators(PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                           std::vector<PyObject*>* given, std::vector<Ref>* tuples) {
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  auto is_sequence = [&](size_t i) {
+    if (i < positional) return i < 3;
+    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), static_cast<Py_ssize_t>(i - positional));
+    return PyUnicode_CompareWithASCIIString(name, "outputs") == 0 ||
+           PyUnicode_CompareWithASCIIString(name, "inputs") == 0 ||
+           PyUnicode_CompareWithASCIIString(name, "grad_outputs") == 0;
+  };
+  given->assign(1, nullptr);
+  given->insert(given->end(), arguments, arguments + total);
+  for (size_t i = 0; i < total; i++) {
+    if (!is_sequence(i) || (!PyIter_Check(arguments[i]) && !PyDictValues_Check(arguments[i]))) continue;
+    PyObject* only[] = {nullptr, arguments[i]};
+    try {
+      tuples->push_back(call(reinterpret_cast<PyObject*>(&PyTuple_Type), only + 1, 1, {}));
+    } catch (const PyError&) {
+      if (stopped) throw;
+      PyErr_Clear();
+      stop(report::Reason::raises, "inside of torch.autograd.grad");  // a traceback would lack it
+    }
+    (*given)[i + 1] = tuples->back().get();
+  }
+  return !tuples->empty();
+}
+
 Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const std::string name = native_name(callable);
+  std::vector<PyObject*> given;
+  std::vector<Ref> tuples;
+  if (name == "torch.autograd.grad" && use_iterators(arguments, positional, keyword_names, &given, &tuples))
+    arguments = given.data() + 1;
   std::optional<graph::ModeOnStack> first;
   if (!recorder.is_silent() && !graph::is_top_mode(recorder.mode())) {
     // Ours would see what others make of the calls inside.

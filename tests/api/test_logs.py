@@ -217,3 +217,26 @@ def test_unknown_names_are_refused(run_python: Callable[..., str]) -> None:
     said = run_python("import alternator", fails=True, ALTERNATOR_LOGS="graph_brakes")
     assert "there is no log 'graph_brakes'; there are graph, graph_code," in said
     assert run_python("import alternator", ALTERNATOR_LOGS="all") == ""
+
+
+def test_torchs_counters(run_python: Callable[..., str]) -> None:
+    """Where torch._dynamo.utils is loaded; nothing loads it for them."""
+    program = """
+import sys, torch, alternator
+def f(x):
+    x = x.sin().cos()
+    alternator.graph_break()
+    return x + 1
+compiled = alternator.compile(f, backend="eager")
+compiled(torch.ones(2))
+assert "torch._dynamo.utils" not in sys.modules
+from torch._dynamo.utils import counters
+compiled(torch.ones(2))
+print("known", dict(counters["stats"]), dict(counters["frames"]))
+compiled(torch.ones(3))
+print(dict(counters["stats"]), dict(counters["frames"]), dict(counters["graph_break"]))
+"""
+    said = run_python(program)
+    assert "known {} {}" in said
+    assert "{'unique_graphs': 2, 'calls_captured': 3} {'total': 2, 'ok': 2}" in said
+    assert "{'the program asks for a graph break (graph_break())': 1}" in said

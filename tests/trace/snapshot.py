@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range))
 TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -333,6 +334,8 @@ class Observer:
         return (digest(value.get_state().numpy().tobytes()),)
 
     def see_tensor(self, value: torch.Tensor) -> tuple[Snapshot, ...]:
+        if is_lazy(value):
+            return "uninitialised", str(value.dtype), str(value.device), value.requires_grad
         parts: list[Snapshot] = [
             str(value.dtype), str(value.device), ("shape", *value.shape),
             "requires_grad" if value.requires_grad else "no grad", "leaf" if value.is_leaf else "not leaf",

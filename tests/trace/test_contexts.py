@@ -6,6 +6,7 @@ import contextlib
 
 import torch
 from harness import T, program
+from trace_support import eager_backend, in_child
 
 import alternator
 
@@ -388,6 +389,73 @@ def test_record_function_while_a_profiler_runs(t):
         f(T(2))
     t.note([event.name for event in profile.function_events if event.name == "a label"])
     f.hit(T(2))
+
+
+def profiled(x):
+    y = x * 2
+    with torch.profiler.profile() as outer:
+        y = y + 2
+        with torch.profiler.record_function("my_function"):
+            z = y * 3
+            z.tolist()
+            z = z + 1
+    with torch.autograd.profiler.profile() as inner:
+        z = z.sin()
+    return z, [[event.name for event in some] for some in (outer.events(), inner.function_events)]
+
+
+@program(one_graph=False)
+def test_a_profiler_inside(t):
+    def fn(x):
+        z, names = profiled(x)
+        return z, [sorted({"aten::add", "aten::mul", "aten::sin", "my_function"}.intersection(some)) for some in names]
+
+    f = t.compile(fn)
+    for _ in range(3):
+        f(T(2))
+
+
+@in_child
+def test_a_profiler_sees_what_runs(front):
+    wanted = profiled(T(2))
+    for backend in ("eager", eager_backend):
+        f = front.compile(profiled, backend)
+        f(T(2))
+        _, names = f(T(2))
+        assert names == wanted[1]
+
+
+class Profile(torch.profiler.profile):
+    entered = 0
+
+    def __enter__(self):
+        self.entered += 1
+        return super().__enter__()
+
+
+@program(one_graph=False)
+def test_a_class_of_the_programs_over_a_profiler(t):
+    def fn(x):
+        with Profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            y = x.sin()
+        return y + 1, profile.entered, [event.key for event in profile.key_averages() if event.key == "aten::sin"]
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@in_child
+def test_breaks_around_a_profiler(front):
+    def fn(x):
+        y = x * 2
+        with torch.profiler.profile() as profile:
+            y = y + 2
+        return y, len(profile.events())
+
+    f = front.compile(fn, "eager")
+    f(T(2))
+    assert alternator.counters()["breaks"] == {"native_call": 4}  # profile(), its beginning, its end, events()
 
 
 @program()

@@ -194,3 +194,50 @@ def test_hooks_of_the_function_itself(t):
         f = t.compile(function)
         f(T(3, rg=True))
         f(T(3, rg=True))
+
+
+@program()
+def test_iterators_of_what_is_differentiated(t):
+    def fn(net, x):
+        y = net(x)
+        gradients = torch.autograd.grad((part.sum() for part in (y, y * 2)), net.parameters(), create_graph=True)
+        named = torch.autograd.grad(
+            outputs=[y], inputs=iter([*net.parameters()]), grad_outputs=(one for one in [y.detach() * 3])
+        )
+        tensors = dict(net.named_parameters())
+        third = torch.autograd.grad(net(x).sum(), tensors.values())
+        return [a + b + c for a, b, c in zip(gradients, named, third, strict=True)]
+
+    f = t.compile(fn)
+    net = small_net()
+    f(net, T(2, 3))
+    f.hit(net, T(2, 3, s=1))
+    net[0].weight.requires_grad_(False)
+    f.free(net, T(2, 3))
+
+
+@program(one_graph=False)
+def test_iterators_that_fail(t):
+    def parameters(net, log):
+        for parameter in net.parameters():
+            log.append(len(log))
+            if len(log) == 3:
+                raise ValueError("no more")
+            yield parameter
+
+    def fn(net, x, log):
+        y = net(x).sum()
+        try:
+            return torch.autograd.grad(y, parameters(net, log))
+        except ValueError as error:
+            return y * 2, str(error), error.__traceback__ is not None
+
+    def uncaught(net, x, log):
+        return torch.autograd.grad(net(x).sum(), parameters(net, log))
+
+    net = small_net()
+    for one in (fn, uncaught):
+        f = t.compile(one)
+        f(net, T(2, 3), [])
+        f(net, T(2, 3), [1, 2, 3])
+        f(net, T(2, 3), [])

@@ -152,11 +152,29 @@ def a_row(x: torch.Tensor, n: torch.Tensor) -> Any:
     return rows, rows.sum(0)
 
 
+def tensors_of_numbers(x: torch.Tensor, n: torch.Tensor) -> Any:
+    k, f = n.item(), x.sum().item()
+    made = torch.tensor([k, 0, k + 1])
+    made += 1
+    return (
+        made,
+        torch.tensor(k),
+        torch.tensor(f),
+        torch.tensor([[k, 2], (3, k * k)]),
+        torch.tensor([k, 0.5, f]),
+        torch.tensor((k, 1), dtype=torch.float64, device="cpu"),
+        torch.tensor([f * 1e300, f]),  # too large for the type
+        torch.tensor([f, k], dtype=torch.float16),
+        torch.tensor([f], dtype=torch.bfloat16, requires_grad=False),
+        x * torch.tensor(k, dtype=x.dtype),
+    )
+
+
 ROWS: dict[str, Callable[..., Any]] = {
     row.__name__: row
     for row in (
         arithmetic, several, classes, kept, floats, writes, through_functions, torch_calls, written_item, a_float_of_an_integer,
-        small_types, compared, nothing_else, a_row,
+        small_types, compared, nothing_else, a_row, tensors_of_numbers,
     )
 }  # fmt: skip
 
@@ -242,6 +260,31 @@ def test_shapes_with_aot_autograd(row: str) -> None:
     compiled = alternator.compile(SHAPES[row], backend="aot_eager", fullgraph=True)
     for value in ([3, 5], [1, 7], [4, 4]):
         torch.testing.assert_close(compiled(T(8, 2), torch.tensor(value)), SHAPES[row](T(8, 2), torch.tensor(value)))
+
+
+@alone
+def test_tensors_of_numbers_with_aot_autograd() -> None:
+    compiled = alternator.compile(tensors_of_numbers, backend="aot_eager", fullgraph=True)
+    for value in (3, 5, -2):
+        torch.testing.assert_close(compiled(T(4), N(value)), tensors_of_numbers(T(4), N(value)), rtol=0, atol=0)
+
+
+def lists_apart(x: torch.Tensor, n: torch.Tensor) -> Any:
+    k = n.item()
+    try:
+        return torch.tensor([[k, 1], [2]])
+    except ValueError:
+        return torch.tensor([k, True]), torch.tensor([k], dtype=torch.int8), torch.tensor([k * 0.6], dtype=torch.int64)
+
+
+@program(one_graph=False)
+def test_tensors_of_numbers_that_torch_makes(t: Run) -> None:
+    """Lists of different lengths, types with less room."""
+    captures(t)
+    f = t.compile(lists_apart)
+    f(T(2), N(3))
+    f(T(2), N(5))
+    f(T(2), N(300))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

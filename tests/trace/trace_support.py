@@ -24,11 +24,16 @@ def frontend() -> FrontEnd:
 
 
 def in_child(test: Callable[[FrontEnd], Any]) -> Callable[[], None]:
-    """A test whose body runs in a forked child: a crash there is one failure."""
+    """A test whose body runs in a forked child, where nothing was counted yet: a crash there is one failure."""
 
     def run() -> None:
         front = frontend()
-        forked(lambda: test(front) and None)
+
+        def body() -> None:
+            front.reset()
+            test(front)
+
+        forked(body)
 
     run.__name__, run.__module__, run.__doc__ = test.__name__, test.__module__, test.__doc__
     return run

@@ -1,0 +1,97 @@
+// torch.tensor() of numbers that only a run knows. It writes their digits into memory; recorded are tensors of one
+// number each, put together.
+#include "trace/tracer.h"
+
+#include "graph/torch_types.h"
+
+#include <torch/csrc/Dtype.h>
+
+namespace alternator::trace {
+
+namespace {
+
+// A number, or lists of equal length of them, down to the numbers.
+struct Numbers {
+  std::vector<Py_ssize_t> sizes;
+  size_t count = 0;
+  bool unknown = false;   // one of them is known by a run only
+  bool floating = false;  // one of them is no integer
+};
+
+bool look_at(Borrowed data, size_t depth, Numbers* numbers) {
+  constexpr size_t kDeepest = 8, kMost = 256;
+  PyObject* d = data.get();
+  if (PyList_CheckExact(d) || PyTuple_CheckExact(d)) {
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(d);
+    if (size == 0 || depth >= kDeepest) return false;
+    if (depth == numbers->sizes.size() && numbers->count == 0) numbers->sizes.push_back(size);
+    if (depth >= numbers->sizes.size() || numbers->sizes[depth] != size) return false;
+    for (Py_ssize_t i = 0; i < size; i++)
+      if (!look_at(PySequence_Fast_GET_ITEM(d, i), depth + 1, numbers)) return false;
+    return true;
+  }
+  if (depth != numbers->sizes.size() || ++numbers->count > kMost) return false;
+  const bool symbol = fake::is_symbol(data);
+  if (symbol ? fake::is_truth_symbol(data) : !PyLong_CheckExact(d) && !PyFloat_CheckExact(d)) return false;
+  numbers->unknown = numbers->unknown || symbol;
+  numbers->floating =
+      numbers->floating || (symbol ? fake::class_of_symbol(data) == &PyFloat_Type : PyFloat_CheckExact(d));
+  return true;
+}
+
+at::ScalarType type_of(Borrowed dtype) { return reinterpret_cast<THPDtype*>(dtype.get())->scalar_type; }
+
+bool is_wide_enough(at::ScalarType type, bool floating) {
+  if (type == at::kLong) return !floating;
+  return type == at::kDouble || type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
+
+}  // namespace
+
+// Each number becomes a tensor of the widest type, since torch.tensor() makes infinity of what a narrow one has no room
+// for, and scalar_tensor() an error.
+Ref Tracer::tensor_of_symbols(const std::string& name, PyObject* const* arguments, size_t positional,
+                              Borrowed keyword_names) {
+  if (name != "torch.tensor" || positional != 1 || !recorder.has_symbols() || transformed_) return {};
+  Numbers numbers;
+  if (!look_at(arguments[0], 0, &numbers) || !numbers.unknown) return {};
+  Ref dtype, device;
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    PyObject* keyword = PyTuple_GET_ITEM(keyword_names.get(), i);
+    PyObject* value = arguments[1 + i];
+    if (PyUnicode_CompareWithASCIIString(keyword, "dtype") == 0 && (value == Py_None || THPDtype_Check(value))) {
+      if (value != Py_None) dtype = Ref::share(value);
+    } else if (PyUnicode_CompareWithASCIIString(keyword, "device") == 0) {
+      if (value != Py_None) device = Ref::share(value);
+    } else if (value != Py_False) {
+      return {};
+    }
+  }
+  Ref wide = graph::torch_name("torch", "int64");
+  if (!dtype) {
+    dtype = numbers.floating ? checked(PyObject_CallNoArgs(graph::torch_name("torch", "get_default_dtype").get()))
+                             : Ref(wide);
+  }
+  if (!is_wide_enough(type_of(dtype), numbers.floating)) return {};
+  if (type_of(dtype) != at::kLong) wide = graph::torch_name("torch", "float64");
+
+  Ref make = graph::torch_name("torch", "scalar_tensor"), stack = graph::torch_name("torch", "stack");
+  Ref names = device ? checked(Py_BuildValue("(ss)", "dtype", "device")) : checked(Py_BuildValue("(s)", "dtype"));
+  auto build = [&](auto& self, Borrowed data) -> Ref {
+    if (!PyList_CheckExact(data.get()) && !PyTuple_CheckExact(data.get())) {
+      PyObject* given[] = {nullptr, data.get(), wide.get(), device.get()};
+      return call_torch(make, given + 1, 1, names);
+    }
+    Ref parts = checked(PyList_New(0));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(data.get()); i++)
+      check_status(PyList_Append(parts.get(), self(self, PySequence_Fast_GET_ITEM(data.get(), i)).get()));
+    PyObject* given[] = {nullptr, parts.get()};
+    return call_torch(stack, given + 1, 1, {});
+  };
+  Ref made = build(build, arguments[0]);
+  if (type_of(dtype) == type_of(wide)) return made;
+  PyObject* given[] = {nullptr, made.get(), dtype.get()};
+  return call_torch(checked(PyObject_GetAttrString(THPVariableClass, "to")), given + 1, 2, {});
+}
+
+}  // namespace alternator::trace
