@@ -190,12 +190,13 @@ class Handoff:
         asserts: bool,
         leaves: bool,
         apart: bool,
+        subclasses: bool,
     ) -> Answer:
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
         as_recorded = self.backend.compiler is None
         odd = any(map(_is_of_a_subclass, inputs))
-        if self.backend.is_torchs and (leaves or odd):
+        if self.backend.is_torchs and (leaves or odd or subclasses):
             as_recorded = True
             logs.log.warning(
                 "%s runs as it was recorded, not through %s: %s",
@@ -203,11 +204,13 @@ class Handoff:
                 self.backend.name,
                 "it makes a leaf that requires grad, or a tensor with a hook"
                 if leaves
-                else "a tensor of a subclass is among its inputs",
+                else "a tensor of a subclass is among its inputs"
+                if odd
+                else "it makes a tensor of a subclass",
             )
         apart = apart and not getattr(self.backend.compiler, "whole_graphs", False)
         # Numbers that only a run knows are not handed from one piece to the next, and pieces need examples of all inputs.
-        as_recorded = as_recorded or (apart and (shape_env is not None or odd))
+        as_recorded = as_recorded or (apart and (shape_env is not None or odd or subclasses))
         if as_recorded and not asserts and not events.wants_graphs():
             return None
         with contextlib.ExitStack() as stack:
@@ -330,8 +333,9 @@ class Handoff:
     ) -> Answer:
         assert self.backend.compiler is not None
         try:
+            # To copy a tensor of a subclass may run code of its class.
             verifies = self._is_set("verify_correctness") and not any(
-                map(torch._subclasses.fake_tensor.is_fake, inputs)
+                torch._subclasses.fake_tensor.is_fake(value) or _is_of_a_subclass(value) for value in inputs
             )
             expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
             compiled = self.backend.compiler(gm, inputs)

@@ -59,7 +59,7 @@ static bool has_effects(const graph::Program& program, int effects) {
 
 static bool differentiates(const graph::Program& program) {
   return std::any_of(program.nodes.begin(), program.nodes.end(), [](const graph::Node& node) {
-    return node.live && graph::callable_name(node.callable) == "grad";
+    return node.live && graph::callable_name(node.function()) == "grad";
   });
 }
 

@@ -98,7 +98,7 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,
       program->asserts != 0 ? Py_True : Py_False, program->keeps_history || makes_leaves(*program) ? Py_True : Py_False,
-      program->has_apart() ? Py_True : Py_False, nullptr));
+      program->has_apart() ? Py_True : Py_False, program->makes_subclasses ? Py_True : Py_False, nullptr));
   what->is_open = false;
   what->snapshot = {};
   if (!result) throw PyError();

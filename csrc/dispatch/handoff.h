@@ -6,7 +6,8 @@
 
 namespace alternator::dispatch {
 
-// Calls backend(export, is_as_exported, inputs, sources, code, shape_env, asserts, leaves, apart).
+// Calls backend(export, is_as_exported, inputs, sources, code, shape_env, asserts, leaves, apart,
+// subclasses).
 // - export(fake_mode, module_paths): the graph as a torch.fx.GraphModule, with example values in that mode; or None
 //   twice.
 // - is_as_exported(module): whether that module would still do what was recorded.
@@ -19,6 +20,7 @@ namespace alternator::dispatch {
 // - asserts: whether a run has to check facts about these numbers, which the recorded program does not.
 // - leaves: whether it makes a leaf that requires grad, or a tensor that gets a hook. AOTAutograd would lose that.
 // - apart: whether it has nodes that change or use a generator, which no compiler may get to see.
+// - subclasses: whether it makes a tensor of a subclass. AOTAutograd would lose that too.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
 // recorded program itself is to run.
 struct Answer {

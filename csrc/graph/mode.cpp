@@ -27,7 +27,7 @@ PyObject* torch_function(PyObject* self, PyObject* const* arguments, Py_ssize_t 
     PyObject* kwargs = count > 3 && arguments[3] != Py_None ? arguments[3] : nullptr;
     Recorder* recorder = reinterpret_cast<ModeObject*>(self)->recorder;
     if (recorder == nullptr) return checked(PyObject_Call(arguments[0], args, kwargs));
-    return with_torch_errors([&] { return recorder->call_from_mode(arguments[0], args, kwargs); });
+    return with_torch_errors([&] { return recorder->call_from_mode(arguments[0], arguments[1], args, kwargs); });
   });
 }
 

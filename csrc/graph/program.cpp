@@ -26,7 +26,7 @@ bool Program::may_write_to_inputs() const {
   NamedEffects named;
   for (const Node& node : nodes) {
     if (!node.live || (node.effects & kMutates) == 0) continue;
-    const bool unseen = (named.of(node.callable) & kMutates) != 0 && !callable_name(node.callable).ends_with('_');
+    const bool unseen = (named.of(node.function()) & kMutates) != 0 && !callable_name(node.function()).ends_with('_');
     bool found = false;
     each_tensor_argument(node, [&](uint32_t id) {
       const TensorRecord& record = tensors[id];
@@ -132,7 +132,7 @@ int Program::traverse(visitproc visit, void* argument) {
   auto see = [&](const Ref& object) {
     if (status == 0 && object) status = visit(object.get(), argument);
   };
-  for (const Node& node : nodes) see(node.callable), see(node.keyword_names), see(node.bindings);
+  for (const Node& node : nodes) see(node.callable), see(node.wrapped), see(node.keyword_names), see(node.bindings);
   for (const Element& element : elements) see(element.key);
   for (const Input& input : declared) see(input.label), see(input.source);
   for (const TensorRecord& record : tensors) see(record.symbol), see(record.torch_symbol);

@@ -28,6 +28,7 @@ enum class Unused : uint8_t { kGo, kStay };
 
 struct Node {
   Ref callable;
+  Ref wrapped = {};        // what the callable, which is then a way to call it, is given first; null: nothing
   Ref keyword_names;       // a tuple of str, or null
   Ref bindings = {};       // the numbers that only a run knows and that are new in its result; null: none
   uint32_t arguments = 0;  // the first of positional + keyword values, in the arena
@@ -46,6 +47,7 @@ struct Node {
   bool apart = false;       // changes or uses a generator: no compiler gets to see it (alternator/pieces.py)
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
+  const Ref& function() const { return wrapped ? wrapped : callable; }
 };
 
 // A part of a node's result: `result[key]`, or `element[key]` of another one.
@@ -113,6 +115,7 @@ class Program {
   size_t asserts = 0;  // facts about them that a run has to check
   // Somebody hangs a hook on the history of a tensor that it computes: AOTAutograd would make another one of it.
   bool keeps_history = false;
+  bool makes_subclasses = false;  // a tensor that it makes is of a subclass: torch's compilers lose that
 
   // Whether a run may write to what it is given.
   bool may_write_to_inputs() const;

@@ -10,6 +10,7 @@
 #include "py/lasting.h"
 
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/Generator.h>
 
 #include <algorithm>
 #include <array>
@@ -112,19 +113,6 @@ void Recorder::declare(const at::Tensor& fake, Borrowed label, Borrowed source) 
   add(*program_, known_);
 }
 
-// Code of the program's own, which the call would run: while it is recorded, and again whenever the node runs.
-static bool has_own_torch_function(PyTypeObject* type) {
-  const TorchTypes& types = torch_types();
-  if (type == types.tensor || type == types.parameter) [[likely]]
-    return false;
-  static constinit Lasting<PyObject*> lasting;
-  PyObject* name = lasting.get([] { return PyUnicode_InternFromString("__torch_function__"); });
-  if (name == nullptr) throw PyError();
-  PyObject* found = _PyType_Lookup(type, name);
-  return found != nullptr && found != _PyType_Lookup(types.tensor, name) &&
-         found != _PyType_Lookup(types.parameter, name);
-}
-
 void Recorder::declare_generator(Borrowed generator, Borrowed label, Borrowed source) {
   if (symbols_.count(generator.get()) != 0) return;
   if (!source) {
@@ -145,8 +133,10 @@ uint32_t Recorder::object_id(Borrowed object) {
 
 uint32_t Recorder::tensor_id(Borrowed object) {
   if (!is_symbol(object)) [[likely]] {
-    if (has_own_torch_function(object.type()))
-      record_error(std::string(object.type()->tp_name) + " has a __torch_function__ of its own");
+    // Code of the program's own, which the call would run: while it is recorded, and again whenever the node runs. And
+    // a node does not remember that no class was to be asked.
+    if (for_argument_ && (has_own_torch_function(object.type()) || (subclasses_are_off() && is_asked(object.type()))))
+      record_error(std::string(object.type()->tp_name) + " has a __torch_function__ that is not to be called");
     return tensor_id(as_tensor(object));
   }
   const auto found = symbols_.find(object.get());
@@ -213,6 +203,19 @@ void Recorder::locate(Node& node) {
   }
 }
 
+class Recorder::ForArgument {
+ public:
+  ForArgument(Recorder& recorder, bool asks)
+      : recorder_(recorder), before_(std::exchange(recorder.for_argument_, asks)) {}
+  ~ForArgument() { recorder_.for_argument_ = before_; }
+  ForArgument(const ForArgument&) = delete;
+  ForArgument& operator=(const ForArgument&) = delete;
+
+ private:
+  Recorder& recorder_;
+  bool before_;
+};
+
 // The arguments of a call on their way into a node.
 class Recorder::Pending {
  public:
@@ -233,6 +236,7 @@ class Recorder::Pending {
     node.arguments = arena_.reserve(positional + keyword);
   }
   void set(size_t i, Borrowed argument) {
+    const ForArgument scope(recorder_, !node.wrapped);
     arena_.set(node.arguments + static_cast<uint32_t>(i), capture(arena_, argument, recorder_));
     // It may have a method of its own under any name, now or later.
     PyTypeObject* type = argument.type();
@@ -251,7 +255,7 @@ class Recorder::Pending {
           watch_.watch(record.fake);
       }
   }
-  uint8_t effects() const { return recorder_.named_effects_.of(node.callable) | watch_.effects(node.callable); }
+  uint8_t effects() const { return recorder_.named_effects_.of(node.function()) | watch_.effects(node.function()); }
   bool wrote_argument() const { return watch_.wrote_argument(); }
   bool symbolic() const { return symbolic_; }  // a number that only a run knows is among the arguments
   void keep() { kept_ = true; }
@@ -335,6 +339,7 @@ void Recorder::Part::leave() {
 std::unique_ptr<Program> Recorder::Part::finish(Borrowed result) {
   Program& program = *recorder_.program_;
   program.exit_state = recorder_.state_number();
+  const ForArgument scope(recorder_, true);
   program.result = capture(program.arena, result, recorder_);
   program.finish(Unused::kStay);
   std::unique_ptr<Program> part = std::move(recorder_.program_);
@@ -427,6 +432,22 @@ bool needs_numbers_in_memory(Borrowed callable, PyObject* const* arguments, size
   return std::find(known.begin(), known.end(), callable) != known.end();
 }
 
+bool is_generator_class(PyTypeObject* type) { return type == reinterpret_cast<PyTypeObject*>(THPGeneratorClass); }
+
+// The arguments of a call as a tuple and a dict.
+struct Packed {
+  Ref arguments, keywords = checked(PyDict_New());
+  Packed(Borrowed self, PyObject* const* given, size_t positional, Borrowed names) {
+    const Py_ssize_t extra = self ? 1 : 0;
+    arguments = checked(PyTuple_New(static_cast<Py_ssize_t>(positional) + extra));
+    if (self) PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(self.get()));
+    for (size_t i = 0; i < positional; ++i)
+      PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(i) + extra, Py_NewRef(given[i]));
+    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names.get()); ++i)
+      check_status(PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(names.get(), i), given[positional + i]));
+  }
+};
+
 // The call is no torch call to the program: nobody's mode sees it.
 class WithoutTorchFunctions {
  public:
@@ -443,6 +464,36 @@ class WithoutTorchFunctions {
 
 }  // namespace
 
+// Where no class is asked, or only torch.Tensor's own method runs: a node that is a call of what does that.
+Ref Recorder::call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed arguments, Borrowed keywords) {
+  if (has_symbols()) record_error("a number that only a run knows meets a tensor of a subclass");
+  Ref none = checked(PyTuple_New(0));
+  Pending pending(*this, wrapper);
+  pending.node.wrapped = Ref::share(callable);
+  pending.reserve(4, 0);
+  PyObject* given[] = {nullptr, callable.get(), none.get(), arguments.get(), keywords.get()};
+  for (size_t i = 0; i < 4; ++i) pending.set(i, given[i + 1]);
+  if (any_of_class(arguments, is_generator_class) || any_of_class(keywords, is_generator_class) ||
+      needs_numbers_in_memory(callable, &PyTuple_GET_ITEM(arguments.get(), 0), PyTuple_GET_SIZE(arguments.get())))
+    pending.node.apart = true;
+  std::optional<WithoutTopMode> without;
+  if (is_top_mode(mode_)) without.emplace();
+  return record(pending, [&] {
+    return PyObject_Vectorcall(wrapper.get(), given + 1, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  });
+}
+
+Ref Recorder::call_for_class(Borrowed cls, Borrowed callable, PyObject* const* arguments, size_t positional,
+                             Borrowed keyword_names) {
+  if (inside_ || !recording() || !is_top_mode(mode_) || !on_own_thread())
+    record_error("a method of torch.Tensor's is called where nothing is recorded");
+  const Unbound unbound = unbind(callable);
+  const Packed packed(unbound.self, arguments, positional, keyword_names);
+  Ref method = checked(PyMethod_New(torch_types().torch_function.get(), cls.get()));
+  return call_wrapped(method, unbound.function ? Borrowed(unbound.function) : callable, packed.arguments,
+                      packed.keywords);
+}
+
 Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged_count, Borrowed keyword_names) {
   const auto plainly = [&] {
     return checked(PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get()));
@@ -456,6 +507,14 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
 
   const Unbound unbound = unbind(callable);
   const size_t extra = unbound.function ? 1 : 0;
+  if (subclasses_are_off()) [[unlikely]] {
+    const auto asked = [](Borrowed argument) { return any_of_class(argument, is_asked); };
+    if ((extra && asked(unbound.self)) || std::any_of(arguments, arguments + positional + keyword, asked)) {
+      const Packed packed(unbound.self, arguments, positional, keyword_names);
+      return call_wrapped(torch_types().without_subclasses, extra ? Borrowed(unbound.function) : callable,
+                          packed.arguments, packed.keywords);
+    }
+  }
   Pending pending(*this, extra ? Borrowed(unbound.function) : callable);
   pending.reserve(positional + extra, keyword);
   if (extra) pending.set(0, unbound.self);
@@ -481,12 +540,25 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
                 [&] { return PyObject_Vectorcall(callable.get(), arguments, flagged_count, keyword_names.get()); });
 }
 
-Ref Recorder::call_from_mode(Borrowed callable, Borrowed arguments, Borrowed keywords) {
+Ref Recorder::call_from_mode(Borrowed callable, Borrowed types, Borrowed arguments, Borrowed keywords) {
   const auto plainly = [&] { return checked(PyObject_Call(callable.get(), arguments.get(), keywords.get())); };
   if (inside_ || !recording() || !on_own_thread()) return plainly();
+  // A getter names the class of the tensor to a mode also where torch would not ask it.
+  const bool asks = subclasses_are_on() && PyTuple_Check(types.get());
+  for (Py_ssize_t i = 0; asks && i < PyTuple_GET_SIZE(types.get()); ++i) {
+    auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(types.get(), i));
+    if (!PyType_Check(PyTuple_GET_ITEM(types.get(), i)) || !has_own_torch_function(type)) continue;
+    if (!on_override) record_error(std::string(type->tp_name) + " has a __torch_function__ that is not to be called");
+    on_override(types, arguments, keywords);
+    return Ref::share(Py_NotImplemented);
+  }
 
   const size_t positional = PyTuple_GET_SIZE(arguments.get());
   const size_t keyword = keywords ? PyDict_GET_SIZE(keywords.get()) : 0;
+  if (subclasses_are_off() && (any_of_class(arguments, is_asked) || (keywords && any_of_class(keywords, is_asked)))) {
+    Ref none = keywords ? Ref() : checked(PyDict_New());
+    return call_wrapped(torch_types().without_subclasses, callable, arguments, keywords ? keywords : Borrowed(none));
+  }
   if (callable == torch_types().tensor_iter && positional == 1 && keyword == 0)
     return iterate(PyTuple_GET_ITEM(arguments.get(), 0));
 
@@ -681,6 +753,7 @@ bool Recorder::bind(Ref& result, Node& node) {
     if (known_.count(tensor.unsafeGetTensorImpl()) == 0) {
       check_made_here(tensor);
       node.result = add_tensor(tensor, Origin::Result, position);
+      note_class(result.type());
       any = true;
     }
   } else {
@@ -703,6 +776,7 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
       check_made_here(tensor);
       program_->elements.push_back({position, parent, key()});
       program_->elements[element].tensor = add_tensor(tensor, Origin::Element, element);
+      note_class(object.type());
       any = true;
     } else if (has_symbols() && is_torch_symbol(object)) {
       const bool is_float = object.type() == torch_types().sym_float;
@@ -733,6 +807,12 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
     for (Py_ssize_t i = 0; PyDict_Next(raw, &i, &name, &value);) item(value, [&] { return Ref::share(name); });
   }
   return any;
+}
+
+void Recorder::note_class(PyTypeObject* type) {
+  if (type == torch_types().tensor || type == torch_types().parameter) return;
+  program_->makes_subclasses = true;
+  for (Part* around = part_; around != nullptr; around = around->outer_) around->program_->makes_subclasses = true;
 }
 
 // A real tensor that comes out of a recorded call would be baked into nothing: say so at once.

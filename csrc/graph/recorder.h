@@ -14,10 +14,12 @@
 #include "fake/fake.h"
 #include "graph/effects.h"
 #include "graph/mode.h"
+#include "graph/overrides.h"
 #include "graph/program.h"
 
 #include <c10/util/flat_hash_map.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -72,8 +74,14 @@ class Recorder final : private TensorNames {
   // Makes the call and records it, in the vectorcall convention. Throws PyError with the callee's exception, or with
   // RecordError when the call cannot be a node. Under modes of the user's own the call takes its way through them.
   Ref call(Borrowed callable, PyObject* const* arguments, size_t flagged_count, Borrowed keyword_names);
-  // The same for the mode, which has a tuple and a dict (or null).
-  Ref call_from_mode(Borrowed callable, Borrowed arguments, Borrowed keywords);
+  // The same for the mode, which has a tuple and a dict (or null), and the classes that torch would ask.
+  // NotImplemented: torch is to ask them.
+  Ref call_from_mode(Borrowed callable, Borrowed types, Borrowed arguments, Borrowed keywords);
+  // Before torch asks classes of the program's (overrides.h). Null: it is not to do that.
+  std::function<void(Borrowed types, Borrowed arguments, Borrowed keywords)> on_override;
+  // What torch.Tensor.__torch_function__ does for a class, as one node.
+  Ref call_for_class(Borrowed cls, Borrowed callable, PyObject* const* arguments, size_t positional,
+                     Borrowed keyword_names);
 
   // A part of the program that is recorded as one of its own, over tensors of the program around it: an arm of a
   // conditional. The recording around it goes on where it was.
@@ -147,6 +155,7 @@ class Recorder final : private TensorNames {
 
  private:
   class Pending;
+  class ForArgument;
 
   uint32_t tensor_id(Borrowed tensor) override;
   uint32_t object_id(Borrowed object) override;
@@ -154,6 +163,7 @@ class Recorder final : private TensorNames {
   uint32_t add_tensor(const at::Tensor& fake, Origin origin, uint32_t index);
   template <class Call>
   Ref record(Pending& pending, Call&& call);
+  Ref call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed arguments, Borrowed keywords);
   Ref iterate(Borrowed tensor);
   bool bind(Ref& result, Node& node);
   void note(Pending& pending, Ref result, uint8_t effects);
@@ -164,6 +174,7 @@ class Recorder final : private TensorNames {
   Ref from_torch(Borrowed value);
   bool bind_items(Borrowed container, uint32_t position, uint32_t parent);
   void check_made_here(const at::Tensor& tensor);
+  void note_class(PyTypeObject* type);  // of a tensor that was made
   uint16_t state_number();
   void locate(Node& node);
   bool on_own_thread();
@@ -189,6 +200,7 @@ class Recorder final : private TensorNames {
   bool captures_scalars_ = false;
   bool refuses_generators_ = false;
   bool inside_ = false;          // a recorded call is running
+  bool for_argument_ = false;    // a tensor is asked for that torch would ask the class of
   bool foreign_thread_ = false;  // another thread made a call
   bool unseen_ = false;          // something was written after the last recorded call
   unsigned long thread_ = 0;

@@ -39,6 +39,8 @@ const TorchTypes& torch_types() {
         .tensor_unbind = method("unbind"),
         .tensor_item = method("item"),
         .tensor_size = method("size"),
+        .torch_function = checked(PyObject_GetAttrString(method("__torch_function__").get(), "__func__")),
+        .without_subclasses = torch_name("torch._C", "_disabled_torch_function_impl"),
     };
   });
 }

@@ -32,6 +32,8 @@ struct TorchTypes {
   Ref tensor_unbind;          // torch.Tensor.unbind
   Ref tensor_item;            // torch.Tensor.item
   Ref tensor_size;            // torch.Tensor.size
+  Ref torch_function;         // torch.Tensor.__torch_function__, the function
+  Ref without_subclasses;     // torch._C._disabled_torch_function_impl
 };
 
 // Never freed. Imported on first use; throws PyError when torch is not what we know.

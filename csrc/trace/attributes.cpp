@@ -79,7 +79,7 @@ bool is_cached_property(PyTypeObject* type) {
 bool is_unguarded_tensor_attribute(std::string_view name) {
   for (const char* text : {"_version", "_is_view", "_base", "grad_fn", "retains_grad", "output_nr", "_backward_hooks",
                            "_post_accumulate_grad_hooks", "is_pinned", "_cdata", "untyped_storage", "storage",
-                           "data_ptr", "is_shared", "storage_offset", "retain_grad", "_use_count", "__dict__"}) {
+                           "data_ptr", "_grad", "_grad_fn", "is_set_to", "is_shared", "storage_offset", "retain_grad", "_use_count", "__dict__"}) {
     if (name == text) return true;
   }
   return false;
@@ -93,6 +93,11 @@ bool is_native_descriptor(Borrowed attribute) {
   PyTypeObject* kind = attribute.type();
   return kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyMethodDescr_Type ||
          kind == &PyWrapperDescr_Type || kind == &PyClassMethodDescr_Type || PyCFunction_Check(attribute.get());
+}
+
+bool is_torchs_getter(PyObject* attribute) {
+  return attribute != nullptr &&
+         (Py_IS_TYPE(attribute, &PyGetSetDescr_Type) || Py_IS_TYPE(attribute, &PyProperty_Type));
 }
 
 // Whether torch's own classes have an attribute under this name, and the tensor's class is one of them.
@@ -449,6 +454,13 @@ void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyO
 
 Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   lift::Known* known = lifter.known(tensor);
+  if (is_overridden(tensor) && is_torchs_getter(_PyType_Lookup(tensor.type(), name.get())) &&
+      has_torchs_attribute(tensor.type(), name)) {
+    // Torch asks the class of the tensor, also about its gradient and its history.
+    (void)lifter.type_attribute(tensor.type(), name);
+    return run_overridden("the attribute " + text_of(name) + " of a tensor",
+                          [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
+  }
   const bool outside = known != nullptr && known->source != nullptr;
   if (outside && (equals(name, "grad_fn") || equals(name, "grad"))) forbid_under_modes("the gradient of a tensor");
   // Being a leaf is a part of every tensor's guard.
@@ -616,6 +628,8 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     const bool is_grad = equals(name, "grad");
     if (known != nullptr && (!is_grad || known->source == nullptr))
       stop(report::Reason::tensor_attribute, text_of(name) + " is set");
+    if (is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))
+      stop(report::Reason::tensor_attribute, text_of(name) + " of a tensor with a __torch_function__ is set");
     const TorchRuns runs(*this);
     natively();  // with the checks of eager
     if (known != nullptr && is_grad) lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));

@@ -133,6 +133,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (PyWeakref_CheckRef(callable.get())) check_alive(callable);
   if (Ref result = call_generator(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = call_override(callable, arguments, positional, keyword_names)) return result;
   if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
   if (callable.get() == natives.transformed_apply && positional > 0)
     return call_transformed_function(callable, arguments, positional, keyword_names);
@@ -378,7 +379,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
       if (!fake::is_symbol(arguments[i])) check_use(arguments[i], type->tp_name);
   }
   if (total == 1 && graph::is_tensor(arguments[0]) && base == type && !makes_class) {
-    if (Ref number = convert_tensor(type, arguments[0])) return number;
+    if (Ref number = is_overridden(arguments[0]) ? Ref() : convert_tensor(type, arguments[0])) return number;
     // int(tensor), float(tensor), list(tensor): torch's own conversions.
     session.clear_failure();
     Ref result = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional, keyword_names.get()));

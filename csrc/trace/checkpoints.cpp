@@ -100,8 +100,9 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
     if ((node.effects & graph::kMutates) != 0) {
       // In-place operators count versions, but not those of the tensor whose .data they write to. Others, such as
       // batch_norm, may write to any argument and count nothing.
-      const std::string name = graph::callable_name(node.callable);
-      const bool in_place = name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__");
+      const std::string name = graph::callable_name(node.function());
+      const bool in_place =
+          !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
       bool outside = false;
       for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
         graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {

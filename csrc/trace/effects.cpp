@@ -165,6 +165,9 @@ void Tracer::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
 // text of the others says how they were made, and is right only if nobody writes to them.
 Ref Tracer::show_tensor(Borrowed tensor) {
   if (transformed_) stop(report::Reason::tensor_text, "inside of a transform");
+  // The text is made when the graph has run: its method would run then.
+  if (graph::has_own_torch_function(tensor.type()))
+    stop(report::Reason::tensor_text, "of a tensor with a __torch_function__");
   const at::Tensor& fake = fake::unpack(tensor.get());
   if (!fake.requires_grad() && tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
     if (at::impl::PythonTorchFunctionTLS::stack_len() > 1)

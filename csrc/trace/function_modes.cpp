@@ -89,6 +89,12 @@ static int64_t modes_below(Borrowed recording) {
   return -1;
 }
 
+// Also where torch has taken it off to ask it: then it has taken off those above too.
+int64_t Tracer::modes_below_recording() const {
+  const int64_t below = modes_below(recorder.mode());
+  return below >= 0 ? below : PythonTorchFunctionTLS::stack_len();
+}
+
 lift::Source* Tracer::mode_source(int64_t index) {
   return tree->child(lifter.constant(mode_functions().at), lift::Access::kFunctionMode, {}, index);
 }

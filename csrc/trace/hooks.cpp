@@ -79,6 +79,8 @@ Ref Tracer::call_hook(Borrowed callable, PyObject* const* arguments, size_t coun
   const std::string name = native_name(callable);
   if (!tensor || !graph::is_tensor(tensor) || count != (retains ? 0 : 1)) stop(report::Reason::hook, name);
   forbid_under_modes("a hook on a tensor");
+  if (graph::has_own_torch_function(tensor.type()))  // which would run where the hook is registered for real
+    stop(report::Reason::hook, name + " of a tensor with a __torch_function__");
   // What runs again in the backward pass registers again.
   if (transformed_ || recorder.is_silent() || recorder.is_checkpointed())
     stop(report::Reason::hook, name + " in a part that is transformed or computed again");

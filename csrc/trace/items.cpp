@@ -58,7 +58,8 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
     session.clear_failure();
     Ref number = number_for_torch(key);
     if (number) key = number;
-    const TorchRuns runs(*this);
+    PyObject* const operands[] = {container.get(), key.get()};
+    const TorchRuns runs(*this, is_overridden(operands, 2));
     if (Ref item = Ref::steal(PyObject_GetItem(container.get(), key.get()))) return item;
     stop_for_torch("an item of a tensor");
   }
@@ -86,7 +87,8 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
     session.clear_failure();
     if ((key_number = number_for_torch(key))) key = key_number;
     if (value && (value_number = number_for_torch(value))) value = value_number;
-    runs.emplace(*this);
+    PyObject* const operands[] = {container.get(), key.get(), value ? value.get() : Py_None};
+    runs.emplace(*this, is_overridden(operands, 3));
   }
   const int status =
       value ? PyObject_SetItem(container.get(), key.get(), value.get()) : PyObject_DelItem(container.get(), key.get());
@@ -134,6 +136,7 @@ Tri Tracer::truth(Borrowed value) {
   if (answer.error()) {
     if (is_unwinding()) throw PyError();
     PyErr_Clear();
+    if (is_overridden(value)) stop(report::Reason::torch_call, "the truth of a tensor with a __torch_function__");
     if (const std::optional<bool> assumed = assume_truth(value)) return Tri(*assumed ? 1 : 0);
     stop(report::Reason::data_dependent, "the truth of a tensor");
   }

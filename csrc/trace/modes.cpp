@@ -3,6 +3,7 @@
 #include "trace/natives.h"
 #include "trace/tracer.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -76,8 +77,36 @@ bool is_of_profiler(Borrowed callable) {
   return dict != nullptr && is_module(text_of(PyDict_GetItemString(dict, "__module__")));
 }
 
+struct SubclassScope {
+  PyObject_HEAD at::impl::TorchFunctionDisabledState before;
+};
+
+PyObject* enter_subclass_scope(PyObject* self, PyObject*) {
+  Tracer* tracer = Tracer::current();
+  if (tracer == nullptr) {
+    PyErr_SetString(PyExc_SystemError, "alternator: a mode of a trace is entered outside of it");
+    return nullptr;
+  }
+  return guarded([&]() -> Ref {
+    using at::impl::PythonTorchFunctionTLS;
+    tracer->open_scope(self);
+    auto& before = reinterpret_cast<SubclassScope*>(self)->before;
+    before = PythonTorchFunctionTLS::get_disabled_state();
+    if (before == at::impl::TorchFunctionDisabledState::ENABLED)
+      PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::SUBCLASSES_DISABLED);
+    return Ref::share(Py_None);
+  });
+}
+
+PyObject* leave_subclass_scope(PyObject* self, PyObject*) {
+  at::impl::PythonTorchFunctionTLS::set_disabled_state(reinterpret_cast<SubclassScope*>(self)->before);
+  if (Tracer* tracer = Tracer::current()) tracer->close_scope(self);
+  return Py_NewRef(Py_None);
+}
+
 }  // namespace
 
+PyTypeObject subclass_scope_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject inference_scope_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 int init_modes() {
@@ -87,7 +116,14 @@ int init_modes() {
   inference_scope_type.tp_basicsize = sizeof(InferenceScope);
   inference_scope_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
   inference_scope_type.tp_methods = methods;
-  return PyType_Ready(&inference_scope_type);
+  static PyMethodDef subclass_methods[] = {{"__enter__", enter_subclass_scope, METH_NOARGS, nullptr},
+                                           {"__exit__", leave_subclass_scope, METH_VARARGS, nullptr},
+                                           {}};
+  subclass_scope_type.tp_name = "torch._C.DisableTorchFunctionSubclass";
+  subclass_scope_type.tp_basicsize = sizeof(SubclassScope);
+  subclass_scope_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  subclass_scope_type.tp_methods = subclass_methods;
+  return PyType_Ready(&inference_scope_type) < 0 ? -1 : PyType_Ready(&subclass_scope_type);
 }
 
 void Tracer::open_scope(Borrowed scope) { open_scopes_.push_back({scope.get(), points_here()}); }
@@ -118,6 +154,8 @@ Ref Tracer::call_mode(Borrowed callable, PyObject* const* arguments, size_t posi
   }
   // It runs as a whole, for real: what is compiled around it is what it sees.
   if (is_of_profiler(callable)) stop(report::Reason::native_call, native_name(callable));
+  if (callable == Borrowed(natives.subclasses_off) && positional == 0 && !keyword_names)
+    return checked(subclass_scope_type.tp_alloc(&subclass_scope_type, 0));
   const bool begins = callable == Borrowed(natives.record_enter);
   if ((!begins && callable != Borrowed(natives.record_exit)) || positional == 0 || keyword_names) return {};
   // A label in a profile, and nothing where nobody profiles. A graph has none, also where it may not be broken.

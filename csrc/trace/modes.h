@@ -9,6 +9,9 @@ namespace alternator::trace {
 // objects of a trace may die at any time.
 extern PyTypeObject inference_scope_type;
 
+// What torch._C.DisableTorchFunctionSubclass() gives.
+extern PyTypeObject subclass_scope_type;
+
 int init_modes();
 
 // torch.utils._device.DeviceContext itself.

@@ -233,7 +233,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     lift::Known* known = lifter.known(arguments[0]);
     if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) lifter.guard_length(*known->shadow);
     check_use(arguments[0], "len");
-    if (recorder.has_symbols() && graph::is_tensor(arguments[0])) {
+    if (recorder.has_symbols() && graph::is_tensor(arguments[0]) && !is_overridden(arguments[0])) {
       Ref zero = checked(PyLong_FromLong(0));
       PyObject* first[] = {nullptr, arguments[0], zero.get()};
       if (fake::unpack(arguments[0]).dim() > 0) return call_torch(graph::torch_types().tensor_size, first + 1, 2, {});

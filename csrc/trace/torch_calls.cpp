@@ -117,6 +117,7 @@ bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, 
 
 Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  Borrowed for_class = std::exchange(for_class_, nullptr);
   escape_all(arguments, total);
   for (size_t i = 0; i < total; i++) {
     if (graph::is_generator(arguments[i])) {
@@ -128,6 +129,8 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
   const std::string name = native_name(callable);
+  if (is_overridden_call(callable, arguments, total))
+    return call_overridden(callable, arguments, positional, keyword_names);
   if (name.ends_with("is_grad_enabled")) gradient_questions++;
   use_flags_of(name);
   if (Ref tensor = tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
@@ -149,6 +152,11 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   session.clear_failure();
   try {
     const TorchRuns runs(*this);
+    if (for_class) {
+      Ref result = recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
+      for_class_ = for_class.get();  // it is done
+      return result;
+    }
     return recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
   } catch (const PyError&) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself

@@ -152,6 +152,7 @@ Tracer::Tracer()
   Natives::table();
   load_library();
   load_function_modes();
+  load_overrides();
   load_flags();
   load_generators();
   load_loops();
@@ -164,6 +165,9 @@ Tracer::Tracer()
     std::optional<Paused> paused;
     if (current_tracer == this) paused.emplace(*this);
     work();
+  };
+  recorder.on_override = [this](Borrowed types, Borrowed arguments, Borrowed keywords) {
+    note_override(types, arguments, keywords);
   };
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));

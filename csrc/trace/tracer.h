@@ -16,6 +16,7 @@
 #include "trace/effects.h"
 #include "trace/identity.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -138,6 +139,13 @@ class Tracer {
   // other.
   bool is_under_modes() const;
   void forbid_under_modes(const char* what) const;
+  // --- classes with a __torch_function__ (overrides.cpp) ---
+  // Torch asks a class of the program's before it does anything with these: its method is a callback like any other.
+  bool is_overridden(Borrowed object);
+  bool is_overridden(PyObject* const* objects, size_t count);
+  bool is_overridden_call(Borrowed callable, PyObject* const* arguments, size_t count);
+  // Native code that asks it.
+  Ref run_overridden(const std::string& what, const std::function<PyObject*()>& run);
   // An exception that ends or cuts the trace is on its way.
   bool is_unwinding() const;
   // --- scopes that cannot be left open where a trace is cut (modes.cpp): it is cut where the first was opened ---
@@ -463,6 +471,19 @@ class Tracer {
   Ref call_computed(Borrowed callable, PyObject* const* arguments, size_t count);
   Ref call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   bool may_be_cut_at(const Active& active) const;
+  Ref call_overridden(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  void note_override(Borrowed types, Borrowed arguments, Borrowed keywords);
+  // torch.Tensor.__torch_function__ itself, torch._C._disabled_torch_function_impl, and the getters that torch hands to
+  // either. Null: it is none of these calls, or to be traced itself.
+  Ref call_override(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_torchs_override(PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_without_subclasses(PyObject* const* arguments, size_t count);
+  Ref call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count);
+  Ref call_spread(Borrowed callable, Borrowed arguments, Borrowed keywords);
+  Ref convert_result(Ref result, Borrowed cls);
+  PyObject* for_class_ = nullptr;  // borrowed: the next torch call is one that torch.Tensor's method makes for it
+  uint64_t overrides_seen_ = 0;    // how often torch has asked
+  int64_t modes_below_recording() const;
   // Null: it is no call that changes the stack of modes.
   Ref call_mode_stack(Borrowed callable, PyObject* const* arguments, size_t count);
   Ref call_device_scope(Borrowed callable, size_t count);
@@ -519,11 +540,11 @@ class Paused {
   Tracer* tracer_;
 };
 
-// A torch call: paused, unless a mode of the program's gets to see it first.
+// A torch call: paused, unless a mode of the program's gets to see it first, or a class of its.
 class TorchRuns {
  public:
-  explicit TorchRuns(Tracer& tracer) {
-    if (!tracer.is_under_modes()) paused_.emplace(tracer);
+  explicit TorchRuns(Tracer& tracer, bool is_overridden = false) {
+    if (!is_overridden && !tracer.is_under_modes()) paused_.emplace(tracer);
   }
 
  private:
@@ -571,6 +592,7 @@ bool is_tensor_type(Borrowed object);
 // Before anything is traced: what these rooms look up in modules that may have to be imported.
 void load_library();
 void load_function_modes();
+void load_overrides();
 void load_flags();
 void load_generators();
 void load_hooks();

@@ -76,6 +76,16 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
     const Py_ssize_t named = keywords ? PyDict_GET_SIZE(keywords.get()) : 0;
     std::vector<PyObject*> flat(static_cast<size_t>(positional + named) + 1);
     for (Py_ssize_t i = 0; i < positional; i++) flat[static_cast<size_t>(i) + 1] = PyTuple_GET_ITEM(arguments.get(), i);
+    // func(*args, **{}): a __torch_function__ is given that dict, and otherwise None.
+    if (keywords && named == 0 && !PyFunction_Check(callable.get()) && Natives::table().torch(callable) &&
+        !Natives::table().recorded(callable) && t.is_overridden_call(callable, flat.data() + 1, flat.size() - 1)) {
+      for (size_t i = 1; i < flat.size(); i++) {
+        t.check_use(flat[i], "a torch call");
+        t.check_order(flat[i], "a torch call");
+      }
+      return t.run_overridden(native_name(callable),
+                              [&] { return PyObject_Call(callable.get(), arguments.get(), keywords.get()); });
+    }
     Ref keyword_names;
     if (named > 0) {
       keyword_names = checked(PyTuple_New(named));
