@@ -6,6 +6,7 @@
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
 #include "interpreter/step.h"
+#include "py/names.h"
 #include "trace/stopped.h"
 
 #include <algorithm>
@@ -162,12 +163,17 @@ class Call {
   bool calls_on = false;
 
   Chain chain;                    // empty: the function has not begun
+  Chain next;                     // where it goes on: empty but while the call is on its way there
   std::vector<Ref> slots;         // ... and these are its slots
   std::vector<PyObject*> values;  // of either, for guards
 
  private:
   guards::Roots roots() const { return {function_.get(), values.data()}; }
   void collect_values();
+  void go_on() {
+    chain.swap(next);
+    next.clear();
+  }
   std::shared_ptr<Entry> trace(Place& place);
   std::shared_ptr<Entry> adopt(Place& place, std::vector<Ref>* found_values);
 
@@ -197,7 +203,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
     FrameState& state = start.emplace_back();
     state.function = function_;
     state.code = Ref::share(PyFunction_GET_CODE(function_.get()));
-    state.locals = slots;
+    state.locals.assign(slots.begin(), slots.end());
   }
   std::shared_ptr<Entry> entry;
   for (int tries = 1; entry == nullptr; tries++) {
@@ -301,7 +307,6 @@ Ref Call::run() {
     // Nothing of it is recorded, and nobody asked for it to be compiled.
     if (!compilation_.function && chain.empty() && entry->stop.empty() && !entry->has_graph()) return {};
     entry->hits++;
-    Chain next;
     Ref result = entry->run(found_values, &next);
     if (result) return result;
     if (next.empty()) {  // the data is not as assumed
@@ -312,13 +317,14 @@ Ref Call::run() {
     found_values.clear();
     slots.clear();
     values.clear();
-    chain = std::move(next);
+    go_on();
     chain.back().function = function_;
     const Offering offering(&compilation_, may_trace_);
-    if (!step(chain, &result)) {
+    if (!step(chain, &next, &result)) {
       if (!result) throw PyError();
       return result;
     }
+    go_on();
     place = place_of(compilation_, chain, *entry);
   }
 }
@@ -384,9 +390,22 @@ Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, 
   return result;
 }
 
+// sys.breakpointhook, borrowed; null: none. PySys_GetObject() would make the name and hash it, for every frame.
+PyObject* breakpoint_hook() {
+  static PyObject* variables = nullptr;
+  if (variables == nullptr) {
+    PyObject* sys = PyDict_GetItemString(PyImport_GetModuleDict(), "sys");
+    if (sys == nullptr || !PyModule_Check(sys)) return PySys_GetObject("breakpointhook");
+    variables = Py_NewRef(PyModule_GetDict(sys));
+  }
+  PyObject* hook = PyDict_GetItemWithError(variables, names::breakpointhook);
+  if (hook == nullptr) PyErr_Clear();
+  return hook;
+}
+
 // A debugger, or whatever stands for one, is not to be compiled, nor what it calls.
 bool is_breakpoint_hook(Borrowed function) {
-  PyObject* hook = PySys_GetObject("breakpointhook");
+  PyObject* hook = breakpoint_hook();
   if (hook != nullptr && PyMethod_Check(hook)) hook = PyMethod_GET_FUNCTION(hook);
   return hook == function.get();
 }

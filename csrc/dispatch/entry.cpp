@@ -376,8 +376,10 @@ Ref Entry::run_graph(const std::vector<Ref>& values) const {
   std::optional<WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
   Ref outputs;
-  std::vector<PyObject*> arguments(inputs.size() + 1);
-  for (size_t i = 0; i < inputs.size(); i++) arguments[i + 1] = values[inputs[i]].get();
+  c10::SmallVector<PyObject*, 16> arguments;
+  arguments.resize_for_overwrite(inputs.size() + 1);
+  PyObject** argument = arguments.data() + 1;  // before it is room for PY_VECTORCALL_ARGUMENTS_OFFSET
+  for (const Ref* from = values.data(); size_t position : inputs) *argument++ = from[position].get();
   if (eager != nullptr && (!differentiates || has_hooks(values, inputs))) {
     outputs = eager->run(arguments.data() + 1, inputs.size());
   } else {
@@ -491,7 +493,7 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
     outputs = run_and_check(values);
     if (!outputs) return {};
   }
-  std::vector<Ref> results = residual.run_all(values, outputs);
+  replay::Residual::Results results = residual.run_all(values, outputs);
   if (exit_state) exit_state->apply();
   if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
   for (size_t i = 0; i < exit_popped; i++) PythonTorchFunctionTLS::pop_stack();
@@ -500,8 +502,7 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
         std::make_shared<c10::SafePyObject>(results[i].release(), getPyInterpreter()));
   if (residual.program().raises) replay::raise_again(std::move(results[0]));
   if (stop.empty()) return std::move(results[0]);
-  chain->clear();
-  for (const FrameState& state : stop) chain->push_back(trace::shape_of(state));
+  *chain = stop;
   size_t next = 0;
   trace::each_value(*chain, [&](Ref& value) { value = std::move(results[next++]); });
   return {};

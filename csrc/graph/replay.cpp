@@ -117,7 +117,7 @@ class Run {
 
  private:
   const Program& program_;
-  std::vector<Ref> tensors_;
+  c10::SmallVector<Ref, 16> tensors_;
   std::vector<Ref> open_;
 };
 

@@ -28,10 +28,14 @@ constexpr auto& kAutocastDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
 
 // What autocast switches is told apart below, device by device.
 uint64_t without_autocast(c10::DispatchKeySet keys) { return (keys - c10::autocast_dispatch_keyset).raw_repr(); }
-uint64_t included_keys_now() { return without_autocast(c10::impl::tls_local_dispatch_key_set().included_); }
-uint64_t excluded_keys_now() { return without_autocast(c10::impl::tls_local_dispatch_key_set().excluded_); }
 
-size_t saved_tensor_hooks_now() { return at::SavedTensorDefaultHooks::get_tls_state().stack.size(); }
+// Where several rows of ambient.def look: each way there leads through a call into another library.
+struct Around {
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  const at::impl::SavedTensorDefaultHooksTLS& saved = at::SavedTensorDefaultHooks::get_tls_state();
+  const at::Context& context = at::globalContext();
+};
 
 PyObject* function_mode_at(int64_t index) {
   return at::impl::PythonTorchFunctionTLS::get_stack_at(index)->ptr(getPyInterpreter());
@@ -99,9 +103,9 @@ std::string shown_field(const char* field, const T& value) {
 
 }  // namespace
 
-AutocastState AutocastState::now() {
+AutocastState AutocastState::now(c10::DispatchKeySet excluded) {
   AutocastState state;
-  state.off = c10::impl::tls_local_dispatch_key_set().excluded_ & c10::autocast_dispatch_keyset;
+  state.off = excluded & c10::autocast_dispatch_keyset;
   for (size_t i = 0; i < kDevices; i++) state.dtypes[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
   state.cache = at::autocast::is_autocast_cache_enabled();
   return state;
@@ -125,6 +129,7 @@ std::string AmbientGuard::show(const Mode& mode) {
 
 AmbientGuard AmbientGuard::capture() {
   AmbientGuard guard;
+  const Around around;
 #define ALT_AMBIENT(field, type, expression, words) guard.field##_ = static_cast<type>(expression);
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
@@ -160,6 +165,7 @@ bool AmbientGuard::dispatch_modes_match() const {
 }
 
 bool AmbientGuard::matches() const noexcept {
+  const Around around;
 #define ALT_AMBIENT(field, type, expression, words) \
   if (!is_disabled("ambient." #field) && !(field##_ == static_cast<type>(expression))) return false;
 #include "guards/ambient.def"
@@ -168,6 +174,7 @@ bool AmbientGuard::matches() const noexcept {
 }
 
 std::string AmbientGuard::mismatch() const {
+  const Around around;
 #define ALT_AMBIENT(field, type, expression, words)                                                          \
   if (const type now = static_cast<type>(expression); !is_disabled("ambient." #field) && !(field##_ == now)) \
     return sentence(words, shown_field(#field, field##_), shown_field(#field, now));

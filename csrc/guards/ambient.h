@@ -23,7 +23,7 @@ struct AutocastState {
   std::array<c10::ScalarType, kDevices> dtypes{};
 
   bool operator==(const AutocastState&) const = default;
-  static AutocastState now();
+  static AutocastState now(c10::DispatchKeySet excluded);  // by the keys that are switched off
 };
 
 class AmbientGuard {

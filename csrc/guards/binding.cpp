@@ -57,6 +57,7 @@ inline bool GuardProgram::is_proved(const Op& op) {
 
 // A word is read only if all before it are as they were: they prove that its memory is still what it was.
 static inline bool are_as_they_were(const Word* word, const Word* end) {
+#pragma GCC unroll 4
   for (; word != end; word++) {
     uintptr_t now;
     std::memcpy(&now, word->address, sizeof(now));
@@ -96,6 +97,7 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
     }
   }
   Py_ssize_t items = 0;
+#pragma GCC unroll 4
   for (const Py_ssize_t* count : binding.empty) items |= *count;
   if (items != 0) return Verdict::kStale;
   TensorWatches& tensors = binding.tensors;
@@ -158,15 +160,16 @@ void GuardProgram::retire(Unit& unit, size_t position) {
 }
 
 bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
+  const uint32_t size = unit.end - unit.begin;
+  if (unit.has_key && size < 3) return false;
   if (unit.pause > 0) {
     unit.pause--;
     return false;
   }
-  const uint32_t size = unit.end - unit.begin;
   if (unit.has_key) {
     if (key == nullptr || lift::is_tensor(key) || lift::is_plain(key)) return false;
     const bool contains = PyDict_CheckExact(key) || PyList_CheckExact(key);
-    if (contains ? size < 8 : size < 3 || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(key))) return false;
+    if (contains ? size < 8 : !PyType_SUPPORTS_WEAKREFS(Py_TYPE(key))) return false;
   }
   const void* sighting = unit.has_key ? key : static_cast<const void*>(&unit);
   if (std::find(unit.seen.begin(), unit.seen.end(), sighting) != unit.seen.end()) return true;

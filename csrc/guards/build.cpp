@@ -237,7 +237,8 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
     const auto unit =
         std::partition_point(units_.begin(), units_.end(), [&](const Unit& unit) { return unit.end <= number; });
     unit->needed.push_back(static_cast<uint32_t>(needed_.size()));
-    needed_.push_back({number, source->access == Access::kDict});
+    if (source->access == Access::kDict) needed_dicts_.push_back(static_cast<uint32_t>(needed_.size()));
+    needed_.push_back(number);
   }
 
   found_.resize(nodes_.size());

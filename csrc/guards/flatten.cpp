@@ -52,7 +52,7 @@ class Flattener {
     }
     binding_.found.assign(program_.found_.begin() + unit_.begin, program_.found_.begin() + unit_.end);
     for (uint32_t position : unit_.needed) {
-      const uint32_t number = program_.needed_[position].node;
+      const uint32_t number = program_.needed_[position];
       binding_.values.push_back(found(number));
       if (!binding_.is_stable[number - unit_.begin]) binding_.fresh.push_back(position);
     }

@@ -94,25 +94,43 @@ bool GuardProgram::identities_hold() {
 void GuardProgram::note_values() {
   for (const Unit& unit : units_) {
     const bool is_bound = unit.resident != 0;
-    for (uint32_t i : is_bound ? unit.bindings.front()->fresh : unit.needed) values_[i] = found_[needed_[i].node];
+    for (uint32_t i : is_bound ? unit.bindings.front()->fresh : unit.needed) values_[i] = found_[needed_[i]];
   }
 }
 
+// Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
+static Ref make_dict(PyObject* stand_in) {
+  const WithoutCollector without_collector;
+  SavedError saved;
+  Ref dict = lift::real_dict(stand_in);
+  if (!dict) throw std::bad_alloc();
+  return dict;
+}
+
+namespace {
+
+// Goes over borrowed objects and gives references: a vector of these is then filled in one go.
+struct Sharing {
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = Ref;
+  using difference_type = ptrdiff_t;
+  using pointer = void;
+  using reference = Ref;
+
+  PyObject* const* at;
+  Ref operator*() const { return Ref::share(*at); }
+  Sharing& operator++() { return ++at, *this; }
+  bool operator==(const Sharing&) const = default;
+};
+
+}  // namespace
+
 void GuardProgram::collect(std::vector<Ref>* values) {
   note_values();
-  values->reserve(needed_.size());
-  for (size_t i = 0; i < needed_.size(); i++) {
-    PyObject* value = values_[i];
-    if (needed_[i].is_dict && value != nullptr && lift::is_stand_in(lift::Access::kDict, value)) {
-      // Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
-      const WithoutCollector without_collector;
-      SavedError saved;
-      Ref dict = lift::real_dict(value);
-      if (!dict) throw std::bad_alloc();
-      values->push_back(std::move(dict));
-    } else {
-      values->push_back(Ref::share(value));
-    }
+  values->assign(Sharing{values_.data()}, Sharing{values_.data() + values_.size()});
+  for (const uint32_t i : needed_dicts_) {
+    PyObject* found = values_[i];
+    if (found != nullptr && lift::is_stand_in(lift::Access::kDict, found)) (*values)[i] = make_dict(found);
   }
 }
 
@@ -145,14 +163,14 @@ void GuardProgram::set_verify(bool enabled) { verifies = enabled; }
 void GuardProgram::verify(const Roots& roots, bool holds) {
   std::vector<PyObject*> values;
   values.reserve(needed_.size());
-  for (const Needed& needed : needed_) values.push_back(found_[needed.node]);
+  for (const uint32_t node : needed_) values.push_back(found_[node]);
   const bool walked = check_by_walking(roots);
   const std::string why = walked ? "" : explain_failure(&roots).text();
   ALT_CHECK(walked == holds, "a binding says " + std::string(holds ? "yes" : "no") + ", a walk does not: " + why);
   for (size_t i = 0; i < needed_.size() && holds; i++) {
     // What is made by asking (a gradient's object, a number) may be another object each time.
-    const bool same = found_[needed_[i].node] == values[i] || !owned_.empty();
-    ALT_CHECK(same, "a binding finds another object at " + nodes_[needed_[i].node].source->text());
+    const bool same = found_[needed_[i]] == values[i] || !owned_.empty();
+    ALT_CHECK(same, "a binding finds another object at " + nodes_[needed_[i]].source->text());
   }
 }
 

@@ -129,12 +129,9 @@ class GuardProgram {
   std::vector<Node> nodes_;
   std::vector<Check> checks_;
   std::vector<Relation> relations_;
-  std::vector<uint32_t> identities_;  // nodes whose objects are pairwise distinct
-  struct Needed {
-    uint32_t node;
-    bool is_dict;  // an instance dict, which may have to be made
-  };
-  std::vector<Needed> needed_;
+  std::vector<uint32_t> identities_;    // nodes whose objects are pairwise distinct
+  std::vector<uint32_t> needed_;        // nodes
+  std::vector<uint32_t> needed_dicts_;  // positions of instance dicts among them, which may have to be made
   bool checks_identity_ = true;
 
   std::vector<Unit> units_;

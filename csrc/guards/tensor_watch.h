@@ -40,13 +40,13 @@ class TensorWatches {
     uint32_t facts;
     uint32_t check;
   };
-  // What lies there. Tensors of one kind share it.
+  // What lies there. Tensors of one kind share it. What is compared two words at a time lies so that it can be.
   struct alignas(64) Facts {
-    const PyTypeObject* type;  // held by the spec
-    std::array<uint64_t, 11> geometry;
-    std::array<uint64_t, 2> kind;
+    alignas(16) std::array<uint64_t, 11> geometry;
     int64_t offset;
-    bool has_offset;  // false: nobody asked
+    alignas(16) std::array<uint64_t, 2> kind;
+    const PyTypeObject* type;  // held by the spec
+    bool has_offset;           // false: nobody asked
     bool requires_grad;
     bool operator==(const Facts&) const = default;
   };

@@ -15,23 +15,15 @@ int init_capture() {
 
 static void set_abandoned() { PyErr_SetNone(abandoned_type); }
 
-static std::vector<Ref> share_all(PyObject** begin, PyObject** end) {
-  std::vector<Ref> values;
-  values.reserve(static_cast<size_t>(end - begin));
-  for (PyObject** p = begin; p < end; p++) values.push_back(Ref::share(*p));
-  return values;
-}
-
-static FrameState snapshot(const Position& position) {
+static void fill(FrameState& state, const Position& position) {
   cpython::Frame* frame = position.frame;
   PyCodeObject* code = cpython::code_of(frame);
-  FrameState state;
   state.function = Ref::share(cpython::function_of(frame));
   state.code = Ref::share(code);
   state.next = position.next_index();
   state.current = cpython::current_index(frame);
-  state.locals = share_all(frame->localsplus, frame->localsplus + code->co_nlocalsplus);
-  state.stack = share_all(cpython::stack_base(frame), position.sp);
+  state.locals.assign(frame->localsplus, frame->localsplus + code->co_nlocalsplus);
+  state.stack.assign(cpython::stack_base(frame), position.sp);
   state.locals_mapping = Ref::share(frame->f_locals);
   state.handled = Ref::share(cpython::handled_exception(position.ts));
   state.saved_exception_slot = position.saved_exception_slot;
@@ -40,6 +32,11 @@ static FrameState snapshot(const Position& position) {
   if (cpython::owned_by_generator(frame)) {
     state.generator = Ref::share(reinterpret_cast<PyObject*>(cpython::generator_of(frame)));
   }
+}
+
+static FrameState snapshot(const Position& position) {
+  FrameState state;
+  fill(state, position);
   return state;
 }
 
@@ -94,7 +91,7 @@ bool may_capture(const Position& position) {
 
 void capture_innermost(const Position& position) {
   control.capturing = control.watch->chain;
-  control.capturing->push_back(snapshot(position));
+  fill(control.capturing->emplace_back(), position);
   set_abandoned();
 }
 

@@ -8,6 +8,8 @@
 #include "interpreter/loop.h"
 #include "py/names.h"
 
+#include <array>
+
 namespace alternator {
 
 static PyObject* go_on(PyThreadState* ts, cpython::Frame* frame, int throwflag, FrameRunner runner,
@@ -33,7 +35,10 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
     carrier.as<PyFunctionObject>()->func_closure = Py_XNewRef(function.as<PyFunctionObject>()->func_closure);
   }
   const int positional = code->co_argcount, keyword_only = code->co_kwonlyargcount;
-  std::vector<PyObject*> arguments(static_cast<size_t>(positional + keyword_only) + 1, Py_None);
+  const auto count = static_cast<size_t>(positional + keyword_only);
+  std::array<PyObject*, 16> few;  // most functions do with these
+  few.fill(Py_None);
+  const std::vector<PyObject*> many(count > few.size() ? count : 0, Py_None);
   Ref names_tuple;
   if (keyword_only > 0) {
     names_tuple = Ref::steal(PyTuple_New(keyword_only));
@@ -43,8 +48,8 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
       PyTuple_SET_ITEM(names_tuple.get(), i, Py_NewRef(name));
     }
   }
-  return Ref::steal(
-      PyObject_Vectorcall(carrier.get(), arguments.data(), static_cast<size_t>(positional), names_tuple.get()));
+  PyObject* const* arguments = many.empty() ? few.data() : many.data();
+  return Ref::steal(PyObject_Vectorcall(carrier.get(), arguments, static_cast<size_t>(positional), names_tuple.get()));
 }
 
 static void await_frame(Chain& chain, size_t index, FrameRunner runner) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpython/operations.h"
+#include "py/values.h"
 
 #include <memory>
 #include <string>
@@ -22,11 +23,11 @@ struct FrameState {
   Ref code;
   int next = 0;     // index of the instruction to go on with
   int current = 0;  // index of the instruction that waits for the inner frame
-  std::vector<Ref> locals;
-  std::vector<Ref> stack;  // with the waiting instruction's operands
-  int operands = 0;        // how many of them that instruction takes
-  Ref locals_mapping;      // of class bodies and modules; of functions that asked for locals() (up to 3.12)
-  Ref handled;             // the exception being handled; null: none
+  Values locals;
+  Values stack;        // with the waiting instruction's operands
+  int operands = 0;    // how many of them that instruction takes
+  Ref locals_mapping;  // of class bodies and modules; of functions that asked for locals() (up to 3.12)
+  Ref handled;         // the exception being handled; null: none
   // Where `stack` holds the exception that the callers of this frame handle; -1: the frame handles none.
   int saved_exception_slot = -1;
   Ref first_argument;  // what the frame was called with, even if it was rebound since

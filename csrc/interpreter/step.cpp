@@ -48,11 +48,10 @@ PyObject* run_stepping(PyThreadState* ts, cpython::Frame* frame, int throwflag, 
 
 }  // namespace
 
-bool step(Chain& chain, Ref* result) {
+bool step(Chain& chain, Chain* stopped, Ref* result) {
   PyThreadState* ts = PyThreadState_Get();
-  Chain stopped;
   Step step{cpython::current_frame(ts), false, {}, current_step};
-  step.watch.chain = &stopped;
+  step.watch.chain = stopped;
   step.watch.below = step.below;
   Watch* const watch = control.watch;
   current_step = &step;
@@ -61,9 +60,8 @@ bool step(Chain& chain, Ref* result) {
   release_hook();
   current_step = step.outer;
   control.watch = watch;
-  if (control.capturing != &stopped) return false;
+  if (control.capturing != stopped) return false;
   finish_capture();
-  chain = std::move(stopped);
   return true;
 }
 

@@ -5,10 +5,10 @@
 
 namespace alternator::replay {
 
-std::vector<Ref> Residual::run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
+Residual::Results Residual::run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
   Machine machine(program_, needed_values, graph_outputs);
   for (const Instruction& instruction : program_.instructions) machine.execute(instruction);
-  std::vector<Ref> results;
+  Results results;
   results.reserve(program_.results.size());
   for (const Operand operand : program_.results) results.push_back(Ref::share(machine.get(operand)));
   return results;

@@ -14,6 +14,8 @@
 #include "replay/program.h"
 #include "replay/world.h"
 
+#include <c10/util/SmallVector.h>
+
 namespace alternator::replay {
 
 class Residual {
@@ -37,7 +39,8 @@ class Residual {
   Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
     return std::move(run_all(needed_values, graph_outputs)[0]);
   }
-  std::vector<Ref> run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
+  using Results = c10::SmallVector<Ref, 8>;
+  Results run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
 
   std::string text() const { return text_of(program_); }
   // Whether it does more than to make its results.

@@ -4,6 +4,7 @@
 #include "py/lasting.h"
 #include "py/names.h"
 #include "py/ref.h"
+#include "py/values.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -284,6 +285,37 @@ TEST(a_lasting_value_that_another_thread_made_meanwhile_stays) {
   CHECK(&found == first);
   CHECK_EQ(count(found), 1);
   CHECK_EQ(count(late), 1);
+}
+
+// Few lie inside, many outside: all moves between the two must do.
+TEST(values_own_one_reference_each) {
+  for (size_t length : {0, 1, 6, 7, 30}) {
+    Ref object = fresh();
+    const auto references = static_cast<Py_ssize_t>(length);
+    Values values;
+    for (size_t i = 0; i < length; i++) values.push_back(object);
+    CHECK_EQ(values.size(), length);
+    CHECK_EQ(count(object), 1 + references);
+    Values copy = values;
+    CHECK_EQ(count(object), 1 + 2 * references);
+    Values moved = std::move(values);
+    CHECK(values.empty());  // NOLINT(bugprone-use-after-move): that is the promise
+    values.push_back(object);
+    CHECK_EQ(count(object), 2 + 2 * references);
+    values = moved;
+    copy = std::move(moved);
+    CHECK_EQ(count(object), 1 + 2 * references);
+    for (const Ref& value : copy) CHECK(value == object);
+    copy.resize(3);
+    CHECK_EQ(copy.size(), size_t{3});
+    copy.resize(40);
+    CHECK(!copy[39]);
+    copy.assign(values.begin(), values.end());
+    CHECK_EQ(count(object), 1 + 2 * references);
+    copy = Values();
+    values.resize(0);
+    CHECK_EQ(count(object), 1);
+  }
 }
 
 TEST(a_lasting_value_that_could_not_be_made_is_tried_again) {
