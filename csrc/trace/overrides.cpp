@@ -42,17 +42,20 @@ Ref self_of(Borrowed callable) {
   return checked(PyObject_GetAttrString(callable.get(), "__self__"));
 }
 
+constexpr int kDeepest = 8;  // torch looks into containers, and not as deep; one may contain itself
+
 // The first instance of a class in the arguments of a call; null: there is none.
-Borrowed instance_of(Borrowed type, Borrowed object) {
+Borrowed instance_of(Borrowed type, Borrowed object, int depth = 0) {
   PyObject* raw = object.get();
   if (Borrowed(Py_TYPE(raw)) == type) return object;
+  if (depth == kDeepest) return {};
   if (PyTuple_Check(raw) || PyList_Check(raw)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(raw); i++)
-      if (Borrowed found = instance_of(type, PySequence_Fast_GET_ITEM(raw, i))) return found;
+      if (Borrowed found = instance_of(type, PySequence_Fast_GET_ITEM(raw, i), depth + 1)) return found;
   } else if (PyDict_Check(raw)) {
     PyObject *key, *value;
     for (Py_ssize_t position = 0; PyDict_Next(raw, &position, &key, &value);)
-      if (Borrowed found = instance_of(type, value)) return found;
+      if (Borrowed found = instance_of(type, value, depth + 1)) return found;
   }
   return {};
 }
@@ -96,8 +99,7 @@ PyDescrObject* tensor_getter(Borrowed callable) {
 
 void load_overrides() { functions(); }
 
-bool Tracer::is_overridden(Borrowed object) {
-  if (!graph::subclasses_are_on()) return false;
+static bool holds_overridden(lift::Lifter& lifter, Borrowed object, int depth) {
   PyObject* raw = object.get();
   PyTypeObject* type = Py_TYPE(raw);
   if (type == graph::torch_types().tensor || type == graph::torch_types().parameter) return false;
@@ -106,15 +108,20 @@ bool Tracer::is_overridden(Borrowed object) {
     if (!PyType_Check(raw)) (void)lifter.type_attribute(type, functions().name);
     if (graph::has_own_torch_function(type)) return true;
   }
+  if (depth == kDeepest) return false;
   if (PyTuple_Check(raw) || PyList_Check(raw)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(raw); i++)
-      if (is_overridden(PySequence_Fast_GET_ITEM(raw, i))) return true;
+      if (holds_overridden(lifter, PySequence_Fast_GET_ITEM(raw, i), depth + 1)) return true;
   } else if (PyDict_Check(raw)) {
     PyObject *key, *value;
     for (Py_ssize_t position = 0; PyDict_Next(raw, &position, &key, &value);)
-      if (is_overridden(value)) return true;
+      if (holds_overridden(lifter, value, depth + 1)) return true;
   }
   return false;
+}
+
+bool Tracer::is_overridden(Borrowed object) {
+  return graph::subclasses_are_on() && holds_overridden(lifter, object, 0);
 }
 
 bool Tracer::is_overridden(PyObject* const* objects, size_t count) {

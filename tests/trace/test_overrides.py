@@ -706,3 +706,23 @@ def test_parameters_of_a_module(t):
     f = t.compile(Layer())
     f(T(3))
     f.hit(T(3, s=1))
+
+
+@program(one_graph=False)
+def test_lists_that_contain_themselves(t):
+    def fn(x, given):
+        made = [x]
+        made.append(made)
+        found = []
+        for items in (given, made):
+            try:
+                torch.stack(items)
+            except TypeError:
+                found.append("refused")
+        return x + 1, found
+
+    f = t.compile(fn)
+    given = []
+    given.append(given)
+    f(T(2), given)
+    f(T(2), given)
