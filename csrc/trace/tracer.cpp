@@ -18,6 +18,7 @@
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
 #include <cstring>
@@ -338,6 +339,7 @@ static const char* active_callbacks() {
     if (!is_device_context(type) && !graph::is_recording_mode(type)) return "a torch-function mode is active";
   }
   if (fake::transform_depth() != 0) return "a transform of functorch's is active";
+  if (torch::jit::tracer::isTracing()) return "torch.jit.trace is running";  // it would write down the fakes
   if (at::impl::torch_function_all_disabled())
     return "torch functions are switched off (torch._C.DisableTorchFunction)";
   return nullptr;

@@ -7,6 +7,9 @@ import collections
 import torch
 from harness import T, program
 from torch import nn
+from trace_support import in_child
+
+import alternator
 
 
 class Box:
@@ -1004,3 +1007,24 @@ def test_methods_that_were_bound_before(t):
     f.hit(T(2), length, order)
     f(T(2), items.__sizeof__.__class__ and [1].__len__, order)
     f(T(2), {1, 2}.__len__, order)
+
+
+@in_child
+def test_torch_jit_trace(front):
+    """It sees the operations of eager, inside of a compiled function and around one."""
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return torch.relu(x) + x.size(0)
+
+    def fn(x):
+        return torch.jit.trace(Net(), (x,))(x)
+
+    x = T(3, 4)
+    compiled = alternator.compile(fn, backend="eager")
+    for _ in range(2):
+        assert torch.equal(compiled(x), fn(x))
+    net = alternator.compile(Net(), backend="eager")
+    assert torch.equal(net(x), Net()(x))
+    kinds = [node.kind() for node in torch.jit.trace(lambda x: net(x), (x,)).graph.nodes()]
+    assert "aten::relu" in kinds
