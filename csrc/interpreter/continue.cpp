@@ -35,7 +35,7 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
     carrier.as<PyFunctionObject>()->func_closure = Py_XNewRef(function.as<PyFunctionObject>()->func_closure);
   }
   const int positional = code->co_argcount, keyword_only = code->co_kwonlyargcount;
-  const auto count = static_cast<size_t>(positional + keyword_only);
+  const size_t count = static_cast<size_t>(positional) + static_cast<size_t>(keyword_only);
   std::array<PyObject*, 16> few;  // most functions do with these
   few.fill(Py_None);
   const std::vector<PyObject*> many(count > few.size() ? count : 0, Py_None);

@@ -61,7 +61,7 @@ class Values {
 
   void grow(size_t capacity) {
     auto larger = std::make_unique<Ref[]>(capacity);
-    std::move(begin(), end(), larger.get());
+    std::ranges::move(*this, larger.get());
     outside_ = std::move(larger);
     capacity_ = capacity;
   }
