@@ -5,6 +5,7 @@
 #include "cpython/version.h"
 #include "py/names.h"
 #include "trace/arrays.h"
+#include "trace/bound_slots.h"
 #include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
@@ -68,24 +69,6 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   }
   if (!called || PyType_Check(called.get()) || (called.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) return {};
   return called;
-}
-
-// The slot that a method wrapper from outside (`length = items.__len__`) binds to its object; null: it is no such
-// thing.
-static Ref bound_slot(Borrowed wrapper, lift::SourceTree& tree, lift::Source* source) {
-  if (!Py_IS_TYPE(wrapper.get(), &_PyMethodWrapper_Type)) return {};
-  // Its members are plain C getters of the wrapper itself.
-  Ref name = checked(PyObject_GetAttr(wrapper.get(), names::__name__));
-  Ref objclass = checked(PyUnicode_InternFromString("__objclass__"));
-  Ref owner = checked(PyObject_GetAttr(wrapper.get(), objclass.get()));
-  Ref slot = Ref::share(PyDict_GetItemWithError(cpython::own_dict(owner.as<PyTypeObject>()), name.get()));
-  if (!slot && PyErr_Occurred()) throw PyError();
-  if (!slot || !Py_IS_TYPE(slot.get(), &PyWrapperDescr_Type)) return {};
-  const auto field = [&](Borrowed which) { return tree.child(source, lift::Access::kField, which); };
-  tree.guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(wrapper.type()))});
-  tree.guard(field(names::__name__), {lift::GuardKind::kEquals, name});
-  tree.guard(field(objclass), {lift::GuardKind::kIs, owner});
-  return slot;
 }
 
 // A weak reference that the program has made is asked. In a trace things live on that would be gone: tensors of the

@@ -9,6 +9,7 @@
 #include "graph/torch_types.h"
 #include "py/lasting.h"
 #include "py/names.h"
+#include "trace/bound_slots.h"
 #include "trace/natives.h"
 
 #include <algorithm>
@@ -224,6 +225,11 @@ Ref Tracer::call_override(Borrowed callable, PyObject* const* arguments, size_t 
 Ref Tracer::call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count) {
   PyDescrObject* descriptor = tensor_getter(getter);
   if (descriptor == nullptr || count == 0 || count > 2 || !graph::is_tensor(arguments[0])) return {};
+  if (lift::Known* known = lifter.known(getter)) {  // given from outside: which one it is is a fact
+    if (!bound_slot(getter, *tree, known->source)) stop(report::Reason::tensor_attribute, native_name(getter));
+    tree->guard(tree->child(known->source, lift::Access::kMethodSelf),
+                {lift::GuardKind::kIs, Ref::share(reinterpret_cast<PyObject*>(descriptor))});
+  }
   // A class may have something else under the name.
   if (_PyType_Lookup(Py_TYPE(arguments[0]), descriptor->d_name) != reinterpret_cast<PyObject*>(descriptor))
     stop(report::Reason::tensor_attribute, native_name(getter));

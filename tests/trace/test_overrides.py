@@ -726,3 +726,24 @@ def test_lists_that_contain_themselves(t):
     given.append(given)
     f(T(2), given)
     f(T(2), given)
+
+
+@program(one_graph=False)
+def test_getters_that_are_given(t):
+    """Which getter a `Tensor.shape.__get__` is belongs to the guards, and so does what a method is bound to."""
+    weight = T(2, 3)
+    f = t.compile(lambda x, get: (x + 1, get(x)))
+    for get in (
+        torch.Tensor.shape.__get__,
+        torch.Tensor.dtype.__get__,
+        torch.Tensor.shape.__get__,
+        torch.Tensor.T.__get__,
+        weight.__add__,
+        T(2, 3, s=4).__add__,
+        weight.__add__,
+        weight.__rsub__,
+        weight.add,
+        T(2, 3, s=5).add,
+    ):
+        f(T(2, 3), get)
+        f(T(2, 3, s=1), get)

@@ -1,0 +1,29 @@
+// Method wrappers from outside, such as `length = items.__len__` or `torch.Tensor.shape.__get__`.
+#pragma once
+
+#include "cpython/objects.h"
+#include "cpython/version.h"
+#include "lift/source.h"
+#include "py/names.h"
+
+namespace alternator::trace {
+
+// The slot that one binds to its object, with guards on which slot that is; null: it is no such thing. What it is bound
+// to is found at Access::kMethodSelf.
+inline Ref bound_slot(Borrowed wrapper, lift::SourceTree& tree, lift::Source* source) {
+  if (!Py_IS_TYPE(wrapper.get(), &_PyMethodWrapper_Type)) return {};
+  // Its members are plain C getters of the wrapper itself.
+  Ref name = checked(PyObject_GetAttr(wrapper.get(), names::__name__));
+  Ref objclass = checked(PyUnicode_InternFromString("__objclass__"));
+  Ref owner = checked(PyObject_GetAttr(wrapper.get(), objclass.get()));
+  Ref slot = Ref::share(PyDict_GetItemWithError(cpython::own_dict(owner.as<PyTypeObject>()), name.get()));
+  if (!slot && PyErr_Occurred()) throw PyError();
+  if (!slot || !Py_IS_TYPE(slot.get(), &PyWrapperDescr_Type)) return {};
+  const auto field = [&](Borrowed which) { return tree.child(source, lift::Access::kField, which); };
+  tree.guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(wrapper.type()))});
+  tree.guard(field(names::__name__), {lift::GuardKind::kEquals, name});
+  tree.guard(field(objclass), {lift::GuardKind::kIs, owner});
+  return slot;
+}
+
+}  // namespace alternator::trace
