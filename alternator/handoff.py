@@ -297,11 +297,13 @@ class Handoff:
 
     def _static_examples(self, fake_mode: Any, inputs: list[Any]) -> list[Any]:
         """As long as these live, the mode gives them to AOTAutograd: sizes are numbers, those of a view's base too."""
-        return [
-            fake_mode.from_tensor(value, static_shapes=True)
-            for value in inputs
-            if isinstance(value, torch.Tensor) and (self.backend.is_torchs or value._is_view())
-        ]
+        with torch._C.DisableTorchFunctionSubclass():  # a class of the program's is not asked
+            wanted = [
+                value
+                for value in inputs
+                if isinstance(value, torch.Tensor) and (self.backend.is_torchs or value._is_view())
+            ]
+        return [fake_mode.from_tensor(value, static_shapes=True) for value in wanted]
 
     def _describe(
         self, gm: Any, inputs: list[Any], sources: list[tuple[str, bool]], compile_id: CompileId, name: str
