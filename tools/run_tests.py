@@ -45,7 +45,9 @@ def parts(core: list[list[str]]) -> list[Part]:
 
 def run(part: Part, words: list[str]) -> tuple[int, str, float]:
     # Two processes share the machine: threads inside of them would only wait for each other.
-    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    # Nor does Inductor get processes of its own: in a forked child, as most tests are, waiting for them may not end.
+    one = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")}
+    environment = {**os.environ, **one}
     command = [part.python, "-m", "pytest", "-q", *part.words, *words]
     start = time.monotonic()
     done = subprocess.run(

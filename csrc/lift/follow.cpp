@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "lift/tensor_spec.h"
+#include "lift/trees.h"
 #include "py/error.h"
 #include "py/gc.h"
 #include "py/lasting.h"
@@ -239,9 +240,10 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       return owner->get();
     }
     case Access::kReduced: {
-      if (!is_fixed_iterator(parent)) return nullptr;
+      if (!is_fixed_iterator(parent) && !is_tree_spec(parent)) return nullptr;
+      const WithoutCollector without_collector;
       SavedError saved;
-      *owner = Ref::steal(PyObject_CallMethod(parent, "__reduce__", nullptr));
+      *owner = Ref::steal(PyObject_CallMethod(parent, is_tree_spec(parent) ? "__getstate__" : "__reduce__", nullptr));
       return owner->get();
     }
     case Access::kFunctionMode: {

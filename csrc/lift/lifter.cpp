@@ -6,6 +6,7 @@
 #include "lift/mutants.h"
 #include "lift/numpy.h"
 #include "lift/tensor_spec.h"
+#include "lift/trees.h"
 #include "py/names.h"
 
 #include "fake/mirror.h"
@@ -259,6 +260,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (value.type() == known_types().partial) return lift_partial(value, source);
   if (type == &PySuper_Type) return lift_super(value, source);
   if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
+  if (is_tree_spec(value.get())) return lift_tree_spec(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
     tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});  // it may be set
@@ -371,6 +373,17 @@ Ref Lifter::lift_method(Borrowed method, Source* source) {
   Ref self = lift(PyMethod_GET_SELF(method.get()), tree_.child(source, Access::kMethodSelf));
   Ref function = lift(PyMethod_GET_FUNCTION(method.get()), tree_.child(source, Access::kMethodFunction));
   return remember(method, checked(PyMethod_New(function.get(), self.get())), source);
+}
+
+// One like it, of lifted parts: native code hands them to the program.
+Ref Lifter::lift_tree_spec(Borrowed spec, Source* source) {
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(spec.type()));
+  Ref parts = checked(PyObject_CallMethod(spec.get(), "__getstate__", nullptr));
+  Ref state = lift(parts, tree_.child(source, Access::kReduced));
+  Ref copy = checked(spec.type()->tp_new(spec.type(), checked(PyTuple_New(0)).get(), nullptr));
+  checked(PyObject_CallMethod(copy.get(), "__setstate__", "(O)", state.get())).reset();
+  source->bears_identity = true;
+  return remember(spec, std::move(copy), source);
 }
 
 // pybind11 and C modules keep a record or the module as the "self" of a builtin: nothing of the user's.

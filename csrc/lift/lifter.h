@@ -211,6 +211,7 @@ class Lifter {
   Ref lift_super(Borrowed super, Source* source);
   Ref lift_partial(Borrowed partial, Source* source);
   Ref lift_weak_reference(Borrowed reference, Source* source);
+  Ref lift_tree_spec(Borrowed spec, Source* source);
   Ref lift_function(Borrowed function, Source* source);
   Ref lift_itself(Borrowed object, Source* source, bool instance, bool opaque = false);
   Shadow& add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source);

@@ -2,6 +2,7 @@
 
 #include "lift/lifter.h"
 #include "lift/numpy.h"
+#include "lift/trees.h"
 
 #include "fake/python_tensor.h"
 
@@ -44,6 +45,7 @@ const char* row_of(Borrowed value) {
   if (type->tp_descr_get != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return "descriptor";
   if (PyLong_Check(v) || PyUnicode_Check(v)) return "value_subclass";
   if (is_array(v)) return "array";
+  if (is_tree_spec(v)) return "tree_spec";
   return has_plain_layout(type) || type == known_types().simple_namespace ? "instance" : "opaque";
 }
 

@@ -6,6 +6,7 @@
 #include "py/lasting.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace alternator::lift {
 
@@ -31,13 +32,16 @@ static bool from_class_statement(PyTypeObject* type) {
   return type->tp_basicsize <= size;
 }
 
+// What an instance of such a class holds does not show in its size.
+static bool is_made_by_pybind(PyTypeObject* type) { return strcmp(Py_TYPE(type)->tp_name, "pybind11_type") == 0; }
+
 // A class made in C that is no more than its base: typing.Generic, from 3.12 on.
 static bool adds_nothing(PyTypeObject* type) {
   PyTypeObject* base = type->tp_base;
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_basicsize == base->tp_basicsize &&
-         type->tp_itemsize == base->tp_itemsize && type->tp_dictoffset == base->tp_dictoffset &&
-         type->tp_weaklistoffset == base->tp_weaklistoffset && type->tp_new == base->tp_new &&
-         type->tp_init == base->tp_init && type->tp_getattro == base->tp_getattro &&
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !is_made_by_pybind(type) &&
+         type->tp_basicsize == base->tp_basicsize && type->tp_itemsize == base->tp_itemsize &&
+         type->tp_dictoffset == base->tp_dictoffset && type->tp_weaklistoffset == base->tp_weaklistoffset &&
+         type->tp_new == base->tp_new && type->tp_init == base->tp_init && type->tp_getattro == base->tp_getattro &&
          type->tp_setattro == base->tp_setattro;
 }
 

@@ -55,6 +55,8 @@ Recipe reduced(Builder& builder, Borrowed object) {
   }
   if (PyTuple_GET_SIZE(parts.get()) > 2 && PyTuple_GET_ITEM(parts.get(), 2) != Py_None) {
     Ref restore = checked(PyObject_GetAttrString(Borrowed(object.type()).get(), "__setstate__"));
+    if (PyInstanceMethod_Check(restore.get()))  // pybind11's
+      restore = Ref::share(PyInstanceMethod_GET_FUNCTION(restore.get()));
     // A position is only accepted once the container is filled.
     recipe.fill.push_back(
         {Op::kSetState, {std::move(restore), Ref::share(PyTuple_GET_ITEM(parts.get(), 2))}, 0, false, true});

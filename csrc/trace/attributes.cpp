@@ -170,7 +170,8 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
     lifter.open_attributes(owner);
   // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
-  if (known == nullptr || known->shadow != nullptr || PyCFunction_Check(value.get()) ||
+  const bool is_private = known == nullptr || Borrowed(known->original) != owner;
+  if (is_private || known->shadow != nullptr || PyCFunction_Check(value.get()) ||
       Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyMethod_Check(value.get()) ||
       lifter.known(value) != nullptr) {
     return value;

@@ -170,6 +170,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
     if (handled) return result;
   }
   if (Ref made = call_legacy_constructor(callable, arguments, positional, keyword_names)) return made;
+  if (Ref result = call_tree(callable, arguments, positional, keyword_names)) return result;
   if (PyType_Check(callable.get())) return call_type(callable, arguments, positional, keyword_names);
   if (callable.type() == lift::known_types().partial)
     return call_partial(callable, arguments, positional, keyword_names);

@@ -3,6 +3,7 @@
 #include "trace/modes.h"
 
 #include "fake/python_tensor.h"
+#include "lift/trees.h"
 #include "py/import.h"
 #include "py/lasting.h"
 
@@ -96,7 +97,11 @@ Natives::Natives() : sets_(new Sets) {
   ALT_RECORDED_OPENLY(module, names) \
   each_name(module, names, [&](PyObject* object) { sets_->unseen.insert(object); });
 #define ALT_COMPUTED(module, names) each_name(module, names, [&](PyObject* object) { sets_->computed.insert(object); });
+#define ALT_TREES(module, names)
+#define ALT_TREE_METHODS(module, type, names)
 #include "trace/natives.def"
+#undef ALT_TREE_METHODS
+#undef ALT_TREES
 #undef ALT_COMPUTED
 #undef ALT_RECORDED
 #undef ALT_RECORDED_OPENLY
@@ -270,7 +275,11 @@ Natives::Natives() : sets_(new Sets) {
   list_append = of_type(&PyList_Type, "append");
 }
 
-bool Natives::type(PyTypeObject* type) const { return sets_->types.count(type) != 0; }
+bool Natives::type(PyTypeObject* type) const {
+  if (sets_->types.count(type) != 0) return true;
+  const lift::TreeTypes* trees = lift::tree_types();
+  return trees != nullptr && (type == trees->spec || type == trees->iterator);
+}
 
 bool Natives::recorded(Borrowed callable) const { return sets_->recorded.count(callable.get()) != 0; }
 bool Natives::computed(Borrowed callable) const { return sets_->computed.count(callable.get()) != 0; }

@@ -311,6 +311,11 @@ class Tracer {
   bool is_of_tensor_type(Borrowed tensor, Borrowed type);
   Ref call_library(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref compile_pattern(PyObject* const* arguments);
+  // Functions of optree's (trees.cpp). Null: it is none of these.
+  Ref call_tree(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  void use_tree_registry();
+  void check_tree(Borrowed tree, int depth = 0);
+  bool tree_registry_used_ = false;
   // dispatch() of a functools.singledispatch function, and logging.Manager.getLogger(); null: it is to be traced
   // itself.
   Ref call_dispatch(Borrowed function, Borrowed cls);

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("ALTERNATOR_SANITIZE_TAINT", "1")
+# Inductor's pool of processes and threads is nothing for forked children: waiting for it may not end.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # The tests here import each other by plain names.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

@@ -33,6 +33,7 @@ what is not captured yet is listed in gaps.txt, and a listed gap that works fail
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import gc
 import io
@@ -596,6 +597,7 @@ def forked(work: Callable[[], Any], timeout: int = TIMEOUT) -> Any:
             os.close(reader)
             leave_pytest()
             signal.alarm(timeout)
+            faulthandler.dump_traceback_later(timeout - 5)
             try:
                 answer = (True, work())
             except BaseException as error:

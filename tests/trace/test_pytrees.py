@@ -147,6 +147,124 @@ def test_the_cxx_twin_is_tested():
         pytest.skip("torch.utils._cxx_pytree needs optree, which is not installed")
 
 
+if cxx_pytree is not None:
+
+    @program()
+    def test_structure_as_argument(t):
+        def fn(leaves, spec):
+            tree = cxx_pytree.tree_unflatten([leaf * 2 for leaf in leaves], spec)
+            return tree, spec, spec.num_leaves, spec.namespace, len(spec.children())
+
+        f = t.compile(fn)
+        for make in (TREES["list"], TREES["dict"], TREES["user node"], TREES["mixed"]):
+            leaves, spec = cxx_pytree.tree_flatten(make(0))
+            leaves = [leaf if isinstance(leaf, torch.Tensor) else T(2) for leaf in leaves]
+            f(leaves, spec)
+            f.hit(leaves, spec)
+            again = cxx_pytree.tree_structure(make(1))  # another object that says the same
+            f.hit(leaves, again)
+        f([T(2), T(2)], cxx_pytree.tree_structure([1, 2]))
+        f([T(2), T(2)], cxx_pytree.tree_structure((1, 2)))
+        f([T(2), T(2)], cxx_pytree.tree_structure({"a": 1, "b": 2}))
+        f([T(2), T(2)], cxx_pytree.tree_structure({"b": 1, "a": 2}))
+        f([T(2), T(2)], cxx_pytree.tree_structure(Pair(1, 2, "note")))
+        f([T(2), T(2)], cxx_pytree.tree_structure(Pair(1, 2, "another")))
+
+    @program()
+    def test_structure_as_result(t):
+        def fn(tree, x):
+            spec = cxx_pytree.tree_structure(tree)
+            return spec, spec == cxx_pytree.tree_structure([x, x]), {"again": spec}, x + 1
+
+        f = t.compile(fn)
+        f([T(2), T(3)], T(1))
+        f.hit([T(2), T(3)], T(1, s=1))
+        f({"k": Pair(T(1), T(2), ["a list"])}, T(1))
+        f.hit({"k": Pair(T(1), T(2), ["a list"])}, T(1))
+        f({"k": Pair(T(1), T(2), ["another"])}, T(1))
+
+    @program()
+    def test_structure_in_a_global(t):
+        space = {"spec": cxx_pytree.tree_structure([1, (2, 3)]), "pytree": cxx_pytree}
+        exec("def fn(x): return pytree.tree_unflatten([x, x + 1, x + 2], spec)", space)
+        f = t.compile(space["fn"])
+        f(T(2))
+        f.hit(T(2))
+        space["spec"] = cxx_pytree.tree_structure([(1, 2), 3])
+        f(T(2))
+        space["spec"] = cxx_pytree.tree_structure([1, (2, 3)])
+        f.hit(T(2))
+
+    @program()
+    def test_a_class_that_becomes_a_node(t):
+        class Late:
+            def __init__(self, value):
+                self.value = value
+
+        f = t.compile(lambda tree: [scale(leaf) for leaf in cxx_pytree.tree_leaves(tree)])
+        f([Late(T(2)), T(2)])
+        f.hit([Late(T(2)), T(2)])
+        pytree.register_pytree_node(
+            Late, lambda node: ([node.value], None), lambda children, _: Late(*children), serialized_type_name="Late"
+        )
+        f([Late(T(2)), T(2)])
+        f.hit([Late(T(2)), T(2)])
+
+    @program()
+    def test_two_trees_and_what_is_a_leaf(t):
+        def fn(a, b, stop):
+            mapped = cxx_pytree.tree_map(lambda p, q: p + q, a, b)
+            counted = []
+
+            def is_leaf(node):
+                counted.append(type(node).__name__)
+                return isinstance(node, stop)
+
+            leaves = cxx_pytree.tree_leaves(a, is_leaf=is_leaf)
+            return mapped, leaves, counted, cxx_pytree.tree_all(lambda leaf: leaf.dim() == 1, a)
+
+        f = t.compile(fn)
+        f({"k": [T(2), (T(3),)]}, {"k": [T(2), (T(3),)]}, tuple)
+        f.hit({"k": [T(2), (T(3),)]}, {"k": [T(2, s=1), (T(3),)]}, tuple)
+        f({"k": [T(2), (T(3),)]}, {"k": [T(2), (T(3),)]}, list)
+
+    @program(one_graph=False)
+    def test_trees_that_do_not_fit(t):
+        def fn(a, b):
+            try:
+                return cxx_pytree.tree_map(lambda p, q: p + q, a, b)
+            except ValueError as error:
+                return type(error).__name__, str(error)
+
+        f = t.compile(fn)
+        f([T(2)], [T(2), T(2)])
+        f([T(2)], [T(2)])
+
+    @program()
+    def test_what_a_node_raises(t):
+        class Odd:
+            pass
+
+        def take_apart(node):
+            raise ValueError(f"not {node.name}")
+
+        pytree.register_pytree_node(Odd, take_apart, lambda children, _: Odd(), serialized_type_name="test.Odd")
+
+        def fn(node, x):
+            try:
+                return cxx_pytree.tree_leaves([x, node])
+            except ValueError as error:
+                return x + 1, str(error)
+
+        f = t.compile(fn)
+        odd = Odd()
+        odd.name = "this"
+        f(odd, T(2))
+        f.hit(odd, T(2))
+        odd.name = "that"
+        f(odd, T(2))
+
+
 @program()
 def test_tree_map_over_two_trees(t):
     def fn(a, b):
