@@ -17,6 +17,7 @@
 #include "graph/overrides.h"
 #include "graph/program.h"
 
+#include <c10/util/FunctionRef.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <functional>
@@ -161,8 +162,7 @@ class Recorder final : private TensorNames {
   uint32_t object_id(Borrowed object) override;
   uint32_t tensor_id(const at::Tensor& tensor);
   uint32_t add_tensor(const at::Tensor& fake, Origin origin, uint32_t index);
-  template <class Call>
-  Ref record(Pending& pending, Call&& call);
+  Ref record(Pending& pending, c10::function_ref<PyObject*()> call);
   Ref call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed arguments, Borrowed keywords);
   Ref iterate(Borrowed tensor);
   bool bind(Ref& result, Node& node);
