@@ -29,6 +29,11 @@ struct Family {
   std::unordered_map<PyCodeObject*, std::shared_ptr<Callee>> callees;
   Ref begin_step;  // called before an outermost call, for a backend that reuses its memory from one to the next
 
+  // Known, and not to be compiled.
+  bool is_left(PyCodeObject* code) const {
+    const auto found = callees.find(code);
+    return found != callees.end() && found->second->kind == Callee::Kind::kLeft;
+  }
   // Null: there are too many already.
   std::shared_ptr<Callee> callee(cpython::Frame* frame);
 };

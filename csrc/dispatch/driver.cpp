@@ -1,5 +1,6 @@
 #include "dispatch/driver.h"
 
+#include "cpython/objects.h"
 #include "dispatch/arguments.h"
 #include "dispatch/stance.h"
 #include "dispatch/telling.h"
@@ -70,22 +71,23 @@ static void look_there_first(Place& place, const std::shared_ptr<Entry>& entry) 
   if (found != place.entries.end()) std::rotate(place.entries.begin(), found, found + 1);
 }
 
-// Of a Place or a Shelf.
+// Of a Place or a Shelf; `values` are the chain's.
 template <class Where>
-static bool is_at(const Where& place, const Chain& chain) {
-  if (place.shape.size() != chain.size()) return false;
+static bool is_at(const Where& place, const Chain& chain, const std::vector<PyObject*>& values) {
+  if (place.shape.size() != chain.size() || place.present.size() != values.size()) return false;
   for (size_t i = 0; i < chain.size(); i++) {
     if (!trace::same_shape(place.shape[i], chain[i])) return false;
   }
-  size_t i = 0;
-  bool same = true;
-  trace::each_value(chain, [&](const Ref& value) { same = same && static_cast<bool>(value) == place.present[i++]; });
-  return same;
+  for (size_t i = 0; i < values.size(); i++) {
+    if ((values[i] != nullptr) != (place.present[i] != 0)) return false;
+  }
+  return true;
 }
 
-static std::shared_ptr<Shelf> shelf_of(Store& store, const Chain& chain, const Place& place) {
+static std::shared_ptr<Shelf> shelf_of(Store& store, const Chain& chain, const std::vector<PyObject*>& values,
+                                       const Place& place) {
   for (const std::shared_ptr<Shelf>& shelf : store.resumed) {
-    if (is_at(*shelf, chain)) return shelf;
+    if (is_at(*shelf, chain, values)) return shelf;
   }
   auto shelf = std::make_shared<Shelf>();
   shelf->shape = place.shape;
@@ -94,20 +96,21 @@ static std::shared_ptr<Shelf> shelf_of(Store& store, const Chain& chain, const P
   return shelf;
 }
 
-static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& chain, Entry& last) {
-  const std::shared_ptr<Place> expected = last.next.lock();
-  if (expected != nullptr && expected->owner == &compilation && is_at(*expected, chain)) return expected;
+static std::shared_ptr<Place> place_of(Compilation& compilation, const Chain& chain,
+                                       const std::vector<PyObject*>& values, Entry& last) {
+  std::shared_ptr<Place> expected = last.next.lock();
+  if (expected != nullptr && expected->owner == &compilation && is_at(*expected, chain, values)) return expected;
   for (const std::shared_ptr<Place>& place : compilation.resumed) {
-    if (is_at(*place, chain)) {
+    if (is_at(*place, chain, values)) {
       last.next = place;
       return place;
     }
   }
   auto place = std::make_shared<Place>();
   for (const FrameState& state : chain) place->shape.push_back(trace::shape_of(state));
-  trace::each_value(chain, [&](const Ref& value) { place->present.push_back(static_cast<bool>(value)); });
+  for (const PyObject* value : values) place->present.push_back(value != nullptr ? 1 : 0);
   place->owner = &compilation;
-  place->shelf = shelf_of(*compilation.store, chain, *place);
+  place->shelf = shelf_of(*compilation.store, chain, values, *place);
   compilation.resumed.push_back(place);
   last.next = place;
   return place;
@@ -139,14 +142,14 @@ class Offering {
     bool may_trace = false;
     PyCodeObject* spared = nullptr;  // the next frame of this code runs as it is
   };
-  static thread_local State now;
+  static thread_local State now __attribute__((tls_model("initial-exec")));
   static bool take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
 
  private:
   FrameTaker taker_;
   State before_;
 };
-thread_local Offering::State Offering::now;
+thread_local Offering::State Offering::now __attribute__((tls_model("initial-exec")));
 
 // One call on its way.
 class Call {
@@ -282,8 +285,8 @@ bool Call::is_known() {
 Ref Call::run() {
   std::shared_ptr<Place> place = compilation_.start;
   std::vector<Ref> found_values;
+  collect_values();
   for (;;) {
-    collect_values();
     std::shared_ptr<Entry> entry;
     try {
       entry = find(*place, &found_values);
@@ -325,12 +328,13 @@ Ref Call::run() {
       return result;
     }
     go_on();
-    place = place_of(compilation_, chain, *entry);
+    collect_values();
+    place = place_of(compilation_, chain, values, *entry);
   }
 }
 
 // Calls of this thread on their way.
-thread_local int depth = 0;
+thread_local int depth __attribute__((tls_model("initial-exec"))) = 0;
 
 class Nested {
  public:
@@ -393,14 +397,19 @@ Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, 
 // sys.breakpointhook, borrowed; null: none. PySys_GetObject() would make the name and hash it, for every frame.
 PyObject* breakpoint_hook() {
   static PyObject* variables = nullptr;
+  static PyObject* found = nullptr;  // in this version of them
+  static uint64_t version = 0;
   if (variables == nullptr) {
     PyObject* sys = PyDict_GetItemString(PyImport_GetModuleDict(), "sys");
     if (sys == nullptr || !PyModule_Check(sys)) return PySys_GetObject("breakpointhook");
     variables = Py_NewRef(PyModule_GetDict(sys));
   }
-  PyObject* hook = PyDict_GetItemWithError(variables, names::breakpointhook);
-  if (hook == nullptr) PyErr_Clear();
-  return hook;
+  if (const uint64_t now = cpython::dict_version(variables); now != version) {
+    found = PyDict_GetItemWithError(variables, names::breakpointhook);
+    if (found == nullptr) PyErr_Clear();
+    version = now;
+  }
+  return found;
 }
 
 // A debugger, or whatever stands for one, is not to be compiled, nor what it calls.
@@ -432,6 +441,7 @@ bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** r
       break;
   }
   if (spared) return false;
+  if (now.compilation->family->is_left(code)) return false;
   std::shared_ptr<Callee> callee = now.compilation->family->callee(frame);
   if (callee == nullptr || callee->kind == Callee::Kind::kLeft) return false;
   if (callee->kind == Callee::Kind::kShut) return run_alone();

@@ -19,7 +19,7 @@ struct Place {
   std::shared_ptr<Shelf> shelf;
   bool gave_up = false;       // there are too many, and that was said
   Chain shape;                // of the frames; empty: the start
-  std::vector<bool> present;  // which values there are
+  std::vector<char> present;  // which values there are
 };
 
 struct Compilation {

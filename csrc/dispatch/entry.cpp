@@ -372,35 +372,41 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
   }
 }
 
-Ref Entry::run_graph(const std::vector<Ref>& values) const {
+// A reference is nothing but a pointer.
+static_assert(sizeof(Ref) == sizeof(PyObject*));
+PyObject* const* Entry::Outputs::begin() const {
+  return of_backend ? PySequence_Fast_ITEMS(of_backend.get()) : reinterpret_cast<PyObject* const*>(own.data());
+}
+
+void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
   std::optional<WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
-  Ref outputs;
   c10::SmallVector<PyObject*, 16> arguments;
   arguments.resize_for_overwrite(inputs.size() + 1);
   PyObject** argument = arguments.data() + 1;  // before it is room for PY_VECTORCALL_ARGUMENTS_OFFSET
   for (const Ref* from = values.data(); size_t position : inputs) *argument++ = from[position].get();
   if (eager != nullptr && (!differentiates || has_hooks(values, inputs))) {
-    outputs = eager->run(arguments.data() + 1, inputs.size());
+    eager->run_each(arguments.data() + 1, inputs.size(), &outputs->own);
   } else {
+    Ref result;
     if (boxed) {
       Ref list = checked(PyList_New(static_cast<Py_ssize_t>(inputs.size())));
       for (size_t i = 0; i < inputs.size(); i++)
         PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i + 1]));
-      outputs = checked(PyObject_CallOneArg(compiled.get(), list.get()));
+      result = checked(PyObject_CallOneArg(compiled.get(), list.get()));
     } else {
-      outputs = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1,
-                                            inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+      result = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1,
+                                           inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
     }
-    const bool is_sequence = PyTuple_Check(outputs.get()) || PyList_Check(outputs.get());
-    if (!is_sequence || PySequence_Fast_GET_SIZE(outputs.get()) != output_count) {
+    const bool is_sequence = PyTuple_Check(result.get()) || PyList_Check(result.get());
+    if (!is_sequence || PySequence_Fast_GET_SIZE(result.get()) != output_count) {
       PyErr_Format(PyExc_RuntimeError,
                    "alternator: what the backend made of the graph must return a tuple or list of %zd results, not %R",
-                   output_count, outputs.get());
+                   output_count, result.get());
       throw PyError();
     }
+    outputs->of_backend = std::move(result);
   }
-  return outputs;
 }
 
 // The default generators, put back where they were.
@@ -438,27 +444,26 @@ void Entry::refute(size_t assumption) {
   trace::distrust(failed.code, failed.index);
 }
 
-// Null: the data is not as assumed, or the graph failed, which it may have done for that reason.
-Ref Entry::run_and_check(const std::vector<Ref>& values) {
+// False: the data is not as assumed, or the graph failed, which it may have done for that reason.
+bool Entry::run_and_check(const std::vector<Ref>& values, Outputs* outputs) {
   std::optional<Drawn> drawn;
   if (draws) drawn.emplace();
-  Ref outputs;
   try {
-    outputs = run_graph(values);
+    run_graph(values, outputs);
   } catch (const PyError&) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;
     PyErr_Clear();
     if (drawn) drawn->put_back();
-    return {};
+    return false;
   }
   for (size_t i = 0; i < assumptions.size(); i++) {
-    Borrowed flag = PySequence_Fast_GET_ITEM(outputs.get(), static_cast<Py_ssize_t>(i));
+    Borrowed flag = outputs->begin()[i];
     if (truth(flag).value() == assumptions[i].wanted) continue;
     refute(i);
     if (drawn) drawn->put_back();
-    return {};
+    return false;
   }
-  return outputs;
+  return true;
 }
 
 // Whether what was raised is raised by the graph. Whoever writes a backend wants to see what that raises.
@@ -479,10 +484,10 @@ bool Entry::is_of_graph() const {
 }
 
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
-  Ref outputs;
+  Outputs outputs;
   if (assumptions.empty()) {
     try {
-      outputs = leaving_transforms(transforms, [&] { return run_graph(values); });
+      leaving_transforms(transforms, [&] { run_graph(values, &outputs); });
     } catch (const PyError&) {
       if (!repeatable || !PyErr_ExceptionMatches(PyExc_Exception) || !is_of_graph()) throw;
       // The program says what is wrong, and where, and leaves what it had done until then.
@@ -490,10 +495,9 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
       return {};
     }
   } else {
-    outputs = run_and_check(values);
-    if (!outputs) return {};
+    if (!run_and_check(values, &outputs)) return {};
   }
-  replay::Residual::Results results = residual.run_all(values, outputs);
+  replay::Residual::Results results = residual.run_all(values, outputs.begin(), outputs.size());
   if (exit_state) exit_state->apply();
   if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
   for (size_t i = 0; i < exit_popped; i++) PythonTorchFunctionTLS::pop_stack();
@@ -502,7 +506,7 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
         std::make_shared<c10::SafePyObject>(results[i].release(), getPyInterpreter()));
   if (residual.program().raises) replay::raise_again(std::move(results[0]));
   if (stop.empty()) return std::move(results[0]);
-  *chain = stop;
+  for (const FrameState& shape : stop) trace::take_shape(&chain->emplace_back(), shape);
   size_t next = 0;
   trace::each_value(*chain, [&](Ref& value) { value = std::move(results[next++]); });
   return {};

@@ -77,10 +77,20 @@ class Entry {
   Ref run(const std::vector<Ref>& values, Chain* chain);
 
  private:
-  Ref run_and_check(const std::vector<Ref>& values);
+  // What the graph gives.
+  struct Outputs {
+    graph::Replay::Results own;  // of the recorded program; or
+    Ref of_backend;              // a tuple or list
+
+    PyObject* const* begin() const;
+    size_t size() const {
+      return of_backend ? static_cast<size_t>(PySequence_Fast_GET_SIZE(of_backend.get())) : own.size();
+    }
+  };
+  bool run_and_check(const std::vector<Ref>& values, Outputs* outputs);
   void refute(size_t assumption);
   bool is_of_graph() const;
-  Ref run_graph(const std::vector<Ref>& values) const;
+  void run_graph(const std::vector<Ref>& values, Outputs* outputs) const;
 };
 
 struct Backend {

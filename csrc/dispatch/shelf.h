@@ -17,7 +17,7 @@ namespace alternator::dispatch {
 // Of one place: see driver.h.
 struct Shelf {
   Chain shape;
-  std::vector<bool> present;
+  std::vector<char> present;
   std::vector<std::weak_ptr<Entry>> entries;  // the oldest first
 
   void add(const std::shared_ptr<Entry>& entry) { entries.push_back(entry); }

@@ -38,7 +38,8 @@ Replay::Replay(const Program& program) : program_(program) {
 // One run: what the nodes so far have left.
 class Run {
  public:
-  Run(const Program& program, PyObject* const* inputs) : program_(program), tensors_(program.tensors.size()) {
+  Run(const Program& program, PyObject* const* inputs) : program_(program) {
+    tensors_.resize(program.tensors.size());
     for (size_t i = 0; i < program.inputs.size(); ++i)
       tensors_[program.declared[program.inputs[i]].tensor] = Ref::share(inputs[i]);
     for (const Constant& constant : program.constants)
@@ -65,16 +66,24 @@ class Run {
 
   void node(const Replay::Stop& stop) {
     const Node& node = program_.nodes[stop.node];
-    c10::SmallVector<Ref, 8> arguments;
-    c10::SmallVector<PyObject*, 9> raw(1, nullptr);  // room for PY_VECTORCALL_ARGUMENTS_OFFSET
-    for (uint32_t i = 0; i < node.argument_count(); ++i) {
-      arguments.push_back(build(program_.argument(node, i)));
-      raw.push_back(arguments.back().get());
+    const uint32_t count = node.argument_count();
+    c10::SmallVector<Ref, 4> made;  // what the arguments are but tensors and constants
+    c10::SmallVector<PyObject*, 16> raw;
+    raw.resize_for_overwrite(count + 1);  // with room for PY_VECTORCALL_ARGUMENTS_OFFSET
+    for (uint32_t i = 0; i < count; ++i) {
+      const Value value = program_.argument(node, i);
+      if (is_leaf(value.kind())) {
+        raw[i + 1] = leaf(value);
+      } else {
+        made.push_back(build(value));
+        raw[i + 1] = made.back().get();
+      }
     }
     Ref result =
         checked(PyObject_Vectorcall(node.callable.get(), raw.data() + 1,
                                     node.positional | PY_VECTORCALL_ARGUMENTS_OFFSET, node.keyword_names.get()));
-    c10::SmallVector<Ref, 4> parts(node.element_count);
+    c10::SmallVector<Ref, 4> parts;
+    parts.resize(node.element_count);
     for (uint32_t i = 0; i < node.element_count; ++i) {
       const Element& element = program_.elements[node.elements + i];
       if (!element.live) continue;
@@ -89,11 +98,7 @@ class Run {
   }
 
   Ref build(Value value) const {
-    return rebuild(program_.arena, value, [&](Value leaf) -> Ref {
-      if (!leaf.is_tensor()) return Ref::share(program_.arena.object(leaf));
-      ALT_CHECK(tensors_[leaf.index], "a tensor is used before it is made");
-      return tensors_[leaf.index];
-    });
+    return rebuild(program_.arena, value, [&](Value at) { return Ref::share(leaf(at)); });
   }
 
   // A node failed. The error gets the user's lines, innermost first as if the frames were unwound, and the state of
@@ -116,6 +121,14 @@ class Run {
   }
 
  private:
+  static bool is_leaf(ValueKind kind) { return kind <= ValueKind::Tensor; }
+  // Borrowed: the program has it, or this run.
+  PyObject* leaf(Value value) const {
+    if (!value.is_tensor()) return program_.arena.object(value).get();
+    ALT_CHECK(tensors_[value.index], "a tensor is used before it is made");
+    return tensors_[value.index].get();
+  }
+
   const Program& program_;
   c10::SmallVector<Ref, 16> tensors_;
   std::vector<Ref> open_;
@@ -171,12 +184,13 @@ Ref value_now(const Program& program, uint32_t tensor, const fake::Session& sess
   return run[tensor];
 }
 
-Ref Replay::run(PyObject* const* inputs, size_t count) const {
-  if (count != program_.inputs.size()) {
-    PyErr_Format(PyExc_TypeError, "the program takes %zu inputs, not %zu", program_.inputs.size(), count);
-    throw PyError();
-  }
-  Run run(program_, inputs);
+void Replay::check_count(size_t count) const {
+  if (count == program_.inputs.size()) return;
+  PyErr_Format(PyExc_TypeError, "the program takes %zu inputs, not %zu", program_.inputs.size(), count);
+  throw PyError();
+}
+
+void Replay::run_nodes(Run& run) const {
   for (const Stop& stop : stops_) {
     try {
       run.step(stop.before);
@@ -187,7 +201,22 @@ Ref Replay::run(PyObject* const* inputs, size_t count) const {
     }
   }
   run.step(after_);
+}
+
+Ref Replay::run(PyObject* const* inputs, size_t count) const {
+  check_count(count);
+  Run run(program_, inputs);
+  run_nodes(run);
   return run.build(program_.result);
+}
+
+void Replay::run_each(PyObject* const* inputs, size_t count, Results* results) const {
+  check_count(count);
+  Run run(program_, inputs);
+  run_nodes(run);
+  const Value list = program_.result;
+  ALT_CHECK(list.kind() == ValueKind::List, "what was recorded is no list");
+  for (uint32_t i = 0; i < list.count(); ++i) results->push_back(run.build(program_.arena[list.index + i]));
 }
 
 }  // namespace alternator::graph

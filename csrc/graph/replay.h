@@ -4,9 +4,13 @@
 #include "fake/fake.h"
 #include "graph/program.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <vector>
 
 namespace alternator::graph {
+
+class Run;
 
 class Replay {
  public:
@@ -17,9 +21,14 @@ class Replay {
   // afterwards, whatever happens. The result has the structure of what was recorded. An error carries the user's
   // lines of the node that failed.
   Ref run(PyObject* const* inputs, size_t count) const;
+  // The same where what was recorded is a list: its elements.
+  using Results = c10::SmallVector<Ref, 4>;
+  void run_each(PyObject* const* inputs, size_t count, Results* results) const;
 
  private:
   friend class Run;
+  void check_count(size_t count) const;
+  void run_nodes(Run& run) const;
   friend Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
 
   // What happens around one live node.

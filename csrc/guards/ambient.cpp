@@ -29,12 +29,32 @@ constexpr auto& kAutocastDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
 // What autocast switches is told apart below, device by device.
 uint64_t without_autocast(c10::DispatchKeySet keys) { return (keys - c10::autocast_dispatch_keyset).raw_repr(); }
 
-// Where several rows of ambient.def look: each way there leads through a call into another library.
+// Variables of this thread that torch hands out by reference: they are where they are as long as the thread lives, and
+// each way there leads through a call into another library.
+struct Variables {
+  const c10::AutogradState* autograd = nullptr;
+  const c10::impl::PODLocalDispatchKeySet* keys = nullptr;
+  const at::impl::SavedTensorDefaultHooksTLS* saved = nullptr;
+  const std::shared_ptr<torch::jit::tracer::TracingState>* jit = nullptr;
+};
+thread_local Variables variables __attribute__((tls_model("initial-exec")));
+
+const Variables& variables_here() {
+  if (variables.autograd == nullptr) [[unlikely]] {
+    variables = {&c10::AutogradState::get_tls_state(), &c10::impl::raw_local_dispatch_key_set,
+                 &at::SavedTensorDefaultHooks::get_tls_state(), &torch::jit::tracer::getTracingState()};
+  }
+  return variables;
+}
+
+// Where several rows of ambient.def look.
 struct Around {
-  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
-  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  const at::impl::SavedTensorDefaultHooksTLS& saved = at::SavedTensorDefaultHooks::get_tls_state();
+  const Variables& here = variables_here();
+  const c10::AutogradState& autograd = *here.autograd;
+  const c10::impl::LocalDispatchKeySet keys{*here.keys};
+  const at::impl::SavedTensorDefaultHooksTLS& saved = *here.saved;
   const at::Context& context = at::globalContext();
+  bool jit_traces() const { return static_cast<bool>(*here.jit); }
 };
 
 PyObject* function_mode_at(int64_t index) {

@@ -20,6 +20,11 @@ uintptr_t address_of(PyObject* found, Access access) {
   return lift::is_stand_in(access, found) ? address | 1 : address;
 }
 
+bool has(const std::vector<uintptr_t>& sorted, uintptr_t address) {
+  if (sorted.size() <= 4) return std::find(sorted.begin(), sorted.end(), address) != sorted.end();
+  return std::binary_search(sorted.begin(), sorted.end(), address);
+}
+
 }  // namespace
 
 // Whether what the operation proves is still so. All that stands before it holds: what it looks at lives.
@@ -160,8 +165,7 @@ void GuardProgram::retire(Unit& unit, size_t position) {
 }
 
 bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
-  const uint32_t size = unit.end - unit.begin;
-  if (unit.has_key && size < 3) return false;
+  if (is_small(unit)) return false;
   if (unit.pause > 0) {
     unit.pause--;
     return false;
@@ -169,7 +173,7 @@ bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
   if (unit.has_key) {
     if (key == nullptr || lift::is_tensor(key) || lift::is_plain(key)) return false;
     const bool contains = PyDict_CheckExact(key) || PyList_CheckExact(key);
-    if (contains ? size < 8 : !PyType_SUPPORTS_WEAKREFS(Py_TYPE(key))) return false;
+    if (contains ? unit.end - unit.begin < 8 : !PyType_SUPPORTS_WEAKREFS(Py_TYPE(key))) return false;
   }
   const void* sighting = unit.has_key ? key : static_cast<const void*>(&unit);
   if (std::find(unit.seen.begin(), unit.seen.end(), sighting) != unit.seen.end()) return true;
@@ -245,7 +249,12 @@ bool GuardProgram::check_unit(size_t number, const Roots& roots) {
 }
 
 bool GuardProgram::check_by_units(const Roots& roots) {
-  for (size_t i = 0; i < units_.size(); i++) {
+  // Those side by side are one walk.
+  if (small_units_ > 0) {
+    counts_.walked += small_units_;
+    if (!walk(roots, 0, units_[small_units_ - 1].end)) return false;
+  }
+  for (size_t i = small_units_; i < units_.size(); i++) {
     if (!check_unit(i, roots)) return false;
   }
   if (relations_.empty() && identities_.size() < 2) return true;
@@ -294,16 +303,10 @@ bool GuardProgram::combination_holds(const Combination& known) {
   for (uint32_t node : known.identities) {
     if (found_[node] == nullptr) continue;
     const uintptr_t address = address_of(found_[node], nodes_[node].step.access);
-    if (std::binary_search(known.addresses.begin(), known.addresses.end(), address)) return identities_hold();
+    if (has(known.addresses, address)) return identities_hold();
     addresses_.emplace_back(address, node);
   }
-  std::sort(addresses_.begin(), addresses_.end());
-  for (size_t i = 1; i < addresses_.size(); i++) {
-    if (addresses_[i - 1].first == addresses_[i].first) {
-      return fail(Failure::Kind::kIdentity, addresses_[i - 1].second, addresses_[i].second);
-    }
-  }
-  return true;
+  return are_distinct();
 }
 
 GuardProgram::Counts GuardProgram::counts() const {

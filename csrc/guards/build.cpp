@@ -203,6 +203,7 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   std::stable_sort(groups_of_roots.begin(), groups_of_roots.end(),
                    [&](const auto& a, const auto& b) { return weight_of(a) < weight_of(b); });
   for (const auto& roots : groups_of_roots) add_unit(roots);
+  while (small_units_ < units_.size() && is_small(units_[small_units_])) small_units_++;
 
   Groups groups(nodes_.size());
   for (uint32_t number = 0; number < nodes_.size(); number++) {

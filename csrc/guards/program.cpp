@@ -28,7 +28,10 @@ bool GuardProgram::walk(const Roots& roots, uint32_t begin, uint32_t end) {
     }
     PyObject* value = nullptr;
     Found found = Found::kUnknown;
-    if (node.has_pinned_key && node.key.get() == nullptr) {
+    if (node.step.access == lift::Access::kSlot) {
+      value = parent;
+      found = value != nullptr ? Found::kYes : Found::kNo;
+    } else if (node.has_pinned_key && node.key.get() == nullptr) {
       // What it was looked up by is gone: nobody knows.
     } else {
       Ref owner;
@@ -80,6 +83,19 @@ bool GuardProgram::identities_hold() {
   addresses_.clear();
   for (uint32_t node : identities_) {
     if (found_[node] != nullptr) addresses_.emplace_back(address_of(found_[node], nodes_[node].step.access), node);
+  }
+  return are_distinct();
+}
+
+// The addresses that were noted.
+bool GuardProgram::are_distinct() {
+  constexpr size_t kFew = 6;  // each with each is quicker than to sort them
+  if (addresses_.size() <= kFew) {
+    bool distinct = true;
+    for (size_t i = 1; i < addresses_.size(); i++) {
+      for (size_t j = 0; j < i; j++) distinct &= addresses_[i].first != addresses_[j].first;
+    }
+    if (distinct) return true;
   }
   std::sort(addresses_.begin(), addresses_.end());
   for (size_t i = 1; i < addresses_.size(); i++) {

@@ -98,6 +98,7 @@ class GuardProgram {
   bool relation_holds(const Relation& relation) const;
   bool relations_hold();
   bool identities_hold();
+  bool are_distinct();
   bool fail(Failure::Kind kind, uint32_t index, uint32_t other = 0);
   void note_values();
   void collect(std::vector<Ref>* values);
@@ -115,6 +116,7 @@ class GuardProgram {
   void retire(Unit& unit, size_t position);
   static void note_use(Unit& unit, const Binding& binding);
   bool deserves_binding(Unit& unit, PyObject* key) const;
+  static bool is_small(const Unit& unit) { return unit.has_key && unit.end - unit.begin < 3; }
   void add_binding(Unit& unit, PyObject* key);
   std::unique_ptr<Binding> bind(const Unit& unit, PyObject* key);
   Combination* combination();
@@ -135,6 +137,7 @@ class GuardProgram {
   bool checks_identity_ = true;
 
   std::vector<Unit> units_;
+  size_t small_units_ = 0;        // the first so many are too small for a binding, whatever is found there
   std::vector<uint8_t> changes_;  // by node: how often a dict changed without harm
   std::vector<Combination> combinations_;
   Counts counts_;

@@ -13,7 +13,8 @@ int init_capture() {
   return abandoned_type != nullptr ? 0 : -1;
 }
 
-static void set_abandoned() { PyErr_SetNone(abandoned_type); }
+// Without the context that PyErr_SetNone() would look for.
+static void set_abandoned() { PyErr_Restore(Py_NewRef(abandoned_type), nullptr, nullptr); }
 
 static void fill(FrameState& state, const Position& position) {
   cpython::Frame* frame = position.frame;

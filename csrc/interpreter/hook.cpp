@@ -14,7 +14,8 @@ GlobalControl global_control;
 static _PyFrameEvalFunction chained = nullptr;
 static int users = 0;
 
-static thread_local cpython::Frame* forwarded = nullptr;  // to the hook below ours, which has not ended
+// To the hook below ours, which has not ended.
+static thread_local cpython::Frame* forwarded __attribute__((tls_model("initial-exec"))) = nullptr;
 
 // That hook may have been installed on top of ours once, and then hands the frame back.
 static PyObject* forward(PyThreadState* ts, cpython::Frame* frame, int throwflag) {

@@ -14,7 +14,7 @@ struct Step {
   Watch watch;
   Step* outer;
 };
-thread_local Step* current_step = nullptr;
+thread_local Step* current_step __attribute__((tls_model("initial-exec"))) = nullptr;
 
 bool may_stop(const Step& step, const Position& position) {
   for (cpython::Frame* frame = position.frame; frame != nullptr && frame != step.below; frame = frame->previous) {

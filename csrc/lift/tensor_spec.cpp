@@ -4,7 +4,6 @@
 
 #include <torch/csrc/autograd/variable.h>
 
-#include <cstring>
 #include <sstream>
 
 namespace alternator::lift {
@@ -21,7 +20,7 @@ struct History {
 
 History history_of(const at::Tensor& tensor) {
   History history;
-  const ag::AutogradMeta* meta = ag::impl::get_autograd_meta(tensor);
+  const auto* meta = static_cast<const ag::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
   if (meta == nullptr) return history;
   history.has_tangent = meta->fw_grad_ != nullptr;
   if (!meta->is_view_) {
@@ -42,7 +41,11 @@ History history_of(const at::Tensor& tensor) {
 }
 
 bool same(c10::IntArrayRef a, const std::vector<int64_t>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(int64_t)) == 0;
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); i++) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
 }
 
 std::string numbers(const std::vector<int64_t>& values) {

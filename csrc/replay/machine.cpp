@@ -2,30 +2,10 @@
 
 namespace alternator::replay {
 
-Machine::Machine(const Program& program, const std::vector<Ref>& needed, Borrowed outputs)
-    : program_(program), needed_(needed), outputs_(nullptr), registers_(program.registers) {
+Machine::Machine(const Program& program, const std::vector<Ref>& needed, PyObject* const* outputs, size_t output_count)
+    : program_(program), needed_(needed), outputs_(outputs), registers_(program.registers) {
   ALT_CHECK(needed.size() >= program.needed_texts.size(), "too few values for a residual program");
-  if (program.outputs == 0) return;
-  ALT_CHECK(PyList_Check(outputs.get()) || PyTuple_Check(outputs.get()), "graph outputs must be a list or a tuple");
-  ALT_CHECK(PySequence_Fast_GET_SIZE(outputs.get()) >= static_cast<Py_ssize_t>(program.outputs),
-            "too few graph outputs");
-  outputs_ = PySequence_Fast_ITEMS(outputs.get());
-}
-
-PyObject* Machine::get(Operand operand) const {
-  switch (operand.space()) {
-    case Space::kNothing:
-      return nullptr;
-    case Space::kNeeded:
-      return needed_[operand.index()].get();
-    case Space::kConstant:
-      return program_.constants[operand.index()].get();
-    case Space::kOutput:
-      return outputs_[operand.index()];
-    case Space::kMade:
-      return registers_[operand.index()].get();
-  }
-  return nullptr;
+  ALT_CHECK(output_count >= program.outputs, "too few graph outputs");
 }
 
 Ref Machine::Operands::tuple(size_t from) const {

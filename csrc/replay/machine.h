@@ -7,11 +7,25 @@ namespace alternator::replay {
 
 class Machine {
  public:
-  Machine(const Program& program, const std::vector<Ref>& needed, Borrowed outputs);
+  Machine(const Program& program, const std::vector<Ref>& needed, PyObject* const* outputs, size_t output_count);
 
   void execute(const Instruction& instruction);
   // Null: nothing.
-  PyObject* get(Operand operand) const;
+  PyObject* get(Operand operand) const {
+    switch (operand.space()) {
+      case Space::kNothing:
+        return nullptr;
+      case Space::kNeeded:
+        return needed_[operand.index()].get();
+      case Space::kConstant:
+        return program_.constants[operand.index()].get();
+      case Space::kOutput:
+        return outputs_[operand.index()];
+      case Space::kMade:
+        return registers_[operand.index()].get();
+    }
+    return nullptr;
+  }
 
  private:
   // The operands of an instruction.

@@ -5,8 +5,17 @@
 
 namespace alternator::replay {
 
-Residual::Results Residual::run_all(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
-  Machine machine(program_, needed_values, graph_outputs);
+Ref Residual::run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
+  const bool is_sequence = PyList_Check(graph_outputs.get()) || PyTuple_Check(graph_outputs.get());
+  ALT_CHECK(is_sequence || program_.outputs == 0, "graph outputs must be a list or a tuple");
+  if (!is_sequence) return std::move(run_all(needed_values, nullptr, 0)[0]);
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(graph_outputs.get()));
+  return std::move(run_all(needed_values, PySequence_Fast_ITEMS(graph_outputs.get()), count)[0]);
+}
+
+Residual::Results Residual::run_all(const std::vector<Ref>& needed_values, PyObject* const* graph_outputs,
+                                    size_t count) const {
+  Machine machine(program_, needed_values, graph_outputs, count);
   for (const Instruction& instruction : program_.instructions) machine.execute(instruction);
   Results results;
   results.reserve(program_.results.size());

@@ -21,19 +21,23 @@ void each_value(AnyChain& chain, Visit&& visit) {
   }
 }
 
-// What of a frame is not a value: the same in every call that stops at the same place.
+// What of a frame is not a value: the same in every call that stops at the same place. `shape` is new.
+inline void take_shape(FrameState* shape, const FrameState& state) {
+  shape->code = state.code;
+  shape->next = state.next;
+  shape->current = state.current;
+  shape->operands = state.operands;
+  shape->attempt = state.attempt;
+  shape->joint = state.joint;
+  shape->saved_exception_slot = state.saved_exception_slot;
+  shape->keyword_names = state.keyword_names;
+  shape->locals.resize(state.locals.size());
+  shape->stack.resize(state.stack.size());
+}
+
 inline FrameState shape_of(const FrameState& state) {
   FrameState shape;
-  shape.code = state.code;
-  shape.next = state.next;
-  shape.current = state.current;
-  shape.operands = state.operands;
-  shape.attempt = state.attempt;
-  shape.joint = state.joint;
-  shape.saved_exception_slot = state.saved_exception_slot;
-  shape.keyword_names = state.keyword_names;
-  shape.locals.resize(state.locals.size());
-  shape.stack.resize(state.stack.size());
+  take_shape(&shape, state);
   return shape;
 }
 
