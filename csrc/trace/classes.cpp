@@ -127,7 +127,7 @@ Ref Tracer::names_of(Borrowed object) {
       }
     }
     PyTypeObject* type = is_type ? object.as<PyTypeObject>() : object.type();
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    for (Py_ssize_t i = 0; type->tp_mro != nullptr && i < PyTuple_GET_SIZE(type->tp_mro); i++) {
       auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
       lifter.guard_names(cls);
       add(cpython::own_dict(cls));

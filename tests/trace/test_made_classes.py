@@ -429,3 +429,80 @@ def test_what_is_registered_with_an_abstract_class(t):
             one()
         except TypeError as error:
             t.note(str(error))
+
+
+@program()
+def test_class_that_is_being_made_is_looked_at(t):
+    """While mro() runs, a class has no order of bases yet."""
+
+    class Own(Base):
+        pass
+
+    def fn(x):
+        seen = []
+
+        class Looks(type):
+            def mro(cls):
+                seen.append((cls.__mro__, hasattr(cls, "other"), hasattr(super(cls, cls), "other"), cls.flag))
+                return type.mro(cls)
+
+            flag = 3
+
+        class Made(Own, metaclass=Looks):
+            other = 5
+
+        return x * Made.other, seen, Made().go(x), Made.flag
+
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3, s=1))
+    Own.scale = 4
+    f(T(3))
+    Own.__len__ = lambda self: 5
+    f(T(3))
+
+
+@program()
+def test_descriptors_that_take_themselves_off_their_class(t):
+    class Once:
+        def __get__(self, owner, cls=None):
+            del cls.value
+            junk.append([str(i) for i in range(100)])
+            return self.text + "!"
+
+        text = "once"
+
+    class Evil:
+        def __hash__(self):
+            return hash("value")
+
+        def __eq__(self, other):
+            if "value" in vars(Holder):
+                del Holder.value
+            junk.append([object() for _ in range(100)])
+            return False
+
+    def fn(x):
+        nonlocal Holder
+
+        class Holder:
+            value = Once()
+
+        a = Holder.value
+
+        class Holder:
+            value = Later()
+
+        h = Holder()
+        vars(h)[Evil()] = 0
+        return x + 1, a, h.value, hasattr(h, "value")
+
+    class Later:
+        def __get__(self, owner, cls=None):
+            return 7
+
+    Holder = None
+    junk = []
+    f = t.compile(fn)
+    f(T(3))
+    f(T(3, s=1))
