@@ -506,3 +506,66 @@ def test_descriptors_that_take_themselves_off_their_class(t):
     f = t.compile(fn)
     f(T(3))
     f(T(3, s=1))
+
+
+@program()
+def test_names_that_type_knows_in_the_body(t):
+    def fn(x):
+        class Named:
+            @property
+            def __name__(self):
+                return "an instance"
+
+            @property
+            def __bases__(self):
+                return 3
+
+        return x + 1, Named, Named(), Named().__name__, Named.__name__
+
+    f = t.compile(fn)
+    for call in (f, f.hit):
+        _, cls, made, _, _ = call(T(3))
+        t.note((cls.__name__, made.__name__, cls.__bases__, made.__bases__, cls.__qualname__))
+
+
+@program()
+def test_abstract_metaclass(t):
+    def fn(x):
+        class A(metaclass=abc.ABCMeta):
+            @abc.abstractmethod
+            def go(cls):
+                pass
+
+        class Meta(type, A):
+            def go(cls):
+                return 2
+
+        class Made(metaclass=Meta):
+            pass
+
+        return x * Made.go(), isinstance(Made, A)
+
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3, s=1))
+
+
+@program(one_graph=False)
+def test_code_in_a_dict_of_a_class_of_its_own(t):
+    class Space(dict):
+        def __missing__(self, name):
+            return len(name)
+
+    def fn(x):
+        return x + eval("number", Space(number=3)), eval("lambda: longer", Space())()
+
+    def wrong(x):
+        try:
+            eval("1", [])
+        except TypeError as error:
+            return x + 1, str(error)
+
+    for body in (fn, wrong):
+        f = t.compile(body)
+        f(T(3))
+        f(T(3, s=1))
