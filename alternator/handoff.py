@@ -178,6 +178,7 @@ class Handoff:
         self.backend = backend
         self.listener = listener
         self.shared = shared  # lives as long as one of those who share it
+        self.looks_inside = False  # whether the backend makes something else of a graph: see _gives_back
 
     def __call__(
         self,
@@ -246,7 +247,12 @@ class Handoff:
                 gm.recompile()
                 return gm.forward, False
             with self._timed(graph), logs.progress(graph):
-                if apart:
+                if apart and self._gives_back(gm, is_as_exported, inputs):
+                    answer = None
+                elif apart:
+                    if self.looks_inside:  # the module has been in its hands
+                        gm = export(fake_mode)
+                        self._describe(gm, inputs, sources, compile_id, name)
                     answer = self._compile_pieces(gm, inputs, sources, fake_mode, compile_id, name, code)
                 else:
                     answer = self._compile(gm, is_as_exported, inputs, name, code)
@@ -363,6 +369,25 @@ class Handoff:
                 raise failed.with_traceback(error.__traceback__) from None
             logs.log.warning("%s\nThe graph runs as it was recorded.", failed)
             return None
+
+    def _gives_back(self, gm: Any, is_as_exported: Callable[[Any], bool], inputs: list[Any]) -> bool:
+        """Whether a backend that is not torch's leaves a graph with nodes that no compiler may get to see as it is: then it gets
+        the whole of it, and the recorded program runs. One that did not do so once is not asked again."""
+        if self.backend.is_torchs or self.looks_inside or self._is_set("verify_correctness"):
+            return False
+        if any(isinstance(value, torch.Generator) for value in inputs):
+            return False  # it might run the graph, and move it
+        assert self.backend.compiler is not None
+        try:
+            module = _module_of(self.backend.compiler(gm, inputs))
+            if module is gm and is_as_exported(gm) and not _wants_code():
+                return True
+        except RecursionError:
+            raise
+        except Exception:
+            pass  # of a piece it says so again
+        self.looks_inside = True
+        return False
 
     def _compile_pieces(
         self,

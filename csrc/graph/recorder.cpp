@@ -296,6 +296,17 @@ void Recorder::note_apart(Borrowed callable, PyObject* const* arguments, size_t 
   note(pending, std::move(result), is_generator(result) ? kPure : kRandom);
 }
 
+Ref Recorder::number_apart(Borrowed callable, PyObject* const* arguments, size_t count) {
+  Pending pending(*this, callable);
+  pending.reserve(count, 0);
+  for (size_t i = 0; i < count; ++i) pending.set(i, arguments[i]);
+  pending.node.apart = true;
+  if (!program_->shape_env) program_->shape_env = Ref::share(session_.shape_env());
+  Ref number = record(pending, [&] { return make_torch_symbol(program_->shape_env, /*is_float=*/false).release(); });
+  program_->nodes.back().effects |= kRandom;  // it happens, whether anybody uses the number or not
+  return number;
+}
+
 void Recorder::note(Pending& pending, Ref result, uint8_t effects) {
   Node& node = pending.node;
   node.state = state_number();

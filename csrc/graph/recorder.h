@@ -114,6 +114,8 @@ class Recorder final : private TensorNames {
   void note_call(Borrowed callable, PyObject* const* arguments, size_t count, Ref result, uint8_t effects);
   // The same for a call that runs apart from what a backend compiles. `result`: a new fake, a new generator, or None.
   void note_apart(Borrowed callable, PyObject* const* arguments, size_t count, Ref result);
+  // ... and for one that gives an integer that only a run knows.
+  Ref number_apart(Borrowed callable, PyObject* const* arguments, size_t count);
 
   // From now on, nodes remember the flags of torch's that they run with. False: nobody can tell what these are.
   bool watch_flags();

@@ -58,6 +58,7 @@ bool has_special_methods(PyObject* found, const SpecialMethods& wanted) {
     PyObject* now = _PyType_Lookup(type, name.get());
     if (now == nullptr || !attribute.is(now)) return false;
   }
+  if (type->tp_mro == nullptr) return false;  // its mro() runs
   // And no others. A class has some dozens of attributes, and this is after a change only.
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     PyObject* dict = cpython::own_dict(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)));

@@ -65,9 +65,14 @@ void Lifter::finish_class(Borrowed cls) {
 
 // --- attributes -----------------------------------------------------------------------------------------
 
+// None while the class is being made, and its mro() runs.
+static Py_ssize_t order_size(PyTypeObject* type) {
+  return type->tp_mro == nullptr ? 0 : PyTuple_GET_SIZE(type->tp_mro);
+}
+
 // The class in whose own dict the name is found; null: none.
 static PyTypeObject* definer(PyTypeObject* type, Borrowed name) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+  for (Py_ssize_t i = 0; i < order_size(type); i++) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     if (contains(cpython::own_dict(cls), name).value()) return cls;
   }
@@ -117,7 +122,7 @@ bool Lifter::find_written(PyTypeObject* type, Borrowed name, PyObject** value) {
   if (class_order_.empty()) return false;
   std::vector<PyTypeObject*> without;
   const Place* found = nullptr;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+  for (Py_ssize_t i = 0; i < order_size(type); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     const Place* place = class_place(base, name);
     if (found == nullptr && place != nullptr) {
@@ -163,7 +168,7 @@ PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
 // What a class of the trace has from its outside bases: each that lacks the name is a fact, and so is the one that has
 // it.
 void Lifter::guard_inherited(PyTypeObject* type, Borrowed name) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+  for (Py_ssize_t i = 0; i < order_size(type); i++) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     Borrowed value = PyDict_GetItemWithError(cpython::own_dict(cls), name.get());
     if (!value && PyErr_Occurred()) throw PyError();
@@ -214,7 +219,7 @@ Ref Lifter::class_dict(PyTypeObject* type) {
 
 Ref special_methods(PyTypeObject* type) {
   Ref methods = checked(PyDict_New());
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+  for (Py_ssize_t i = 0; i < order_size(type); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     PyObject *key, *value;
     for (Py_ssize_t position = 0; PyDict_Next(cpython::own_dict(base), &position, &key, &value);) {
@@ -233,10 +238,10 @@ static bool is_object_as_method(PyObject* method) {
 }
 
 bool Lifter::use_special_methods(PyTypeObject* type) {
-  if (is_fixed(type)) return true;
+  if (is_fixed(type) || type->tp_mro == nullptr) return true;
   if (!special_.insert(type).second) return odd_.count(type) == 0;
   if (made_here(object_of(type))) {
-    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    for (Py_ssize_t i = 1; i < order_size(type); i++) {
       auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
       if (!made_here(object_of(base)) && !use_special_methods(base)) odd_.insert(type);
     }

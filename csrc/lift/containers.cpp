@@ -175,7 +175,7 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   if (type != base) use_special_methods(type);
 
   if (PyAnySet_Check(container.get())) {
-    if (type != &PySet_Type && type != &PyFrozenSet_Type && layout_base(type) != &PySet_Type)
+    if (base != &PySet_Type && base != &PyFrozenSet_Type)
       throw CannotLift(std::string("a set of type ") + type->tp_name);
     return lift_set(container, source);
   }
@@ -261,8 +261,8 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
     PyObject* element = PyTuple_GET_ITEM(elements.get(), i);
     plain = plain && is_plain(element) && !is_nan(element);
   }
-  const bool frozen = set.type() == &PyFrozenSet_Type;
-  const bool exact = frozen || set.type() == &PySet_Type;
+  const bool frozen = PyFrozenSet_Check(set.get());
+  const bool exact = set.type() == &PyFrozenSet_Type || set.type() == &PySet_Type;
   std::vector<Ref> lifted_elements;
   if (plain && exact) {
     guard(source, GuardKind::kEquals, set);
@@ -278,7 +278,7 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
     // A set of other objects would iterate in another order than the one that the guards prove.
     if (!same) throw CannotLift("a set of tensors or containers");
   }
-  if (frozen) return lift_itself(set, source, false);
+  if (frozen) return lift_itself(set, source, !exact);
   Ref copy = exact ? checked(PySet_New(nullptr)) : empty_like(set, &PySet_Type);
   if (!cpython::copy_set_table(set.get(), copy.get())) PyErr_NoMemory(), throw PyError();
   Shadow& shadow = add_shadow(ShadowKind::kSet, set, copy, source);

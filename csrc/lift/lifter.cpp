@@ -404,7 +404,9 @@ Ref Lifter::lift_builtin(Borrowed builtin, Source* source) {
   guard(tree_.child(source, Access::kField, names::__name__), GuardKind::kEquals, name);
   Ref bound_to = lift(self, tree_.child(source, Access::kMethodSelf));
   escape(bound_to);
-  return remember(builtin, checked(PyCFunction_NewEx(function->m_ml, bound_to.get(), function->m_module)), source);
+  PyTypeObject* defining = PyCFunction_GET_CLASS(builtin.get());  // some are handed the class that has them: re.match
+  return remember(builtin, checked(PyCMethod_New(function->m_ml, bound_to.get(), function->m_module, defining)),
+                  source);
 }
 
 // A reference to the lifted referent. Its callback, if it has one, belongs to the outside reference; the lifted one

@@ -11,12 +11,27 @@
 
 #include <frameobject.h>
 #include <structmember.h>
+#include <algorithm>
 
 namespace alternator::replay {
 
 static void replace(PyObject** slot, Borrowed value) {
   Ref old = Ref::steal(*slot);
   *slot = Ref::share(value).release();
+}
+
+// The class whose method it is, for those methods that are handed it; else null.
+static PyTypeObject* defining_class(PyMethodDef* method, PyTypeObject* type) {
+  if ((method->ml_flags & METH_METHOD) == 0) return nullptr;
+  Ref name = checked(PyUnicode_InternFromString(method->ml_name));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    PyObject* found = PyDict_GetItemWithError(cpython::own_dict(base), name.get());
+    if (found != nullptr && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
+        reinterpret_cast<PyMethodDescrObject*>(found)->d_method == method)
+      return base;
+  }
+  return nullptr;
 }
 
 Ref Machine::make(const Instruction& instruction, const Operands& operands) {
@@ -54,9 +69,10 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
       return make_function(operands);
     case Op::kMethod:
       return checked(PyMethod_New(operands[0], operands[1]));
-    case Op::kBuiltin:
-      return checked(
-          PyCFunction_NewEx(program_.natives[static_cast<size_t>(instruction.number)], operands[0], operands[1]));
+    case Op::kBuiltin: {
+      PyMethodDef* method = program_.natives[static_cast<size_t>(instruction.number)];
+      return checked(PyCMethod_New(method, operands[0], operands[1], defining_class(method, Py_TYPE(operands[0]))));
+    }
     case Op::kMethodWrapper:
       return checked(PyWrapper_New(operands[0], operands[1]));
     case Op::kSuper:
@@ -130,6 +146,19 @@ Ref Machine::make_traceback(const Operands& operands, int64_t line) {
                                        operands[3], static_cast<long long>(line)));
 }
 
+// What a class statement has in its body under a name that type itself knows (`__name__`, a property for the instances)
+// is an entry of the class; setting the attribute would rename the class.
+static void fill_class(Borrowed cls, Borrowed name, Borrowed value) {
+  static constexpr const char* kOfTheType[] = {"__name__", "__qualname__", "__bases__",
+                                               "__mro__",  "__base__",     "__dict__"};
+  const bool of_the_type = std::any_of(std::begin(kOfTheType), std::end(kOfTheType), [&](const char* known) {
+    return PyUnicode_CompareWithASCIIString(name.get(), known) == 0;
+  });
+  if (!of_the_type) return check_status(PyType_Type.tp_setattro(cls.get(), name.get(), value.get()));
+  check_status(PyDict_SetItem(cpython::own_dict(cls.as<PyTypeObject>()), name.get(), value.get()));
+  PyType_Modified(cls.as<PyTypeObject>());
+}
+
 void Machine::fill(const Instruction& instruction, const Operands& operands) {
   PyObject* object = operands[0];
   switch (instruction.op) {
@@ -165,7 +194,7 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
     case Op::kFillFunction:
       return fill_function(operands, static_cast<FunctionField>(instruction.number));
     case Op::kFillClass:
-      return check_status(PyType_Type.tp_setattro(object, operands[1], operands[2]));
+      return fill_class(object, operands[1], operands[2]);
     case Op::kFillAbc: {
       Ref abc = import_module("_abc");
       checked(PyObject_CallMethod(abc.get(), "_abc_init", "O", object)).reset();

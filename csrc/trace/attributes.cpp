@@ -261,7 +261,8 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
       if (Ref value = lifter.dict_item(*lifter.attributes(owner), name)) return value;
     }
   }
-  Borrowed attribute = lifter.type_attribute(type, name);
+  // Looking into the instance may run an __eq__, which may take it off the class.
+  const Ref attribute = Ref::share(lifter.type_attribute(type, name));
   if (attribute && comes_first(attribute, type, name)) {
     if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
       if (lift::Shadow* attributes = lifter.attributes(owner)) return Ref(attributes->copy);
@@ -307,6 +308,7 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
 Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source,
                             bool written) {
   PyTypeObject* kind = attribute.type();
+  const Ref held = Ref::share(attribute);  // its __get__ may take it off the class
   const bool fixed = written || source == nullptr || lifter.made_here(attribute);
   auto function_of = [&](Borrowed function) {
     return fixed || !function ? Ref::share(function) : lifter.lift(function, lifter.constant(function));
@@ -421,7 +423,7 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
     Borrowed getattribute = lifter.type_attribute(metaclass, getattribute_name);
     if (PyFunction_Check(getattribute.get())) stop(report::Reason::native_call, "a metaclass with __getattribute__");
   }
-  Borrowed meta_attribute = lifter.type_attribute(metaclass, name);
+  const Ref meta_attribute = Ref::share(lifter.type_attribute(metaclass, name));
   if (meta_attribute && comes_first(meta_attribute, metaclass, name)) {
     if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type) ||
         Py_IS_TYPE(meta_attribute.get(), &PyMemberDescr_Type)) {
@@ -557,9 +559,9 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
   Ref after = field("__thisclass__"), start = field("__self_class__"), self = field("__self__");
   if (!PyType_Check(start.get())) return checked(PyObject_GetAttr(super.get(), name.get()));
   PyObject* order = start.as<PyTypeObject>()->tp_mro;
-  guard_order_of_bases(start);
+  if (order != nullptr) guard_order_of_bases(start);  // else the class is being made: its mro() runs
   bool found_class = false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); i++) {
+  for (Py_ssize_t i = 0; order != nullptr && i < PyTuple_GET_SIZE(order); i++) {
     Borrowed cls = PyTuple_GET_ITEM(order, i);
     if (!found_class) {
       found_class = cls == Borrowed(after);

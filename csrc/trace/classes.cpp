@@ -75,7 +75,7 @@ void Tracer::guard_abstract_methods(Borrowed cls) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_bases); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_bases, i));
     Borrowed declared = PyDict_GetItemWithError(cpython::own_dict(base), declared_name.get());
-    if (!declared) continue;
+    if (!declared || base == &PyType_Type) continue;  // type has the getter of all classes there
     Ref names = checked(PySequence_Tuple(declared.get()));
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names.get()); k++)
       lifter.type_attribute(type, PyTuple_GET_ITEM(names.get(), k));
@@ -127,7 +127,7 @@ Ref Tracer::names_of(Borrowed object) {
       }
     }
     PyTypeObject* type = is_type ? object.as<PyTypeObject>() : object.type();
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+    for (Py_ssize_t i = 0; type->tp_mro != nullptr && i < PyTuple_GET_SIZE(type->tp_mro); i++) {
       auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
       lifter.guard_names(cls);
       add(cpython::own_dict(cls));

@@ -84,10 +84,9 @@ Ref Tracer::locals_of(cpython::Frame* frame) {
 
 // The dict that code runs in when the program names `globals`: an outside namespace itself, or one of the trace's own.
 Ref Tracer::globals_for_code(Borrowed globals) {
-  if (!PyDict_CheckExact(globals.get())) {
-    PyErr_SetString(PyExc_TypeError, "globals must be a dict");
-    throw PyError();
-  }
+  // A class of its own is asked for its items, and what is no dict is an error of the call's.
+  if (!PyDict_CheckExact(globals.get()))
+    stop(report::Reason::native_call, "code that runs in something else than a dict");
   if (lift::Known* known = lifter.known(globals)) {
     if (known->shadow == nullptr) stop(report::Reason::native_call, "code that runs in an outside dict");
     if (known->shadow->is_namespace) return Ref(known->original);

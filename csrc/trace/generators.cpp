@@ -3,6 +3,7 @@
 #include "trace/tracer.h"
 
 #include "fake/session.h"
+#include "fake/symbol.h"
 #include "graph/torch_types.h"
 #include "py/lasting.h"
 #include "py/names.h"
@@ -17,6 +18,7 @@ namespace {
 struct RandomModule {
   Ref default_generator = graph::torch_name("torch._C", "default_generator");
   Ref manual_seed = graph::torch_name("torch.random", "manual_seed");
+  Ref seed = graph::torch_name("torch.random", "seed");
   Ref get_state = graph::torch_name("torch.random", "get_rng_state");
   Ref set_state = graph::torch_name("torch.random", "set_rng_state");
   Ref initial_seed = checked(PyObject_GetAttrString(default_generator.get(), "initial_seed"));
@@ -46,8 +48,9 @@ GeneratorCall generator_call(Borrowed callable, PyObject* const* arguments, size
   return {callable.as<PyMethodDescrObject>()->d_method->ml_name, arguments[0], arguments + 1, count - 1};
 }
 
-// What torch takes for a seed without an error.
+// What torch takes for a seed without an error; a number that only a run knows may be one.
 bool is_seed(Borrowed value) {
+  if (fake::is_symbol(value)) return fake::class_of_symbol(value) == &PyLong_Type;
   if (!PyLong_CheckExact(value.get())) return false;
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(value.get(), &overflow);
@@ -128,9 +131,11 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
   const RandomModule& random = random_module();
   if (callable.get() == THPGeneratorClass) return make_generator(arguments, positional, keyword_names);
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  const bool seeds_all = callable == Borrowed(random.manual_seed);
-  const GeneratorCall call = seeds_all ? GeneratorCall{"manual_seed", random.default_generator, arguments, total}
-                                       : generator_call(callable, arguments, total);
+  const bool draws_all = callable == Borrowed(random.seed) && total == 0;
+  const bool seeds_all = draws_all || callable == Borrowed(random.manual_seed);
+  const GeneratorCall call =
+      seeds_all ? GeneratorCall{draws_all ? "seed" : "manual_seed", random.default_generator, arguments, total}
+                : generator_call(callable, arguments, total);
   if (call.name == nullptr) return {};
   const std::string name = std::string("torch.Generator.") + call.name;
   if (keyword_names && !(seeds_all && total == 1)) stop(report::Reason::native_call, name);
@@ -147,8 +152,15 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
   if (method == "manual_seed" && call.count == 1 && is_seed(call.arguments[0])) {
     // That of the module seeds those of all devices; the default generator's own method does not.
     note(seeds_all ? Borrowed(random.manual_seed) : Borrowed(), Ref::share(Py_None));
-    note_seed(call.generator, call.arguments[0]);
+    note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
     return Ref::share(call.generator);
+  }
+  if (method == "seed" && call.count == 0 && recorder.captures_scalars()) {
+    // The number comes from the system, in every run.
+    note_seed(call.generator, {});
+    const Paused paused(*this);
+    if (draws_all) return recorder.number_apart(random.seed, nullptr, 0);
+    return recorder.number_apart(checked(PyObject_GetAttrString(THPGeneratorClass, call.name)), given, 1);
   }
   if (method == "initial_seed" && call.count == 0) return initial_seed(call.generator);
   if (method == "get_state" && call.count == 0) {

@@ -17,7 +17,8 @@ struct Library {
   PyObject* sre_compile;  // what makes a pattern
   PyObject* import;
   PyObject* audit;
-  PyTypeObject *attribute_getter, *method_caller, *lru_cache;
+  PyObject* loggers;  // all that logging.getLogger() has made
+  PyTypeObject *attribute_getter, *method_caller, *lru_cache, *logger;
   // C functions that walk through objects by themselves, and the standard library's own Python for the same.
   std::unordered_map<PyObject*, PyObject*> twins;
 };
@@ -40,6 +41,9 @@ const Library& library() {
     found->attribute_getter = type_of("operator", "attrgetter");
     found->method_caller = type_of("operator", "methodcaller");
     found->lru_cache = type_of("functools", "_lru_cache_wrapper");
+    found->logger = type_of("logging", "Logger");
+    Ref manager = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(found->logger), "manager"));
+    found->loggers = checked(PyObject_GetAttrString(manager.get(), "loggerDict")).release();
     // Looked up by the twins only; a first look-up imports.
     for (const char* codec : {"raw-unicode-escape", "unicode-escape", "latin-1"}) {
       if (!Ref::steal(_PyCodec_Lookup(codec))) PyErr_Clear();
@@ -163,6 +167,17 @@ bool Tracer::is_outside_value(Borrowed value) {
   return true;
 }
 
+// A logger that logging itself keeps, hashed by its address: an entry that asks a cache for it keeps nobody alive.
+static bool is_lasting_logger(const lift::Known* known, Borrowed value) {
+  if (known == nullptr || known->source == nullptr || known->original.get() != value.get() ||
+      PyType_IsSubtype(value.type(), library().logger) == 0 || value.type()->tp_hash != PyBaseObject_Type.tp_hash ||
+      value.type()->tp_richcompare != PyBaseObject_Type.tp_richcompare)
+    return false;
+  PyObject** own = _PyObject_GetDictPtr(value.get());
+  PyObject* name = own != nullptr && *own != nullptr ? PyDict_GetItemString(*own, "name") : nullptr;
+  return name != nullptr && PyUnicode_CheckExact(name) && PyDict_GetItem(library().loggers, name) == value.get();
+}
+
 // What its cache has for these arguments already: a place outside like any other. The call itself, which counts the hit
 // and says which entry was used last, is made again on every run; it runs nothing of the user's.
 Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count) {
@@ -170,7 +185,11 @@ Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t cou
   if (cache == nullptr) return {};
   Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
   for (size_t i = 0; i < count; i++) {
-    if (!lift::is_plain(arguments[i]) || lift::is_nan(arguments[i])) return {};  // one NaN is not another
+    const lift::Known* known = lifter.known(arguments[i]);
+    const bool logger = is_lasting_logger(known, arguments[i]);
+    if (!logger && (!lift::is_plain(arguments[i]) || lift::is_nan(arguments[i]))) return {};  // one NaN is not another
+    if (logger && known->source->access != lift::Access::kConstant)
+      tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(arguments[i])});
     PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
   }
   const bool alone = count == 1 && (PyUnicode_CheckExact(arguments[0]) || PyLong_CheckExact(arguments[0]));

@@ -5,6 +5,7 @@
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "py/import.h"
+#include "py/lasting.h"
 #include "py/names.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
@@ -21,6 +22,12 @@ bool is_hash_slot(Borrowed descriptor) {
 }  // namespace
 
 // Iterators and methods name a builtin in what they are reduced to, and find it by themselves in the real builtins.
+// sys.exception, which came with CPython 3.11.
+static PyObject* sys_exception() {
+  static constinit Lasting<PyObject*> lasting;
+  return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
+}
+
 static void check_builtins(lift::Lifter& lifter, const std::string& what) {
   lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
   bool same =
@@ -192,20 +199,22 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
   for (PyObject* asked : natives.queries) {
     if (is(asked, 0, 0)) return query(callable);
   }
-  if (is(natives.exc_info, 0, 0)) {
-    Ref info = checked(PyObject_CallNoArgs(callable.get()));
+  const bool wants_exception = is(sys_exception(), 0, 0);
+  if (wants_exception || is(natives.exc_info, 0, 0)) {
+    Ref info = checked(PyObject_CallNoArgs(natives.exc_info));
+    const auto answer = [&](Ref all) { return wants_exception ? Ref::share(PyTuple_GET_ITEM(all.get(), 1)) : all; };
     if (handled_before && PyTuple_GET_ITEM(info.get(), 1) == handled_before.get())
       stop(report::Reason::native_call, "the exception that the caller handles");
     if (Borrowed exception = PyTuple_GET_ITEM(info.get(), 1); lifter.known(exception) != nullptr) {
       Ref type = get_attribute(exception, names::__class__);
       Ref traceback = get_attribute(exception, names::__traceback__);
-      return checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get()));
+      return answer(checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get())));
     }
     if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // neither does the caller handle one
-      lift::Source* source = tree->child(lifter.constant(callable), lift::Access::kQuery);
+      lift::Source* source = tree->child(lifter.constant(natives.exc_info), lift::Access::kQuery);
       tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});
     }
-    return info;
+    return answer(std::move(info));
   }
   if (is(natives.hash, 1, 1) ||
       (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) && is_hash_slot(callable) && (*handled = count == 1))) {

@@ -551,3 +551,89 @@ def test_exported(front):
         except alternator.exc.Unsupported:
             continue
         raise AssertionError("exported")
+
+
+@in_child
+def test_seed_of_the_system(front):
+    """Another number in every run; what it seeds is what the number says."""
+
+    def of_all(x):
+        seed = torch.seed()
+        a = torch.rand(3)
+        torch.manual_seed(seed)
+        return x + 1, a, torch.rand(3), int(seed % 1000)
+
+    def of_one(x):
+        g = torch.Generator()
+        seed = g.seed()
+        return x + 1, torch.rand(3, generator=g), torch.rand(3, generator=g.manual_seed(seed)), seed
+
+    def unused(x):
+        torch.seed()
+        return x + 1
+
+    for backend in ("eager", "aot_eager", lambda module, inputs: module.forward):
+        for fn in (of_all, of_one):
+            alternator.reset()
+            call = alternator.compile(fn, backend=backend, fullgraph=True)
+            seen = [call(T(3)) for _ in range(3)]
+            assert all(torch.equal(a, b) and torch.equal(y, T(3) + 1) for y, a, b, _ in seen)
+            assert len({tuple(a.tolist()) for _, a, _, _ in seen}) == 3
+            assert all(type(number) is int for *_, number in seen)
+            assert alternator.counters()["graphs"] == 1
+        call = alternator.compile(unused, backend=backend, fullgraph=True)
+        drawn = set()
+        for _ in range(3):
+            torch.manual_seed(0)
+            call(T(3))
+            drawn.add(torch.initial_seed())
+        assert len(drawn) == 3
+
+
+@in_child
+def test_backends_that_leave_the_graph_as_it_is(front):
+    """They get the whole of it; the others, once they have shown it, what lies between."""
+
+    def fn(x):
+        state = torch.get_rng_state()
+        a = x + torch.rand(3)
+        torch.set_rng_state(state)
+        return a * torch.rand(3)
+
+    def operations(module):
+        return sum(node.op.startswith("call") for node in module.graph.nodes)
+
+    def as_it_is(module, inputs):
+        seen.append(operations(module))
+        return module.forward
+
+    def wraps(module, inputs):
+        seen.append(operations(module))
+        return lambda *given: module.forward(*given)
+
+    def replaces(module, inputs):
+        seen.append(operations(module))
+        for node in list(module.graph.nodes):
+            if node.op == "call_function" and node.target is torch.random.set_rng_state:
+                module.graph.erase_node(node)
+        module.recompile()
+        return module.forward
+
+    def fails(module, inputs):
+        seen.append(operations(module))
+        if len(seen) == 1:
+            raise ValueError("such a node")
+        return module.forward
+
+    backends = {as_it_is: [6, 6], wraps: [6, 2, 2, 2, 2], replaces: [6, 2, 2, 2, 2], fails: [6, 2, 2, 2, 2]}
+    for backend, counts in backends.items():
+        alternator.reset()
+        seen = []
+        call = alternator.compile(fn, backend=backend)
+        for size in (3, 3, 1, 3):
+            torch.manual_seed(size)
+            ours = call(T(size)), torch.rand(1)
+            torch.manual_seed(size)
+            theirs = fn(T(size)), torch.rand(1)
+            assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+        assert seen == counts, (backend.__name__, seen)

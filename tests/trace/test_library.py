@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import logging
 import operator
 import pickle
 import re
@@ -396,3 +397,81 @@ def test_caches_are_filled(t):
     doubled.cache_clear()
     f(T(2), 1)
     t.note(doubled(1, plus=2))
+
+
+class Frozen(frozenset):
+    scale = 2
+
+    def total(self):
+        return sum(self) * self.scale
+
+
+@program()
+def test_frozen_set_of_a_class_of_its_own(t):
+    def fn(x, given):
+        return x * given.total(), given | {7}, 3 in given, list(given), sorted(given & frozenset([1, 3])), given.tag
+
+    def tagged(items, tag):
+        made = Frozen(items)
+        made.tag = tag
+        return made
+
+    f = t.compile(fn)
+    one = tagged([1, 2, 3], "a")
+    f(T(3), one)
+    f.hit(T(3), one)
+    f.hit(T(3), tagged([1, 2, 3], "a"))
+    f.miss(T(3), tagged([1, 2, 4], "a"))
+    f.miss(T(3), tagged([1, 2, 3], "b"))
+
+    def writes(x, given):
+        given.seen = len(given)
+        return x + 1
+
+    f = t.compile(writes)
+    for made in (one, one, tagged([5], "c")):
+        f(T(3), made)
+        t.note(made.seen)
+
+
+LOGGERS = [logging.getLogger("test_library.one"), logging.getLogger("test_library.other")]
+
+
+def warn_once(logger, text):
+    logger.warning(text)
+
+
+@program(one_graph=False)
+def test_caches_that_are_asked_with_a_logger(t):
+    once = functools.lru_cache(None)(warn_once)
+    limited = functools.lru_cache(2)(warn_once)
+
+    def fn(x, name, text):
+        once(LOGGERS[name], text)
+        limited(LOGGERS[name], text)
+        return x + 1
+
+    f = t.compile(fn)
+    for name in (0, 0, 1, 0, 1):
+        for text in ("a", "b"):
+            f(T(3), name, text)
+            t.note((once.cache_info(), limited.cache_info()))
+    once.cache_clear()
+    f(T(3), 0, "a")
+    f(T(3), 0, "a")
+    t.note((once.cache_info(), limited.cache_info()))
+
+
+@program()
+def test_cache_that_knows_the_logger_already(t):
+    once = functools.lru_cache(None)(warn_once)
+    once(LOGGERS[0], "a")
+
+    def fn(x):
+        once(LOGGERS[0], "a")
+        return x + 1
+
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3))
+    t.note(once.cache_info())

@@ -101,6 +101,7 @@ ROWS: dict[str, Any] = {
     "cell": lambda x: (lambda: x).__closure__[0],
     "method": lambda x: Base(x).method,
     "builtin": lambda x: [x].append,
+    "builtin_of_class": lambda x: re.compile("b").search,
     "method_wrapper": lambda x: [x].__len__,
     "partial": lambda x: functools.partial(operator.add, x),
     "super": lambda x: super(Base, Base(x)),

@@ -429,3 +429,143 @@ def test_what_is_registered_with_an_abstract_class(t):
             one()
         except TypeError as error:
             t.note(str(error))
+
+
+@program()
+def test_class_that_is_being_made_is_looked_at(t):
+    """While mro() runs, a class has no order of bases yet."""
+
+    class Own(Base):
+        pass
+
+    def fn(x):
+        seen = []
+
+        class Looks(type):
+            def mro(cls):
+                seen.append((cls.__mro__, hasattr(cls, "other"), hasattr(super(cls, cls), "other"), cls.flag))
+                return type.mro(cls)
+
+            flag = 3
+
+        class Made(Own, metaclass=Looks):
+            other = 5
+
+        return x * Made.other, seen, Made().go(x), Made.flag
+
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3, s=1))
+    Own.scale = 4
+    f(T(3))
+    Own.__len__ = lambda self: 5
+    f(T(3))
+
+
+@program()
+def test_descriptors_that_take_themselves_off_their_class(t):
+    class Once:
+        def __get__(self, owner, cls=None):
+            del cls.value
+            junk.append([str(i) for i in range(100)])
+            return self.text + "!"
+
+        text = "once"
+
+    class Evil:
+        def __hash__(self):
+            return hash("value")
+
+        def __eq__(self, other):
+            if "value" in vars(Holder):
+                del Holder.value
+            junk.append([object() for _ in range(100)])
+            return False
+
+    def fn(x):
+        nonlocal Holder
+
+        class Holder:
+            value = Once()
+
+        a = Holder.value
+
+        class Holder:
+            value = Later()
+
+        h = Holder()
+        vars(h)[Evil()] = 0
+        return x + 1, a, h.value, hasattr(h, "value")
+
+    class Later:
+        def __get__(self, owner, cls=None):
+            return 7
+
+    Holder = None
+    junk = []
+    f = t.compile(fn)
+    f(T(3))
+    f(T(3, s=1))
+
+
+@program()
+def test_names_that_type_knows_in_the_body(t):
+    def fn(x):
+        class Named:
+            @property
+            def __name__(self):
+                return "an instance"
+
+            @property
+            def __bases__(self):
+                return 3
+
+        return x + 1, Named, Named(), Named().__name__, Named.__name__
+
+    f = t.compile(fn)
+    for call in (f, f.hit):
+        _, cls, made, _, _ = call(T(3))
+        t.note((cls.__name__, made.__name__, cls.__bases__, made.__bases__, cls.__qualname__))
+
+
+@program()
+def test_abstract_metaclass(t):
+    def fn(x):
+        class A(metaclass=abc.ABCMeta):
+            @abc.abstractmethod
+            def go(cls):
+                pass
+
+        class Meta(type, A):
+            def go(cls):
+                return 2
+
+        class Made(metaclass=Meta):
+            pass
+
+        return x * Made.go(), isinstance(Made, A)
+
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3, s=1))
+
+
+@program(one_graph=False)
+def test_code_in_a_dict_of_a_class_of_its_own(t):
+    class Space(dict):
+        def __missing__(self, name):
+            return len(name)
+
+    def fn(x):
+        return x + eval("number", Space(number=3)), eval("lambda: longer", Space())()
+
+    def wrong(x):
+        try:
+            eval("1", [])
+        except TypeError as error:
+            return x + 1, str(error)
+
+    for body in (fn, wrong):
+        f = t.compile(body)
+        f(T(3))
+        f(T(3, s=1))

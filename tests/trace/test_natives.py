@@ -500,3 +500,22 @@ def test_types_in_signatures(t):
     f.hit(T(2))
     taking.__annotations__["y"] = int
     f(T(2))
+
+
+BOUND_MATCH = re.compile("(a+)(b)").match
+
+
+@program(graphs=2)
+def test_native_methods_that_are_handed_their_class(t):
+    """A bound method of a pattern, found in a global, and made in the call."""
+
+    def fn(x, text):
+        found = BOUND_MATCH(text)
+        finder = re.compile("b").search
+        return x + len(found.group(1)), finder, finder(text).start()
+
+    f = t.compile(fn)
+    f(T(3), "aab")
+    f.hit(T(3), "aab")
+    f.miss(T(3), "ab")
+    t.note(f(T(3), "ab")[1]("xxb").start())

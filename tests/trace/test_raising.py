@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 from harness import T, program
 from torch import nn
@@ -467,3 +468,37 @@ def test_a_break_while_an_exception_is_handled_leaves_no_cycle(t):
         f(T(2))
         t.note(list(log))
     gc.enable()
+
+
+@program()
+def test_sys_exception(t):
+    def fn(x):
+        before = sys.exception()
+        try:
+            raise ValueError("inner")
+        except ValueError:
+            inside = str(sys.exception())
+            try:
+                raise KeyError("deeper")
+            except KeyError:
+                deeper = repr(sys.exception())
+            again = type(sys.exception()).__name__
+        return x + 1, before, inside, deeper, again, sys.exception() is None
+
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3, s=1))
+
+
+@program(one_graph=False)
+def test_sys_exception_of_the_caller(t):
+    def fn(x):
+        return x + 1, repr(sys.exception())
+
+    f = t.compile(fn)
+    f(T(3))
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        f(T(3))
+    f(T(3))
