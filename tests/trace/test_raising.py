@@ -467,3 +467,29 @@ def test_a_break_while_an_exception_is_handled_leaves_no_cycle(t):
         f(T(2))
         t.note(list(log))
     gc.enable()
+
+
+@program(one_graph=False)
+def test_exceptions_without_a_traceback_leave(t):
+    def group(x):
+        x = x + 1
+        try:
+            raise ExceptionGroup("eg", [ValueError(1), ExceptionGroup("in", [TypeError(2)])])
+        except* ValueError:
+            raise OSError("new")
+
+    def cleared(x, mode):
+        x = x + 1
+        try:
+            raise ValueError("inner")
+        except ValueError as error:
+            error.__traceback__ = None
+            if mode:
+                raise OSError("outer") from error
+            raise OSError("outer").with_traceback(None)
+
+    f, g = t.compile(group), t.compile(cleared)
+    for _ in range(2):
+        f(T(2))
+        g(T(2), True)
+        g(T(2), False)
