@@ -648,6 +648,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
       return set_generic(owner, name, value);
     lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
     if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
+    check_end(lifter.peek(PyModule_GetDict(owner.get()), name));
     return lifter.dict_store(name_space, name, value);
   }
   if (known != nullptr && known->opaque)
@@ -658,7 +659,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     // Without attributes of its own in the trace: a property, a cell, a partial.
     if (known != nullptr && known->shadow == nullptr) {
       if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && lifter.is_outside_cell(owner))
-        return lifter.store_cell(owner, Ref::share(value));
+        return store_cell(owner, Ref::share(value));
       stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
     }
     // A private object: its own dict is private too; the class's say in it is a fact.
@@ -752,6 +753,7 @@ void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
   if (place == nullptr && before)
     tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
   if (place == nullptr && !before) tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});
+  if (place == nullptr) check_end(PyDict_GetItemWithError(cpython::own_dict(type), name.get()));
   lifter.store_class_attribute(type, name, Ref::share(value), writes);
 }
 
@@ -764,6 +766,12 @@ void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
       if (!value && !lifter.load_field(owner, name, attribute)) {
         PyErr_SetObject(PyExc_AttributeError, name.get());
         throw PyError();
+      }
+      if (lift::Known* known = lifter.known(owner); known != nullptr && !lifter.written_field(owner, name)) {
+        Ref old = Ref::steal(
+            attribute.type()->tp_descr_get(attribute.get(), known->original.get(), reinterpret_cast<PyObject*>(type)));
+        if (!old) PyErr_Clear();
+        check_end(old);
       }
       return lifter.store_field(owner, name, Ref::share(value));
     }

@@ -185,7 +185,13 @@ void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
     cpython::set_key_error(name.get());
     throw PyError();
   }
+  check_end(lifter.peek(globals, name));
   lifter.dict_store(name_space, name, value);
+}
+
+void Tracer::store_cell(Borrowed cell, Ref value) {
+  check_end(PyCell_GET(cell.get()));
+  lifter.store_cell(cell, std::move(value));
 }
 
 void Tracer::note_identity_test(Borrowed left, Borrowed right) {

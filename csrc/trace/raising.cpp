@@ -158,7 +158,9 @@ void Tracer::clear_frames(Borrowed exception, int depth) {
   if (exception == Borrowed(callers_exception_) || lifter.known(exception) != nullptr) return;
   auto* e = exception.as<PyBaseExceptionObject>();
   Ref traceback = Ref::steal(std::exchange(e->traceback, nullptr));
+  // `e.__traceback__ = None`, and what `except*` merges, leave None in the field.
   if (!traceback || depth > kDeepest) return;
+  if (!PyTraceBack_Check(traceback.get())) traceback = {};
   for (auto* entry = traceback.as<PyTracebackObject>(); entry != nullptr; entry = entry->tb_next) {
     clear_frame(reinterpret_cast<PyObject*>(entry->tb_frame));
   }

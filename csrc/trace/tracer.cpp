@@ -369,6 +369,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       const bool is_cell = begun && PyCell_Check(value.get()) &&
                            (PyBytes_AS_STRING(code->co_localspluskinds)[j] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
       to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : unread(value, source(name));
+      if (begun && !is_cell) watch_slot(value);
     }
     // Where the rest of the waiting instruction looks at its operands, they must be there.
     const bool looks = from.joint != Joint::kNone && from.joint != Joint::kValue && from.joint != Joint::kDiscard;
@@ -389,6 +390,8 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       }
       to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : unread(from.stack[j], place);
       unread_on_stack_ = unread_on_stack_ || !is_operand;
+      stand_ins_.push_back(to.stack[j].get());
+      watch_slot(from.stack[j]);
     }
     // It is only compared with operands, or is what __init__ is about: a plain value is never either.
     if (from.first_argument && (begun || !outermost)) {
@@ -411,6 +414,8 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
 }
 
 Verdict Tracer::begin_instruction(const Position& position) {
+  if ((watches_ends_ || shadows_seen_ != lifter.shadows().size()) && !check_ends(position)) [[unlikely]]
+    return Verdict::kFail;
   frame_ = position.frame;
   index_ = position.next_index();
   if (active_.empty() || active_.back().frame != frame_) {

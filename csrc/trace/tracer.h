@@ -120,6 +120,7 @@ class Tracer {
   Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name);
   void guard_import(Borrowed name);
   void store_global(Borrowed globals, Borrowed name, Borrowed value);  // null: delete
+  void store_cell(Borrowed cell, Ref value);                           // an outside one
   void note_identity_test(Borrowed left, Borrowed right);
   Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // A call that becomes a node.
@@ -451,6 +452,23 @@ class Tracer {
     bool moded = false;        // ... of a mode that the program has entered
   };
   std::vector<Active> active_;
+  // --- objects whose end is noticed (ends.cpp) ---
+  void check_end(Borrowed old);
+  void watch_slot(Borrowed value);
+  void watch_containers();
+  PyObject* original_of(PyObject* value) const;
+  bool is_in_a_slot(const Position& position, Borrowed wanted) const;
+  Borrowed dropped(const Position& position);
+  bool check_ends(const Position& position);
+  struct HeldInside {
+    const lift::Shadow* shadow;
+    std::vector<Ref> objects;
+  };
+  std::vector<HeldInside> held_inside_;
+  std::vector<Ref> held_in_slots_;
+  std::vector<PyObject*> stand_ins_;  // for those on the stacks of stopped frames
+  size_t shadows_seen_ = 0;
+  bool watches_ends_ = false;
   struct OpenScope {
     PyObject* scope;  // borrowed: only compared
     std::vector<BreakPoint> points;

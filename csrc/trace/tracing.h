@@ -3,6 +3,7 @@
 
 #include "trace/arrays.h"
 #include "trace/operators.h"
+#include "trace/patterns.h"
 #include "trace/tracer.h"
 
 #include "graph/errors.h"
@@ -105,7 +106,7 @@ struct Tracing : Concrete {
   }
   int store_cell(Borrowed cell, Ref stored) {
     if (!t.lifter.is_outside_cell(cell)) return Concrete::store_cell(cell, std::move(stored));
-    return status([&] { t.lifter.store_cell(cell, std::move(stored)); });
+    return status([&] { t.store_cell(cell, std::move(stored)); });
   }
   int copy_free_variables(cpython::Frame* frame) {
     return status([&] { t.lifter.use_closure(cpython::function_of(frame)); });
@@ -302,12 +303,7 @@ struct Tracing : Concrete {
     return use(mapping, "a pattern") < 0 ? Ref() : Concrete::match_keys(mapping, keys);
   }
   Ref match_class(Borrowed subject, Borrowed type, int positional, Borrowed keyword_names) {
-    return value([&] {
-      // The pattern reads attributes natively.
-      if (t.lifter.has_class_writes()) stop(report::Reason::native_call, "a class pattern after a write to a class");
-      if (t.lifter.known(subject) != nullptr) stop(report::Reason::native_call, "a class pattern on an outside object");
-      return Concrete::match_class(subject, type, positional, keyword_names);
-    });
+    return value([&] { return trace::match_class(t, subject, type, positional, keyword_names); });
   }
 
  private:

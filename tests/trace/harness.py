@@ -439,9 +439,15 @@ class Program:
     """A script with its expectations."""
 
     def __init__(
-        self, script: Callable[[Run], None], name: str, one_graph: bool = True, graphs: int | None = None
+        self,
+        script: Callable[[Run], None],
+        name: str,
+        one_graph: bool = True,
+        graphs: int | None = None,
+        spied: bool = True,
     ) -> None:
         self.script, self.name, self.one_graph, self.graphs = script, name, one_graph, graphs
+        self.spied = spied
         self.module = script.__module__
 
     def run(self, frontend: FrontEnd | None, **how: bool) -> Record:
@@ -468,6 +474,8 @@ class Program:
         free = any(one.wanted == "free" for one in first.expectations)
         full = self.one_graph and not gap and not free and frontend.counts and not verdict.wrong
         frontend.reset()
+        if not self.spied:
+            return verdict
         spied = self.run(frontend, fullgraph=full, spying=True)
         how = "fullgraph=True" if full else "with a spy"
         verdict.wrong += [f"{how}: {line}" for line in compare(wanted, spied)]
@@ -497,12 +505,15 @@ class Program:
         return found
 
 
-def program(one_graph: bool = True, graphs: int | None = None) -> Callable[[Callable[[Run], None]], Callable[[], None]]:
-    """Makes a script a test of pytest's, and puts it in the registry."""
+def program(
+    one_graph: bool = True, graphs: int | None = None, spied: bool = True
+) -> Callable[[Callable[[Run], None]], Callable[[], None]]:
+    """Makes a script a test of pytest's, and puts it in the registry. Without a spy where it matters when things die: a spy
+    holds them."""
 
     def decorate(script: Callable[[Run], None]) -> Callable[[], None]:
         name = f"{script.__module__}::{script.__name__}"
-        made = REGISTRY[name] = Program(script, name, one_graph, graphs)
+        made = REGISTRY[name] = Program(script, name, one_graph, graphs, spied)
 
         def test() -> None:
             check(made)

@@ -502,3 +502,29 @@ def test_sys_exception_of_the_caller(t):
     except ValueError:
         f(T(3))
     f(T(3))
+
+
+@program(one_graph=False)
+def test_exceptions_without_a_traceback_leave(t):
+    def group(x):
+        x = x + 1
+        try:
+            raise ExceptionGroup("eg", [ValueError(1), ExceptionGroup("in", [TypeError(2)])])
+        except* ValueError:
+            raise OSError("new")
+
+    def cleared(x, mode):
+        x = x + 1
+        try:
+            raise ValueError("inner")
+        except ValueError as error:
+            error.__traceback__ = None
+            if mode:
+                raise OSError("outer") from error
+            raise OSError("outer").with_traceback(None)
+
+    f, g = t.compile(group), t.compile(cleared)
+    for _ in range(2):
+        f(T(2))
+        g(T(2), True)
+        g(T(2), False)

@@ -1,0 +1,182 @@
+"""Every line of the natives table (csrc/trace/natives.def), with arguments that are found by trying.
+
+A function of the table, or a method of one of its types, is called with arguments from outside: twice (the second call must hit), with other
+arguments, for which it says something else, and with the first ones again. What cannot be called so has its reason in APART.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import copy
+import datetime
+import functools
+import importlib
+import io
+import itertools
+import math
+import operator
+import re
+import struct
+import types
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness import REGISTRY, T, add_row, check
+
+TABLE = Path(__file__).resolve().parents[2] / "csrc" / "trace" / "natives.def"
+LINE = re.compile(r'^ALT_(FUNCTIONS|TYPES)\("([\w.]+)", "([^"]*)"\)', re.M)
+PER_PROGRAM = 24
+MUTABLE = (list, dict, set, bytearray, collections.deque, types.SimpleNamespace)
+
+NUMBERS: list[Any] = [2, 3, 0.5, 1.5, True]
+TEXTS: list[Any] = ["b", "a b", "1", b"ab", b"YWI="]
+OTHERS: list[Any] = [[3, 1, 2], [1], (1, 2), ("a", "b"), {"b": 1}, {"a": 1, "c": 2}, {1, 2}, slice(0, 2), None, len, int, str]
+POOL = NUMBERS + TEXTS + OTHERS
+
+
+def add(a: Any, b: Any = 1) -> Any:
+    return a + b
+
+
+class Node:
+    def __init__(self, v: int) -> None:
+        self.v = v
+
+    def get(self) -> int:
+        return self.v
+
+
+# Instances to call methods on, two of each type: they differ in what they hold.
+SAMPLES: dict[type, tuple[Any, Any]] = {
+    int: (6, 7), float: (1.5, 2.25), complex: (1 + 2j, 3 - 1j), bool: (True, False), str: ("a b", "c,d"), bytes: (b"ab", b"cd"),
+    bytearray: (bytearray(b"ab"), bytearray(b"cd")), list: ([3, 1, 2], [1, 2]), dict: ({"b": 1, "a": 2}, {"b": 3}), set: ({1, 2}, {3}),
+    frozenset: (frozenset({1, 2}), frozenset({3})), tuple: ((1, 2), (3,)), range: (range(4), range(1, 9, 2)), slice: (slice(1, 3), slice(0, 2)),
+    property: (property(len), property(str)), staticmethod: (staticmethod(len), staticmethod(str)),
+    collections.deque: (collections.deque([3, 1, 2]), collections.deque([1], 4)),
+    collections.OrderedDict: (collections.OrderedDict(b=1, a=2), collections.OrderedDict(b=3)),
+    collections.defaultdict: (collections.defaultdict(list, b=1), collections.defaultdict(int, b=2)),
+    types.SimpleNamespace: (types.SimpleNamespace(b=1), types.SimpleNamespace(b=2)),
+    types.MappingProxyType: (types.MappingProxyType({"b": 1}), types.MappingProxyType({"b": 2})),
+    struct.Struct: (struct.Struct("b"), struct.Struct("2b")), functools.partial: (functools.partial(add, 1), functools.partial(add, 2)),
+    operator.itemgetter: (operator.itemgetter(1), operator.itemgetter(0)), operator.attrgetter: (operator.attrgetter("real"), operator.attrgetter("imag")),
+    operator.methodcaller: (operator.methodcaller("upper"), operator.methodcaller("title")), re.Pattern: (re.compile("b"), re.compile("a ")),
+    datetime.date: (datetime.date(2020, 1, 2), datetime.date(2021, 3, 4)), datetime.timedelta: (datetime.timedelta(1), datetime.timedelta(2, 3)),
+    datetime.datetime: (datetime.datetime(2020, 1, 2, 3), datetime.datetime(2021, 3, 4)), datetime.time: (datetime.time(1, 2), datetime.time(3)),
+    torch.Size: (torch.Size([1, 2]), torch.Size([3])), torch.device: (torch.device("cpu"), torch.device("meta")),
+}  # fmt: skip
+
+# Why a line is not called like the others: it has tests of its own, or an object of it cannot come from outside.
+STATE = "reads or sets the state of the thread: test_contexts, test_flags, test_guards_in_traces"
+CLASSES = "makes or asks classes: test_made_classes, test_classes"
+INSIDE = "from outside it is opaque: made inside, in test_natives and test_library"
+APART: dict[str, str] = {
+    "torch._C": STATE, "torch._C._functorch": STATE, "torch._C._autograd": STATE,
+    "_abc": CLASSES, "builtins.__build_class__": CLASSES, "builtins.type": CLASSES, "builtins.super": CLASSES, "builtins.object": CLASSES,
+    "_thread": INSIDE, "_io": INSIDE, "_hashlib": INSIDE, "array": INSIDE, "_weakref": INSIDE, "weakref": INSIDE,
+    "types.FrameType": "test_code_and_frames", "types.CodeType": "test_code_and_frames", "types.TracebackType": "test_raising",
+}  # fmt: skip
+
+
+def lines() -> list[tuple[str, str, str]]:
+    return [(kind, module, name) for kind, module, names in LINE.findall(TABLE.read_text()) for name in names.split()]
+
+
+def told(value: Any) -> Any:
+    """What a test may compare: iterators say what comes next."""
+    if isinstance(value, collections.abc.Iterator):
+        return type(value).__name__, list(itertools.islice(value, 6))
+    return value
+
+
+def fresh(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(copy.deepcopy(one) if isinstance(one, MUTABLE) else one for one in args)
+
+
+def tried(function: Any, args: tuple[Any, ...]) -> str | None:
+    """What it says, as text; None: it does not want these arguments."""
+    given = fresh(args)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return repr((told(function(*given)), given))
+    except Exception:
+        return None
+
+
+def found(function: Any, first: tuple[Any, ...] = (), other: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Up to two tuples of arguments (after `first`) that it takes, and for which it says different things."""
+    for count in (1, 2, 0, 3):
+        pool = POOL if count < 3 else [2, 0.5, "b", "a b", [1], (1, 2)]
+        good: list[tuple[tuple[Any, ...], str]] = []
+        for chosen in itertools.product(pool, repeat=count):
+            for start in {id(first): first, id(other): other}.values():
+                says = tried(function, start + chosen)
+                if says is None or " at 0x" in says:
+                    continue
+                if not good or says != good[0][1]:
+                    good.append((start + chosen, says))
+                if len(good) == 2:
+                    return [args for args, _ in good]
+        if good:
+            return [args for args, _ in good]
+    return []
+
+
+def rows() -> dict[str, tuple[Any, list[tuple[Any, ...]]]]:
+    """name -> (callable, its arguments)."""
+    result: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {}
+    for kind, module, name in lines():
+        full = f"{module}.{name}"
+        if module in APART or full in APART or (module == "torch.return_types"):
+            continue
+        thing = getattr(importlib.import_module(module), name, None)
+        if thing is None:
+            continue  # of another version
+        result[full] = (thing, found(thing))
+        if kind == "TYPES" and thing in SAMPLES:
+            first, second = SAMPLES[thing]
+            for method, attribute in sorted(vars(thing).items()):
+                if callable(attribute) and method not in METHODS_APART and not isinstance(attribute, (type, staticmethod, classmethod)):
+                    result[f"{full}.{method}"] = (attribute, found(attribute, (first,), (second,)))
+    return result
+
+
+METHODS_APART = {"__new__", "__hash__", "__sizeof__", "__reduce__", "__reduce_ex__", "__getattribute__", "__setattr__", "__delattr__", "__init__",
+                 "__setstate__", "__getstate__", "__class_getitem__", "__get__", "__alloc__"}  # fmt: skip
+ROWS = rows()
+
+
+def script_of(names: list[str]) -> Any:
+    def script(t):
+        for name in names:
+            function, variants = ROWS[name]
+
+            def fn(x, args, function=function):
+                said = function(*args)
+                if isinstance(said, collections.abc.Iterator):
+                    said = type(said).__name__, list(itertools.islice(said, 6))
+                return x + 1, said
+
+            f = t.compile(fn)
+            f(T(2), fresh(variants[0]))
+            f.hit(T(2), fresh(variants[0]))
+            for other in variants[1:]:
+                f(T(2), fresh(other))
+                f.hit(T(2), fresh(variants[0]))
+
+    return script
+
+
+CALLABLE = [name for name, (_, variants) in ROWS.items() if variants]
+GROUPS = [CALLABLE[i : i + PER_PROGRAM] for i in range(0, len(CALLABLE), PER_PROGRAM)]
+NAMES = [add_row(__name__, "test_lines", f"{group[0]} to {group[-1]}", script_of(group)) for group in GROUPS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines(name):
+    check(REGISTRY[name])
