@@ -88,6 +88,14 @@ bool is_unguarded_tensor_attribute(std::string_view name) {
   return false;
 }
 
+// What shows the memory of a tensor, which a fake has none of: storages and addresses would be those of the fake.
+bool shows_memory(std::string_view name) {
+  for (const char* text : {"untyped_storage", "storage", "_typed_storage", "_cdata", "is_set_to", "_use_count"}) {
+    if (name == text) return true;
+  }
+  return false;
+}
+
 bool is_hook_method(std::string_view name) {
   return name == "register_hook" || name == "register_post_accumulate_grad_hook";
 }
@@ -452,10 +460,12 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
 void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
   const std::string_view method = std::string_view(name).substr(name.rfind('.') + 1);
   if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would hang on the history of a fake
-  if (!is_unguarded_tensor_attribute(method)) return;
+  const bool memory = shows_memory(method);
+  if (!memory && !is_unguarded_tensor_attribute(method)) return;
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
-  if (self && is_tensor(self) && lifter.known(self) != nullptr) stop(report::Reason::tensor_attribute, name);
+  if (self && is_tensor(self) && (memory || lifter.known(self) != nullptr))
+    stop(report::Reason::tensor_attribute, name);
 }
 
 Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
@@ -471,7 +481,8 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   if (outside && (equals(name, "grad_fn") || equals(name, "grad"))) forbid_under_modes("the gradient of a tensor");
   // Being a leaf is a part of every tensor's guard.
   if (outside && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
-  if (outside && is_unguarded_tensor_attribute(text_of(name))) stop(report::Reason::tensor_attribute, text_of(name));
+  if (shows_memory(text_of(name)) || (outside && is_unguarded_tensor_attribute(text_of(name))))
+    stop(report::Reason::tensor_attribute, text_of(name));
   if (!outside && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
     gradient_questions++;
   // The history of a fake is not the one that the real tensor will have, but it has none where that one has none.
@@ -632,6 +643,15 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   lift::Known* known = lifter.known(owner);
   if (is_tensor(owner)) {
     const bool is_grad = equals(name, "grad");
+    // What torch's classes know nothing of is the program's own, and in the tensor's dict.
+    if (known != nullptr && known->source != nullptr && !lifter.type_attribute(type, name) &&
+        is_generic(_PyType_Lookup(type, checked(PyUnicode_InternFromString("__setattr__")).get()),
+                   PyObject_GenericSetAttr)) {
+      if (lift::Shadow* attributes = lifter.attributes(owner)) {
+        if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
+        return lifter.dict_store(*attributes, name, value);
+      }
+    }
     if (known != nullptr && (!is_grad || known->source == nullptr))
       stop(report::Reason::tensor_attribute, text_of(name) + " is set");
     if (is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))

@@ -232,6 +232,9 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kDisabled:
       stop(report::Reason::disabled, disabled_text(function));
     case Mark::kGraphBreak:
+      // Torch asks for it around an optimizer's step to spare Inductor copies.
+      if (!may_break && reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().optimizer_code)
+        return Ref::share(Py_None);
       stop(report::Reason::asked_for,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "graph_break()");
     case Mark::kSkipFrame:
@@ -242,6 +245,14 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       stop(report::Reason::uninitialised, positional > 1 ? Py_TYPE(arguments[1])->tp_name : "");
     case Mark::kExpectation:
       if (positional > 0 && expect(arguments[0])) return Ref::share(Py_True);
+      break;
+    case Mark::kNumber:
+      // What eager computes with such a number has the precision of Python's.
+      if (positional == 1 && !keyword_names && graph::is_tensor(arguments[0]) && !is_overridden(arguments[0])) {
+        const at::Tensor& tensor = fake::unpack(arguments[0]);
+        if (tensor.is_cpu() && tensor.dim() == 0 && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble)
+          return call_torch(checked(PyObject_GetAttrString(THPVariableClass, "double")), arguments, 1, {});
+      }
       break;
     case Mark::kNotes:
       return Ref::share(Py_None);

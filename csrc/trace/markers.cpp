@@ -57,6 +57,8 @@ Mark mark_of(Borrowed function) {
   PyObject* qualified = code->co_qualname;
   switch (PyUnicode_GET_LENGTH(qualified)) {
     case 10:
+      if (equals(qualified, "_get_value") && equals(module_name(function), "torch.optim.optimizer"))
+        return Mark::kNumber;
       if (equals(qualified, "skip_frame") && equals(module_name(function), "torch._dynamo.decorators"))
         return Mark::kSkipFrame;
       break;

@@ -240,6 +240,14 @@ Natives::Natives() : sets_(new Sets) {
   Ref module_entry = checked(PyObject_GetAttrString(module_class.get(), "_wrapped_call_impl"));
   module_entry_code =
       PyFunction_Check(module_entry.get()) ? Py_NewRef(PyFunction_GET_CODE(module_entry.get())) : nullptr;
+  optimizer_code = nullptr;  // what every step() of an optimizer is wrapped in
+  Ref wraps_steps = Ref::steal(of_module("torch.optim.optimizer", "_use_grad_for_differentiable"));
+  if (PyFunction_Check(wraps_steps.get())) {
+    PyObject* constants = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(wraps_steps.get()))->co_consts;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants); i++) {
+      if (PyObject* inner = PyTuple_GET_ITEM(constants, i); PyCode_Check(inner)) optimizer_code = Py_NewRef(inner);
+    }
+  }
   object_class = Py_NewRef(_PyType_Lookup(&PyBaseObject_Type, checked(PyUnicode_InternFromString("__class__")).get()));
   recursion_limit = of_module("sys", "getrecursionlimit");
   get_ident = of_module("_thread", "get_ident");

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string_view>
 
 namespace alternator::trace {
@@ -316,7 +317,7 @@ void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* con
                      PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type ||
                      base == lift::known_types().partial;
   const bool moves = keeps || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
-                     base == lift::known_types().deque;
+                     base == lift::known_types().deque || strcmp(base->tp_name, "itertools.chain") == 0;
   for (size_t i = 0; i < count; i++) {
     if (is_symbol(arguments[i]) ? !keeps : !moves && may_hold(arguments[i]))
       stop(report::Reason::unknown_number, type->tp_name);

@@ -515,3 +515,44 @@ def test_weak_references_with_callbacks(t):
     f = t.compile(fn)
     for reference in (common, other, common, other):
         t.note([given is reference for given in f(T(2), held, reference)[3:]])
+
+
+# -------------------------------------------------------------------------------------------- memory that is looked at
+
+
+@program(one_graph=False)
+def test_storages_of_what_is_computed(t):
+    """A tensor without data has a storage too: nobody may see it."""
+
+    def fn(x):
+        y = x + 1
+        storage = y.untyped_storage()
+        same = storage._cdata == y.view(-1).untyped_storage()._cdata, storage.data_ptr() == y.data_ptr()
+        return y, storage.device, storage.nbytes(), len(storage), storage[2], y.storage()[1], same
+
+    f = t.compile(fn)
+    f(T(3))
+    f(T(3))
+
+
+@program(one_graph=False)
+def test_storages_of_arguments(t):
+    def fn(x):
+        return x.untyped_storage()._cdata == x.view(-1).untyped_storage()._cdata, x + 1
+
+    f = t.compile(fn)
+    f(T(3, 2))
+    f(T(3, 2))
+
+
+@program(one_graph=False)
+def test_is_set_to(t):
+    def fn(x, z):
+        y = x + 1
+        return x.is_set_to(z), y.is_set_to(y), y.is_set_to(y.view(3, 2)), y.is_set_to(y[1:]), y.is_set_to(x)
+
+    f = t.compile(fn)
+    x = T(3, 2)
+    f(x, x)
+    f(x, x.view(3, 2))
+    f(x, x.clone())
