@@ -147,6 +147,13 @@ void set_local(PyFrameObject* frame, size_t index, PyObject* value) {
   Py_XDECREF(std::exchange(frame->f_frame->localsplus[index], Py_NewRef(value)));
 }
 
+PyObject* proxied(PyObject* proxy) {
+  struct Layout {  // of mappingproxyobject in CPython's descrobject.c
+    PyObject_HEAD PyObject* mapping;
+  };
+  return reinterpret_cast<Layout*>(proxy)->mapping;
+}
+
 bool is_native(PyTypeObject* type, const char* name) {
   return (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 && strcmp(type->tp_name, name) == 0;
 }

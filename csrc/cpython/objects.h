@@ -39,6 +39,8 @@ void set_local(PyFrameObject* frame, size_t index, PyObject* value);
 
 // A type made in C, under this name: a program may call its own classes as it likes.
 bool is_native(PyTypeObject* type, const char* name);
+// What a types.MappingProxyType shows; borrowed.
+PyObject* proxied(PyObject* proxy);
 // The own dict of a class, borrowed.
 PyObject* own_dict(PyTypeObject* type);
 // Takes a class out of the list of subclasses that a base (a heap type) keeps weakly. The class does not hear of later

@@ -85,6 +85,22 @@ static bool is_type_expression(Borrowed value) {
   return is_plain(value.get()) || is_type_operator(value);
 }
 
+static bool is_getter(PyTypeObject* type) {
+  return cpython::is_native(type, "operator.itemgetter") || cpython::is_native(type, "operator.attrgetter") ||
+         cpython::is_native(type, "operator.methodcaller");
+}
+
+// It was made of plain values. (A methodcaller with keywords says that it is made by a partial.)
+static bool holds_plain_words(Borrowed getter) {
+  Ref parts = checked(PyObject_CallMethod(getter.get(), "__reduce__", nullptr));
+  if (PyTuple_GET_ITEM(parts.get(), 0) != reinterpret_cast<PyObject*>(getter.type())) return false;
+  Borrowed words = PyTuple_GET_ITEM(parts.get(), 1);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(words.get()); i++) {
+    if (!is_plain(PyTuple_GET_ITEM(words.get(), i))) return false;
+  }
+  return true;
+}
+
 // Native objects that never change and hold plain values only: compiled patterns, dates, sys.float_info and its like.
 static bool is_immutable_native(Borrowed value) {
   PyTypeObject* type = value.type();
@@ -97,6 +113,7 @@ static bool is_immutable_native(Borrowed value) {
     Ref zone = checked(PyObject_GetAttrString(value.get(), "tzinfo"));
     return zone.get() == Py_None;
   }
+  if (is_getter(type)) return holds_plain_words(value);
   if (!PyTuple_Check(value.get()) || layout_base(type) != type || type == &PyTuple_Type ||
       PyDict_GetItemString(cpython::own_dict(type), "n_fields") == nullptr) {
     return false;
@@ -214,6 +231,12 @@ static bool is_setting(const Source& source) {
   return at->access != Access::kSlot;
 }
 
+// A view of somebody's dict; not of a class's own, which the program may change by other ways.
+static bool is_proxy_of_dict(Borrowed proxy) {
+  PyObject* mapping = cpython::proxied(proxy.get());
+  return PyDict_CheckExact(mapping) && PyDict_GetItemString(mapping, "__module__") == nullptr;
+}
+
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_switched_off(value)) return Ref::share(value);
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
@@ -261,6 +284,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (type == &PySuper_Type) return lift_super(value, source);
   if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
   if (is_tree_spec(value.get())) return lift_tree_spec(value, source);
+  if (type == &PyDictProxy_Type && is_proxy_of_dict(value)) return lift_proxy(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
     tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});  // it may be set
@@ -373,6 +397,14 @@ Ref Lifter::lift_method(Borrowed method, Source* source) {
   Ref self = lift(PyMethod_GET_SELF(method.get()), tree_.child(source, Access::kMethodSelf));
   Ref function = lift(PyMethod_GET_FUNCTION(method.get()), tree_.child(source, Access::kMethodFunction));
   return remember(method, checked(PyMethod_New(function.get(), self.get())), source);
+}
+
+Ref Lifter::lift_proxy(Borrowed proxy, Source* source) {
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(proxy.type()));
+  Ref mapping = lift(cpython::proxied(proxy.get()), tree_.child(source, Access::kProxied));
+  escape(mapping);
+  source->bears_identity = true;
+  return remember(proxy, checked(PyDictProxy_New(mapping.get())), source);
 }
 
 // One like it, of lifted parts: native code hands them to the program.

@@ -212,6 +212,7 @@ class Lifter {
   Ref lift_partial(Borrowed partial, Source* source);
   Ref lift_weak_reference(Borrowed reference, Source* source);
   Ref lift_tree_spec(Borrowed spec, Source* source);
+  Ref lift_proxy(Borrowed proxy, Source* source);
   Ref lift_function(Borrowed function, Source* source);
   Ref lift_itself(Borrowed object, Source* source, bool instance, bool opaque = false);
   Shadow& add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source);

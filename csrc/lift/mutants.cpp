@@ -46,6 +46,7 @@ const char* row_of(Borrowed value) {
   if (PyLong_Check(v) || PyUnicode_Check(v)) return "value_subclass";
   if (is_array(v)) return "array";
   if (is_tree_spec(v)) return "tree_spec";
+  if (type == &PyDictProxy_Type) return "proxy";
   return has_plain_layout(type) || type == known_types().simple_namespace ? "instance" : "opaque";
 }
 

@@ -100,6 +100,7 @@ def filled_cache(limit: int | None, value: int = 7) -> Callable[..., Any]:
 
 KEY = object()
 
+PROXIED = {"k": 1}
 CASES = {
     "kType": Case(lambda: Plain(), step("kType"), type, lambda o: setattr(o, "__class__", Other)),
     "kMro": Case(lambda: Plain, step("kMro"), lambda c: c.__mro__, lambda c: Slotted),
@@ -212,6 +213,9 @@ CASES = {
     "kGrad None": Case(lambda: torch.ones(2), step("kGrad"), lambda t: None, set_grad),
     "kCached": Case(filled_cache(None), step("kCached", 3), lambda f: f(3), filled_cache(None, 8)),
     "kCached with a limit": Case(filled_cache(2), step("kCached", (3, "a")), lambda f: f(3, "a"), filled_cache(2, 8)),
+    "kProxied": Case(
+        lambda: types.MappingProxyType(PROXIED), step("kProxied"), lambda p: PROXIED, lambda p: types.MappingProxyType({})
+    ),
     "kReferent": Case(lambda: weakref.ref(Plain), step("kReferent"), lambda r: r(), lambda r: weakref.ref(Slotted)),
 }
 

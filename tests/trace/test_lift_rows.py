@@ -6,6 +6,7 @@ import collections
 import enum
 import functools
 import itertools
+import operator
 import threading
 import types
 import weakref
@@ -1168,3 +1169,54 @@ def test_cell_that_no_function_has(t):
     f([cell], T(2))
     f.hit([types.CellType(3)], T(2))
     f([types.CellType(2.0)], T(2))
+
+
+FIRST, REAL, UPPER = operator.itemgetter(0), operator.attrgetter("real"), operator.methodcaller("upper")
+
+
+@program()
+def test_getters(t):
+    def fn(x, key, rows):
+        return x + FIRST(rows), sorted(rows, key=key), REAL(2.5), UPPER("a"), key is FIRST
+
+    f = t.compile(fn)
+    f(T(2), operator.neg, [3, 1, 2])
+    f.hit(T(2), operator.neg, [3, 1, 2])
+    f = t.compile(lambda x, key, rows: (x + 1, sorted(rows, key=key)))
+    second = operator.itemgetter(1)
+    f(T(2), FIRST, [(1, 2), (0, 3), (5, -1)])
+    f.hit(T(2), FIRST, [(1, 2), (0, 3), (5, -1)])
+    f(T(2), second, [(1, 2), (0, 3), (5, -1)])
+    f.hit(T(2), second, [(1, 2), (0, 3), (5, -1)])
+
+
+@program()
+def test_mapping_proxy(t):
+    settings = {"scale": 2, "rows": [1]}
+    view = types.MappingProxyType(settings)
+
+    def fn(x, view):
+        return x * view["scale"], dict(view), view.get("none"), "rows" in view, len(view), list(view.items()), view
+
+    f = t.compile(fn)
+    f(T(2), view)
+    f.hit(T(2), view)
+    settings["scale"] = 3
+    f(T(2), view)
+    settings["rows"].append(2)
+    f(T(2), view)
+    settings["more"] = None
+    f(T(2), view)
+    f(T(2), types.MappingProxyType({"scale": 3}))
+
+    def write(x, view):
+        view["rows"].append(x)
+        try:
+            view["scale"] = 1
+        except TypeError as error:
+            return str(error), x + 1
+
+    f = t.compile(write)
+    f(T(2), view)
+    f(T(2), view)
+    t.watch(lambda: settings)
