@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
+#include "py/lasting.h"
 #include "py/names.h"
 #include "trace/arrays.h"
 #include "trace/bound_slots.h"
@@ -210,6 +211,31 @@ Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t 
   return call(checked(PyMethod_New(function.get(), self.get())), arguments, positional, keyword_names);
 }
 
+// Whether the frame is that of an encoder whose fast path, which writes zeros to padded rows, eager may take here. The
+// path needs weights that want no gradient.
+static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
+  static constinit Lasting<PyObject*> lasting;
+  PyObject* const encoder = lasting.get([] {
+    Ref type = graph::torch_name("torch.nn", "TransformerEncoder");
+    Ref forward = checked(PyObject_GetAttrString(type.get(), "forward"));
+    return PyFunction_Check(forward.get()) ? Py_NewRef(PyFunction_GET_CODE(forward.get())) : nullptr;
+  });
+  PyCodeObject* const code = cpython::code_of(frame);
+  if (encoder == nullptr || reinterpret_cast<PyObject*>(code) != encoder) return false;
+  if (!at::GradMode::is_enabled()) return true;
+  for (int i = 0; i < code->co_nlocalsplus; i++) {
+    PyObject* layer = frame->localsplus[i];
+    if (layer == nullptr ||
+        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_localsplusnames, i), "first_layer") != 0)
+      continue;
+    Ref value = Ref::share(layer);
+    for (const char* name : {"self_attn", "in_proj_weight"})
+      value = tracer.get_attribute(value, checked(PyUnicode_InternFromString(name)));
+    return !graph::is_tensor(value) || !fake::unpack(value.get()).requires_grad();
+  }
+  return true;
+}
+
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   switch (mark_of(function)) {
     case Mark::kNone:
@@ -218,7 +244,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       // A module with hooks asks to spare TorchDynamo a try. Here it runs as in eager, with the hooks that always run.
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
-      return Ref::share(Py_True);
+      return Ref::share(may_take_fast_path(*this, frame_) ? Py_False : Py_True);
     case Mark::kShield: {
       Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
       try {

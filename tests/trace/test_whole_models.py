@@ -449,3 +449,20 @@ def test_modules_made_after_torchdynamo_was_used(t):
     f.hit(T(2, 4))
     layers[1] = nn.Linear(4, 4, bias=False)
     f.free(T(2, 4))
+
+
+@program(one_graph=False)
+def test_encoder_with_padding(t):
+    """Without gradients eager takes a path that writes zeros to padded rows; code that asks whether it is compiled would not."""
+    layer = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).eval()
+    mask = torch.tensor([[False, False, True], [False, True, True]])
+    f = t.compile(lambda x: model(x, src_key_padding_mask=mask) + 1)
+    with torch.no_grad():
+        f(T(2, 3, 4))
+        f(T(2, 3, 4))
+    f(T(2, 3, 4))
+    model.requires_grad_(False)
+    f(T(2, 3, 4))
+    model.train()
+    f(T(2, 3, 4))
