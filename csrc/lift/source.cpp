@@ -147,17 +147,15 @@ void SourceTree::close(bool (*may_keep)(PyObject* object)) {
 
 bool is_special_method_name(PyObject* name) {
   if (!PyUnicode_CheckExact(name)) return false;
-  // Native code asks for these by name too: dict(x), {**x}, `match x`.
-  for (const char* asked : {"keys", "items", "get"}) {
-    if (PyUnicode_CompareWithASCIIString(name, asked) == 0) return true;
-  }
   const Py_ssize_t length = PyUnicode_GET_LENGTH(name);
   auto at = [&](Py_ssize_t i) { return PyUnicode_READ_CHAR(name, i); };
-  if (length < 5 || at(0) != '_' || at(1) != '_' || at(length - 1) != '_' || at(length - 2) != '_') return false;
-  for (const char* data : {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__slots__"}) {
-    if (PyUnicode_CompareWithASCIIString(name, data) == 0) return false;
-  }
-  return true;
+  const bool has_lines = length >= 5 && at(0) == '_' && at(1) == '_' && at(length - 1) == '_' && at(length - 2) == '_';
+  if (!PyUnicode_IS_ASCII(name)) return has_lines;
+  const std::string_view text(reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(name)), static_cast<size_t>(length));
+  // Native code asks for these by name too: dict(x), {**x}, `match x`.
+  if (!has_lines) return text == "keys" || text == "items" || text == "get";
+  return text != "__dict__" && text != "__weakref__" && text != "__doc__" && text != "__module__" &&
+         text != "__annotations__" && text != "__slots__";
 }
 
 const char* name_of(GuardKind kind) {

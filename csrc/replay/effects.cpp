@@ -157,7 +157,21 @@ class Effects {
     throw CannotRebuild("the order of " + shadow.source->text() + " was changed where it had not been read");
   }
 
+  // Most dicts are: the same keys in the same order, with the same values.
+  static bool is_as_it_was(const Shadow& shadow) {
+    PyObject *before = shadow.snapshot.get(), *after = shadow.copy.get();
+    if (!shadow.deleted_keys.empty() || PyODict_Check(before) || PyODict_Check(after)) return false;
+    if (PyDict_GET_SIZE(before) != PyDict_GET_SIZE(after)) return false;
+    PyObject *old_key, *old_value, *key, *value;
+    Py_ssize_t old_position = 0, position = 0;
+    while (PyDict_Next(before, &old_position, &old_key, &old_value) != 0) {
+      if (PyDict_Next(after, &position, &key, &value) == 0 || key != old_key || value != old_value) return false;
+    }
+    return true;
+  }
+
   void dict(const Shadow& shadow) {
+    if (is_as_it_was(shadow)) return;
     const Items before = items_of_dict(shadow.snapshot), after = items_of_dict(shadow.copy);
     std::unordered_map<PyObject*, size_t> old_places;
     for (size_t i = 0; i < before.size(); i++) old_places[before[i].first.get()] = i;
