@@ -17,6 +17,7 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/QScheme.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -202,7 +203,44 @@ class Exporter {
     return dict;
   }
 
+  // Of the rows that x.unbind(0), or going through x, gives: the only one that anybody uses. As `x[i]` it is one node,
+  // and no other row is made. The two differ for who writes to a row, or to x, where gradients are taken, and in the
+  // history of a row that leaves the program: there it stays as it is.
+  const Element* only_row(const Node& node) {
+    if (node.callable.get() != torch_types().tensor_unbind.get() || node.wrapped || node.overridden ||
+        node.positional != 2 || node.keyword != 0)
+      return nullptr;
+    const Value dimension = program_.argument(node, 1);
+    if (dimension.is_tensor() || !program_.argument(node, 0).is_tensor()) return nullptr;
+    Borrowed zero = program_.arena.object(dimension);
+    if (!PyLong_CheckExact(zero.get()) || _PyLong_Sign(zero.get()) != 0) return nullptr;
+    const Element* only = nullptr;
+    for (uint32_t i = 0; i < node.element_count; ++i) {
+      const Element& element = program_.elements[node.elements + i];
+      if (!element.live) continue;
+      if (only != nullptr || element.container != kWhole || element.tensor == kNowhere) return nullptr;
+      only = &element;
+    }
+    if (only == nullptr || !shares_with_no_result(program_.tensors[only->tensor].fake)) return nullptr;
+    const bool writes = std::any_of(program_.nodes.begin(), program_.nodes.end(),
+                                    [](const Node& other) { return other.live && (other.effects & kMutates) != 0; });
+    return writes ? nullptr : only;
+  }
+
+  bool shares_with_no_result(const at::Tensor& fake) const {
+    if (fake::is_wrapped(fake) || !fake.has_storage()) return false;
+    const c10::StorageImpl* memory = fake.storage().unsafeGetStorageImpl();
+    return std::none_of(program_.outputs.begin(), program_.outputs.end(), [&](uint32_t output) {
+      const at::Tensor& result = program_.tensors[output].fake;
+      return result.defined() && (!result.has_storage() || result.storage().unsafeGetStorageImpl() == memory);
+    });
+  }
+
   void call(const Node& node) {
+    if (const Element* row = only_row(node)) {
+      (void)item(argument(program_.argument(node, 0)), node, *row);
+      return;
+    }
     const Target& target = targets_.of(program_, node);
     Ref arguments = positional(node, target);
     Ref by_name = keywords(node);
@@ -237,22 +275,27 @@ class Exporter {
 
   // The parts of a result that somebody uses, right behind it.
   void elements(Borrowed whole, const Node& node) {
-    static constinit Lasting<Ref> operator_getitem;
-    const Ref& getitem = operator_getitem.get([] { return torch_name("operator", "getitem"); });
     std::vector<Ref> parts(node.element_count);
     for (uint32_t i = 0; i < node.element_count; ++i) {
       const uint32_t number = node.elements + i;
       const Element& element = program_.elements[number];
       if (!element.live) continue;
       Borrowed container = element.container == kWhole ? whole : Borrowed(parts[element.container - node.elements]);
-      Ref arguments = checked(PyTuple_Pack(2, container.get(), element.key.get()));
-      parts[i] = fx_.add(FxOp::CallFunction, getitem, arguments, Borrowed(), "getitem");
-      describe(parts[i], node);
-      if (const uint32_t tensor = element.tensor; tensor != kNowhere) {
-        nodes_[tensor] = parts[i];
-        example(parts[i], tensor);
-      }
+      parts[i] = item(container, node, element);
     }
+  }
+
+  Ref item(Borrowed container, const Node& node, const Element& element) {
+    static constinit Lasting<Ref> operator_getitem;
+    const Ref& getitem = operator_getitem.get([] { return torch_name("operator", "getitem"); });
+    Ref arguments = checked(PyTuple_Pack(2, container.get(), element.key.get()));
+    Ref part = fx_.add(FxOp::CallFunction, getitem, arguments, Borrowed(), "getitem");
+    describe(part, node);
+    if (const uint32_t tensor = element.tensor; tensor != kNowhere) {
+      nodes_[tensor] = part;
+      example(part, tensor);
+    }
+    return part;
   }
 
   void output() {

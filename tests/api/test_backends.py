@@ -561,3 +561,57 @@ def test_leaves_that_the_function_makes(backend: str, caplog: pytest.LogCaptureF
             assert torch.equal(result, wanted) and result.requires_grad and w.is_leaf
             assert torch.autograd.grad(result.sum(), w)[0].tolist() == [n, n, n]
     assert ("as it was recorded" in caplog.text) == (backend != "eager")
+
+
+def test_one_row_of_those_that_are_gone_through() -> None:
+    """A node for the row that is used; where somebody could tell the two apart, all rows and the item."""
+
+    def alone(x: Any) -> Any:
+        return torch.cat([*x], dim=-1)
+
+    def middle(x: Any) -> Any:
+        _, row, _ = x.expand(3, *x.shape[1:])
+        return row * 2
+
+    def leaves(x: Any) -> Any:
+        (row,) = x
+        return row
+
+    def leaves_as_a_view(x: Any) -> Any:
+        (row,) = x
+        return row[1:], row * 2
+
+    def is_written(x: Any) -> Any:
+        (row,) = x * 2
+        x.detach().add_(1)
+        return row * 2
+
+    def two(x: Any) -> Any:
+        a, b, _ = x.expand(3, *x.shape[1:])
+        return a * b
+
+    methods = {alone: [], middle: ["expand"], two: ["expand", "unbind"], is_written: ["unbind", "detach", "add_"]}
+    methods |= {leaves: ["unbind"], leaves_as_a_view: ["unbind"]}
+    for fn, wanted in methods.items():
+        seen: list[Any] = []
+
+        def spy(module: Any, inputs: Any, seen: list[Any] = seen) -> Any:
+            seen.append([node.target for node in module.graph.nodes if node.op == "call_method"])
+            module.real_recompile()
+            return lambda *given: module.forward(*given)
+
+        for backend in (spy, "aot_eager"):
+            compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+            for scale in (1.0, -0.0):
+                ours = (torch.ones(1, 4, 3) * scale).requires_grad_()
+                theirs = ours.detach().clone().requires_grad_()
+                got, expected = compiled(ours), fn(theirs)
+                got = got if isinstance(got, tuple) else (got,)
+                expected = expected if isinstance(expected, tuple) else (expected,)
+                for a, b in zip(got, expected, strict=True):
+                    assert torch.equal(a, b) and a.shape == b.shape
+                sum(a.sum() for a in got).backward()
+                sum(b.sum() for b in expected).backward()
+                assert ours.grad is not None and torch.equal(ours.grad, theirs.grad)
+                assert torch.equal(ours.grad.signbit(), theirs.grad.signbit())
+        assert seen == [wanted], (fn.__name__, seen)
