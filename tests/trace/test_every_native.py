@@ -35,7 +35,20 @@ MUTABLE = (list, dict, set, bytearray, collections.deque, types.SimpleNamespace)
 
 NUMBERS: list[Any] = [2, 3, 0.5, 1.5, True]
 TEXTS: list[Any] = ["b", "a b", "1", b"ab", b"YWI="]
-OTHERS: list[Any] = [[3, 1, 2], [1], (1, 2), ("a", "b"), {"b": 1}, {"a": 1, "c": 2}, {1, 2}, slice(0, 2), None, len, int, str]
+OTHERS: list[Any] = [
+    [3, 1, 2],
+    [1],
+    (1, 2),
+    ("a", "b"),
+    {"b": 1},
+    {"a": 1, "c": 2},
+    {1, 2},
+    slice(0, 2),
+    None,
+    len,
+    int,
+    str,
+]
 POOL = NUMBERS + TEXTS + OTHERS
 
 
@@ -68,6 +81,16 @@ SAMPLES: dict[type, tuple[Any, Any]] = {
     datetime.date: (datetime.date(2020, 1, 2), datetime.date(2021, 3, 4)), datetime.timedelta: (datetime.timedelta(1), datetime.timedelta(2, 3)),
     datetime.datetime: (datetime.datetime(2020, 1, 2, 3), datetime.datetime(2021, 3, 4)), datetime.time: (datetime.time(1, 2), datetime.time(3)),
     torch.Size: (torch.Size([1, 2]), torch.Size([3])), torch.device: (torch.device("cpu"), torch.device("meta")),
+}  # fmt: skip
+
+# Arguments that are not found by trying.
+GIVEN: dict[str, list[tuple[Any, ...]]] = {
+    "types.MappingProxyType": [({"b": 1},), ({"a": 1},)],
+    "builtins.compile": [("1 + 1", "f", "eval"), ("2", "f", "eval")], "types.UnionType": [], "itertools.groupby": [([1, 1, 2],), ([1, 2, 2], str)],
+    "itertools.tee": [((1, 2), 2), ((3,), 3)], "_struct.unpack": [("b", b"a"), ("2b", b"ab")], "_struct.Struct": [("b",), ("2b",)],
+    "_operator.setitem": [({"b": 1}, "b", 2), ([1, 2], 0, 3)], "builtins.ExceptionGroup": [("b", [ValueError(1)]), ("c", [KeyError(2)])],
+    "unicodedata.normalize": [("NFC", "e\u0301"), ("NFD", "\u00e9")], "unicodedata.lookup": [("DIGIT ONE",), ("DIGIT TWO",)],
+    "marshal.loads": [(b"i\x01\x00\x00\x00",), (b"N",)], "_string.formatter_field_name_split": [("a.b",), ("c[0]",)],
 }  # fmt: skip
 
 # Why a line is not called like the others: it has tests of its own, or an object of it cannot come from outside.
@@ -137,11 +160,15 @@ def rows() -> dict[str, tuple[Any, list[tuple[Any, ...]]]]:
         thing = getattr(importlib.import_module(module), name, None)
         if thing is None:
             continue  # of another version
-        result[full] = (thing, found(thing))
+        result[full] = (thing, GIVEN.get(full) or found(thing))
         if kind == "TYPES" and thing in SAMPLES:
             first, second = SAMPLES[thing]
             for method, attribute in sorted(vars(thing).items()):
-                if callable(attribute) and method not in METHODS_APART and not isinstance(attribute, (type, staticmethod, classmethod)):
+                if (
+                    callable(attribute)
+                    and method not in METHODS_APART
+                    and not isinstance(attribute, (type, staticmethod, classmethod))
+                ):
                     result[f"{full}.{method}"] = (attribute, found(attribute, (first,), (second,)))
     return result
 
@@ -154,11 +181,14 @@ UNCAPTURED: dict[str, str] = {
     "datetime.date.ctime": "the locale", "datetime.date.strftime": "the locale", "datetime.time.strftime": "the locale", "datetime.datetime.ctime": "the locale",
     "datetime.date.isocalendar": "cannot be made again", "datetime.date.timetuple": "cannot be made again", "datetime.datetime.timetuple": "cannot be made again",
     "datetime.datetime.utctimetuple": "cannot be made again", "datetime.datetime.astimezone": "the time zone", "datetime.datetime.timestamp": "the time zone",
-    "torch.device.__exit__": "leaves a mode that was not entered", "torch.device.__enter__": "leaves a mode behind", "torch.finfo": "cannot be made again", "torch.iinfo": "cannot be made again",
-    "operator.itemgetter.__repr__": "", "operator.attrgetter.__repr__": "", "operator.methodcaller.__repr__": "",
+    "torch.finfo": "cannot be made again", "torch.iinfo": "cannot be made again",
+    "types.MappingProxyType.__repr__": "shows what it holds natively", "types.MappingProxyType.__str__": "likewise", "itertools.groupby": "groups cannot be made again", "itertools.tee": "cannot be made again",
+    "_struct.Struct": "cannot be made again", "_string.formatter_field_name_split": "cannot be made again", "torch.device.__call__": "a decorator: test_default_device",
+    "operator.attrgetter.__call__": "reads attributes natively", "operator.methodcaller.__call__": "likewise",
+    "operator.itemgetter.__repr__": "shows what it holds natively", "operator.attrgetter.__repr__": "likewise", "operator.methodcaller.__repr__": "likewise",
 }  # fmt: skip
 METHODS_APART = {"__new__", "__hash__", "__sizeof__", "__reduce__", "__reduce_ex__", "__getattribute__", "__setattr__", "__delattr__", "__init__",
-                 "__setstate__", "__getstate__", "__class_getitem__", "__get__", "__alloc__"}  # fmt: skip
+                 "__setstate__", "__getstate__", "__class_getitem__", "__get__", "__alloc__", "__enter__", "__exit__"}  # fmt: skip
 ROWS = rows()
 
 
@@ -188,7 +218,9 @@ def add_rows(captured: bool) -> list[str]:
     names = [name for name, (_, variants) in ROWS.items() if variants]
     names = [name for name in names if captured != any(name.startswith(begin) for begin in UNCAPTURED)]
     groups = [names[i : i + PER_PROGRAM] for i in range(0, len(names), PER_PROGRAM)]
-    return [add_row(__name__, "test_lines", f"{group[0]} to {group[-1]}", script_of(group), captured) for group in groups]
+    return [
+        add_row(__name__, "test_lines", f"{group[0]} to {group[-1]}", script_of(group), captured) for group in groups
+    ]
 
 
 NAMES = add_rows(captured=True) + add_rows(captured=False)
