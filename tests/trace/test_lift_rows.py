@@ -1168,3 +1168,31 @@ def test_cell_that_no_function_has(t):
     f([cell], T(2))
     f.hit([types.CellType(3)], T(2))
     f([types.CellType(2.0)], T(2))
+
+
+@program()
+def test_containers_that_answer_for_themselves_are_not_asked(t):
+    log = []
+
+    class Table(dict):
+        def __contains__(self, key):
+            log.append(("contains", key))
+            return False
+
+        def __setitem__(self, key, value):
+            dict.__setitem__(self, key.upper(), value)
+
+    class Chosen(set):
+        def __iter__(self):
+            log.append("iter")
+            return iter(())
+
+    def fn(table, chosen, x):
+        table["b"] = x
+        chosen.add(2)
+        return x + len(table), len(chosen), table["A"]
+
+    t.watch(lambda: list(log))
+    f = t.compile(fn)
+    for _ in range(2):
+        f(Table(A=1), Chosen([1]), T(2))
