@@ -73,6 +73,23 @@ static Ref keys_of(Borrowed dict) {
   return checked(PyList_AsTuple(keys.get()));
 }
 
+// A subclass's __contains__ is not asked.
+static bool has_key(Borrowed dict, Borrowed key) {
+  const int found = PyDict_Contains(dict.get(), key.get());
+  if (found < 0) throw PyError();
+  return found != 0;
+}
+
+// Neither is its __iter__.
+static Ref elements_of(Borrowed set) {
+  Ref elements = checked(PyList_New(0));
+  PyObject* element;
+  Py_hash_t hash;
+  for (Py_ssize_t position = 0; _PySet_NextEntry(set.get(), &position, &element, &hash) != 0;)
+    check_status(PyList_Append(elements.get(), element));
+  return elements;
+}
+
 static PyObject* item_of(Borrowed dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict.get(), key);
   if (value == nullptr && PyErr_Occurred()) throw PyError();
@@ -107,7 +124,7 @@ Shadow& Lifter::add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, So
       break;
     case ShadowKind::kSet:
       shadow.length = PySet_GET_SIZE(copy.get());
-      shadow.snapshot = checked(PySequence_List(copy.get()));
+      shadow.snapshot = elements_of(copy);
       break;
     case ShadowKind::kDeque:
       shadow.length = PyObject_Length(copy.get());
@@ -254,7 +271,7 @@ Ref Lifter::lift_dict_of_tensors(Borrowed dict, Source* source) {
 // A set is lifted whole. Of plain values it is one guard, which compares in the order of iteration: equal sets may
 // iterate in different orders. Elements that are objects are found again one by one, in that order.
 Ref Lifter::lift_set(Borrowed set, Source* source) {
-  Ref elements = checked(PySequence_Tuple(set.get()));
+  Ref elements = checked(PyList_AsTuple(elements_of(set).get()));
   const Py_ssize_t count = PyTuple_GET_SIZE(elements.get());
   bool plain = true, same = true;
   for (Py_ssize_t i = 0; i < count; i++) {
@@ -383,7 +400,7 @@ Ref Lifter::dict_item(Shadow& shadow, Borrowed key) {
 
 bool Lifter::dict_contains(Shadow& shadow, Borrowed key) {
   note_read(shadow.copy);
-  const bool found = contains(shadow.copy, key).value();
+  const bool found = has_key(shadow.copy, key);
   if (shadow.whole) return found;
   Ref name = intern_key(key);
   if (shadow.lifted_keys.count(name.get()) == 0) {
@@ -398,7 +415,7 @@ void Lifter::dict_store(Shadow& shadow, Borrowed key, Borrowed value) {
   Ref name = intern_key(key);
   if (!shadow.whole && shadow.lifted_keys.count(name.get()) == 0) {
     // Whether the key was there decides where it stands afterwards.
-    const bool found = contains(shadow.copy, name).value();
+    const bool found = has_key(shadow.copy, name);
     guard(shadow.source, found ? GuardKind::kHasKey : GuardKind::kLacksKey, name);
     shadow.lifted_keys.insert(name.get());
     keep(Ref(name));
@@ -457,7 +474,7 @@ void Lifter::lift_dict_whole(Shadow& shadow) {
       Ref lifted_key = lift(key, tree_.child(shadow.source, Access::kKey, {}, i));
       if (Borrowed(lifted_key) != key) throw CannotLift("a dict key that needs a private copy");
     }
-    if (!contains(shadow.copy, key).value()) continue;  // deleted by the program
+    if (!has_key(shadow.copy, key)) continue;  // deleted by the program
     escape(dict_item(shadow, key));
   }
 }

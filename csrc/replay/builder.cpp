@@ -4,6 +4,8 @@
 #include "replay/mutants.h"
 #include "replay/tensors.h"
 
+#include <utility>
+
 namespace alternator::replay {
 
 // Objects that need each other to be made (tuples in tuples, methods of methods) are made by recursion.
@@ -143,7 +145,7 @@ Operand Builder::tensor(Borrowed object) {
   if (is_disabled("tensor_attributes")) return operand;
   Recipe attributes;
   add_attributes(*this, attributes, object);
-  for (Step& step : attributes.fill) open_.push_back({operand, std::move(step)});
+  for (Step& step : attributes.fill) open_.push_back({operand, std::move(step), early_});
   return operand;
 }
 
@@ -189,7 +191,7 @@ Operand Builder::make(Borrowed object) {
   known_[object.get()] = made;
   making_.erase(object.get());
   depth_--;
-  for (Step& step : recipe.fill) open_.push_back({made, std::move(step)});
+  for (Step& step : recipe.fill) open_.push_back({made, std::move(step), early_});
   return made;
 }
 
@@ -206,14 +208,34 @@ void Builder::fill(const Open& open) {
   const Step& step = open.step;
   if (is_disabled(name_of(step.op))) return;
   std::vector<Operand> operands{open.object};
+  const bool early = std::exchange(early_, open.early);
   for (const Ref& operand : step.operands) operands.push_back(value(operand));
+  early_ = early;
   if (step.last) {
     last_.push_back({step.op, std::move(operands), step.number});
   } else if (step.hashes) {
-    hashing_.push_back({step.op, std::move(operands), step.number});
+    hashing_.push_back({step.op, std::move(operands), step.number, open.early});
   } else {
     emit(step.op, operands, step.number);
   }
+}
+
+// A container found later lies deeper: what it holds may decide the hash of a key found earlier.
+void Builder::emit_hashing(bool early_only) {
+  for (auto ready = hashing_.rbegin(); ready != hashing_.rend(); ++ready) {
+    if (ready->early || !early_only) emit(ready->op, ready->operands, ready->number);
+  }
+  std::erase_if(hashing_, [&](const Ready& ready) { return ready.early || !early_only; });
+}
+
+void Builder::complete_most() {
+  while (!open_.empty()) {
+    const Open next = std::move(open_.front());
+    open_.pop_front();
+    fill(next);
+  }
+  emit_hashing(true);
+  if (hashing_.empty()) complete();
 }
 
 void Builder::complete() {
@@ -222,11 +244,7 @@ void Builder::complete() {
     open_.pop_front();
     fill(next);
   }
-  // A container found later lies deeper: what it holds may decide the hash of a key found earlier.
-  for (auto ready = hashing_.rbegin(); ready != hashing_.rend(); ++ready) {
-    emit(ready->op, ready->operands, ready->number);
-  }
-  hashing_.clear();
+  emit_hashing(false);
   for (const Ready& ready : last_) emit(ready.op, ready.operands, ready.number);
   last_.clear();
 }

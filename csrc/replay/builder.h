@@ -21,8 +21,12 @@ class Builder {
   uint32_t native(PyMethodDef* method);
 
   void emit(Op op, const std::vector<Operand>& operands, int64_t number = 0);
-  // Emits what is still open: after this every object made so far is complete.
+  // Emits what is still open: after this every object made so far is complete, except for the containers that hash keys
+  // by code of the program's, which may read what the program has written: those come with complete().
+  void complete_most();
   void complete();
+  // Around what must be complete before anything is written.
+  void set_early(bool early) { early_ = early; }
   // `object` belongs to the outside world although no source leads to it: a function's globals.
   void take_as_outside(Borrowed object);
   // The instance dict of an object that is being made: whoever else refers to it means the new object's.
@@ -39,12 +43,15 @@ class Builder {
   struct Open {
     Operand object;
     Step step;
+    bool early;
   };
   struct Ready {
     Op op;
     std::vector<Operand> operands;
     int64_t number;
+    bool early = false;
   };
+  void emit_hashing(bool early_only);
 
   bool is_constant(Borrowed object, int depth = 0);
   bool is_leaf(Borrowed object);
@@ -66,6 +73,7 @@ class Builder {
   std::vector<Ready> hashing_, last_;
   std::unordered_map<PyObject*, PyObject*> dict_owners_;
   int depth_ = 0;
+  bool early_ = false;
 };
 
 // What a trace did to the outside world, its operands already made: emitted after everything is complete.
@@ -73,6 +81,7 @@ struct Write {
   Op op;
   std::vector<Operand> operands;
   int64_t number = 0;
+  bool hashes = false;  // keys, by code of the program's: after all others
 };
 std::vector<Write> collect_effects(Builder& builder);
 

@@ -17,11 +17,14 @@ class Effects {
   explicit Effects(Builder& builder) : builder_(builder) {}
 
   std::vector<Write> collect() {
+    builder_.set_early(true);  // what is shown
     for (const EffectCall& call : builder_.world().calls()) {
       add(Op::kEffect, {builder_.value(call.callable), builder_.value(call.arguments), builder_.value(call.keywords)});
     }
+    builder_.set_early(false);
     for (const Shadow& shadow : builder_.world().shadows()) {
       const size_t before = writes_.size();
+      hashes_ = false;
       switch (shadow.kind) {
         case ShadowKind::kList:
           list(shadow);
@@ -36,6 +39,8 @@ class Effects {
           deque(shadow);
           break;
       }
+      // All of them: they stand in an order.
+      for (size_t i = before; i < writes_.size(); i++) writes_[i].hashes = hashes_;
       if (writes_.size() > before) written_[static_cast<size_t>(shadow.kind)] = true;
     }
     for (const lift::PlaceWrite& write : builder_.world().writes()) place(write);
@@ -198,6 +203,7 @@ class Effects {
       const bool is_new = is_new_value(before, old_places, after[i]);
       if (i < kept && !is_new) continue;
       if (!is_new) check_lifted(shadow, key, value);
+      hashes_ = hashes_ || hash_needs_writes(builder_, key);
       add(ops.set, {ops.target, builder_.value(key), builder_.value(value)});
     }
   }
@@ -241,7 +247,10 @@ class Effects {
     if (!order) throw CannotRebuild("the order of the set " + shadow.source->text() + " cannot be reproduced");
     const Operand target = builder_.needed(shadow.source);
     for (const Ref& element : removed) add(Op::kSetDiscard, {target, builder_.value(element)});
-    for (const Ref& element : *order) add(Op::kSetAdd, {target, builder_.value(element)});
+    for (const Ref& element : *order) {
+      hashes_ = hashes_ || hash_needs_writes(builder_, element);
+      add(Op::kSetAdd, {target, builder_.value(element)});
+    }
   }
 
   static bool same_layout(const Shadow& shadow) {
@@ -268,6 +277,7 @@ class Effects {
   Builder& builder_;
   std::vector<Write> writes_;
   bool written_[4] = {};
+  bool hashes_ = false;  // of the container that is looked at
 };
 
 }  // namespace

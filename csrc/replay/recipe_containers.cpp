@@ -60,7 +60,7 @@ static Step dict_items(Builder& builder, Borrowed object) {
   Step items{Op::kUpdate};
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(object.get(), &position, &key, &value) != 0;) {
-    items.hashes = items.hashes || hash_needs_fields(builder, key);
+    items.hashes = items.hashes || hash_needs_writes(builder, key);
     items.operands.push_back(Ref::share(key));
     items.operands.push_back(Ref::share(value));
   }
@@ -87,7 +87,7 @@ Recipe ordered_dict(Builder& builder, Borrowed object) {
   Recipe recipe = new_instance(object);
   Step items{Op::kUpdateOrdered};
   for (auto& [key, value] : ordered_items(object)) {
-    items.hashes = items.hashes || hash_needs_fields(builder, key);
+    items.hashes = items.hashes || hash_needs_writes(builder, key);
     items.operands.push_back(std::move(key));
     items.operands.push_back(std::move(value));
   }
@@ -103,7 +103,7 @@ static Step set_filling(Builder& builder, Borrowed object, Op op) {
   Step step{op};
   step.number = static_cast<int64_t>(plan->table);
   for (Ref& element : plan->elements) {
-    step.hashes = step.hashes || hash_needs_fields(builder, element);
+    step.hashes = step.hashes || hash_needs_writes(builder, element);
     step.operands.push_back(std::move(element));
   }
   return step;

@@ -136,6 +136,12 @@ std::vector<Ref> referents(Borrowed object) {
   return found;
 }
 
+// By a method of a class statement's.
+static bool has_own_hash(PyTypeObject* type) {
+  PyTypeObject* layout = layout_of(type);
+  return layout != type && type->tp_hash != layout->tp_hash;
+}
+
 bool hash_needs_fields(Builder& builder, Borrowed key) {
   PyObject* k = key.get();
   if (lift::is_plain(k) || builder.world().source_of(key) != nullptr) return false;
@@ -146,8 +152,19 @@ bool hash_needs_fields(Builder& builder, Borrowed key) {
     return false;
   }
   if (PyWeakref_CheckRef(k)) return true;
-  PyTypeObject* layout = layout_of(key.type());
-  return layout != key.type() && key.type()->tp_hash != layout->tp_hash;
+  return has_own_hash(key.type());
+}
+
+bool hash_needs_writes(Builder& builder, Borrowed key) {
+  PyObject* k = key.get();
+  if (lift::is_plain(k)) return false;
+  if (PyTuple_CheckExact(k)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(k); i++) {
+      if (hash_needs_writes(builder, PyTuple_GET_ITEM(k, i))) return true;
+    }
+    return false;
+  }
+  return hash_needs_fields(builder, key) || has_own_hash(key.type());
 }
 
 }  // namespace alternator::replay

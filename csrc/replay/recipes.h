@@ -89,6 +89,8 @@ std::vector<Ref> referents(Borrowed object);
 
 // A key whose hash needs more than what its making gives it.
 bool hash_needs_fields(Builder& builder, Borrowed key);
+// Whether the hash of a key may read what the program has written to the outside world.
+bool hash_needs_writes(Builder& builder, Borrowed key);
 
 inline bool is_exact(Borrowed object) { return layout_of(object.type()) == object.type(); }
 // Throws unless the object is of the very type of its row.

@@ -38,8 +38,14 @@ Residual Residual::build(World& world, const std::vector<Borrowed>& results, std
   operands.reserve(results.size());
   for (Borrowed result : results) operands.push_back(builder.value(result));
   const std::vector<Write> effects = collect_effects(builder);
+  builder.complete_most();
+  for (const Write& write : effects) {
+    if (!write.hashes) builder.emit(write.op, write.operands, write.number);
+  }
   builder.complete();
-  for (const Write& write : effects) builder.emit(write.op, write.operands, write.number);
+  for (const Write& write : effects) {
+    if (write.hashes) builder.emit(write.op, write.operands, write.number);
+  }
   Residual residual;
   residual.program_ = builder.finish(std::move(operands));
   residual.program_.raises = raises;

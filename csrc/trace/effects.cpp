@@ -235,11 +235,16 @@ Ref Tracer::freeze(Borrowed value, int depth) {
     Ref copy = checked(PyDict_New());
     PyObject *key, *item;
     for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
-      if (!is_basic(key)) return {};
-      Ref frozen = freeze(item, depth + 1);
+      Ref held = Ref::share(item);
+      Ref shown = is_basic(key) ? Ref::share(key) : shows_text_ ? freeze(Ref::share(key), depth + 1) : Ref();
+      if (!shown) return {};
+      Ref frozen = freeze(held, depth + 1);
       if (!frozen) return {};
-      check_status(PyDict_SetItem(copy.get(), key, frozen.get()));
+      check_status(PyDict_SetItem(copy.get(), shown.get(), frozen.get()));
     }
+    // Keys that differ may have the same text.
+    if (PyDict_GET_SIZE(copy.get()) != PyDict_GET_SIZE(v))
+      stop(report::Reason::native_call, "a dict with keys of the same text is shown");
     return copy;
   }
   if (!shows_text_) return {};
@@ -300,8 +305,11 @@ void Tracer::print(Arguments& given) {
   }
   Ref shown = checked(PyTuple_New(static_cast<Py_ssize_t>(given.count())));
   shows_text_ = true;
-  for (size_t i = 0; i < given.count(); i++)
-    PyTuple_SET_ITEM(shown.get(), static_cast<Py_ssize_t>(i), freeze(given[i]).release());
+  for (size_t i = 0; i < given.count(); i++) {
+    Ref frozen = freeze(given[i]);
+    if (!frozen) stop(report::Reason::native_call, "print of what cannot be shown later");
+    PyTuple_SET_ITEM(shown.get(), static_cast<Py_ssize_t>(i), frozen.release());
+  }
   shows_text_ = false;
   add_effect(Natives::table().print, std::move(shown), std::move(keywords));
 }

@@ -635,3 +635,31 @@ def test_breaks_in_a_function_without_builtins(t):
     f = t.compile(lambda x: bare(x + 1))
     f(T(3))
     f(T(3))
+
+
+@program(one_graph=False)
+def test_print_of_dicts_with_other_keys(t):
+    class Key:
+        def __init__(self, n):
+            self.n = n
+
+        def __hash__(self):
+            return self.n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+        def __repr__(self):
+            return f"Key {self.n % 10}"
+
+    def fn(table, x):
+        print({(1, "a"): 2, None: (3,)}, [{frozenset([1]): {Key(1): x.shape[0]}}])
+        print(table, {Key(1): 1, Key(2): 2})
+        print({Key(1): 1, Key(11): 2})
+        table[(5, x.dim())] = len(table)
+        return x + 1
+
+    f = t.compile(fn)
+    table = {(1, 2): 3, 2.5: [1]}
+    for _ in range(3):
+        f(table, T(2))

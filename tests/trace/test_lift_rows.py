@@ -1220,3 +1220,31 @@ def test_mapping_proxy(t):
     f(T(2), view)
     f(T(2), view)
     t.watch(lambda: settings)
+
+
+@program()
+def test_containers_that_answer_for_themselves_are_not_asked(t):
+    log = []
+
+    class Table(dict):
+        def __contains__(self, key):
+            log.append(("contains", key))
+            return False
+
+        def __setitem__(self, key, value):
+            dict.__setitem__(self, key.upper(), value)
+
+    class Chosen(set):
+        def __iter__(self):
+            log.append("iter")
+            return iter(())
+
+    def fn(table, chosen, x):
+        table["b"] = x
+        chosen.add(2)
+        return x + len(table), len(chosen), table["A"]
+
+    t.watch(lambda: list(log))
+    f = t.compile(fn)
+    for _ in range(2):
+        f(Table(A=1), Chosen([1]), T(2))

@@ -1071,3 +1071,37 @@ def test_dicts_by_members_of_an_enum(t):
     f(T(2), Kind.B)
     table[Kind.A] = 1
     f(T(2), Kind.A)
+
+
+@program(one_graph=False)
+def test_keys_are_hashed_after_the_writes(t):
+    class Key:
+        def __init__(self, n):
+            self.n = n
+
+        def __hash__(self):
+            return hash(self.n)
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+    def made(key, x):
+        key.n += 1
+        return {key: x, "a": {(key, 1)}}, {key}
+
+    def given(table, chosen, key, x):
+        table["before"] = len(chosen)
+        key.n += 1
+        table[key] = x
+        table["after"] = 1
+        chosen.add(key)
+        return x + len(table)
+
+    f, g = t.compile(made), t.compile(given)
+    for n in (1, 1, 5):
+        key = Key(n)
+        first, second = f(key, T(2))
+        t.note([key in first, key in second, (key, 1) in first["a"]])
+        key, table, chosen = Key(n), {}, set()
+        g(table, chosen, key, T(2))
+        t.note([key in table, key in chosen, [k if isinstance(k, str) else k.n for k in table]])
