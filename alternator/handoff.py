@@ -203,7 +203,7 @@ class Handoff:
                 "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
-                "it makes a leaf that requires grad, or a tensor with a hook"
+                "it makes a leaf that requires grad or a tensor with a hook, or gives a tensor other memory"
                 if leaves
                 else "a tensor of a subclass is among its inputs"
                 if odd

@@ -79,6 +79,26 @@ bool makes_leaves(const graph::Program& program) {
   });
 }
 
+// A tensor gets other memory, or more of it: what AOTAutograd makes of that fails, or does not share what eager shares.
+// `inputs` are the real ones, whose size a call with `out=` may have changed.
+bool moves_memory(const graph::Program& program, Borrowed inputs) {
+  const bool by_name = std::any_of(program.nodes.begin(), program.nodes.end(), [](const graph::Node& node) {
+    if (!node.live) return false;
+    const SavedError outer;
+    Ref name = Ref::steal(PyObject_GetAttrString(node.function().get(), "__name__"));
+    PyErr_Clear();
+    auto is = [&](const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; };
+    return name && PyUnicode_Check(name.get()) && (is("resize_") || is("resize_as_") || is("set_"));
+  });
+  if (by_name) return true;
+  for (size_t i = 0; i < program.inputs.size(); i++) {
+    const at::Tensor real = tensor_of(PyList_GetItem(inputs.get(), static_cast<Py_ssize_t>(i)));
+    const at::Tensor& fake = program.tensors[program.declared[program.inputs[i]].tensor].fake;
+    if (real.defined() && fake.defined() && real.layout() == at::kStrided && real.numel() != fake.numel()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
@@ -94,10 +114,11 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
     Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
     check_status(PyList_Append(texts.get(), row.get()));
   }
+  const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs);
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,
-      program->asserts != 0 ? Py_True : Py_False, program->keeps_history || makes_leaves(*program) ? Py_True : Py_False,
+      program->asserts != 0 ? Py_True : Py_False, is_odd ? Py_True : Py_False,
       program->has_apart() ? Py_True : Py_False, program->makes_subclasses ? Py_True : Py_False, nullptr));
   what->is_open = false;
   what->snapshot = {};

@@ -229,6 +229,10 @@ static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_localsplusnames, i), "first_layer") != 0)
       continue;
     Ref value = Ref::share(layer);
+    if (Py_IS_TYPE(layer, &lazy_type)) {  // behind a break nobody may have looked at it yet
+      auto* lazy = reinterpret_cast<LazyObject*>(layer);
+      value = tracer.lifter.lift(lazy->value, lazy->source);
+    }
     for (const char* name : {"self_attn", "in_proj_weight"})
       value = tracer.get_attribute(value, checked(PyUnicode_InternFromString(name)));
     return !graph::is_tensor(value) || !fake::unpack(value.get()).requires_grad();

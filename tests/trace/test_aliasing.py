@@ -556,3 +556,30 @@ def test_is_set_to(t):
     f(x, x)
     f(x, x.view(3, 2))
     f(x, x.clone())
+
+
+def test_tensors_that_get_other_memory_with_aot_autograd():
+    """AOTAutograd fails on these, or loses which tensors share memory: such a graph runs as it was recorded."""
+
+    def grown(x, y):
+        y.resize_(2, 2).fill_(1)
+        return x + 1
+
+    def given(x, y):
+        z = x.clone()
+        z.set_(y)
+        return z
+
+    def out(x, y):
+        return torch.add(x, 1, out=y)
+
+    for fn in (grown, given, out):
+        alternator.reset()
+        f = alternator.compile(fn, backend="aot_eager")
+        for _ in range(2):
+            wanted, found = (T(3), torch.zeros(0)), (T(3), torch.zeros(0))
+            a, b = fn(*wanted), f(*found)
+            torch.testing.assert_close(b, a, rtol=0, atol=0)
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+            assert (a is wanted[1]) == (b is found[1])
+            assert (a.data_ptr() == wanted[1].data_ptr()) == (b.data_ptr() == found[1].data_ptr())
