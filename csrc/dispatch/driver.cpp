@@ -189,11 +189,12 @@ class Call {
 };
 
 void Call::collect_values() {
-  values.clear();
+  values.resize(chain.empty() ? slots.size() : trace::value_count(chain));
+  PyObject** to = values.data();
   if (chain.empty()) {
-    for (const Ref& slot : slots) values.push_back(slot.get());
+    for (const Ref& slot : slots) *to++ = slot.get();
   } else {
-    trace::each_value(chain, [&](const Ref& value) { values.push_back(value.get()); });
+    trace::each_value(chain, [&](const Ref& value) { *to++ = value.get(); });
   }
 }
 

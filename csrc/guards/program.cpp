@@ -89,7 +89,7 @@ bool GuardProgram::identities_hold() {
 
 // The addresses that were noted.
 bool GuardProgram::are_distinct() {
-  constexpr size_t kFew = 6;  // each with each is quicker than to sort them
+  constexpr size_t kFew = 10;  // each with each is quicker than to sort them
   if (addresses_.size() <= kFew) {
     bool distinct = true;
     for (size_t i = 1; i < addresses_.size(); i++) {

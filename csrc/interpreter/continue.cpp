@@ -8,6 +8,7 @@
 #include "interpreter/loop.h"
 #include "py/names.h"
 
+#include <algorithm>
 #include <array>
 
 namespace alternator {
@@ -37,7 +38,7 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
   const int positional = code->co_argcount, keyword_only = code->co_kwonlyargcount;
   const size_t count = static_cast<size_t>(positional) + static_cast<size_t>(keyword_only);
   std::array<PyObject*, 16> few;  // most functions do with these
-  few.fill(Py_None);
+  std::fill_n(few.begin(), std::min(count, few.size()), Py_None);
   const std::vector<PyObject*> many(count > few.size() ? count : 0, Py_None);
   Ref names_tuple;
   if (keyword_only > 0) {
@@ -121,8 +122,9 @@ bool is_pending(cpython::Frame* frame, int throwflag) {
 static void fill_locals(FrameState& state, cpython::Frame* frame) {
   // What is there: placeholder arguments, or the value sent into a generator.
   for (PyObject** sp = cpython::stack_pointer(frame); sp > cpython::stack_base(frame);) Py_XDECREF(*--sp);
-  for (size_t i = 0; i < state.locals.size(); i++) {
-    Py_XDECREF(std::exchange(frame->localsplus[i], state.locals[i].release()));
+  PyObject** to = frame->localsplus;
+  for (Ref *local = state.locals.begin(), *end = state.locals.end(); local != end; ++local, ++to) {
+    Py_XDECREF(std::exchange(*to, local->release()));
   }
   if (state.locals_mapping) Py_XDECREF(std::exchange(frame->f_locals, Py_NewRef(state.locals_mapping.get())));
 }
@@ -228,7 +230,9 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
     const bool stopped = capture_in_flight();
     delivery = deliver(state, chain[index - 1], frame, sp, std::move(result));
     if (!stopped && control.capturing != nullptr) wait_for_rest(state);
-    chain[index - 1] = FrameState();  // what the inner frame was called with may die now
+    {
+      const FrameState dying(std::move(chain[index - 1]));
+    }  // what the inner frame was called with may die now
     if (entered) cpython::leave_recursion(ts);
   }
   cpython::set_stack_pointer(frame, delivery.sp);

@@ -19,6 +19,7 @@ const char* joint_name(Joint joint);
 const char* joint_meaning(Joint joint);
 
 struct FrameState {
+  FrameState() noexcept {}  // NOLINT(modernize-use-equals-default): `= default` would clear the room for values
   Ref function;
   Ref code;
   int next = 0;     // index of the instruction to go on with

@@ -1,5 +1,5 @@
 // A list of references that is short more often than not: the first few lie in the object itself, and cost no
-// allocation.
+// allocation. Of the room for them only what is used is ever touched.
 #pragma once
 
 #include "py/ref.h"
@@ -12,63 +12,71 @@ namespace alternator {
 
 class Values {
  public:
-  Values() = default;
+  Values() noexcept {}  // NOLINT(modernize-use-equals-default): `= default` would clear the room
   Values(const Values& other) { assign(other.begin(), other.end()); }
-  Values(Values&& other) noexcept
-      : size_(std::exchange(other.size_, 0)),
-        capacity_(std::exchange(other.capacity_, kInside)),
-        outside_(std::move(other.outside_)) {
-    if (outside_ == nullptr) std::move(other.inside_.begin(), other.inside_.begin() + size_, inside_.begin());
-  }
+  Values(Values&& other) noexcept { take(other); }
   // By value: what was here before dies last, when nothing of it is found here any more.
   Values& operator=(Values other) noexcept {
-    std::swap(size_, other.size_);
-    std::swap(capacity_, other.capacity_);
-    std::swap(outside_, other.outside_);
-    std::swap(inside_, other.inside_);
+    const Values before(std::move(*this));
+    take(other);
     return *this;
   }
-  ~Values() = default;
+  ~Values() {
+    PyObject** all = data();
+    for (size_t i = 0; i < size_; i++) Py_XDECREF(all[i]);
+  }
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  Ref* begin() { return outside_ != nullptr ? outside_.get() : inside_.data(); }
+  Ref* begin() { return reinterpret_cast<Ref*>(data()); }
   Ref* end() { return begin() + size_; }
-  const Ref* begin() const { return outside_ != nullptr ? outside_.get() : inside_.data(); }
+  const Ref* begin() const { return reinterpret_cast<const Ref*>(const_cast<Values*>(this)->data()); }
   const Ref* end() const { return begin() + size_; }
   Ref& operator[](size_t i) { return begin()[i]; }
   const Ref& operator[](size_t i) const { return begin()[i]; }
 
   void push_back(Ref value) {
     resize(size_ + 1);
-    begin()[size_ - 1] = std::move(value);
+    data()[size_ - 1] = value.release();
   }
   // More of them are null.
   void resize(size_t size) {
     if (size > capacity_) grow(std::max(size, 2 * capacity_));
     const size_t before = std::exchange(size_, size);
-    for (size_t i = size; i < before; i++) begin()[i].reset();
+    PyObject** all = data();
+    for (size_t i = before; i < size; i++) all[i] = nullptr;
+    for (size_t i = size; i < before; i++) Py_XDECREF(all[i]);
   }
   // Of references, or of pointers that are shared from now on; null is one.
   template <class Iterator>
   void assign(Iterator first, Iterator last) {
     resize(static_cast<size_t>(last - first));
-    for (Ref& value : *this) value = Ref::share(*first++);
+    for (Ref* to = begin(); first != last; ++first, ++to) *to = Ref::share(*first);
   }
 
  private:
-  static constexpr size_t kInside = 6;
+  static constexpr size_t kInside = 12;
+  // A reference is nothing but a pointer.
+  static_assert(sizeof(Ref) == sizeof(PyObject*) && alignof(Ref) == alignof(PyObject*));
 
+  PyObject** data() { return outside_ != nullptr ? outside_.get() : inside_.data(); }
   void grow(size_t capacity) {
-    auto larger = std::make_unique<Ref[]>(capacity);
-    std::ranges::move(*this, larger.get());
+    auto larger = std::make_unique_for_overwrite<PyObject*[]>(capacity);
+    std::copy_n(data(), size_, larger.get());
     outside_ = std::move(larger);
     capacity_ = capacity;
   }
+  // This one is empty, and without room of its own.
+  void take(Values& other) noexcept {
+    size_ = std::exchange(other.size_, 0);
+    capacity_ = std::exchange(other.capacity_, kInside);
+    outside_ = std::move(other.outside_);
+    if (outside_ == nullptr) std::copy_n(other.inside_.data(), size_, inside_.data());
+  }
 
   size_t size_ = 0, capacity_ = kInside;
-  std::unique_ptr<Ref[]> outside_;  // null: they are inside
-  std::array<Ref, kInside> inside_;
+  std::unique_ptr<PyObject*[]> outside_;  // null: they are inside
+  std::array<PyObject*, kInside> inside_;
 };
 
 }  // namespace alternator

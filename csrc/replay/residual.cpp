@@ -18,8 +18,9 @@ Residual::Results Residual::run_all(const std::vector<Ref>& needed_values, PyObj
   Machine machine(program_, needed_values, graph_outputs, count);
   for (const Instruction& instruction : program_.instructions) machine.execute(instruction);
   Results results;
-  results.reserve(program_.results.size());
-  for (const Operand operand : program_.results) results.push_back(Ref::share(machine.get(operand)));
+  results.resize(program_.results.size());
+  Ref* to = results.data();
+  for (const Operand operand : program_.results) *to++ = Ref::share(machine.get(operand));
   return results;
 }
 

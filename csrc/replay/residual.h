@@ -37,7 +37,7 @@ class Residual {
   // `graph_outputs`: a list or tuple of tensors. May be called again while it runs. On an exception what was written
   // so far stays written, as in eager. A program that raises hands its exception out.
   Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
-  using Results = c10::SmallVector<Ref, 8>;
+  using Results = c10::SmallVector<Ref, 32>;
   Results run_all(const std::vector<Ref>& needed_values, PyObject* const* graph_outputs, size_t count) const;
 
   std::string text() const { return text_of(program_); }

@@ -21,6 +21,14 @@ void each_value(AnyChain& chain, Visit&& visit) {
   }
 }
 
+// How many they are.
+inline size_t value_count(const Chain& chain) {
+  size_t count = 0;
+  for (const FrameState& state : chain)
+    count += 4 + state.locals.size() + state.stack.size() + (state.saved_exception_slot >= 0 ? 1 : 0);
+  return count - 1;  // the outermost frame's function is none
+}
+
 // What of a frame is not a value: the same in every call that stops at the same place. `shape` is new.
 inline void take_shape(FrameState* shape, const FrameState& state) {
   shape->code = state.code;
