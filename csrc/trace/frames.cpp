@@ -145,7 +145,10 @@ Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size
   }
   if (is(natives.locals, 0, 0) || is(natives.vars, 0, 0)) return locals_of(frame);
   if (is(natives.dir, 0, 0)) {
-    Ref names = checked(PySequence_List(locals_of(frame).get()));
+    Ref space = locals_of(frame);
+    // A mapping of another class is asked for its keys.
+    if (!PyDict_CheckExact(space.get())) stop(report::Reason::native_call, "dir() in something else than a dict");
+    Ref names = checked(PyDict_Keys(space.get()));
     check_status(PyList_Sort(names.get()));
     return names;
   }

@@ -406,7 +406,8 @@ KINDS: dict[type, Callable[[Observer, Any], tuple[Snapshot, ...]]] = {
 SHORT: dict[type, Callable[[Observer, Any], Snapshot]] = {
     **dict.fromkeys((*TORCH_ATOMS, torch.Size), Observer.see_repr), enum.Enum: Observer.see_enum, slice: Observer.see_slice,
     tuple: Observer.see_empty,
-    types.MethodType: Observer.see_method, types.MethodWrapperType: Observer.see_method, types.BuiltinFunctionType: Observer.see_builtin, type(re.compile("").match): Observer.see_builtin,
+    types.MethodType: Observer.see_method, types.MethodWrapperType: Observer.see_method, types.BuiltinFunctionType: Observer.see_builtin,
+    type(re.compile("").match): Observer.see_builtin,
     types.ModuleType: Observer.see_module_object, np.generic: Observer.see_numpy_scalar, np.dtype: Observer.see_repr,
 }  # fmt: skip
 

@@ -565,7 +565,17 @@ def test_code_in_a_dict_of_a_class_of_its_own(t):
         except TypeError as error:
             return x + 1, str(error)
 
-    for body in (fn, wrong):
+    class Mapping:
+        def __getitem__(self, name):
+            raise KeyError(name)
+
+        def keys(self):
+            return ["z", "y"]
+
+    def asks(x):
+        return x + 1, eval("dir()", {}, Mapping()), eval("dir()", {}, {"b": 1, "a": 2})
+
+    for body in (fn, wrong, asks):
         f = t.compile(body)
         f(T(3))
         f(T(3, s=1))
