@@ -268,7 +268,7 @@ struct Tracing : Concrete {
     return status([&] {
       // Raising writes to it: its traceback, its context.
       if (!PyType_Check(exception.get()) && t.lifter.known(exception) != nullptr)
-        stop(report::Reason::native_call, "an exception from outside is raised");
+        stop(report::Reason::native_call, "an exception from outside is raised, or split by except*");
     });
   }
   int before_raise(Ref* exception) {

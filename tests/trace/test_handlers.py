@@ -283,8 +283,8 @@ def test_a_call_like_the_last_one_traces_nothing(place: str) -> None:
 
 @in_child
 def test_how_many_graphs(front: Any) -> None:
-    # One before the exception, one for each part of the handler.
-    for place, graphs in {"except": 4, "a loop of handlers": 5, "nested handlers": 5, "except*": 4}.items():
+    # One before the exception, one for each part of the handler. Behind a break a group is one from outside: splitting it is a break too.
+    for place, graphs in {"except": 4, "a loop of handlers": 5, "nested handlers": 5, "except*": 6}.items():
         first, second = counts_of(build(place, "graph_break", PLACES)["fn"], (T(3), []), (T(3), []))
         assert first["graphs"] == graphs and first["eager"] == 0, (place, first)
         assert second["traces"] == 0 and second["eager"] == 0, (place, second)
@@ -431,3 +431,30 @@ def test_breaks_in_what_a_handler_calls(t):
     for _ in range(3):
         f(T(3), [1])
         t.note(sys.exc_info()[0])
+
+
+@program(one_graph=False)
+def test_groups_behind_a_break(t):
+    @alternator.disable
+    def fail(kinds):
+        raise ExceptionGroup("eg", [kind(str(i)) for i, kind in enumerate(kinds)])
+
+    def fn(x, kinds):
+        log = []
+        try:
+            try:
+                fail(kinds)
+            except* ValueError as error:
+                log.append(("value", len(error.exceptions)))
+                alternator.graph_break()
+                x = x + 1
+            except* (TypeError, KeyError) as error:
+                log.append(("type", len(error.exceptions)))
+                x = x * 2
+        except ExceptionGroup as error:
+            log.append(("rest", error.message))
+        return x, log
+
+    f = t.compile(fn)
+    for kinds in ([ValueError], [ValueError, TypeError, KeyError], [OSError, ValueError], [KeyError], [ValueError]):
+        f(T(2), kinds)

@@ -61,6 +61,8 @@ ALT_OP(CHECK_EXC_MATCH) {
 }
 
 ALT_OP(CHECK_EG_MATCH) {
+  // A group is split natively: whoever has to know what is read of it says so here.
+  if (m.semantics.check_raise(m.peek(2)) < 0) return Flow::kError;
   cpython::GroupMatch split = cpython::match_exception_group(m.peek(2), m.peek(1));
   if (!split.match) return Flow::kError;
   if (split.match.get() != Py_None) PyErr_SetHandledException(split.match.get());
@@ -71,6 +73,10 @@ ALT_OP(CHECK_EG_MATCH) {
 }
 
 ALT_OP(PREP_RERAISE_STAR) {
+  if (m.semantics.check_raise(m.peek(2)) < 0) return Flow::kError;
+  for (Py_ssize_t i = 0; PyList_CheckExact(m.peek(1)) && i < PyList_GET_SIZE(m.peek(1)); i++) {
+    if (m.semantics.check_raise(PyList_GET_ITEM(m.peek(1), i)) < 0) return Flow::kError;
+  }
   return m.replace(2, cpython::run_micro(cpython::Micro::kPrepReraiseStar, {m.peek(2), m.peek(1)}));
 }
 
