@@ -240,6 +240,16 @@ static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
   return true;
 }
 
+// The optimizers' way to a number was broken into (Mark::kNumber): eager takes the number.
+static bool is_inside_get_value(cpython::Frame* frame) {
+  static constinit Lasting<PyObject*> lasting;
+  PyObject* const way = lasting.get([] {
+    Ref function = graph::torch_name("torch.optim.optimizer", "_get_value");
+    return PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get())) : nullptr;
+  });
+  return reinterpret_cast<PyObject*>(cpython::code_of(frame)) == way;
+}
+
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   switch (mark_of(function)) {
     case Mark::kNone:
@@ -248,7 +258,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       // A module with hooks asks to spare TorchDynamo a try. Here it runs as in eager, with the hooks that always run.
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
-      return Ref::share(may_take_fast_path(*this, frame_) ? Py_False : Py_True);
+      return Ref::share(is_inside_get_value(frame_) || may_take_fast_path(*this, frame_) ? Py_False : Py_True);
     case Mark::kShield: {
       Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
       try {
