@@ -608,7 +608,8 @@ def forked(work: Callable[[], Any], timeout: int = TIMEOUT) -> Any:
             os.close(reader)
             leave_pytest()
             signal.alarm(timeout)
-            faulthandler.dump_traceback_later(timeout - 5)
+            if timeout > 10:
+                faulthandler.dump_traceback_later(timeout - 5)
             try:
                 answer = (True, work())
             except BaseException as error:

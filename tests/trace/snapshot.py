@@ -412,6 +412,14 @@ SHORT: dict[type, Callable[[Observer, Any], Snapshot]] = {
 }  # fmt: skip
 
 
+try:
+    import optree
+except ImportError:
+    pass
+else:
+    KINDS[optree.PyTreeSpec] = lambda _, spec: (repr(spec),)
+
+
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
