@@ -214,7 +214,10 @@ CASES = {
     "kCached": Case(filled_cache(None), step("kCached", 3), lambda f: f(3), filled_cache(None, 8)),
     "kCached with a limit": Case(filled_cache(2), step("kCached", (3, "a")), lambda f: f(3, "a"), filled_cache(2, 8)),
     "kProxied": Case(
-        lambda: types.MappingProxyType(PROXIED), step("kProxied"), lambda p: PROXIED, lambda p: types.MappingProxyType({})
+        lambda: types.MappingProxyType(PROXIED),
+        step("kProxied"),
+        lambda p: PROXIED,
+        lambda p: types.MappingProxyType({}),
     ),
     "kReferent": Case(lambda: weakref.ref(Plain), step("kReferent"), lambda r: r(), lambda r: weakref.ref(Slotted)),
 }
