@@ -6,21 +6,17 @@ arguments, for which it says something else, and with the first ones again. What
 
 from __future__ import annotations
 
-import array
 import collections
 import copy
 import datetime
 import functools
 import importlib
-import io
 import itertools
-import math
 import operator
 import re
 import struct
 import types
 import warnings
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +50,6 @@ POOL = NUMBERS + TEXTS + OTHERS
 
 def add(a: Any, b: Any = 1) -> Any:
     return a + b
-
-
-class Node:
-    def __init__(self, v: int) -> None:
-        self.v = v
-
-    def get(self) -> int:
-        return self.v
 
 
 # Instances to call methods on, two of each type: they differ in what they hold.

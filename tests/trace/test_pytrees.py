@@ -113,6 +113,18 @@ def structure_script(module, make):
     return script
 
 
+def trees_that_do_not_fit(t, module):
+    def fn(a, b):
+        try:
+            return module.tree_map(lambda p, q: p + q, a, b)
+        except ValueError as error:
+            return type(error).__name__, str(error)
+
+    f = t.compile(fn)
+    f([T(2)], [T(2), T(2)])
+    f([T(2)], [T(2)])
+
+
 def in_and_out_script(make):
     def script(t):
         f = t.compile(lambda tree, x: (tree, x + 1))
@@ -230,15 +242,7 @@ if cxx_pytree is not None:
 
     @program(one_graph=False)
     def test_trees_that_do_not_fit(t):
-        def fn(a, b):
-            try:
-                return cxx_pytree.tree_map(lambda p, q: p + q, a, b)
-            except ValueError as error:
-                return type(error).__name__, str(error)
-
-        f = t.compile(fn)
-        f([T(2)], [T(2), T(2)])
-        f([T(2)], [T(2)])
+        trees_that_do_not_fit(t, cxx_pytree)
 
     @program()
     def test_what_a_node_raises(t):
@@ -278,15 +282,7 @@ def test_tree_map_over_two_trees(t):
 
 @program()
 def test_tree_map_that_fails(t):
-    def fn(a, b):
-        try:
-            return pytree.tree_map(lambda p, q: p + q, a, b)
-        except ValueError as error:
-            return type(error).__name__, str(error)
-
-    f = t.compile(fn)
-    f([T(2)], [T(2), T(2)])
-    f([T(2)], [T(2)])
+    trees_that_do_not_fit(t, pytree)
 
 
 @program()
