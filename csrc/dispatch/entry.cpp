@@ -195,6 +195,10 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     entry->inputs.push_back(position);
     entry->input_sources.push_back(source);
   }
+  const auto& inputs = entry->inputs;
+  entry->side_by_side =
+      !inputs.empty() && std::adjacent_find(inputs.begin(), inputs.end(),
+                                            [](size_t one, size_t next) { return next != one + 1; }) == inputs.end();
   if (tracer.flag_groups != 0) ambient.add_flags(*tracer.flags_before, tracer.flag_groups);
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient));
   return entry;
@@ -381,22 +385,30 @@ PyObject* const* Entry::Outputs::begin() const {
 void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
   std::optional<WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
-  c10::SmallVector<PyObject*, 16> arguments;
-  arguments.resize_for_overwrite(inputs.size() + 1);
-  PyObject** argument = arguments.data() + 1;  // before it is room for PY_VECTORCALL_ARGUMENTS_OFFSET
-  for (const Ref* from = values.data(); size_t position : inputs) *argument++ = from[position].get();
+  c10::SmallVector<PyObject*, 16> copied;
+  PyObject* const* arguments;
+  size_t room = 0;
+  if (side_by_side) {
+    static_assert(sizeof(Ref) == sizeof(PyObject*) && std::is_standard_layout_v<Ref>);
+    arguments = reinterpret_cast<PyObject* const*>(values.data() + inputs[0]);
+  } else {
+    copied.resize_for_overwrite(inputs.size() + 1);
+    PyObject** argument = copied.data() + 1;
+    arguments = argument;
+    room = PY_VECTORCALL_ARGUMENTS_OFFSET;  // before them
+    for (const Ref* from = values.data(); size_t position : inputs) *argument++ = from[position].get();
+  }
   if (eager != nullptr && (!differentiates || has_hooks(values, inputs))) {
-    eager->run_each(arguments.data() + 1, inputs.size(), &outputs->own);
+    eager->run_each(arguments, inputs.size(), &outputs->own);
   } else {
     Ref result;
     if (boxed) {
       Ref list = checked(PyList_New(static_cast<Py_ssize_t>(inputs.size())));
       for (size_t i = 0; i < inputs.size(); i++)
-        PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i + 1]));
+        PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
       result = checked(PyObject_CallOneArg(compiled.get(), list.get()));
     } else {
-      result = checked(PyObject_Vectorcall(compiled.get(), arguments.data() + 1,
-                                           inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+      result = checked(PyObject_Vectorcall(compiled.get(), arguments, inputs.size() | room, nullptr));
     }
     const bool is_sequence = PyTuple_Check(result.get()) || PyList_Check(result.get());
     if (!is_sequence || PySequence_Fast_GET_SIZE(result.get()) != output_count) {

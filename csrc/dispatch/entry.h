@@ -34,6 +34,7 @@ class Entry {
   bool boxed = false;                    // ... which takes its inputs as one list, and may empty it
   std::unique_ptr<Sharing> sharing;      // where a backend's graph writes to its inputs: which of them overlap
   std::vector<size_t> inputs;            // positions of the graph's inputs among the needed values
+  bool side_by_side = false;             // ... which follow each other there
   std::vector<const lift::Source*> input_sources;
   replay::Residual residual;
   Py_ssize_t output_count = 0;  // of the graph
