@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,6 +16,8 @@ from recording import graph, record, same  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
+
+import alternator  # noqa: E402
 
 
 class Net(nn.Module):
@@ -201,3 +203,33 @@ def test_backends_take_the_graph(backend: str) -> None:
     net.zero_grad()
     expected[0].sum().backward()
     torch.testing.assert_close(gradients, [x.grad, *[p.grad for p in net.parameters()]])
+
+
+class Sizes(NamedTuple):
+    rows: int
+    columns: int
+
+
+class Two(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_named_tuples_as_arguments() -> None:
+    def f(x: Any) -> Any:
+        return torch.zeros(Sizes(2, 3)), torch.cat(Two(x, x + 1))
+
+    x = torch.ones(2)
+    for backend in ("eager", lambda gm, inputs: gm, "aot_eager"):
+        found = alternator.compile(f, backend=backend, fullgraph=True)(x)
+        assert all(torch.equal(one, other) for one, other in zip(found, f(x)))
+
+
+def test_functions_without_a_module() -> None:
+    def f(x: Any) -> Any:
+        y = torch.Tensor._make_subclass(torch.Tensor, x)
+        x += 1
+        return y * 2
+
+    found = alternator.compile(f, backend=lambda gm, inputs: gm, fullgraph=True)(torch.ones(2))
+    assert torch.equal(found, f(torch.ones(2)))

@@ -177,6 +177,7 @@ class Call {
     chain.swap(next);
     next.clear();
   }
+  void note_changes(Place& place);
   std::shared_ptr<Entry> trace(Place& place);
   std::shared_ptr<Entry> adopt(Place& place, std::vector<Ref>* found_values);
 
@@ -198,10 +199,24 @@ void Call::collect_values() {
   }
 }
 
+// A number that is another one each time is not worth an entry each time: after some, it is left to the instructions
+// that use it, which then run for real. In a call that goes on after a break, a loop may well count with it.
+void Call::note_changes(Place& place) {
+  constexpr int kMost = 4, kMostOnTheWay = 2;
+  if (compilation_.fullgraph || place.entries.empty()) return;
+  const std::shared_ptr<Entry> last = place.entries.front();
+  const guards::Explanation failure = last->guards->explain(roots());
+  if (!failure.is_number) return;
+  if (++place.changes[failure.source] >= (chain.empty() ? kMost : kMostOnTheWay))
+    compilation_.changing.insert(failure.source);
+}
+
 std::shared_ptr<Entry> Call::trace(Place& place) {
   totals.traces++;
   traces_++;
   tell_recompile(compilation_, place, roots());
+  note_changes(place);
+  const std::unordered_set<std::string> changing = compilation_.changing;  // another thread may add to it
   Chain start;
   if (chain.empty()) {
     FrameState& state = start.emplace_back();
@@ -210,9 +225,15 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
     state.locals.assign(slots.begin(), slots.end());
   }
   std::shared_ptr<Entry> entry;
+  bool knows_numbers = changing.empty();
   for (int tries = 1; entry == nullptr; tries++) {
     entry = trace_entry(chain.empty() ? start : chain, roots(), compilation_.backend, !compilation_.fullgraph,
-                        tries == kMostTries);
+                        tries == kMostTries, knows_numbers ? nullptr : &changing);
+    // Without the numbers it comes to nothing.
+    if (!knows_numbers && entry != nullptr && entry->eager_because) {
+      knows_numbers = true;
+      entry.reset();
+    }
   }
   if (entry->has_graph()) {
     totals.graphs++;

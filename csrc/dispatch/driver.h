@@ -5,7 +5,10 @@
 #include "dispatch/shelf.h"
 
 #include <map>
+#include <string>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace alternator::dispatch {
 
@@ -17,9 +20,10 @@ struct Place {
   std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
   size_t traced = 0;                            // how many of them are not found on the shelf but made
   std::shared_ptr<Shelf> shelf;
-  bool gave_up = false;       // there are too many, and that was said
-  Chain shape;                // of the frames; empty: the start
-  std::vector<char> present;  // which values there are
+  bool gave_up = false;                          // there are too many, and that was said
+  std::unordered_map<std::string, int> changes;  // numbers that were the reason for a trace, and of how many
+  Chain shape;                                   // of the frames; empty: the start
+  std::vector<char> present;                     // which values there are
 };
 
 struct Compilation {
@@ -31,7 +35,8 @@ struct Compilation {
   std::shared_ptr<Store> store;
   std::shared_ptr<Place> start;
   std::vector<std::shared_ptr<Place>> resumed;
-  size_t graphs = 0;  // that were made
+  size_t graphs = 0;                         // that were made
+  std::unordered_set<std::string> changing;  // numbers that no entry is made for any more: see lift::Lifter
   std::shared_ptr<Family> family = std::make_shared<Family>();
 
   explicit Compilation(std::shared_ptr<Store> shared) : store(std::move(shared)) { reset(); }
@@ -41,6 +46,7 @@ struct Compilation {
     fresh->owner = this;
     fresh->shelf = store->start;
     graphs = 0;
+    changing.clear();
     const auto dying =
         std::make_tuple(std::exchange(start, fresh), std::exchange(resumed, {}), std::exchange(family->callees, {}));
   }

@@ -144,11 +144,15 @@ struct WantsModes {};
 struct Wishes {
   bool may_assume = true;
   bool has_modes = false;
+  const std::unordered_set<std::string>* changing = nullptr;
 };
 static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, const Wishes& wishes) {
   tracer.recorder.capture_unknown(captured);
   tracer.may_assume = wishes.may_assume;
   tracer.has_modes = wishes.has_modes;
+  if (wishes.changing == nullptr) return;
+  tracer.lifter.changing = wishes.changing;
+  tracer.recorder.expect_numbers();
 }
 
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
@@ -364,8 +368,8 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
 }
 
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try) {
-  for (Wishes wishes;;) {
+                                   bool may_break, bool last_try, const std::unordered_set<std::string>* changing) {
+  for (Wishes wishes{.changing = changing};;) {
     try {
       return trace_once(chain, roots, backend, may_break, wishes, last_try);
     } catch (const NotRepeatable&) {

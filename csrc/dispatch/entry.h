@@ -100,7 +100,8 @@ struct Backend {
 // Traces from a stopped chain of frames; a function that has not begun is one. An entry that captured nothing says why
 // in `eager_because`: what the trace read until then is guarded, so that only such calls are given up. Null: what it
 // had read changed while it ran. `roots`: the chain's values, for guards.
+// `changing`: as in lift::Lifter.
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try);
+                                   bool may_break, bool last_try, const std::unordered_set<std::string>* changing);
 
 }  // namespace alternator::dispatch

@@ -34,6 +34,8 @@ bool is_torch_function(Borrowed callable) {
 
 }  // namespace
 
+bool is_users_function(Borrowed callable) { return PyFunction_Check(callable.get()) && !is_torch_function(callable); }
+
 std::string callable_name(Borrowed callable) {
   PyObject* raw = callable.get();
   if (PyCFunction_Check(raw)) return reinterpret_cast<PyCFunctionObject*>(raw)->m_ml->ml_name;

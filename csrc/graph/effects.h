@@ -11,6 +11,8 @@ namespace alternator::graph {
 
 // `__name__` without running Python where the type is known; empty if there is none.
 std::string callable_name(Borrowed callable);
+// Python code that is not torch's. What it does besides its torch calls is not seen.
+bool is_users_function(Borrowed callable);
 
 // What the name of a callable says about its effects; asked once for each callable of a recording.
 class NamedEffects {

@@ -91,6 +91,16 @@ bool can_be_named(Borrowed callable) {
     if (!found) PyErr_Clear();
     return found.get() == callable.get();
   }
+  // One without a module is looked for in these.
+  if (PyCFunction_Check(callable.get()) && text_attribute(callable, "__module__").empty()) {
+    for (const char* place : {"torch", "torch.nn.functional"}) {
+      PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), place);  // borrowed
+      Ref found = module != nullptr ? Ref::steal(PyObject_GetAttrString(module, name.c_str())) : Ref();
+      if (found.get() == callable.get()) return true;
+      PyErr_Clear();
+    }
+    return false;
+  }
   if (!PyFunction_Check(callable.get()) && !PyMethod_Check(callable.get())) return true;
   const std::string module_name = text_attribute(callable, "__module__");
   if (module_name != "torch" && !module_name.starts_with("torch.")) return true;

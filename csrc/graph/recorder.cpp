@@ -218,16 +218,17 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   }
   seen_ = session_.counts();
 
-  if (!has_symbols() && session_.has_shape_env()) [[unlikely]]
+  if (!records_numbers() && session_.has_shape_env()) [[unlikely]]
     program_->shape_env = Ref::share(session_.shape_env());
-  if (has_symbols()) node.bindings = new_bindings(session_, result);
+  if (records_numbers()) node.bindings = new_bindings(session_, result);
   const bool makes_tensors = bind(result, node);
   node.effects = pending.effects();
-  if (has_symbols()) {
+  if (records_numbers()) {
     // What was found relies on facts about numbers, which a run has to check: at the latest here.
     const size_t asserts = assert_count(program_->shape_env);
     if (std::exchange(program_->asserts, asserts) != asserts) node.effects |= kChecks;
   }
+  if (!makes_tensors && is_users_function(node.function())) node.effects |= kActs;  // what else is it called for?
   if (makes_tensors || node.effects != kPure) {
     pending.keep();
     program_->nodes.push_back(std::move(node));
@@ -331,7 +332,7 @@ bool Recorder::bind(Ref& result, Node& node) {
   node.elements = static_cast<uint32_t>(program_->elements.size());
   bool any = false;
   from_torch_.clear();
-  if (has_symbols() && is_torch_symbol(result)) [[unlikely]] {
+  if (records_numbers() && is_torch_symbol(result)) [[unlikely]] {
     const bool is_float = result.type() == torch_types().sym_float;
     // x - x is 0, unless x is infinite.
     Ref number = is_float ? Ref() : known_number(result);
@@ -356,7 +357,7 @@ bool Recorder::bind(Ref& result, Node& node) {
     }
   } else {
     any = bind_items(result, position, kWhole);
-    if (has_symbols()) result = from_torch(result);
+    if (records_numbers()) result = from_torch(result);
     if (!any) program_->elements.resize(node.elements);
   }
   node.element_count = static_cast<uint32_t>(program_->elements.size()) - node.elements;
@@ -376,7 +377,7 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
       program_->elements[element].tensor = add_tensor(tensor, Origin::Element, element);
       note_class(object.type());
       any = true;
-    } else if (has_symbols() && is_torch_symbol(object)) {
+    } else if (records_numbers() && is_torch_symbol(object)) {
       const bool is_float = object.type() == torch_types().sym_float;
       if (!is_float && known_number(object)) return;
       program_->elements.push_back({position, parent, key()});

@@ -146,7 +146,10 @@ class Recorder final : private TensorNames {
   // Whether two calls of .item() gave the same object, since nothing was written between.
   bool shares_symbols() const { return shares_symbols_; }
   // Whether there are any: what has seen none cannot hold one.
-  bool has_symbols() const { return static_cast<bool>(program_->shape_env); }
+  bool has_symbols() const { return records_numbers() || meets_numbers_; }
+  // ... that the program computes. Others are not its business: whoever uses one of them gets a RecordError.
+  bool records_numbers() const { return static_cast<bool>(program_->shape_env); }
+  void expect_numbers() { meets_numbers_ = true; }
   // Carries out and records a function on numbers, some of them symbols, past all modes.
   Ref operate(Borrowed function, PyObject* const* arguments, size_t count);
   // As torch knows it.
@@ -200,6 +203,7 @@ class Recorder final : private TensorNames {
   uint16_t checkpoint_ = 0;
   Part* part_ = nullptr;  // the innermost
   bool captures_scalars_ = false;
+  bool meets_numbers_ = false;
   bool refuses_generators_ = false;
   bool inside_ = false;          // a recorded call is running
   bool for_argument_ = false;    // a tensor is asked for that torch would ask the class of

@@ -76,7 +76,7 @@ struct Packed {
 
 // Where no class is asked, or only torch.Tensor's own method runs: a node that is a call of what does that.
 Ref Recorder::call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed arguments, Borrowed keywords) {
-  if (has_symbols()) record_error("a number that only a run knows meets a tensor of a subclass");
+  if (records_numbers()) record_error("a number that only a run knows meets a tensor of a subclass");
   Ref none = checked(PyTuple_New(0));
   Pending pending(*this, wrapper);
   pending.node.wrapped = Ref::share(callable);

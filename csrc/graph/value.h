@@ -119,10 +119,12 @@ Ref rebuild(const Arena& arena, Value value, Leaf&& leaf) {
       return checked(PySlice_New(start.get(), stop.get(), step.get()));
     }
     case ValueKind::Named: {
-      Ref type = child(0);
+      // Not by calling the class: what its __new__ does has been done.
+      auto* type = reinterpret_cast<PyTypeObject*>(arena.object(arena[first]).get());
       Ref fields = checked(PyTuple_New(value.count() - 1));
       for (uint32_t i = 1; i < value.count(); ++i) PyTuple_SET_ITEM(fields.get(), i - 1, child(i).release());
-      return checked(PyObject_Call(type.get(), fields.get(), nullptr));
+      Ref arguments = checked(PyTuple_Pack(1, fields.get()));
+      return checked(PyTuple_Type.tp_new(type, arguments.get(), nullptr));
     }
     default:
       return leaf(value);

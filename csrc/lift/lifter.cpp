@@ -11,6 +11,7 @@
 
 #include "fake/mirror.h"
 #include "fake/python_tensor.h"
+#include "fake/symbol.h"
 
 namespace alternator::lift {
 
@@ -216,6 +217,26 @@ Source* Lifter::origin_of(Borrowed plain) {
   return first;
 }
 
+// A number in a variable, an attribute or a global. Elsewhere, native code might be given what is lifted.
+bool Lifter::keeps_changing(Borrowed value, const Source& source) const {
+  if (changing == nullptr || only_lasting || !(PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get())))
+    return false;
+  const bool is_attribute = source.access == Access::kItem && source.parent != nullptr &&
+                            (source.parent->access == Access::kDict || source.parent->access == Access::kGlobals);
+  if (source.access != Access::kSlot && source.access != Access::kContents && !is_attribute) return false;
+  return changing->contains(source.text());
+}
+
+// The same one whenever it is read: so is the number.
+Ref Lifter::lift_changing(Borrowed number, Source* source) {
+  Ref& lifted = changing_[source];
+  if (lifted) return lifted;
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(number.type()));
+  lifted = fake::make_symbol(number.type());
+  know(lifted, number, source);
+  return lifted;
+}
+
 // A default argument, of a function that stays the same.
 static bool is_default(const Source& source) {
   return source.parent != nullptr && source.parent->access == Access::kDefaults;
@@ -241,6 +262,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_switched_off(value)) return Ref::share(value);
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
     check_lasting(value);
+  if (keeps_changing(value, *source)) return lift_changing(value, source);
   const bool nan = is_nan(value.get());
   if (is_plain(value.get()) && !is_enum_member(value.get()) && !nan) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);

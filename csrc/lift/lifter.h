@@ -105,6 +105,11 @@ class Lifter {
   // What an outside iterator over a tuple or range gives next. Null without an error: it has come to its end.
   Ref next_of(Borrowed iterator);
 
+  // Numbers that were another one at each trace of late, by where they are found (Source::text). Such a number is
+  // lifted as one without a value (fake/symbol.h), under a guard on its class: it may be moved and kept, and whoever
+  // looks at it stops the trace. Null: there are none.
+  const std::unordered_set<std::string>* changing = nullptr;
+
   // Only what stays as it is may be read: functions, classes, modules. Anything else cannot be lifted.
   bool only_lasting = false;
 
@@ -201,6 +206,8 @@ class Lifter {
   void check_lasting(Borrowed value) const;
 
   Ref lift_tensor(Borrowed tensor, Source* source);
+  bool keeps_changing(Borrowed value, const Source& source) const;
+  Ref lift_changing(Borrowed number, Source* source);
   Ref lift_tuple(Borrowed tuple, Source* source);
   Ref lift_container(Borrowed container, Source* source);
   Ref lift_set(Borrowed set, Source* source);
@@ -228,6 +235,7 @@ class Lifter {
   std::unordered_map<PyObject*, Known> known_;                   // by lifted object
   std::unordered_map<PyObject*, PyObject*> lifted_;              // by original
   std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
+  std::unordered_map<const Source*, Ref> changing_;              // numbers without a value
   std::vector<Ref> kept_;
   std::vector<Ref> guarded_whole_;  // containers of plain values under one guard: their elements have no origin
   std::unordered_set<PyObject*> made_;

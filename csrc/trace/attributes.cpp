@@ -198,9 +198,21 @@ static bool is_generic(Borrowed method, Slot* slot) {
          reinterpret_cast<PyWrapperDescrObject*>(method.get())->d_wrapped == reinterpret_cast<void*>(slot);
 }
 
+// torch.ops.aten.add makes its overloads when they are asked for, and keeps them: one that is used is made before it is
+// read.
+static void make_overload(Tracer& tracer, Borrowed owner, Borrowed name) {
+  if (std::strcmp(owner.type()->tp_name, "OpOverloadPacket") != 0 ||
+      Borrowed(owner.type()) != graph::torch_name("torch._ops", "OpOverloadPacket"))
+    return;
+  const Paused paused(tracer);
+  const Ref made = Ref::steal(PyObject_GetAttr(owner.get(), name.get()));
+  PyErr_Clear();  // the program will see to it
+}
+
 // Python's own __getattribute__ and __getattr__, where a class has them.
 Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
+  make_overload(*this, owner, name);
   Borrowed getattribute = lifter.type_attribute(type, names::__getattribute__);
   bool absent = false;
   Ref value;
@@ -407,7 +419,10 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     const char* text = owner && PyUnicode_Check(owner.get()) ? PyUnicode_AsUTF8(owner.get()) : nullptr;
     if (text == nullptr || (strcmp(text, "torch") != 0 && strncmp(text, "torch.", 6) != 0))
       stop(report::Reason::native_call, "an attribute of a module with a class of its own");
-    Ref value = checked(PyObject_GetAttr(module.get(), name.get()));
+    Ref value = [&] {
+      const Paused paused(*this);
+      return checked(PyObject_GetAttr(module.get(), name.get()));
+    }();
     // What is made stays; a number or a text may be another one tomorrow.
     if (lift::is_plain(value.get())) stop(report::Reason::native_call, "a value that a module's class computes");
     if (PyMethod_Check(value.get()) && Borrowed(PyMethod_GET_SELF(value.get())) == module) {

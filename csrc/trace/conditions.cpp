@@ -170,7 +170,7 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
   if (!graph::is_tensor(pred) || !fake::is_fake(fake::unpack(pred.get())) ||
       fake::unpack(pred.get()).scalar_type() != at::kBool || fake::unpack(pred.get()).sym_numel() != 1)
     refuse("the predicate is no single truth value");
-  if (recorder.has_symbols()) refuse("after a number that only a run knows");
+  if (recorder.records_numbers()) refuse("after a number that only a run knows");
   if (recorder.is_silent() || fake::TransformState::now() != transforms_before_) refuse("inside of a transform");
   if (lifter.has_writes()) refuse("after a write to an outside object");
   const size_t draws = draw_points_.size();

@@ -87,7 +87,7 @@ class Loops {
  public:
   Loops(Tracer& tracer, const char* what) : tracer_(tracer), what_(what) {
     tracer.forbid_under_modes(what);
-    if (tracer.recorder.has_symbols()) refuse("after a number that only a run knows");
+    if (tracer.recorder.records_numbers()) refuse("after a number that only a run knows");
     if (tracer.recorder.is_silent() || fake::TransformState::now() != tracer.transforms_before_)
       refuse("inside of a transform");
     if (tracer.lifter.has_writes()) refuse("after a write to an outside object");

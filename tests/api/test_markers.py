@@ -108,6 +108,33 @@ def test_dynamo_honours_our_mark() -> None:
     torch._dynamo.reset()
 
 
+def test_allow_in_graph_without_tensors() -> None:
+    """What a function does that has nothing to do with tensors is done in every run, in order."""
+    seen: list[Any] = []
+
+    @torch.compiler.allow_in_graph
+    def note() -> None:
+        if not isinstance(torch.ones(1).add(1), torch._subclasses.FakeTensor):
+            seen.append(torch.is_grad_enabled())
+
+    def f(x: Any) -> Any:
+        note()
+        with torch.no_grad():
+            note()
+            return x + 1
+
+    compiled = alternator.compile(f, backend=lambda gm, inputs: gm, fullgraph=True)
+    compiled(x())
+    seen.clear()
+    compiled(x())
+    assert seen == [True, False]
+    compiled = alternator.compile(f, backend="eager", fullgraph=True)
+    compiled(x())
+    seen.clear()
+    compiled(x())
+    assert seen == [True, False]
+
+
 def test_is_compiling() -> None:
     def f(x: Any) -> Any:
         return (
@@ -314,3 +341,19 @@ def test_compiled_functions_inside_of_compiled_functions() -> None:
         scaler.by = by
         assert torch.equal(compiled(x()), (x() + 1) * by + x() - by)
     assert alternator.counters()["graphs"] == 2
+
+
+def test_the_first_use_of_an_operator() -> None:
+    """torch.ops makes its operators when they are asked for."""
+    with torch.library._scoped_library("alternator_first_use", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
+        compiled = alternator.compile(
+            lambda x: torch.ops.alternator_first_use.twice(x) + 1, backend="eager", fullgraph=True
+        )
+        for _ in range(2):
+            assert torch.equal(compiled(x()), x() * 2 + 1)
+        packet = alternator.compile(
+            lambda x: torch.ops.alternator_first_use.twice.default(x), backend="eager", fullgraph=True
+        )
+        assert torch.equal(packet(x()), x() * 2)

@@ -1,0 +1,254 @@
+"""Numbers that are another one each time: after some entries they are left to the instructions that use them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from harness import T, program
+from trace_support import in_child
+
+import alternator
+
+STEP = 0
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return x * self.weight + self.calls
+
+
+def counting_down(x: Any) -> Any:
+    i = 20
+    while i > 0:
+        x = torch.sin(x)
+        i -= 1
+        time.sleep(0)
+    return x, i
+
+
+def reading_the_index(x: Any) -> Any:
+    for i in range(20):
+        x = torch.sin(x) + i
+        time.sleep(0)
+    return x
+
+
+def counting_up(x: Any) -> Any:
+    steps = 0
+    for _ in range(20):
+        x = torch.sin(x)
+        steps += 1
+        time.sleep(0)
+    return x * steps, steps
+
+
+def until_it_is_small(x: Any) -> Any:
+    step = 0
+    while True:
+        x = torch.sin(x)
+        step += 1
+        if x.sum() < 0.5 or step > 30:
+            return x, step
+
+
+def with_a_rate(x: Any) -> Any:
+    rate = 1.0
+    for _ in range(20):
+        x = x - rate * torch.cos(x)
+        rate *= 0.9
+        time.sleep(0)
+    return x, rate
+
+
+def in_a_cell(x: Any) -> Any:
+    n = 0
+
+    def once(y: Any) -> Any:
+        nonlocal n
+        n += 1
+        return torch.sin(y)
+
+    for _ in range(20):
+        x = once(x)
+        time.sleep(0)
+    return x, n
+
+
+LOOPS = [counting_down, reading_the_index, counting_up, until_it_is_small, with_a_rate, in_a_cell]
+
+
+@pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
+def test_a_loop_that_counts_makes_few_graphs(fn: Any) -> None:
+    @in_child
+    def body(front: Any) -> None:
+        alternator.reset()
+        compiled = alternator.compile(fn, backend="eager")
+        before = alternator.counters()
+        for s in range(3):
+            wanted, found = fn(T(3, s=s)), compiled(T(3, s=s))
+            wanted, found = (v if isinstance(v, tuple) else (v,) for v in (wanted, found))
+            assert torch.equal(wanted[0], found[0])
+            assert wanted[1:] == found[1:] and all(type(n) is type(m) for n, m in zip(wanted[1:], found[1:]))
+        after = alternator.counters()
+        assert after["graphs"] - before["graphs"] <= 8
+        assert after["eager"] == before["eager"]
+        assert "too_many_entries" not in after["breaks"]
+
+    body()
+
+
+@program(one_graph=False)
+def test_a_number_given_to_the_function(t):
+    f = t.compile(lambda x, n: (x * n, n, [n], n + 1))
+    for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0):
+        f(T(3), n)
+
+
+@program(one_graph=False)
+def test_its_class_is_guarded(t):
+    f = t.compile(lambda x, n: (x + 1, n, type(n) is int, isinstance(n, int)))
+    for n in (1, 2, 3, 4, 5, 6, 7):
+        f(T(3), n)
+    f(T(3), 7.5)
+    f(T(3), True)
+    f(T(3), "text")
+    f(T(3), None)
+    f(T(3), 8)
+
+
+@program(one_graph=False)
+def test_it_is_only_kept(t):
+    kept = []
+    t.watch(lambda: list(kept))
+
+    def fn(x, n):
+        kept.append(n)
+        return {"n": n, "x": x + 1}
+
+    f = t.compile(fn)
+    for n in range(12):
+        f(T(3), 1000 + n)
+
+
+@program(one_graph=False)
+def test_it_decides(t):
+    def fn(x, n):
+        y = x + 1
+        if n > 6:
+            return y * 2
+        return [y, n] if n % 2 else {n: y}
+
+    f = t.compile(fn)
+    for n in range(12):
+        f(T(3), n)
+
+
+@program(one_graph=False)
+def test_it_is_an_index_and_a_text(t):
+    def fn(x, n):
+        y = torch.sin(x)
+        return y[n], f"{n:03}", range(n), [10, 20, 30, 40][n % 4], (1, 2) * n, n == n, n is n
+
+    f = t.compile(fn)
+    for n in range(9):
+        f(T(9), n)
+
+
+@program(one_graph=False)
+def test_a_module_that_counts(t):
+    net = Counting()
+    t.watch(lambda: net.calls)
+    f = t.compile(net)
+    for s in range(12):
+        f(T(3, s=s))
+    net.calls = 2.5
+    f(T(3))
+    f(T(3))
+
+
+@program(one_graph=False)
+def test_a_global_that_counts(t):
+    global STEP
+    STEP = 0
+    t.watch(lambda: STEP)
+
+    def fn(x):
+        global STEP
+        STEP += 1
+        return x * STEP
+
+    f = t.compile(fn)
+    for s in range(12):
+        f(T(3, s=s))
+
+
+@program(one_graph=False)
+def test_two_places_with_one_number(t):
+    f = t.compile(lambda x, a, b: (x + 1, a is b, a == b, a, b))
+    for n in range(300, 308):
+        f(T(3), n, n)
+    f(T(3), 5, 5)
+    f(T(3), 5, 6)
+
+
+@program(one_graph=False)
+def test_gradients(t):
+    def fn(x, n):
+        return (torch.sin(x) * n).sum() / (n + 1)
+
+    f = t.compile(fn)
+    for n in range(9):
+        x = T(3).requires_grad_()
+        f(x, n).backward()
+        t.watch(lambda x=x: x.grad)
+
+
+@in_child
+def test_a_whole_graph_keeps_its_numbers(front: Any) -> None:
+    alternator.reset()
+    compiled = alternator.compile(lambda x, n: x * n, backend="eager", fullgraph=True)
+    for n in range(8):
+        assert torch.equal(compiled(T(3), n), T(3) * n)
+    assert alternator.counters()["graphs"] == 8
+
+
+@in_child
+def test_where_a_break_is_an_error_numbers_are_kept(front: Any) -> None:
+    alternator.reset()
+
+    def fn(x: Any, n: int) -> Any:
+        with alternator.error_on_graph_break(True):
+            return x * n
+
+    compiled = alternator.compile(fn, backend="eager")
+    for n in range(8):
+        assert torch.equal(compiled(T(3), n), T(3) * n)
+
+
+@in_child
+def test_numbers_of_any_size(front: Any) -> None:
+    alternator.reset()
+    compiled = alternator.compile(lambda x, n: (x + 1, n), backend="eager")
+    for n in (1, 2, 3, 4, 5, 6, 2**63, -(2**70), 0):
+        x, found = compiled(T(3), n)
+        assert torch.equal(x, T(3) + 1) and found is n
+    assert alternator.counters()["traces"] == 5  # the last one is for all of them
+
+    compiled = alternator.compile(lambda x, n: x * n, backend="eager")
+    for n in (1, 2, 3, 4, 5, 6):
+        compiled(T(3), n)
+    for n in (2**64, -(2**70)):
+        with pytest.raises((OverflowError, RuntimeError)) as wanted:
+            T(3) * n
+        with pytest.raises(wanted.type) as found:
+            compiled(T(3), n)
+        assert str(found.value) == str(wanted.value)
