@@ -1,8 +1,12 @@
 // What 3.12 and 3.13 have in common and needs more than a line.
 #include "cpython/operations.h"
+
+#include "cpython/digits.h"
 #include "py/names.h"
 
 namespace alternator::cpython {
+
+int most_digits() { return PyInterpreterState_Get()->long_state.max_str_digits; }
 
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next) {
   if (generator->gi_frame_state != FRAME_CLEARED) return false;

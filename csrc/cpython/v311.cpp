@@ -5,7 +5,11 @@
 #include "cpython/micro.h"
 #include "cpython/operations.h"
 
+#include "cpython/digits.h"
+
 namespace alternator::cpython {
+
+int most_digits() { return PyInterpreterState_Get()->int_max_str_digits; }
 
 static const MicroCode kMicroCodes[] = {
     {Micro::kAsyncGenWrap, {RESUME, 0, LOAD_FAST, 0, ASYNC_GEN_WRAP, 0, RETURN_VALUE, 0}, 8},

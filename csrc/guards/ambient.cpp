@@ -3,6 +3,7 @@
 #include "py/import.h"
 #include "py/lasting.h"
 
+#include "cpython/digits.h"
 #include "cpython/objects.h"
 #include "fake/transforms.h"
 #include "guards/mutants.h"

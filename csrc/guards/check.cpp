@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/set_tables.h"
+#include "lift/ends.h"
 
 namespace alternator::guards {
 
@@ -110,6 +111,8 @@ bool Check::holds(PyObject* found, Access access, lift::Memo* memo) const {
       return first.get() != nullptr && find_key(found, access, object, memo) == Found::kNo;
     case GuardKind::kCode:
       return runs_code(found, object, second.get());
+    case GuardKind::kUnnoticed:
+      return !lift::is_end_noticed(found);
     case GuardKind::kSpecialMethods:
       return has_special_methods(found, *methods);
     case GuardKind::kAbsent:  // answered where the step is taken

@@ -51,6 +51,7 @@ std::string wanted_text(const Check& check, PyObject* found) {
     case GuardKind::kTruth:
       return check.number != 0 ? "not empty" : "empty";
     case GuardKind::kSetLayout:
+    case GuardKind::kUnnoticed:
       return {};
     case GuardKind::kKeys:
       return check.label;

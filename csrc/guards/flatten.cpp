@@ -99,12 +99,13 @@ class Flattener {
     for (uint32_t i = number; i < node(number).end; i++) binding_.is_stable[i - unit_.begin] = false;
   }
 
-  // A constant that is compared by value, with nothing below it.
+  // A constant that is compared by value, with nothing below it; or a value that the call only replaces.
   bool is_plain_leaf(uint32_t number) const {
     if (node(number).end != number + 1) return false;
     if (found(number) == nullptr) return true;
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
       const Check& check = program_.checks_[c];
+      if (check.kind == GuardKind::kUnnoticed) return true;
       const bool by_value = check.kind == GuardKind::kType || check.kind == GuardKind::kIs ||
                             (check.kind == GuardKind::kEquals && check.second.get() == nullptr);
       if (!by_value) return false;
@@ -236,6 +237,9 @@ class Flattener {
           } else {
             ask();
           }
+          break;
+        case GuardKind::kUnnoticed:
+          ask();
           break;
         case GuardKind::kSpecialMethods:
           if (!has_type_version) ask();

@@ -346,21 +346,35 @@ void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source*
   PyObject** ours = _PyObject_GetDictPtr(copy.get());
   if (theirs == nullptr || ours == nullptr) return;
   Ref dict = *theirs != nullptr ? Ref::share(*theirs) : checked(PyDict_New());
-  Ref private_dict = checked(PyDict_Copy(dict.get()));
   Source* dict_source = tree_.child(source, Access::kDict);
-  Shadow& shadow = add_shadow(ShadowKind::kDict, dict, private_dict, dict_source);
-  shadow.owner = Ref::share(original);
-  know(private_dict, dict, dict_source).shadow = &shadow;
-  known_[copy.get()].attributes = &shadow;
-  keep(Ref(private_dict));
-  lift_whole(shadow);
-  Py_XDECREF(std::exchange(*ours, private_dict.release()));
+  Shadow* shadow = nullptr;
+  // The dict itself may have been handed over before, or belong to another object too.
+  if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
+    const Known* shared = known(seen->second);
+    if (shared == nullptr || shared->shadow == nullptr) throw CannotLift("a __dict__ that is something else too");
+    guard_same(dict_source, shared->source);
+    shadow = shared->shadow;
+  } else {
+    Ref private_dict = checked(PyDict_Copy(dict.get()));
+    shadow = &add_shadow(ShadowKind::kDict, dict, private_dict, dict_source);
+    shadow->owner = Ref::share(original);
+    know(private_dict, dict, dict_source).shadow = shadow;
+    lifted_[dict.get()] = private_dict.get();
+    keep(std::move(private_dict));
+  }
+  known_[copy.get()].attributes = shadow;
+  lift_whole(*shadow);
+  Py_XDECREF(std::exchange(*ours, Py_NewRef(shadow->copy.get())));
 }
 
 void Lifter::open_attributes(Borrowed container) {
   Known* k = known(container);
-  if (k == nullptr || k->shadow == nullptr || k->attributes != nullptr || container.type() != &PyODict_Type) return;
-  lift_container_attributes(Ref(k->original), container, k->source);
+  if (k == nullptr || k->attributes != nullptr) return;
+  // The copy of a partial has a dict where the partial has one.
+  const bool has_more = container.type() == &PyODict_Type
+                            ? k->shadow != nullptr
+                            : container.type() == known_types().partial && *_PyObject_GetDictPtr(container.get());
+  if (has_more) lift_container_attributes(Ref(k->original), container, k->source);
 }
 
 // One object for all keys that find the same slot.

@@ -194,8 +194,10 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       return reinterpret_cast<PyObject*>(Py_TYPE(parent));
     case Access::kMro:
       return PyType_Check(parent) ? reinterpret_cast<PyTypeObject*>(parent)->tp_mro : nullptr;
-    case Access::kDict:
-      return dict_of(parent);
+    case Access::kDict: {
+      PyObject* dict = dict_of(parent);
+      return step.index != 0 && dict == parent ? nullptr : dict;
+    }
     case Access::kItem:
     case Access::kCached:
       break;  // answered by take()

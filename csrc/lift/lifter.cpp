@@ -506,12 +506,21 @@ Ref Lifter::lift_partial(Borrowed partial, Source* source) {
     return lifted;
   };
   Ref function = field("func"), arguments = field("args"), keywords = field("keywords");
-  Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(arguments.get()) + 1));
-  PyTuple_SET_ITEM(all.get(), 0, Py_NewRef(function.get()));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); i++) {
-    PyTuple_SET_ITEM(all.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(arguments.get(), i)));
+  // One that has a dict, be it empty, is not taken apart by a partial that is made of it.
+  PyObject* own = *_PyObject_GetDictPtr(partial.get());
+  if (own != nullptr && !PyDict_CheckExact(own)) throw CannotLift("a partial whose __dict__ is not a plain dict");
+  Source* dict_source = tree_.child(source, Access::kDict, {}, 1);
+  if (own != nullptr) {
+    guard(dict_source, GuardKind::kType, reinterpret_cast<PyObject*>(&PyDict_Type));
+  } else {
+    guard(dict_source, GuardKind::kAbsent);
   }
-  Ref copy = checked(PyObject_Call(reinterpret_cast<PyObject*>(partial.type()), all.get(), keywords.get()));
+  // The very parts: making one of them would take an inner partial apart.
+  Ref copy = checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(partial.type()),
+                                         reinterpret_cast<PyObject*>(&PyBaseObject_Type)));
+  Ref attributes = own != nullptr ? checked(PyDict_New()) : Ref::share(Py_None);
+  Ref state = checked(PyTuple_Pack(4, function.get(), arguments.get(), keywords.get(), attributes.get()));
+  checked(PyObject_CallMethod(copy.get(), "__setstate__", "(O)", state.get())).reset();
   return remember(partial, std::move(copy), source);
 }
 

@@ -68,7 +68,7 @@ class Lifter {
   // --- instances, modules, namespaces ---
   // The private instance dict of an outside object; null where its type has none.
   Shadow* attributes(Borrowed instance);
-  // An OrderedDict may have attributes too: few have, and fewer are asked for them.
+  // An OrderedDict or a partial may have attributes too: few have, and fewer are asked for them.
   void open_attributes(Borrowed container);
   // The private view of a module's dict.
   Shadow& name_space(Borrowed dict);
@@ -92,6 +92,7 @@ class Lifter {
   // A function's closure cells, before its frame takes them over.
   void use_closure(Borrowed function);
   bool is_outside_cell(Borrowed cell) const { return cells_.count(cell.get()) != 0; }
+  bool is_written_cell(Borrowed cell) const { return cells_.at(cell.get()).place.written; }
   Ref load_cell(Borrowed cell);  // an outside one; null: empty
   void store_cell(Borrowed cell, Ref value);
   Ref load_field(Borrowed instance, Borrowed name, Borrowed descriptor);  // null: empty
@@ -134,6 +135,7 @@ class Lifter {
   void begin_class(Borrowed base);
   void finish_class(Borrowed cls);
   bool has_new_subclasses(Borrowed base) const { return subclasses_before_.count(base.get()) != 0; }
+  bool is_lifted(PyObject* original) const { return lifted_.count(original) != 0; }
   bool existed_before(Borrowed cls) const;  // one of the bases that begin_class() was told of had it then
   // A code object whose instructions run: its constants are the same objects in every call.
   void note_code(Borrowed code);

@@ -4,6 +4,9 @@
 #include "replay/mutants.h"
 #include "replay/tensors.h"
 
+#include <algorithm>
+#include <functional>
+#include <unordered_set>
 #include <utility>
 
 namespace alternator::replay {
@@ -220,12 +223,39 @@ void Builder::fill(const Open& open) {
   }
 }
 
-// A container found later lies deeper: what it holds may decide the hash of a key found earlier.
+// A container found later lies deeper: what it holds may decide the hash of a key found earlier. A frozen set that is a
+// key itself, or in a tuple that is one, comes before in any case.
 void Builder::emit_hashing(bool early_only) {
+  std::unordered_map<uint32_t, std::vector<Ready*>> waiting;  // by the register of what is to be filled
+  for (Ready& ready : hashing_) waiting[ready.operands[0].bits].push_back(&ready);
+  std::unordered_set<Ready*> begun;
+  std::function<void(Ready&)> emit_one;
+  std::function<void(Operand)> emit_key = [&](Operand key) {
+    if (key.space() != Space::kMade) return;
+    if (auto found = waiting.find(key.bits); found != waiting.end()) {
+      for (Ready* ready : found->second) emit_one(*ready);
+      return;
+    }
+    auto makes_key = [&](const Instruction& made) { return made.op == Op::kTuple && made.target == key.index(); };
+    auto made = std::ranges::find_if(program_.instructions, makes_key);
+    if (made == program_.instructions.end()) return;
+    const std::vector<Operand> parts(program_.operands_of(*made), program_.operands_of(*made) + made->count);
+    for (const Operand part : parts) emit_key(part);
+  };
+  emit_one = [&](Ready& ready) {
+    if (!begun.insert(&ready).second) return;
+    const size_t step = ready.op == Op::kUpdate || ready.op == Op::kUpdateOrdered ? 2 : 1;
+    for (size_t i = 1; i < ready.operands.size(); i += step) emit_key(ready.operands[i]);
+    emit(ready.op, ready.operands, ready.number);
+  };
   for (auto ready = hashing_.rbegin(); ready != hashing_.rend(); ++ready) {
-    if (ready->early || !early_only) emit(ready->op, ready->operands, ready->number);
+    if (ready->early || !early_only) emit_one(*ready);
   }
-  std::erase_if(hashing_, [&](const Ready& ready) { return ready.early || !early_only; });
+  std::vector<Ready> later;
+  for (Ready& ready : hashing_) {
+    if (begun.count(&ready) == 0) later.push_back(std::move(ready));
+  }
+  hashing_ = std::move(later);
 }
 
 void Builder::complete_most() {

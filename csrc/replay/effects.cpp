@@ -4,6 +4,7 @@
 #include "replay/builder.h"
 #include "replay/mutants.h"
 #include "replay/set_order.h"
+#include "replay/tensors.h"
 
 namespace alternator::replay {
 
@@ -63,6 +64,20 @@ class Effects {
     for (const lift::PlaceWrite& write : builder_.world().writes()) write.owner->bears_identity = true;
   }
 
+  // --- what is taken out ---
+  static std::unordered_set<PyObject*> as_set(const std::vector<Ref>& items) {
+    std::unordered_set<PyObject*> found;
+    for (const Ref& item : items) found.insert(item.get());
+    return found;
+  }
+  void guard_ends(const Shadow& shadow, const std::vector<Ref>& before, const std::vector<Ref>& after,
+                  lift::Access access) {
+    const std::unordered_set<PyObject*> kept = as_set(after);
+    for (size_t i = 0; i < before.size(); i++) {
+      if (kept.count(before[i].get()) == 0) builder_.world().guard_end(shadow, access, {}, static_cast<Py_ssize_t>(i));
+    }
+  }
+
   // --- lists and deques ---
   void check_lifted(const Shadow& shadow, const std::vector<Ref>& snapshot, Borrowed element) {
     if (shadow.whole || lift::is_plain(element.get())) return;
@@ -109,6 +124,7 @@ class Effects {
     const size_t most = std::min(before.size(), after.size()) - prefix;
     while (suffix < most && before[before.size() - 1 - suffix] == after[after.size() - 1 - suffix]) suffix++;
     builder_.world().guard_length(shadow);
+    guard_ends(shadow, before, after, lift::Access::kIndex);
     std::vector<Operand> operands{target, number(static_cast<Py_ssize_t>(prefix)),
                                   number(static_cast<Py_ssize_t>(before.size() - suffix))};
     add(Op::kListSplice, with_items(std::move(operands), shadow, before, after, prefix, after.size() - suffix));
@@ -118,6 +134,7 @@ class Effects {
     const std::vector<Ref> before = items_of_list(shadow.snapshot), after = deque_items(shadow.copy);
     size_t prefix = common_prefix(before, after);
     if (prefix == before.size() && prefix == after.size()) return;
+    guard_ends(shadow, before, after, lift::Access::kIndex);
     const Operand target = builder_.needed(shadow.source);
     // What is left of it begins the new one; with all of it dropped, nothing has to.
     size_t dropped = 0;
@@ -194,6 +211,7 @@ class Effects {
     for (size_t i = 0; i < kept && !changed; i++) changed = is_new_value(before, old_places, after[i]);
     if (!changed) return;
 
+    guard_ends(shadow, before, after);
     const DictOps ops = dict_ops(shadow);
     for (size_t i = 0; i < before.size(); i++) {
       if (!stays[i]) add(ops.remove, {ops.target, builder_.value(before[i].first)});
@@ -208,6 +226,23 @@ class Effects {
     }
   }
 
+  void guard_ends(const Shadow& shadow, const Items& before, const Items& after) {
+    std::unordered_set<PyObject*> keys, values;
+    for (const auto& [key, value] : after) keys.insert(key.get()), values.insert(value.get());
+    for (size_t i = 0; i < before.size(); i++) {
+      const auto& [key, value] = before[i];
+      const auto index = static_cast<Py_ssize_t>(i);
+      const bool is_named = lift::is_plain(key.get());
+      if (!is_named && keys.count(key.get()) == 0) builder_.world().guard_end(shadow, lift::Access::kKey, {}, index);
+      if (values.count(value.get()) != 0) continue;
+      if (is_tensor(key)) {
+        builder_.world().guard_end(shadow, lift::Access::kValue, {}, index);
+      } else {
+        builder_.world().guard_end(shadow, lift::Access::kItem, key, 0);
+      }
+    }
+  }
+
   static bool is_new_value(const Items& before, const std::unordered_map<PyObject*, size_t>& places,
                            const std::pair<Ref, Ref>& item) {
     auto place = places.find(item.first.get());
@@ -219,6 +254,7 @@ class Effects {
 
   // --- sets ---
   void set(const Shadow& shadow) {
+    guard_ends(shadow, items_of_list(shadow.snapshot), set_elements(shadow.copy), lift::Access::kElement);
     if (!shadow.steps.empty() && leads_to(shadow.original, shadow.steps, shadow.copy)) {
       const Operand target = builder_.needed(shadow.source);
       for (const lift::SetStep& step : shadow.steps) {

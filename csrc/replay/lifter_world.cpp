@@ -1,8 +1,12 @@
 // The world of a real trace.
+#include "lift/ends.h"
 #include "lift/lifter.h"
+#include "replay/errors.h"
 #include "replay/residual.h"
 
 #include "fake/python_tensor.h"
+
+#include <algorithm>
 
 namespace alternator::replay {
 
@@ -27,6 +31,39 @@ const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(
 std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }
 void LifterWorld::guard_length(const lift::Shadow& shadow) {
   lifter_.tree().guard(shadow.source, {lift::GuardKind::kLength, {}, {}, shadow.length});
+}
+
+void LifterWorld::guard_end(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) {
+  auto is_equal = [](const lift::Guard& guard) { return guard.kind == lift::GuardKind::kEquals; };
+  if (std::ranges::any_of(shadow.source->guards, is_equal)) return;  // plain values only
+  lift::Source* place = lifter_.tree().child(shadow.source, access, key, index);
+  if (std::ranges::any_of(place->guards, is_equal)) return;
+  Ref owner;
+  PyObject* old = lift::follow(*place, shadow.original.get(), &owner);
+  if (old == nullptr) return;
+  // While a trace lives, its copies hold what they were made of.
+  constexpr Py_ssize_t kOfTheTrace = 5;
+  auto is_shared = [&](PyObject* object) { return !lifter_.is_lifted(object) && Py_REFCNT(object) > kOfTheTrace + 1; };
+  if (lift::is_end_noticed(old, is_shared))
+    throw CannotRebuild("somebody would notice the end of " + place->text() + ", which is let go");
+  lifter_.tree().guard(place, {lift::GuardKind::kUnnoticed});
+  if (lifter_.is_lifted(old)) return;
+  // Neither must it be what a weak reference has found, which would find nothing from there on.
+  for (lift::Source* referent : referents()) {
+    lift::Guard distinct{lift::GuardKind::kDistinct};
+    distinct.other = referent;
+    lifter_.tree().guard(place, std::move(distinct));
+  }
+}
+
+const std::vector<lift::Source*>& LifterWorld::referents() {
+  if (!referents_) {
+    referents_.emplace();
+    for (const lift::Source& source : lifter_.tree().sources()) {
+      if (source.access == lift::Access::kReferent) referents_->push_back(lifter_.tree().at(source.id));
+    }
+  }
+  return *referents_;
 }
 
 Residual Residual::build(lift::Lifter& lifter, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,

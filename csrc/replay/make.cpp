@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/pickling.h"
+#include "cpython/set_tables.h"
 #include "interpreter/suspended.h"
 
 #include "py/import.h"
@@ -175,7 +176,13 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
       return;
     case Op::kAdd: {
       const std::vector<PyObject*> elements = operands.array(1);
-      return fill_set(object, elements.data(), elements.size(), static_cast<size_t>(instruction.number));
+      const auto table = static_cast<size_t>(instruction.number);
+      if (PySet_Check(object)) return fill_set(object, elements.data(), elements.size(), table);
+      // Nobody has seen that it was empty.
+      Ref filled = checked(PySet_New(nullptr));
+      fill_set(filled, elements.data(), elements.size(), table);
+      if (!cpython::copy_set_table(filled.get(), object)) PyErr_NoMemory(), throw PyError();
+      return;
     }
     case Op::kExtendDeque:
       return extend_deque(object, operands.list(1));

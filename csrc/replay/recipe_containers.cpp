@@ -117,10 +117,16 @@ Recipe set(Builder& builder, Borrowed object) {
   return recipe;
 }
 
+// Where the elements say what their hashes are, they are asked when all is as the call leaves it: then it is made
+// empty, and filled like a set.
 Recipe frozenset(Builder& builder, Borrowed object) {
-  if (PyFrozenSet_CheckExact(object.get())) return {set_filling(builder, object, Op::kFrozenset)};
-  Recipe recipe = new_instance(object, {checked(PyFrozenSet_New(object.get()))});
-  finish_instance(builder, recipe, object);
+  const bool exact = PyFrozenSet_CheckExact(object.get());
+  Step filling = set_filling(builder, object, exact ? Op::kFrozenset : Op::kAdd);
+  if (exact && !filling.hashes) return {std::move(filling)};
+  Recipe recipe = exact ? Recipe{{Op::kFrozenset}} : new_instance(object);
+  filling.op = Op::kAdd;
+  add_filling(recipe, std::move(filling));
+  if (!exact) finish_instance(builder, recipe, object);
   return recipe;
 }
 

@@ -158,6 +158,15 @@ bool hash_needs_fields(Builder& builder, Borrowed key) {
 bool hash_needs_writes(Builder& builder, Borrowed key) {
   PyObject* k = key.get();
   if (lift::is_plain(k)) return false;
+  if (PyFrozenSet_Check(k)) {
+    if (has_own_hash(key.type())) return true;
+    PyObject* element;
+    Py_hash_t hash;
+    for (Py_ssize_t position = 0; _PySet_NextEntry(k, &position, &element, &hash) != 0;) {
+      if (hash_needs_writes(builder, element)) return true;
+    }
+    return false;
+  }
   if (PyTuple_CheckExact(k)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(k); i++) {
       if (hash_needs_writes(builder, PyTuple_GET_ITEM(k, i))) return true;

@@ -4,6 +4,7 @@
 #include "lift/shadow.h"
 
 #include <deque>
+#include <optional>
 #include <vector>
 
 namespace alternator::lift {
@@ -37,6 +38,9 @@ class World {
 
   // The write-back relies on the container's length as it was.
   virtual void guard_length(const lift::Shadow& shadow) = 0;
+  // What is found there is in the container no more: nobody must notice if that is its end.
+  virtual void guard_end(const lift::Shadow& /*shadow*/, lift::Access /*access*/, Borrowed /*key*/,
+                         Py_ssize_t /*index*/) {}
 };
 
 // The world of a real trace.
@@ -53,9 +57,13 @@ class LifterWorld final : public World {
   std::vector<lift::PlaceWrite> writes() override;
   std::vector<EffectCall> calls() override;
   void guard_length(const lift::Shadow& shadow) override;
+  void guard_end(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) override;
 
  private:
+  const std::vector<lift::Source*>& referents();  // that weak references have found
+
   lift::Lifter& lifter_;
+  std::optional<std::vector<lift::Source*>> referents_;
 };
 
 }  // namespace alternator::replay

@@ -171,8 +171,10 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
     PyErr_SetString(PyExc_ValueError, "Cell is empty");
     throw PyError();
   }
-  if (known != nullptr && type == lift::known_types().partial && _PyType_Lookup(type, name.get()) == nullptr)
-    stop(report::Reason::opaque_object, "an attribute of a partial");
+  // Asking for it makes it.
+  if (known != nullptr && type == lift::known_types().partial && equals(name, "__dict__") &&
+      *_PyObject_GetDictPtr(owner.get()) == nullptr)
+    stop(report::Reason::opaque_object, "the __dict__ of a partial that has none yet");
   if (equals(name, "__dict__") || equals(name, "__reduce_ex__") || equals(name, "__reduce__") ||
       _PyType_Lookup(type, name.get()) == nullptr)
     lifter.open_attributes(owner);
@@ -683,7 +685,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
       return set_generic(owner, name, value);
     lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
     if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
-    check_end(lifter.peek(PyModule_GetDict(owner.get()), name));
+    check_end(lifter.peek(PyModule_GetDict(owner.get()), name), nullptr);
     return lifter.dict_store(name_space, name, value);
   }
   if (known != nullptr && known->opaque)
@@ -788,7 +790,7 @@ void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
   if (place == nullptr && before)
     tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
   if (place == nullptr && !before) tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});
-  if (place == nullptr) check_end(PyDict_GetItemWithError(cpython::own_dict(type), name.get()));
+  if (place == nullptr && before) check_end(before, lifter.attribute_source(type, name));
   lifter.store_class_attribute(type, name, Ref::share(value), writes);
 }
 
@@ -806,7 +808,7 @@ void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
         Ref old = Ref::steal(
             attribute.type()->tp_descr_get(attribute.get(), known->original.get(), reinterpret_cast<PyObject*>(type)));
         if (!old) PyErr_Clear();
-        check_end(old);
+        check_end(old, tree->child(known->source, lift::Access::kField, name));
       }
       return lifter.store_field(owner, name, Ref::share(value));
     }

@@ -60,6 +60,10 @@ constexpr std::array kOrdered = {"pop"sv, "__iter__"sv, "__repr__"sv, "__str__"s
 constexpr std::array kUnordered = {"isinstance"sv, "issubclass"sv, "callable"sv, "len"sv, "hash"sv, "id"sv};
 constexpr std::array kShowing = {"repr"sv,     "ascii"sv,    "format"sv,  "format_map"sv, "__mod__"sv,
                                  "__rmod__"sv, "__repr__"sv, "__str__"sv, "__format__"sv};
+// Handlers of encoding errors that are CPython's own: others are somebody's code, and may be registered anew.
+constexpr std::array kErrorHandlers = {
+    "strict"sv,           "ignore"sv,      "replace"sv,         "xmlcharrefreplace"sv,
+    "backslashreplace"sv, "namereplace"sv, "surrogateescape"sv, "surrogatepass"sv};
 constexpr std::array kCallers = {"sorted"sv, "max"sv,        "min"sv,  "reduce"sv,
                                  "iter"sv,   "cmp_to_key"sv, "sort"sv, "__new__"sv};
 // What reads objects by name, or asks for addresses.
@@ -85,6 +89,16 @@ constexpr std::array kReflective = {"getattr"sv,
                                     "__init_subclass__"sv,
                                     "__subclasshook__"sv,
                                     "__instancecheck__"sv};
+
+// The arguments of a call that encodes or decodes, from that which names the encoding on.
+void check_error_handler(PyObject* const* arguments, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    const char* name = PyUnicode_Check(arguments[i]) ? PyUnicode_AsUTF8(arguments[i]) : nullptr;
+    PyErr_Clear();
+    if (name != nullptr && !among(kErrorHandlers, name))
+      stop(report::Reason::native_call, std::string("an encoding with the error handler ") + name);
+  }
+}
 
 bool is_partial(Borrowed object) { return object.type() == lift::known_types().partial; }
 
@@ -173,6 +187,11 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
     const lift::Known* known = exception ? lifter.known(exception) : nullptr;
     if (known != nullptr && known->instance)
       stop(report::Reason::native_call, std::string(name) + " of an outside exception");
+    if (name == "split" || name == "subgroup") check_group(exception);
+  }
+  if (owner != nullptr && (name == "encode" || name == "decode")) {
+    const size_t skipped = bound ? 0 : 1;
+    if (count > skipped) check_error_handler(arguments + skipped, count - skipped);
   }
   if (is_set_type(owner)) {
     if (!among(kOrdered, name)) return;
@@ -194,6 +213,8 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
 }
 
 void Tracer::check_type_use(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
+  const bool encodes = base == &PyUnicode_Type || base == &PyBytes_Type || base == &PyByteArray_Type;
+  if (encodes && count > 2) check_error_handler(arguments + 1, count - 1);
   if (calls_arguments(type)) {
     for (size_t i = 0; i < count; i++) {
       if (PyCallable_Check(arguments[i])) check_callback(arguments[i], arguments, count);

@@ -7,6 +7,7 @@
 #include "py/names.h"
 #include "trace/arrays.h"
 #include "trace/bound_slots.h"
+#include "trace/ends.h"
 #include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
@@ -72,11 +73,17 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
-// A weak reference that the program has made is asked. In a trace things live on that would be gone: tensors of the
+// A weak reference is asked. In a trace things live on that would be gone: tensors of the
 // recording, and what the program has taken from where it was.
 void Tracer::check_alive(Borrowed reference) {
   Borrowed referent = PyWeakref_GetObject(reference.get());
-  if (lifter.known(reference) != nullptr || referent.get() == Py_None) return;
+  if (referent.get() == Py_None) return;
+  if (lifter.known(reference) != nullptr) {
+    const lift::Known* known = lifter.known(referent);
+    if (known != nullptr && lifter.has_writes() && is_let_go(lifter, known->original))
+      stop(report::Reason::native_call, "a weak reference to what may be gone");
+    return;
+  }
   const bool is_recorded = graph::is_tensor(referent) && lifter.known(referent) == nullptr;
   const bool is_outside = lifter.known(referent) != nullptr;
   if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_outside && lifter.has_writes()))

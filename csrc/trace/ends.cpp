@@ -1,13 +1,11 @@
 // Objects from outside whose end somebody would notice: one with a `__del__`, one that a weak reference with a callback
 // watches, a generator that has a `finally` to run. What the program drops lives on until the compiled part has ended,
 // so an instruction that lets go of such an object is executed for real.
+#include "trace/ends.h"
+
 #include "trace/tracer.h"
 
-#include "cpython/objects.h"
-#include "fake/python_tensor.h"
-#include "py/names.h"
-
-#include <frameobject.h>
+#include "lift/ends.h"
 
 #include <algorithm>
 
@@ -15,90 +13,7 @@ namespace alternator::trace {
 
 namespace {
 
-constexpr int kDeep = 2;             // how far into what a dropped object holds
-constexpr Py_ssize_t kLarge = 4096;  // larger containers hold no such things
-
-bool is_suspended_in_a_block(PyObject* object) {
-  if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object)) return false;
-  auto* generator = reinterpret_cast<PyGenObject*>(object);
-  return cpython::is_suspended(generator) &&
-         PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(generator))->co_exceptiontable) > 0;
-}
-
-// The weak containers of the library, and torch, only forget what is gone.
-bool only_forgets(PyObject* callback) {
-  if (!PyFunction_Check(callback)) return false;
-  PyObject* module = reinterpret_cast<PyFunctionObject*>(callback)->func_module;
-  const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
-  if (name == nullptr) return PyErr_Clear(), false;
-  const std::string_view text(name);
-  return text == "weakref" || text == "_weakrefset" || text.starts_with("torch.");
-}
-
-bool is_watched(PyObject* object) {
-  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0) return false;
-  auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
-  for (; reference != nullptr; reference = reference->wr_next) {
-    if (reference->wr_callback != nullptr && !only_forgets(reference->wr_callback)) return true;
-  }
-  return false;
-}
-
-// What lives as long as the program, or holds nothing but data.
-bool is_lasting(PyObject* object) {
-  return PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) || PyCode_Check(object) ||
-         PyCFunction_Check(object) || lift::is_plain(object) || fake::is_tensor_object(object);
-}
-
-bool is_looked_into(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  if (PyList_CheckExact(object)) return PyList_GET_SIZE(object) <= kLarge;
-  if (PyTuple_CheckExact(object)) return PyTuple_GET_SIZE(object) <= kLarge;
-  if (PyDict_CheckExact(object)) return PyDict_GET_SIZE(object) <= kLarge;
-  if (PySet_CheckExact(object)) return PySet_GET_SIZE(object) <= kLarge;
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && PyObject_IS_GC(object) != 0 &&
-         lift::layout_base(type) == &PyBaseObject_Type;
-}
-
-bool is_noticed(PyObject* object, int depth);
-
-// An exception keeps the variables of the frames that it has left.
-bool keeps_noticed(PyObject* exception) {
-  PyObject* traceback = reinterpret_cast<PyBaseExceptionObject*>(exception)->traceback;
-  if (traceback == nullptr || !PyTraceBack_Check(traceback)) return false;
-  auto* entry = reinterpret_cast<PyTracebackObject*>(traceback);
-  for (; entry != nullptr; entry = entry->tb_next) {
-    for (PyObject* local : cpython::locals_of(entry->tb_frame)) {
-      if (is_noticed(local, 0)) return true;
-    }
-  }
-  return false;
-}
-
-bool is_noticed(PyObject* object, int depth) {
-  if (object == nullptr || is_lasting(object)) return false;
-  PyTypeObject* type = Py_TYPE(object);
-  if (type->tp_finalize != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 &&
-      _PyType_Lookup(type, names::__del__) != nullptr)
-    return true;
-  if (is_suspended_in_a_block(object) || is_watched(object)) return true;
-  if (depth == 0) return false;
-  if (PyExceptionInstance_Check(object)) return keeps_noticed(object);
-  if (!is_looked_into(object)) return false;
-  struct Visit {
-    int depth;
-    bool found = false;
-  } visit{depth - 1};
-  type->tp_traverse(
-      object,
-      [](PyObject* part, void* state) {
-        auto* visit = static_cast<Visit*>(state);
-        visit->found = is_noticed(part, visit->depth);
-        return visit->found ? 1 : 0;
-      },
-      &visit);
-  return visit.found;
-}
+constexpr Py_ssize_t kLarge = 4096;  // larger containers are looked at where something is taken from them: see replay
 
 // What an outside container holds; without asking a method of a subclass.
 template <class Each>
@@ -132,14 +47,48 @@ void each_part(lift::ShadowKind kind, PyObject* container, Each&& each) {
 
 }  // namespace
 
-// Before a place that holds `old` is written.
-void Tracer::check_end(Borrowed old) {
-  if (old && is_noticed(old.get(), kDeep)) stop(report::Reason::last_reference, old.type()->tp_name);
+bool is_let_go(const lift::Lifter& lifter, Borrowed original) {
+  auto is_it = [&](PyObject* part) {
+    if (part == original.get()) return true;
+    const lift::Known* known = lifter.known(part);
+    return known != nullptr && Borrowed(known->original) == original;
+  };
+  for (const lift::Shadow& shadow : lifter.shadows()) {
+    size_t before = 0, after = 0;
+    each_part(shadow.kind, shadow.original.get(), [&](PyObject* part) { before += is_it(part) ? 1 : 0; });
+    if (before == 0) continue;
+    each_part(shadow.kind, shadow.copy.get(), [&](PyObject* part) { after += is_it(part) ? 1 : 0; });
+    if (after < before) return true;
+  }
+  // What those held is not at hand.
+  return std::ranges::any_of(lifter.writes(),
+                             [](const lift::PlaceWrite& write) { return write.kind != lift::PlaceKind::kIterator; });
+}
+
+// While a trace lives, its copies hold what they were made of.
+static bool is_end_noticed(const lift::Lifter& lifter, Borrowed object) {
+  constexpr Py_ssize_t kOfTheTrace = 5;
+  return lift::is_end_noticed(object.get(), [&](PyObject* part) {
+    return !lifter.is_lifted(part) && Py_REFCNT(part) > kOfTheTrace + 1;
+  });
+}
+
+bool is_noticed_in_slot(Borrowed value) {
+  // Another slot may hold it too.
+  return lift::is_end_noticed(value.get(),
+                              [&](PyObject* part) { return Py_REFCNT(part) > (part == value.get() ? 2 : 1); });
+}
+
+// Before a place that holds `old` is written. Without `place`: in a container, for which replay asks about each.
+void Tracer::check_end(Borrowed old, lift::Source* place) {
+  if (old && is_end_noticed(lifter, old)) stop(report::Reason::last_reference, old.type()->tp_name);
+  if (place == nullptr) return;
+  tree->guard(place, {old ? lift::GuardKind::kUnnoticed : lift::GuardKind::kAbsent});
 }
 
 // What a stopped frame holds: its slots may be the only ones.
 void Tracer::watch_slot(Borrowed value) {
-  if (!is_noticed(value.get(), kDeep)) return;
+  if (!is_noticed_in_slot(value)) return;
   const auto same = [&](const Ref& other) { return Borrowed(other) == value; };
   if (std::ranges::none_of(held_in_slots_, same)) held_in_slots_.push_back(Ref::share(value));
   watches_ends_ = true;
@@ -154,7 +103,7 @@ void Tracer::watch_containers() {
     if (shadow.is_namespace || shadow.length == 0 || shadow.length > kLarge) continue;
     HeldInside held{&shadow, {}};
     each_part(shadow.kind, shadow.original.get(), [&](PyObject* part) {
-      if (is_noticed(part, kDeep)) held.objects.push_back(Ref::share(part));
+      if (lift::is_noticed(part)) held.objects.push_back(Ref::share(part));
     });
     if (held.objects.empty()) continue;
     held_inside_.push_back(std::move(held));
@@ -200,7 +149,7 @@ Borrowed Tracer::dropped(const Position& position) {
   for (auto held = held_in_slots_.begin(); held != held_in_slots_.end();) {
     if (is_in_a_slot(position, *held)) {
       ++held;
-    } else if (is_noticed(held->get(), kDeep)) {
+    } else if (is_end_noticed(lifter, *held)) {
       return *held;
     } else {
       held = held_in_slots_.erase(held);  // a generator that has come to its end

@@ -185,12 +185,15 @@ void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
     cpython::set_key_error(name.get());
     throw PyError();
   }
-  check_end(lifter.peek(globals, name));
+  check_end(lifter.peek(globals, name), nullptr);
   lifter.dict_store(name_space, name, value);
 }
 
 void Tracer::store_cell(Borrowed cell, Ref value) {
-  check_end(PyCell_GET(cell.get()));
+  if (!lifter.is_written_cell(cell)) {
+    lift::Source* place = tree->child(lifter.known(cell)->source, lift::Access::kContents);
+    check_end(PyCell_GET(cell.get()), place);
+  }
   lifter.store_cell(cell, std::move(value));
 }
 

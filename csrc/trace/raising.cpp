@@ -40,6 +40,18 @@ PyObject* raised_value() {
 
 }  // namespace
 
+// What a group from outside holds is nothing that native code may read: it would not be guarded.
+void Tracer::check_group(Borrowed exception, int depth) {
+  constexpr int kDeepest = 100;
+  auto* group = reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup);
+  if (!exception || !PyObject_TypeCheck(exception.get(), group)) return;
+  if (depth > kDeepest || lifter.known(exception) != nullptr)
+    stop(report::Reason::native_call, "a group of exceptions from outside is gone through");
+  PyObject* parts = exception.as<PyBaseExceptionGroupObject>()->excs;
+  for (Py_ssize_t i = 0; parts != nullptr && i < PyTuple_GET_SIZE(parts); i++)
+    check_group(PyTuple_GET_ITEM(parts, i), depth + 1);
+}
+
 void Tracer::before_raise(Ref* exception) {
   if (PyExceptionClass_Check(exception->get())) {
     PyObject* arguments[] = {nullptr};

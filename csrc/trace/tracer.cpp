@@ -1,5 +1,7 @@
 #include "trace/tracer.h"
 
+#include "trace/ends.h"
+
 #include "graph/torch_types.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
@@ -244,7 +246,25 @@ static PyObject* torch_function_code() {
   });
 }
 
+// The callback of a weak reference whose object is gone, made by code that was not traced: torch's own tables of fake
+// tensors have such. It is no part of the program.
+static bool is_foreign_callback(const Tracer& tracer, cpython::Frame* frame) {
+  PyCodeObject* code = cpython::code_of(frame);
+  PyObject* first = code->co_argcount > 0 ? frame->localsplus[0] : nullptr;
+  if (first == nullptr || !PyWeakref_CheckRef(first)) return false;
+  auto* reference = reinterpret_cast<PyWeakReference*>(first);
+  Borrowed function = reinterpret_cast<PyObject*>(cpython::function_of(frame));
+  if (reference->wr_object != Py_None || reference->wr_callback != nullptr) return false;
+  // A method of the reference is called by the program.
+  PyObject* method = _PyType_Lookup(Py_TYPE(first), code->co_name);
+  return method != function.get() && tracer.lifter.known(function) == nullptr && !tracer.lifter.made_here(function);
+}
+
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  if (current_tracer != nullptr && throwflag == 0 && is_foreign_callback(*current_tracer, frame)) {
+    const Paused paused(*current_tracer);
+    return run_default(ts, frame, throwflag);
+  }
   // Frames of the trace are unwinding, and one of them was the last to hold a generator or coroutine: what CPython runs
   // then is no part of the program.
   if (capture_in_flight()) return discard_while_unwinding(ts, frame, throwflag);
@@ -350,6 +370,11 @@ static const char* active_callbacks() {
 void Tracer::fill(const Chain& chain, Chain* filled) {
   Py_ssize_t slot = 0;
   auto source = [&](Borrowed name) { return tree->slot(slot, name); };
+  // A slot may be the only one to hold its value: who would notice the end of that is seen here, or in a later call.
+  auto watch = [&](Borrowed value, lift::Source* place) {
+    watch_slot(value);
+    if (!is_noticed_in_slot(value)) tree->guard(place, {lift::GuardKind::kUnnoticed});
+  };
   // In the order of each_value().
   for (size_t i = chain.size(); i-- > 0;) {
     const FrameState& from = chain[i];
@@ -368,8 +393,8 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       Borrowed value = from.locals[j], name = PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(j));
       const bool is_cell = begun && PyCell_Check(value.get()) &&
                            (PyBytes_AS_STRING(code->co_localspluskinds)[j] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
+      if (begun && !is_cell) watch(value, source(name));
       to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : unread(value, source(name));
-      if (begun && !is_cell) watch_slot(value);
     }
     // Where the rest of the waiting instruction looks at its operands, they must be there.
     const bool looks = from.joint != Joint::kNone && from.joint != Joint::kValue && from.joint != Joint::kDiscard;
@@ -388,10 +413,10 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
         to.stack[j] = lifter.use_cell(from.stack[j], place);
         continue;
       }
+      watch(from.stack[j], place);
       to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : unread(from.stack[j], place);
       unread_on_stack_ = unread_on_stack_ || !is_operand;
       stand_ins_.push_back(to.stack[j].get());
-      watch_slot(from.stack[j]);
     }
     // It is only compared with operands, or is what __init__ is about: a plain value is never either.
     if (from.first_argument && (begun || !outermost)) {

@@ -129,6 +129,8 @@ class Tracer {
   void use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed name);
   bool comes_first(Borrowed attribute, PyTypeObject* type, Borrowed name);
   // --- exceptions (raising.cpp) ---
+  // A group that native code is to go through.
+  void check_group(Borrowed exception, int depth = 0);
   void before_raise(Ref* exception);
   void raising();
   int handle_breaker(PyThreadState* ts);
@@ -453,7 +455,7 @@ class Tracer {
   };
   std::vector<Active> active_;
   // --- objects whose end is noticed (ends.cpp) ---
-  void check_end(Borrowed old);
+  void check_end(Borrowed old, lift::Source* place);
   void watch_slot(Borrowed value);
   void watch_containers();
   PyObject* original_of(PyObject* value) const;

@@ -269,6 +269,7 @@ struct Tracing : Concrete {
       // Raising writes to it: its traceback, its context.
       if (!PyType_Check(exception.get()) && t.lifter.known(exception) != nullptr)
         stop(report::Reason::native_call, "an exception from outside is raised, or split by except*");
+      t.check_group(exception);
     });
   }
   int before_raise(Ref* exception) {

@@ -15,12 +15,13 @@ namespace alternator::trace {
 namespace {
 
 constexpr int kDeepest = 200;
-// Those that take a namespace: only torch's, whose dicts are in their own order, whatever is set for others.
+// Those that take a namespace: only torch's.
 constexpr std::string_view kNamespace = "torch";
 
 struct Library {
   std::unordered_map<PyObject*, std::string> functions;  // -> name
   PyObject* registry;                                    // the module
+  PyObject* is_ordered;  // says whether dicts keep their order; null: of another version
 };
 
 void each_word(const char* list, const auto& visit) {
@@ -74,6 +75,8 @@ const Library* library() {
 #undef ALT_FUNCTIONS
   made->functions.emplace(reinterpret_cast<PyObject*>(lift::tree_types()->iterator), "PyTreeIter");
   made->registry = import_module("optree.registry").release();
+  made->is_ordered = PyObject_GetAttrString(import_module("optree._C").get(), "is_dict_insertion_ordered");
+  PyErr_Clear();
   if (found == nullptr) found = made.release();
   return found;
 }
@@ -108,6 +111,11 @@ void Tracer::use_tree_registry() {
     if (!is_registered_for_a_class(PyTuple_GET_ITEM(item, 0))) continue;  // those have native code of optree's
     for (const Ref& name : names) check_callback(get_attribute(PyTuple_GET_ITEM(item, 1), name), nullptr, 0);
   }
+  // Whether dicts are in their own order or in that of their keys, here and where no namespace is named.
+  if (library()->is_ordered == nullptr) return;
+  Ref named = checked(PyUnicode_InternFromString(kNamespace.data()));
+  for (PyObject* name_space : {named.get(), checked(PyUnicode_InternFromString("")).get()})
+    (void)ask_flag(library()->is_ordered, &name_space, 1);
 }
 
 // What is a node by its class alone; keys that somebody's code hashes or compares are not for native code.

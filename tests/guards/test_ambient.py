@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -91,6 +92,16 @@ def functorch() -> Iterator[None]:
         torch._C._functorch._vmap_decrement_nesting()
 
 
+@contextlib.contextmanager
+def digits() -> Iterator[None]:
+    old = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(5000)
+    try:
+        yield
+    finally:
+        sys.set_int_max_str_digits(old)
+
+
 STATES: dict[str, tuple[Callable[[], Any], str]] = {
     "no_grad": (torch.no_grad, "the grad mode is on, not off"),
     "inference_mode": (torch.inference_mode, "the "),
@@ -122,6 +133,7 @@ STATES: dict[str, tuple[Callable[[], Any], str]] = {
     "cudnn deterministic": (lambda: flag(torch.backends.cudnn, "deterministic"), "torch.backends.cudnn.deterministic is off, not on"),
     "cudnn benchmark": (lambda: flag(torch.backends.cudnn, "benchmark"), "torch.backends.cudnn.benchmark is off, not on"),
     "anomaly": (lambda: torch.autograd.detect_anomaly(check_nan=True), "the anomaly mode is off, not on"),
+    "digits": (digits, "sys.get_int_max_str_digits() is 4300, not 5000"),
     "anomaly without NaN check": (lambda: torch.autograd.detect_anomaly(check_nan=False), "the anomaly mode is off, not on"),
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ class Sub(dict):  # type: ignore[type-arg]
 def test_every_kind_has_a_test_here() -> None:
     kinds = {name for name in guards.mutant_names() if name.startswith("k")}
     tested = {"kType", "kIs", "kEquals", "kTensor", "kLength", "kTruth", "kKeys", "kHasKey", "kLacksKey", "kCode", "kAbsent",
-              "kSame", "kDistinct", "kSpecialMethods", "kSetLayout"}  # fmt: skip
+              "kSame", "kDistinct", "kSpecialMethods", "kSetLayout", "kUnnoticed"}  # fmt: skip
     assert kinds == tested
 
 
@@ -210,6 +210,86 @@ def test_layout_of_a_set() -> None:
     assert program.holds(changing)
     changing.add(3)
     assert not program.holds(changing)
+
+
+# ---- kUnnoticed
+
+
+class Noticed:
+    def __del__(self) -> None:
+        pass
+
+
+def opened() -> Any:
+    def steps() -> Any:
+        try:
+            yield 1
+        finally:
+            pass
+
+    generator = steps()
+    next(generator)
+    return generator
+
+
+def bound(value: Any) -> Any:
+    return lambda: value
+
+
+def test_unnoticed() -> None:
+    program = only("kUnnoticed")
+    for quiet in (
+        1,
+        None,
+        "s",
+        Thing(),
+        [Thing(a=[1])],
+        {"k": (1, 2)},
+        torch.ones(2),
+        len,
+        Thing,
+        iter([1]),
+        (i for i in "ab"),
+    ):
+        assert program.holds(quiet), quiet
+    assert program.why(Noticed()) == "a0: nobody would notice its end"
+    for loud in (
+        [Noticed()],
+        {"k": (Noticed(),)},
+        Thing(a=Noticed()),
+        opened(),
+        [opened()],
+        collections.deque([Noticed()]),
+    ):
+        assert not program.holds(loud), loud
+    kept = Thing()
+    reference = weakref.ref(kept)
+    assert program.holds(kept)
+    watching = weakref.ref(kept, lambda _: None)
+    assert not program.holds(kept)
+    assert not program.holds([kept])
+    del watching
+    assert program.holds(kept)
+    table = weakref.WeakKeyDictionary({kept: reference})
+    assert program.holds(kept), table  # it only forgets
+    tensor = torch.ones(2)
+    finalizer = weakref.finalize(tensor, print)
+    assert not program.holds(tensor)
+    finalizer.detach()
+    assert program.holds(tensor)
+
+
+def test_unnoticed_deep_down() -> None:
+    """As deep as nobody else holds what leads there."""
+    tree = Tree()
+    tree.slot().at(0).guard("kUnnoticed")
+    program = tree.program()
+    assert not program.holds([[[[[[Noticed()]]]]]])
+    assert not program.holds([Thing(a=[Thing(b={"k": [Noticed()]})])])
+    held = [[[[Noticed()]]]]
+    assert program.holds([held])
+    assert not program.holds([bound(Noticed())])
+    assert program.holds([bound(held)])
 
 
 # ---- kKeys, kHasKey, kLacksKey

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import weakref
 
 from harness import T, program
@@ -196,3 +197,239 @@ def test_things_that_stay_are_no_reason_to_stop(t):
     f = t.compile(fn)
     f(one, items, T(2))
     f.hit(one, items, T(2))
+
+
+# --- what the first call did not see: each is let go by a later one ---
+
+
+def watched(name):
+    one = Holder(name)
+    Thing.watch = weakref.ref(one, lambda _: Thing.log.append(name))
+    return one
+
+
+def opened(name):
+    def steps():
+        try:
+            yield 1
+        finally:
+            Thing.log.append(name)
+
+    one = steps()
+    next(one)
+    return one
+
+
+def bound(name):
+    thing = Thing(name)
+    return lambda: thing
+
+
+OLD = {
+    "a number": lambda: 1,
+    "another": lambda: 2,
+    "a finaliser": lambda: Thing("del"),
+    "nothing": lambda: None,
+    "a callback": lambda: watched("watch"),
+    "a generator": lambda: opened("open"),
+    "a list": lambda: [1, [2]],
+    "deep": lambda: [[[[Thing("deep")]]]],
+    "deep in objects": lambda: Holder({"k": (Holder([Thing("deeper")]),)}),
+    "in a closure": lambda: bound("closure"),
+    "a tensor": lambda: T(3),
+    "twice": lambda: [Thing("twice")] * 2,
+}
+
+
+def later(t, fn, put, *arguments):
+    """Calls the function with each of them at the place that it writes to."""
+    Thing.log = []
+    f = t.compile(fn)
+    for name, make in OLD.items():
+        put(make())
+        (f.hit if name == "another" else f)(*arguments, T(2))
+        t.note(list(Thing.log))
+
+
+@program(one_graph=False, spied=False)
+def test_attributes_in_later_calls(t):
+    one = Holder()
+
+    def fn(one, x):
+        one.value = 3
+        return x + len(Thing.log)
+
+    later(t, fn, lambda old: setattr(one, "value", old), one)
+
+
+@program(one_graph=False, spied=False)
+def test_deleted_attributes_in_later_calls(t):
+    one = Holder()
+
+    def fn(one, x):
+        vars(one).pop("value", None)
+        return x + len(Thing.log)
+
+    def other(one, x):
+        if hasattr(one, "value"):
+            del one.value
+        return x + len(Thing.log)
+
+    later(t, fn, lambda old: setattr(one, "value", old), one)
+    later(t, other, lambda old: setattr(one, "value", old), one)
+
+
+@program(one_graph=False, spied=False)
+def test_slots_in_later_calls(t):
+    slotted = Slotted()
+
+    def fn(slotted, x):
+        slotted.value = 3
+        return x + len(Thing.log)
+
+    later(t, fn, lambda old: setattr(slotted, "value", old), slotted)
+
+
+@program(one_graph=False, spied=False)
+def test_items_in_later_calls(t):
+    items, table = [1, 2, 3], {"a": 1, "b": 2}
+
+    def fn(items, x):
+        items[1] = 3
+        return x + len(Thing.log)
+
+    def in_dict(table, x):
+        table["b"] = 3
+        return x + len(Thing.log)
+
+    def cleared(table, x):
+        table.clear()
+        return x + len(Thing.log)
+
+    later(t, fn, lambda old: items.__setitem__(1, old), items)
+    later(t, in_dict, lambda old: table.__setitem__("b", old), table)
+    later(t, cleared, lambda old: table.__setitem__("b", old), table)
+
+
+@program(one_graph=False, spied=False)
+def test_queues_in_later_calls(t):
+    queue, bounded = collections.deque(), collections.deque(maxlen=2)
+
+    def fn(queue, x):
+        queue.popleft()
+        return x + len(Thing.log)
+
+    def pushed(queue, x):
+        queue.append(4)
+        return x + len(Thing.log)
+
+    later(t, fn, queue.append, queue)
+    later(t, pushed, lambda old: bounded.extend([old, 2]), bounded)
+
+
+@program(one_graph=False, spied=False)
+def test_globals_and_cells_in_later_calls(t):
+    global KEPT
+    cell = None
+
+    def put(old):
+        nonlocal cell
+        cell = old
+
+    def fn(x):
+        nonlocal cell
+        cell = 3
+        return x + len(Thing.log)
+
+    def in_globals(x):
+        global KEPT
+        KEPT = 3
+        return x + len(Thing.log)
+
+    later(t, fn, put)
+    later(t, in_globals, lambda old: globals().__setitem__("KEPT", old))
+
+
+@program(one_graph=False, spied=False)
+def test_classes_in_later_calls(t):
+    class Base:
+        value = None
+
+    class Derived(Base):
+        pass
+
+    def fn(x):
+        Base.value = 3
+        return x + len(Thing.log)
+
+    def derived(x):
+        Derived.value = 3
+        return x + len(Thing.log)
+
+    later(t, fn, lambda old: setattr(Base, "value", old))
+    later(t, derived, lambda old: setattr(Derived, "value", old))
+
+
+@program(one_graph=False, spied=False)
+def test_one_object_at_two_places(t):
+    one = Holder()
+
+    def fn(one, x):
+        one.value = None
+        a = len(Thing.log)
+        one.other = None
+        return x + a, len(Thing.log)
+
+    f = t.compile(fn)
+    for make in (lambda: 1, lambda: Thing("two places"), lambda: [[Thing("deep")]], lambda: 2):
+        one.value = one.other = make()
+        Thing.log = []
+        f(one, T(2))
+        t.note(list(Thing.log))
+
+
+@program(one_graph=False, spied=False)
+def test_a_tensor_that_is_watched(t):
+    one = Holder()
+
+    def fn(one, x):
+        one.value = x
+        return x + len(Thing.log)
+
+    f = t.compile(fn)
+    for name in ("first", "second", "third"):
+        one.value = T(3)
+        watch = weakref.finalize(one.value, Thing.log.append, name) if name != "first" else None
+        Thing.log = []
+        f(one, T(2))
+        t.note([list(Thing.log), watch is None or watch.alive])
+
+
+@program(one_graph=False, spied=False)
+def test_outside_weak_references_are_asked_afterwards(t):
+    one, items = Holder(), []
+
+    def fill(where):
+        kept = Holder(3)
+        if where == "attribute":
+            one.value = kept
+        items[:] = [kept] if where == "list" else []
+        return weakref.ref(kept)
+
+    def fn(one, items, reference, x):
+        one.value = None
+        a = reference() is None
+        items.clear()
+        return x + 1, a, reference() is None
+
+    f = t.compile(fn)
+    kept = Holder(4)
+    one.value = 1
+    f(one, items, weakref.ref(kept), T(2))
+    for where in ("attribute", "attribute", "list", "attribute", "list"):
+        one.value = 1
+        f(one, items, fill(where), T(2))
+    one.value = kept
+    f(one, items, weakref.ref(kept), T(2))
+    one.value = 2
+    f(one, items, weakref.ref(kept), T(2))

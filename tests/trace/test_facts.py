@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import sys
 import types
@@ -185,6 +186,69 @@ def test_attributes_of_partials(t):
     g(p, T(2))
 
 
+def add(*numbers, **more):
+    return sum(numbers) + sum(more.values())
+
+
+def partial_with(state):
+    """One whose __dict__ came from __setstate__: an empty one counts."""
+    made = functools.partial(add)
+    made.__setstate__((add, (1,), {"k": 2}, state))
+    return made
+
+
+@program(one_graph=False)
+def test_partials_of_partials(t):
+    def made(p, x):
+        q = functools.partial(p, 3)
+        return q(x), q, q.func is p, q.args, q.keywords
+
+    def given(q, x):
+        return q(x), type(q.func), len(q.args), q.func
+
+    f, g = t.compile(made), t.compile(given)
+    tagged = functools.partial(add, 1)
+    tagged.tag = 5
+    for p in (functools.partial(add, 1), functools.partial(add, 1), tagged, partial_with({}), partial_with({"a": 1}),
+              partial_with(None), functools.partial(add, 1)):  # fmt: skip
+        f(p, T(2))
+        g(functools.partial(p, 2), T(2))
+        g(functools.partial(p, 2, k=4), T(2))
+    late = functools.partial(add, 1)
+    f.hit(late, T(2))
+    late.tag = 1
+    f(late, T(2))
+    del late.tag
+    f(late, T(2))
+
+
+@program(one_graph=False)
+def test_what_a_partial_holds_is_written(t):
+    def fn(p, x):
+        p.keywords["k"] = p.keywords.get("k", 0) + 1
+        return p(x), p.keywords
+
+    f = t.compile(fn)
+    p = functools.partial(add, 1)
+    for _ in range(3):
+        f(p, T(2))
+    f(functools.partial(add, 1, k=7), T(2))
+
+    def attributes(p, q, x):
+        vars(p)["n"] = len(vars(p))
+        return x * p.n, p is q, vars(p) is vars(q), getattr(q, "n", 3), hasattr(q, "other")
+
+    g = t.compile(attributes)
+    shared = {"a": 1}
+    p, q = partial_with(shared), partial_with(shared)
+    for _ in range(2):
+        g(p, q, T(2))
+    g(p, p, T(2))
+    g(partial_with({"a": 1}), partial_with({"n": 2}), T(2))
+    g(functools.partial(add), functools.partial(add), T(2))
+    t.note([vars(p), vars(q), shared])
+
+
 @program(one_graph=False)
 def test_methods_of_outside_exceptions(t):
     class Mine(Exception):
@@ -356,3 +420,39 @@ def test_tensor_classes(t):
     STATE[0] = 2
     g(T(2).as_subclass(Asks))
     STATE[0] = 1
+
+
+@program(one_graph=False)
+def test_how_many_digits_a_number_may_have(t):
+    def fn(n, x):
+        try:
+            return x + len(str(10**n))
+        except ValueError as error:
+            return x - 1, str(error)
+
+    f = t.compile(fn)
+    old = sys.get_int_max_str_digits()
+    t.undo(lambda: sys.set_int_max_str_digits(old))
+    for limit in (old, 0, 5500, 700, old):
+        sys.set_int_max_str_digits(limit)
+        f(5000, T(2))
+
+
+@program(one_graph=False)
+def test_handlers_of_encoding_errors(t):
+    def fn(text, x):
+        return text.encode("ascii", "test_facts"), text.encode("ascii", errors="replace"), x + 1
+
+    def others(raw, x):
+        return (
+            raw.decode("ascii", "test_facts"),
+            str(raw, "ascii", "test_facts"),
+            bytes("\u1234", "ascii", "test_facts"),
+            x + 1,
+        )
+
+    f, g = t.compile(fn), t.compile(others)
+    for mark in ("?", "?", "!!"):
+        codecs.register_error("test_facts", lambda error, mark=mark: (mark, error.end))
+        f("a\u1234", T(2))
+        g(b"a\xff", T(2))

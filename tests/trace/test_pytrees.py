@@ -12,9 +12,10 @@ import torch.utils._pytree as pytree
 from harness import REGISTRY, T, add_row, check, program
 
 try:
+    import optree
     import torch.utils._cxx_pytree as cxx_pytree
-except ImportError:  # it needs optree
-    cxx_pytree = None
+except ImportError:
+    optree = cxx_pytree = None
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -206,6 +207,22 @@ if cxx_pytree is not None:
         f(T(2))
         space["spec"] = cxx_pytree.tree_structure([1, (2, 3)])
         f.hit(T(2))
+
+    @program(one_graph=False)
+    def test_order_of_dicts(t):
+        f = t.compile(lambda tree: [scale(leaf) for leaf in cxx_pytree.tree_leaves(tree)])
+        g = t.compile(lambda tree: [scale(leaf) for leaf in optree.tree_leaves(tree)])
+        tree = {"b": T(2), "a": T(3)}
+        for call in (f, g):
+            call(tree)
+            call.hit(tree)
+        every = getattr(optree.registry, "__GLOBAL_NAMESPACE")  # noqa: B009
+        for mode, space in ((False, "torch"), (True, "torch"), (True, every)):
+            with optree.dict_insertion_ordered(mode, namespace=space):
+                f(tree)
+                g(tree)
+        for call in (f, g):
+            call.hit(tree)
 
     @program()
     def test_a_class_that_becomes_a_node(t):

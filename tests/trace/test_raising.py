@@ -528,3 +528,31 @@ def test_exceptions_without_a_traceback_leave(t):
         f(T(2))
         g(T(2), True)
         g(T(2), False)
+
+
+@program(one_graph=False)
+def test_outside_groups_in_groups(t):
+    def method(e, x):
+        matched, rest = ExceptionGroup("outer", [e, ValueError(1)]).split(ValueError)
+        return x + len(matched.exceptions), rest
+
+    def caught(e, x):
+        try:
+            raise ExceptionGroup("outer", [ExceptionGroup("middle", [e]), KeyError(1)])
+        except* ValueError as some:
+            x = x + len(some.exceptions)
+        except* Exception:
+            x = x * 2
+        return x
+
+    def picked(e, x):
+        some = ExceptionGroup("outer", [e]).subgroup(lambda one: isinstance(one, ValueError) and one.args == (2,))
+        return x, some is None
+
+    f, g, h = t.compile(method), t.compile(caught), t.compile(picked)
+    for parts in ([ValueError(2)], [ValueError(2)], [TypeError(2)], [ValueError(2), TypeError(3)], [ValueError(3)]):
+        f(ExceptionGroup("given", parts), T(2))
+        g(ExceptionGroup("given", parts), T(2))
+        h(ExceptionGroup("given", parts), T(2))
+    f(KeyError(1), T(2))
+    f(ValueError(1), T(2))

@@ -1105,3 +1105,33 @@ def test_keys_are_hashed_after_the_writes(t):
         key, table, chosen = Key(n), {}, set()
         g(table, chosen, key, T(2))
         t.note([key in table, key in chosen, [k if isinstance(k, str) else k.n for k in table]])
+
+
+@program(one_graph=False)
+def test_elements_of_frozen_sets_are_hashed_after_the_writes(t):
+    class Key:
+        def __init__(self, n):
+            self.n = n
+
+        def __hash__(self):
+            return hash(self.n)
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+    class Frozen(frozenset):
+        pass
+
+    def made(key, x):
+        key.n += 1
+        inner = frozenset([key])
+        named = Frozen([key, "a"])
+        named.tag = x
+        return inner, {inner: x}, frozenset([inner, (inner, 2)]), (named, {named}), frozenset([key, Key(7), 3]), x + 1
+
+    f = t.compile(made)
+    for n in (1, 1, 5):
+        key = Key(n)
+        inner, table, outer, (named, some), mixed, _ = f(key, T(2))
+        t.note([key in inner, inner in table, inner in outer, (inner, 2) in outer, frozenset([Key(n + 1)]) in table])
+        t.note([key in named, named in some, key in mixed, Key(7) in mixed, 3 in mixed, type(named), named.tag])

@@ -1,0 +1,146 @@
+#include "cpython/version.h"
+
+#include "lift/ends.h"
+
+#include "cpython/objects.h"
+#include "lift/plain.h"
+#include "lift/tensor_spec.h"
+#include "py/names.h"
+
+#include <frameobject.h>
+
+#include <string_view>
+#include <unordered_set>
+
+namespace alternator::lift {
+
+namespace {
+
+constexpr int kDeep = 2;        // how far into what an object holds, whoever else holds that
+constexpr int kMost = 1 << 16;  // objects that are looked at; those beyond are taken to be like them
+constexpr int kDeepest = 1000;  // chains of objects that hold each other
+
+bool is_suspended_in_a_block(PyObject* object) {
+  if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object)) return false;
+  auto* generator = reinterpret_cast<PyGenObject*>(object);
+  return cpython::is_suspended(generator) &&
+         PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(generator))->co_exceptiontable) > 0;
+}
+
+// The weak containers of the library, and torch, only forget what is gone.
+bool only_forgets(PyObject* callback) {
+  if (!PyFunction_Check(callback)) return false;
+  PyObject* module = reinterpret_cast<PyFunctionObject*>(callback)->func_module;
+  const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  if (name == nullptr) return PyErr_Clear(), false;
+  const std::string_view text(name);
+  return text == "weakref" || text == "_weakrefset" || text.starts_with("torch.");
+}
+
+bool is_watched(PyObject* object) {
+  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0) return false;
+  auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
+  for (; reference != nullptr; reference = reference->wr_next) {
+    if (reference->wr_callback != nullptr && !only_forgets(reference->wr_callback)) return true;
+  }
+  return false;
+}
+
+// What lives as long as the program.
+bool is_lasting(PyObject* object) {
+  return PyType_Check(object) || PyModule_Check(object) || PyCode_Check(object) || PyCFunction_Check(object) ||
+         is_plain(object);
+}
+
+class Search {
+ public:
+  explicit Search(const std::function<bool(PyObject*)>& is_shared) : is_shared_(is_shared) {}
+
+  // `ends`: nobody else is known to hold what leads here.
+  bool finds(PyObject* object, int depth, bool ends) {
+    if (object == nullptr || is_lasting(object)) return false;
+    if (is_noticed_itself(object)) return true;
+    ends = ends && has_one_holder(object);
+    if ((depth <= 0 && !ends) || --left_ <= 0 || nested_ > kDeepest) return false;
+    if (is_shared_ && !seen_.insert(object).second) return false;  // references that are counted lead in no circle
+    nested_++;
+    const bool found = finds_inside(object, depth - 1, ends);
+    nested_--;
+    return found;
+  }
+
+ private:
+  bool has_one_holder(PyObject* object) const { return is_shared_ ? !is_shared_(object) : Py_REFCNT(object) == 1; }
+
+  bool finds_inside(PyObject* object, int depth, bool ends) {
+    if (is_tensor(object)) return false;
+    if (PyExceptionInstance_Check(object)) return is_kept_by(object, ends);
+    if (PyFunction_Check(object)) return ends && is_bound_by(reinterpret_cast<PyFunctionObject*>(object));
+    if (!is_looked_into(object)) return false;
+    struct Visit {
+      Search* search;
+      int depth;
+      bool ends;
+    } visit{this, depth, ends};
+    return Py_TYPE(object)->tp_traverse(
+               object,
+               [](PyObject* part, void* state) {
+                 auto* visit = static_cast<Visit*>(state);
+                 return visit->search->finds(part, visit->depth, visit->ends) ? 1 : 0;
+               },
+               &visit) != 0;
+  }
+
+  static bool is_looked_into(PyObject* object) {
+    if (PyObject_IS_GC(object) == 0) return false;
+    if ((Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) return true;
+    return PyList_Check(object) || PyTuple_Check(object) || PyDict_Check(object) || PyAnySet_Check(object) ||
+           PyMethod_Check(object) || PyCell_Check(object) || PyGen_CheckExact(object) || PyCoro_CheckExact(object) ||
+           Py_IS_TYPE(object, known_types().deque) || Py_IS_TYPE(object, known_types().default_dict);
+  }
+
+  // An exception keeps the variables of the frames that it has left.
+  bool is_kept_by(PyObject* exception, bool ends) {
+    PyObject* traceback = reinterpret_cast<PyBaseExceptionObject*>(exception)->traceback;
+    if (traceback == nullptr || !PyTraceBack_Check(traceback)) return false;
+    auto* entry = reinterpret_cast<PyTracebackObject*>(traceback);
+    for (; entry != nullptr; entry = entry->tb_next) {
+      for (PyObject* local : cpython::locals_of(entry->tb_frame)) {
+        if (finds(local, 0, ends)) return true;
+      }
+    }
+    return false;
+  }
+
+  // Not its globals, which live on.
+  bool is_bound_by(PyFunctionObject* function) {
+    return finds(function->func_closure, 0, true) || finds(function->func_defaults, 0, true) ||
+           finds(function->func_kwdefaults, 0, true) || finds(function->func_dict, 0, true);
+  }
+
+  const std::function<bool(PyObject*)>& is_shared_;
+  int left_ = kMost, nested_ = 0;
+  std::unordered_set<PyObject*> seen_;
+};
+
+}  // namespace
+
+bool is_noticed_itself(PyObject* object) {
+  if (object == nullptr || is_lasting(object)) return false;
+  PyTypeObject* type = Py_TYPE(object);
+  if (type->tp_finalize != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 &&
+      _PyType_Lookup(type, names::__del__) != nullptr)
+    return true;
+  return is_suspended_in_a_block(object) || is_watched(object);
+}
+
+bool is_noticed(PyObject* object) {
+  const std::function<bool(PyObject*)> counted;
+  return Search(counted).finds(object, kDeep, false);
+}
+
+bool is_end_noticed(PyObject* object, const std::function<bool(PyObject*)>& is_shared) {
+  return Search(is_shared).finds(object, kDeep, true);
+}
+
+}  // namespace alternator::lift

@@ -1,0 +1,15 @@
+// Objects that the program has taken from where they were.
+#pragma once
+
+#include "lift/lifter.h"
+
+namespace alternator::trace {
+
+// Whether a container, or a place of another kind, that held this outside object does not hold it any more: it may be
+// gone.
+bool is_let_go(const lift::Lifter& lifter, Borrowed original);
+
+// Of what a slot of a stopped frame holds, before anything is made of it.
+bool is_noticed_in_slot(Borrowed value);
+
+}  // namespace alternator::trace
