@@ -203,7 +203,7 @@ class Handoff:
                 "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
-                "it makes a leaf that requires grad or a tensor with a hook, or gives a tensor other memory"
+                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, or writes next to an array"
                 if leaves
                 else "a tensor of a subclass is among its inputs"
                 if odd
@@ -211,7 +211,7 @@ class Handoff:
             )
         apart = apart and not getattr(self.backend.compiler, "whole_graphs", False)
         # Numbers that only a run knows are not handed from one piece to the next, and pieces need examples of all inputs.
-        as_recorded = as_recorded or (apart and (shape_env is not None or odd or subclasses))
+        as_recorded = as_recorded or (apart and (shape_env is not None or leaves or odd or subclasses))
         if as_recorded and not asserts and not events.wants_graphs():
             return None
         with contextlib.ExitStack() as stack:

@@ -135,7 +135,8 @@ static auto finish_recording(graph::Recorder& recorder, Borrowed outputs) {
 
 // What is run again where the data is not as assumed must have left nothing behind.
 static bool may_run_twice(const graph::Program& program) {
-  return !has_effects(program, graph::kActs | graph::kTransforms) && !program.may_write_to_inputs();
+  return !has_effects(program, graph::kActs | graph::kTransforms) && !program.may_write_to_inputs() &&
+         !(program.has_arrays && has_effects(program, graph::kMutates));
 }
 struct NotRepeatable {};
 // The call takes off a mode of its caller's.
@@ -184,6 +185,8 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
   entry->program = finish_recording(tracer.recorder, list);
   entry->output_count = PyList_GET_SIZE(list.get());
+  if (entry->program->has_arrays && entry->program->shape_env && has_effects(*entry->program, graph::kMutates))
+    throw replay::CannotRebuild("numbers that only a run knows, next to an array whose memory is written");
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
   entry->draws = has_effects(*entry->program, graph::kRandom);
   if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || !tracer.draw_points().empty()))
@@ -219,6 +222,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
     return false;
   }
   entry.repeatable = !entry.draws && may_run_twice(*entry.program);
+  entry.has_arrays = entry.program->has_arrays;
   if (!backend.callable || !entry.has_graph()) {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
     return true;
@@ -389,6 +393,9 @@ PyObject* const* Entry::Outputs::begin() const {
 void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
   std::optional<WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
+  // Where numpy would warn, the call runs as it is, and warns where the program does.
+  std::optional<lift::NumpyErrorsSet> errors;
+  if (has_arrays && (repeatable || !assumptions.empty())) errors.emplace(lift::NumpyErrorsSet::Kind::kRaised);
   c10::SmallVector<PyObject*, 16> copied;
   PyObject* const* arguments;
   size_t room = 0;
@@ -484,7 +491,7 @@ bool Entry::run_and_check(const std::vector<Ref>& values, Outputs* outputs) {
 
 // Whether what was raised is raised by the graph. Whoever writes a backend wants to see what that raises.
 bool Entry::is_of_graph() const {
-  if (!compiled || is_torchs) return true;
+  if (!compiled || is_torchs || has_arrays) return true;
   Ref error = cpython::take_raised();
   bool found = false;
   Ref trace = Ref::steal(PyException_GetTraceback(error.get()));

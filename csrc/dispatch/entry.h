@@ -50,6 +50,7 @@ class Entry {
   bool draws = false;       // the graph draws random numbers
   bool repeatable = false;  // where the graph raises, nothing has happened yet
   bool is_torchs = false;   // the backend is one of torch's own
+  bool has_arrays = false;  // the graph computes with arrays of numpy's
   uint64_t hits = 0;
   struct Phases {
     double trace = 0, install = 0;  // seconds: following the program; the residual program and the guards

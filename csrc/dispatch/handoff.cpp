@@ -99,6 +99,12 @@ bool moves_memory(const graph::Program& program, Borrowed inputs) {
   return false;
 }
 
+bool writes(const graph::Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [](const graph::Node& node) {
+    return node.live && (node.effects & (graph::kMutates | graph::kActs)) != 0;
+  });
+}
+
 }  // namespace
 
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
@@ -114,7 +120,8 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
     Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
     check_status(PyList_Append(texts.get(), row.get()));
   }
-  const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs);
+  const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs) ||
+                      (program->has_arrays && writes(*program));
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,

@@ -20,7 +20,7 @@ namespace alternator::dispatch {
 // - asserts: whether a run has to check facts about these numbers, which the recorded program does not.
 // - leaves: whether it makes a leaf that requires grad, a tensor that gets a hook, or gives a tensor other
 //   memory (resize_, set_). AOTAutograd would lose that.
-// - apart: whether it has nodes that change or use a generator, which no compiler may get to see.
+// - apart: whether it has nodes about generators or arrays, which no compiler may get to see.
 // - subclasses: whether it makes a tensor of a subclass. AOTAutograd would lose that too.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
 // recorded program itself is to run.

@@ -18,6 +18,7 @@ bool Program::may_write_to_inputs() const {
   std::unordered_set<const void*> memory;
   for (uint32_t position : inputs) {
     const at::Tensor& fake = tensors[declared[position].tensor].fake;
+    if (tensors[declared[position].tensor].symbol.get() == Py_None) continue;  // an array: see Recorder::finish()
     if (!declared[position].version || !fake.has_storage()) return true;
     if (fake.unsafeGetTensorImpl()->version_counter().current_version() != *declared[position].version) return true;
     memory.insert(fake.storage().unsafeGetStorageImpl());

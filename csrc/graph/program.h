@@ -44,7 +44,7 @@ struct Node {
   uint8_t effects = kPure;
   bool live = true;
   bool overridden = false;  // an argument is of a subclass, which may have another method where this is torch.Tensor's
-  bool apart = false;       // changes or uses a generator: no compiler gets to see it (alternator/pieces.py)
+  bool apart = false;       // about a generator or an array: no compiler gets to see it (alternator/pieces.py)
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
   const Ref& function() const { return wrapped ? wrapped : callable; }
@@ -67,13 +67,13 @@ enum class Origin : uint8_t {
   Constant,  // index: position among constants
 };
 
-// A tensor, a number that only a run knows (fake/symbol.h), or a torch.Generator.
+// A tensor, a number that only a run knows (fake/symbol.h), a torch.Generator, or an array of numpy's.
 struct TensorRecord {
   at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: no tensor
   Origin origin;
   uint32_t index;
-  Ref symbol = {};        // the number as the interpreter knows it; or the generator
-  Ref torch_symbol = {};  // ... and as torch does; null: a generator
+  Ref symbol = {};        // the number as the interpreter knows it; or the generator, or the array
+  Ref torch_symbol = {};  // ... and as torch does; null: no number
 
   bool is_symbol() const { return static_cast<bool>(symbol); }
 };
@@ -115,6 +115,8 @@ class Program {
   size_t asserts = 0;  // facts about them that a run has to check
   // Somebody hangs a hook on the history of a tensor that it computes: AOTAutograd would make another one of it.
   bool keeps_history = false;
+  // It computes with arrays of numpy's, whose memory tensors may have: what is written is seen under other names too.
+  bool has_arrays = false;
   bool makes_subclasses = false;  // a tensor that it makes is of a subclass: torch's compilers lose that
 
   // Whether a run may write to what it is given.

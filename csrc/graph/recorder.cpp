@@ -7,6 +7,8 @@
 #include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
 
+#include <c10/util/ScopeExit.h>
+
 namespace alternator::graph {
 namespace {
 
@@ -48,8 +50,12 @@ std::unique_ptr<Program> Recorder::finish(Borrowed result, Unused unused) {
   ALT_CHECK(program_ != nullptr, "this recorder has given its program away");
   if (foreign_thread_) record_error("a torch call was made on another thread while recording");
   if (unseen_) record_error(kUnseen);
+  for_array_call_ = true;  // it may return some
   program_->result = capture(program_->arena, result, *this);
   program_->finish(unused);
+  // What stood for them in the recording may be large.
+  for (TensorRecord& record : program_->tensors)
+    if (record.symbol && is_array(record.symbol)) record.symbol = Ref::share(Py_None);
   known_.clear();
   symbols_.clear();
   items_.clear();
@@ -115,8 +121,19 @@ void Recorder::declare_generator(Borrowed generator, Borrowed label, Borrowed so
   program_->declared.push_back({id, Ref::share(label), Ref::share(source)});
 }
 
+void Recorder::declare_array(Borrowed array, Borrowed label, Borrowed source) {
+  program_->has_arrays = true;
+  declare_generator(array, label, source);
+}
+
 uint32_t Recorder::object_id(Borrowed object) {
-  if (!is_generator(object)) return kNone;
+  if (!is_generator(object)) {
+    if (!program_->has_arrays || !is_array(object)) return kNone;
+    const auto array = symbols_.find(object.get());
+    if (array == symbols_.end()) return kNone;
+    if (!for_array_call_) record_error("an array of numpy's reached a torch call");
+    return array->second;
+  }
   const auto found = symbols_.find(object.get());
   if (found != symbols_.end()) return found->second;
   if (refuses_generators_) record_error("a generator reached a torch call unseen");
@@ -297,6 +314,23 @@ void Recorder::note_apart(Borrowed callable, PyObject* const* arguments, size_t 
   note(pending, std::move(result), is_generator(result) ? kPure : kRandom);
 }
 
+void Recorder::note_array_call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                               Ref result, bool writes) {
+  ALT_CHECK(part_ == nullptr, "an array is used inside of a part");
+  if (has_unseen_effects()) record_error(kUnseen);
+  const size_t keyword = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
+  program_->has_arrays = true;
+  Pending pending(*this, callable);
+  pending.reserve(positional, keyword);
+  for_array_call_ = true;
+  const auto done = c10::make_scope_exit([&] { for_array_call_ = false; });
+  for (size_t i = 0; i < positional + keyword; ++i) pending.set(i, arguments[i]);
+  if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
+  pending.node.apart = true;
+  // Numpy says something about floating-point errors, whether anybody uses the result or not.
+  note(pending, std::move(result), writes ? kChecks | kMutates : kChecks);
+}
+
 Ref Recorder::number_apart(Borrowed callable, PyObject* const* arguments, size_t count) {
   Pending pending(*this, callable);
   pending.reserve(count, 0);
@@ -344,6 +378,11 @@ bool Recorder::bind(Ref& result, Node& node) {
       result = std::move(symbol);
       any = true;
     }
+  } else if (program_->has_arrays && is_array(result)) {
+    if (symbols_.count(result.get()) == 0) {
+      node.result = add_symbol(result, {}, Origin::Result, position);
+      any = true;
+    }
   } else if (is_generator(result)) {
     node.result = add_symbol(result, {}, Origin::Result, position);
     any = true;
@@ -376,6 +415,11 @@ bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent
       program_->elements.push_back({position, parent, key()});
       program_->elements[element].tensor = add_tensor(tensor, Origin::Element, element);
       note_class(object.type());
+      any = true;
+    } else if (program_->has_arrays && is_array(object)) {
+      if (symbols_.count(object.get()) != 0) return;
+      program_->elements.push_back({position, parent, key()});
+      program_->elements[element].tensor = add_symbol(object, {}, Origin::Element, element);
       any = true;
     } else if (records_numbers() && is_torch_symbol(object)) {
       const bool is_float = object.type() == torch_types().sym_float;

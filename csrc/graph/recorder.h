@@ -41,6 +41,8 @@ class Recorder final : private TensorNames {
 
   // The same for a generator of the outside world. Without a source it is that very one in every run.
   void declare_generator(Borrowed generator, Borrowed label, Borrowed source);
+  // ... and for an array of numpy's.
+  void declare_array(Borrowed array, Borrowed label, Borrowed source);
   // From now on, one that was neither declared nor made is an error.
   void refuse_unknown_generators() { refuses_generators_ = true; }
 
@@ -114,6 +116,11 @@ class Recorder final : private TensorNames {
   void note_call(Borrowed callable, PyObject* const* arguments, size_t count, Ref result, uint8_t effects);
   // The same for a call that runs apart from what a backend compiles. `result`: a new fake, a new generator, or None.
   void note_apart(Borrowed callable, PyObject* const* arguments, size_t count, Ref result);
+  // ... for a call of numpy's, or from or to it. Arrays in `result` are new, or known already.
+  void note_array_call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                       Ref result, bool writes);
+  // An argument of such a call that is a constant of the program: nobody else has it.
+  void keep_array(Borrowed array) { kept_arrays_.insert(array.get()); }
   // ... and for one that gives an integer that only a run knows.
   Ref number_apart(Borrowed callable, PyObject* const* arguments, size_t count);
 
@@ -165,6 +172,7 @@ class Recorder final : private TensorNames {
 
   uint32_t tensor_id(Borrowed tensor) override;
   uint32_t object_id(Borrowed object) override;
+  bool is_kept(Borrowed object) override { return kept_arrays_.count(object.get()) != 0; }
   uint32_t tensor_id(const at::Tensor& tensor);
   uint32_t add_tensor(const at::Tensor& fake, Origin origin, uint32_t index);
   Ref record(Pending& pending, c10::function_ref<PyObject*()> call);
@@ -190,6 +198,7 @@ class Recorder final : private TensorNames {
   std::unique_ptr<Program> program_;
   ska::flat_hash_map<const c10::TensorImpl*, uint32_t> known_;
   ska::flat_hash_map<const PyObject*, uint32_t> symbols_;
+  ska::flat_hash_set<const PyObject*> kept_arrays_;  // the program has them
   struct Item {
     uint64_t writes;  // all that the session had counted
     Ref symbol;
@@ -205,6 +214,7 @@ class Recorder final : private TensorNames {
   bool captures_scalars_ = false;
   bool meets_numbers_ = false;
   bool refuses_generators_ = false;
+  bool for_array_call_ = false;
   bool inside_ = false;          // a recorded call is running
   bool for_argument_ = false;    // a tensor is asked for that torch would ask the class of
   bool foreign_thread_ = false;  // another thread made a call

@@ -19,7 +19,7 @@ Ref Recorder::item(Pending& pending, Borrowed object) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const uint64_t writes = fake::data_version(session_.state(), tensor);
   const auto before = items_.find(impl);
-  if (before != items_.end() && before->second.writes == writes) {
+  if (before != items_.end() && before->second.writes == writes && !program_->has_arrays) {
     shares_symbols_ = true;
     return before->second.symbol;
   }

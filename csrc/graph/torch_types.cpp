@@ -5,6 +5,8 @@
 
 #include <torch/csrc/Generator.h>
 
+#include <cstring>
+
 namespace alternator::graph {
 
 Ref torch_name(const char* module, const char* attribute) {
@@ -48,5 +50,7 @@ const TorchTypes& torch_types() {
 bool is_generator(Borrowed object) {
   return Py_IS_TYPE(object.get(), reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
 }
+
+bool is_array(Borrowed object) { return std::strcmp(object.type()->tp_name, "numpy.ndarray") == 0; }
 
 }  // namespace alternator::graph

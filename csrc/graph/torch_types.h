@@ -16,6 +16,8 @@ inline bool is_tensor(Borrowed object) {
 }
 // torch.Generator itself, no class over it.
 bool is_generator(Borrowed object);
+// numpy.ndarray.
+bool is_array(Borrowed object);
 inline const at::Tensor& as_tensor(Borrowed object) { return fake::unpack(object.get()); }
 
 struct TorchTypes {

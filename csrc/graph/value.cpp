@@ -13,8 +13,6 @@
 #include <torch/csrc/QScheme.h>
 #include "fake/python_tensor.h"
 
-#include <cstring>
-
 namespace alternator::graph {
 
 void Arena::rewind(Mark mark) {
@@ -68,7 +66,7 @@ class Capture {
     if (type == torch.sym_int || type == torch.sym_float || type == torch.sym_bool)
       return Value::of(ValueKind::Symbol, arena_.keep(object));
     // Whoever writes to it later would change the graph.
-    if (std::strcmp(type->tp_name, "numpy.ndarray") == 0) record_error("an array of numpy's cannot be recorded");
+    if (is_array(object) && !names_.is_kept(object)) record_error("an array of numpy's cannot be recorded");
     if (holds_tensor(object))
       record_error(std::string("a tensor inside a ") + type->tp_name + " cannot be recorded as an argument");
     return Value::of(ValueKind::Opaque, arena_.keep(object));

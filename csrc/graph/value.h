@@ -81,6 +81,8 @@ class TensorNames {
   // Of an object that is new in every run, or handed to it; kNone: it is none of these.
   static constexpr uint32_t kNone = UINT32_MAX;
   virtual uint32_t object_id(Borrowed) { return kNone; }
+  // An array that nobody writes to.
+  virtual bool is_kept(Borrowed) { return false; }
 
  protected:
   ~TensorNames() = default;

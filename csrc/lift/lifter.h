@@ -3,6 +3,7 @@
 
 #include "fake/fake.h"
 #include "lift/shadow.h"
+#include "lift/unknown_arrays.h"
 
 #include <functional>
 #include <unordered_set>
@@ -187,6 +188,7 @@ class Lifter {
   bool has_writes_since(const WriteMark& mark) const;
   // Arrays of numpy's from outside: copies that cannot be written.
   bool has_arrays() const { return has_arrays_; }
+  UnknownArrays unknown_arrays;
   // (fake, source) of the tensors that were lifted, in order.
   const std::vector<std::pair<Ref, Source*>>& tensors() const { return tensors_; }
   SourceTree& tree() { return tree_; }

@@ -30,6 +30,8 @@ struct Table {
   PyObject* dtype_class = nullptr;
   PyObject* errors = nullptr;   // the context variable that says what is done about floating-point errors
   PyObject* raising = nullptr;  // its value where they are raised
+  PyObject* ignoring = nullptr;
+  PyObject *make_errors = nullptr, *tell_errors = nullptr;  // numpy's functions for such values
 };
 
 // Of an array: numpy's own numbers for them.
@@ -138,17 +140,22 @@ bool add_errors(Table& table) {
   Ref umath = Ref::steal(PyImport_GetModule(path.get()));  // numpy has imported it
   Ref variable = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_extobj_contextvar")) : Ref();
   Ref make = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_make_extobj")) : Ref();
-  Ref none = checked(PyTuple_New(0)), options = checked(PyDict_New());
-  Ref raise = checked(PyUnicode_FromString("raise"));
-  check_status(PyDict_SetItemString(options.get(), "all", raise.get()));
-  Ref value = make ? Ref::steal(PyObject_Call(make.get(), none.get(), options.get())) : Ref();
+  Ref tell = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_get_extobj_dict")) : Ref();
+  auto all = [&](const char* what) {
+    Ref none = checked(PyTuple_New(0)), options = checked(Py_BuildValue("{ss}", "all", what));
+    return make ? Ref::steal(PyObject_Call(make.get(), none.get(), options.get())) : Ref();
+  };
+  Ref value = all("raise"), ignoring = value ? all("ignore") : Ref();
   if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) throw PyError();
-  if (!variable || !value || !PyContextVar_CheckExact(variable.get())) {
+  if (!variable || !tell || !ignoring || !PyContextVar_CheckExact(variable.get())) {
     PyErr_Clear();
     return false;
   }
   table.errors = variable.release();
   table.raising = value.release();
+  table.ignoring = ignoring.release();
+  table.make_errors = make.release();
+  table.tell_errors = tell.release();
   return true;
 }
 
@@ -223,12 +230,18 @@ bool is_numpy_dtype(PyObject* object) {
 }
 
 bool is_writeable(Borrowed array) { return (fields_of(array).flags & kWriteable) != 0; }
+bool is_aligned(Borrowed array) { return (fields_of(array).flags & kAligned) != 0; }
 bool is_c_contiguous(Borrowed array) { return (fields_of(array).flags & kCContiguous) != 0; }
 Py_ssize_t element_size(Borrowed array) { return static_cast<Py_ssize_t>(size_of_dtype(fields_of(array).dtype)); }
 Py_ssize_t element_count(Borrowed array) {
   Py_ssize_t count = 1;
   for (int i = 0; i < fields_of(array).dimensions; i++) count *= fields_of(array).shape[i];
   return count;
+}
+
+Borrowed array_root(Borrowed array) {
+  while (fields_of(array).base != nullptr && is_array(fields_of(array).base)) array = fields_of(array).base;
+  return array;
 }
 
 Borrowed array_owner(Borrowed array) {
@@ -291,6 +304,7 @@ Ref contents_of_array(Borrowed array) {
     return tuple;
   };
   Ref shape = numbers(fields.shape), strides = numbers(fields.strides);
+  if (!array_owner(array)) return checked(PyTuple_Pack(3, fields.dtype, shape.get(), strides.get()));
   Ref bytes = checked(PyBytes_FromStringAndSize(fields.data, static_cast<Py_ssize_t>(byte_count(array))));
   return checked(PyTuple_Pack(4, fields.dtype, shape.get(), strides.get(), bytes.get()));
 }
@@ -304,10 +318,13 @@ bool array_has(PyObject* array, PyObject* contents) {
     }
     return true;
   };
-  if (fields.dtype != PyTuple_GET_ITEM(contents, 0) || !is_liftable(array) ||
+  const bool any_numbers = PyTuple_GET_SIZE(contents) == 3;
+  if (fields.dtype != PyTuple_GET_ITEM(contents, 0) ||
+      !(any_numbers ? is_aligned(array) && is_writeable(array) : is_liftable(array)) ||
       !are(fields.shape, PyTuple_GET_ITEM(contents, 1)) || !are(fields.strides, PyTuple_GET_ITEM(contents, 2))) {
     return false;
   }
+  if (any_numbers) return true;
   PyObject* bytes = PyTuple_GET_ITEM(contents, 3);
   return std::memcmp(fields.data, PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))) == 0;
 }
@@ -342,6 +359,40 @@ NumpyErrorsAsBefore::NumpyErrorsAsBefore() : scope_(current_errors) {
 
 NumpyErrorsAsBefore::~NumpyErrorsAsBefore() {
   if (scope_ != nullptr && table().errors != nullptr) scope_->enter();
+}
+
+// What this thread does not ignore is raised.
+static Ref errors_raised() {
+  struct Seen {
+    Ref before, raised;
+  };
+  static auto* const seen = new Seen;  // nearly always what it was the last time
+  PyObject* value = nullptr;
+  if (PyContextVar_Get(table().errors, nullptr, &value) < 0) throw PyError();
+  Ref now = Ref::steal(value);
+  if (now && now.get() == seen->before.get()) return seen->raised;
+  Ref options = checked(PyObject_CallNoArgs(table().tell_errors));
+  for (const char* name : {"divide", "over", "under", "invalid"}) {
+    PyObject* found = PyDict_GetItemString(options.get(), name);
+    if (found == nullptr || !PyUnicode_Check(found) || PyUnicode_CompareWithASCIIString(found, "ignore") == 0) continue;
+    check_status(PyDict_SetItemString(options.get(), name, checked(PyUnicode_FromString("raise")).get()));
+  }
+  Ref none = checked(PyTuple_New(0));
+  Ref raised = checked(PyObject_Call(table().make_errors, none.get(), options.get()));
+  *seen = {std::move(now), Ref(raised)};
+  return raised;
+}
+
+NumpyErrorsSet::NumpyErrorsSet(Kind kind) {
+  if (table().errors == nullptr) return;
+  Ref value = kind == Kind::kIgnored ? Ref::share(table().ignoring) : errors_raised();
+  token_ = checked(PyContextVar_Set(table().errors, value.get()));
+}
+
+NumpyErrorsSet::~NumpyErrorsSet() {
+  if (!token_) return;
+  const SavedError on_its_way;
+  if (PyContextVar_Reset(table().errors, token_.get()) < 0) PyErr_Clear();
 }
 
 static bool says(PyObject* value, const char* words) {

@@ -53,15 +53,19 @@ inline bool is_number_array(PyObject* object) {
   return is_array(object) && is_numpy_dtype(reinterpret_cast<ArrayFields*>(object)->dtype);
 }
 bool is_writeable(Borrowed array);
+bool is_aligned(Borrowed array);
 bool is_c_contiguous(Borrowed array);
 Py_ssize_t element_count(Borrowed array);
 Py_ssize_t element_size(Borrowed array);  // of numbers
+// The last array on the way to what has the memory.
+Borrowed array_root(Borrowed array);
 // The array that has the memory; null: something else has it.
 Borrowed array_owner(Borrowed array);
 // Of an outside array that may be lifted: the same numbers in the same order, in memory of its own that nobody may
 // write. Null: it is too large, not of numbers, or its memory is not numpy's alone.
 Ref fixed_copy(Borrowed array);
-// What a guard compares with later: a tuple of its type, shape, strides and bytes. The array has no gaps.
+// What a guard compares with later: a tuple of its type, shape, strides and bytes. The array has no gaps. Where its
+// memory is not numpy's, it stands for any numbers: without the bytes.
 Ref contents_of_array(Borrowed array);
 // Whether it is an array that may be lifted, and has these.
 bool array_has(PyObject* array, PyObject* contents);
@@ -96,6 +100,18 @@ class NumpyErrorsAsBefore {
   NumpyErrors* scope_;
 };
 bool is_numpy_error(PyObject* type, PyObject* value);
+// While it lives, floating-point errors are ignored; or are exceptions, all but those that this thread ignores.
+class NumpyErrorsSet {
+ public:
+  enum class Kind : uint8_t { kIgnored, kRaised };
+  explicit NumpyErrorsSet(Kind kind);
+  ~NumpyErrorsSet();
+  NumpyErrorsSet(const NumpyErrorsSet&) = delete;
+  NumpyErrorsSet& operator=(const NumpyErrorsSet&) = delete;
+
+ private:
+  Ref token_;
+};
 
 // While it lives, a warning of this thread is an exception.
 class WarningsRaise {

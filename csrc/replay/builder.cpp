@@ -51,7 +51,7 @@ bool Builder::is_known(Borrowed object) {
 
 bool Builder::is_traced(Borrowed object) {
   return world_.made_here(object) || is_symbol(object) ||
-         (is_generator(object) && world_.source_of(object) == nullptr) ||
+         ((is_generator(object) || world_.is_graph_array(object)) && world_.source_of(object) == nullptr) ||
          (is_tensor(object) && world_.is_graph_tensor(object));
 }
 
@@ -92,7 +92,7 @@ bool Builder::is_constant(Borrowed object, int depth) {
 
 bool Builder::is_leaf(Borrowed object) {
   return !object || known_.count(object.get()) != 0 || world_.source_of(object) != nullptr || is_constant(object) ||
-         is_tensor(object) || is_symbol(object) || is_generator(object);
+         is_tensor(object) || is_symbol(object) || is_generator(object) || world_.is_graph_array(object);
 }
 
 Operand Builder::value(Borrowed object) {
@@ -113,7 +113,7 @@ Operand Builder::value(Borrowed object) {
     operand = constant(object);
   } else if (is_tensor(object)) {
     return tensor(object);
-  } else if (is_generator(object)) {
+  } else if (is_generator(object) || world_.is_graph_array(object)) {
     operand = Operand::of(Space::kOutput, graph_outputs_->size());
     graph_outputs_->push_back(Ref::share(object));
   } else if (is_symbol(object)) {

@@ -30,6 +30,8 @@ class World {
   virtual bool is_constant(Borrowed) { return false; }
   // A tensor that the graph can return.
   virtual bool is_graph_tensor(Borrowed tensor) = 0;
+  // An array of numpy's that the graph can return.
+  virtual bool is_graph_array(Borrowed) { return false; }
 
   // In the order in which they were first lifted.
   virtual const std::deque<lift::Shadow>& shadows() = 0;
@@ -53,6 +55,7 @@ class LifterWorld final : public World {
   bool is_code_constant(Borrowed object) override;
   bool is_constant(Borrowed object) override;
   bool is_graph_tensor(Borrowed tensor) override;
+  bool is_graph_array(Borrowed object) override;
   const std::deque<lift::Shadow>& shadows() override;
   std::vector<lift::PlaceWrite> writes() override;
   std::vector<EffectCall> calls() override;

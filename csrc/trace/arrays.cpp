@@ -117,6 +117,7 @@ bool Tracer::has_written_memory() {
   for (; nodes_seen_ < program.nodes.size() && !memory_written_; nodes_seen_++) {
     const graph::Node& node = program.nodes[nodes_seen_];
     if ((node.effects & (graph::kMutates | graph::kActs)) == 0) continue;
+    memory_written_ = program.has_arrays;
     program.each_tensor_argument(node, [&](uint32_t id) {
       const at::Tensor& argument = program.tensors[id].fake;
       if (!argument.defined() || !argument.device().is_cpu()) return;
@@ -131,6 +132,8 @@ bool Tracer::has_written_memory() {
 }
 
 void Tracer::use_array(Borrowed array) {
+  if (lifter.unknown_arrays.has(array))
+    stop(report::Reason::data_dependent, "the numbers of an array that is computed from a tensor");
   if (!lifter.has_arrays()) return;
   Borrowed owner = lift::array_owner(array);
   if (owner && lifter.known(owner) != nullptr && has_written_memory())
@@ -147,7 +150,7 @@ static bool may_be_gone_through(Borrowed object) {
 
 void check_arrays_within(Tracer& tracer, Borrowed value) {
   constexpr size_t kMost = 10'000;
-  if (!tracer.lifter.has_arrays() || !may_be_gone_through(value)) return;
+  if ((!tracer.lifter.has_arrays() && tracer.lifter.unknown_arrays.empty()) || !may_be_gone_through(value)) return;
   std::vector<Ref> waiting;
   std::unordered_set<PyObject*> seen;
   waiting.push_back(Ref::share(value));
@@ -215,11 +218,20 @@ Ref Tracer::compute(const std::string& what, Operation&& operation) {
 Ref Tracer::call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   Borrowed self;
+  if (Ref result = call_builtin_on_unknown(callable, arguments, positional, keyword_names)) return result;
   const Callee callee = callee_of(callable, arguments, positional, &self);
   if (callee == Callee::kNone) return {};
   const std::string name = native_name(callable);
   const std::string_view own = last_word(name);
   if (callee == Callee::kMethod && !among(kMethods, own)) stop(report::Reason::native_call, name);
+  const bool is_unknown =
+      (self && is_unknown_array(self)) ||
+      std::any_of(arguments, arguments + total, [&](PyObject* a) { return holds_unknown_array(a); });
+  if (is_unknown && callee != Callee::kNumber && !lift::is_dtype_class(callable))
+    return call_on_unknown(name, callable, self, arguments, positional, keyword_names, callee == Callee::kMethod);
+  if (own == "asarray" && total == 1 && positional == 1) {
+    if (Ref array = array_of_tensor(callable, arguments[0])) return array;
+  }
   if (self) check_use(self, name.c_str());
   for (size_t i = 0; i < total; i++) {
     if (!may_compute_with(arguments[i]))
@@ -253,25 +265,31 @@ bool Tracer::is_array_operation(Borrowed left, Borrowed right) {
 }
 
 Ref Tracer::operate_on_arrays(binaryfunc operation, Borrowed left, Borrowed right) {
-  if (!may_compute_with(left) || !may_compute_with(right))
+  const bool left_unknown = holds_unknown_array(left), right_unknown = holds_unknown_array(right);
+  if ((!left_unknown && !may_compute_with(left)) || (!right_unknown && !may_compute_with(right)))
     stop(report::Reason::native_call, "an operator of an array and something else");
+  if (left_unknown || right_unknown) return operate_on_unknown(operation, left, right);
   return compute("an operator of an array", [&] { return operation(left.get(), right.get()); });
 }
 
 Ref Tracer::operate_on_array(unaryfunc operation, Borrowed operand) {
+  if (is_unknown_array(operand)) return operate_on_unknown(operation, operand);
   check_use(operand, "an operator");
   return compute("an operator of an array", [&] { return operation(operand.get()); });
 }
 
 Ref Tracer::compare_arrays(Borrowed left, Borrowed right, int operation) {
-  if (!may_compute_with(left) || !may_compute_with(right))
+  const bool left_unknown = holds_unknown_array(left), right_unknown = holds_unknown_array(right);
+  if ((!left_unknown && !may_compute_with(left)) || (!right_unknown && !may_compute_with(right)))
     stop(report::Reason::native_call, "a comparison of an array and something else");
+  if (left_unknown || right_unknown) return compare_unknown(left, right, operation);
   return compute("a comparison of an array", [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
 }
 
 Ref Tracer::get_from_array(Borrowed array, Borrowed name) {
   PyTypeObject* type = array.type();
   if (_PyType_Lookup(type, name.get()) == nullptr) return checked(PyObject_GetAttr(array.get(), name.get()));
+  if (is_unknown_array(array)) return attribute_of_unknown(array, name);
   check_use(array, "an attribute");
   const char* text = PyUnicode_AsUTF8(name.get());
   if (text == nullptr) throw PyError();
@@ -285,13 +303,18 @@ Ref Tracer::get_from_array(Borrowed array, Borrowed name) {
 }
 
 Ref Tracer::item_of_array(Borrowed array, Borrowed key) {
-  if (!may_compute_with(key)) stop(report::Reason::native_call, "an index of an array");
+  const bool key_unknown = holds_unknown_array(key);
+  if (!key_unknown && !may_compute_with(key)) stop(report::Reason::native_call, "an index of an array");
+  if (key_unknown || is_unknown_array(array)) return item_of_unknown(array, key);
   return compute("an item of an array", [&] { return PyObject_GetItem(array.get(), key.get()); });
 }
 
 void Tracer::set_item_of_array(Borrowed array, Borrowed key, Borrowed value) {
-  if (!may_compute_with(key) || (value && !may_compute_with(value)))
+  const bool key_unknown = holds_unknown_array(key), value_unknown = value && holds_unknown_array(value);
+  if ((!key_unknown && !may_compute_with(key)) || (value && !value_unknown && !may_compute_with(value)))
     stop(report::Reason::native_call, "an item of an array is set");
+  if (value && (key_unknown || value_unknown || is_unknown_array(array))) return set_item_of_unknown(array, key, value);
+  if (is_unknown_array(array)) stop(report::Reason::native_call, "an item of an array is deleted");
   (void)compute("an item of an array", [&]() -> PyObject* {
     const int status =
         value ? PyObject_SetItem(array.get(), key.get(), value.get()) : PyObject_DelItem(array.get(), key.get());
@@ -455,6 +478,7 @@ bool Tracer::shared_changed() {
     bool written = false;
     for (size_t i = shared.position; i < program.nodes.size(); i++) {
       if ((program.nodes[i].effects & (graph::kMutates | graph::kActs)) == 0) continue;
+      written = written || program.has_arrays;
       program.each_tensor_argument(program.nodes[i], [&](uint32_t id) {
         const at::Tensor& argument = program.tensors[id].fake;
         written = written || (argument.defined() && same_storage(argument, fake::unpack(shared.tensor.get())));

@@ -505,6 +505,15 @@ static bool only_moves(const MethodCall& call, const std::string& name) {
   return true;
 }
 
+// Methods of containers that put a value where it stays as it is.
+static bool only_keeps(const MethodCall& call) {
+  PyObject* self = call.self.get();
+  if (self == nullptr) return false;
+  if (PyList_CheckExact(self) || Py_IS_TYPE(self, lift::known_types().deque))
+    return strcmp(call.name, "append") == 0 || strcmp(call.name, "insert") == 0 || strcmp(call.name, "appendleft") == 0;
+  return PyDict_CheckExact(self) && (strcmp(call.name, "setdefault") == 0 || strcmp(call.name, "get") == 0);
+}
+
 Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
@@ -516,6 +525,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
     if (!unseen) lifter.escape(self);
     if (!reads_attributes(self)) check_use(self, name.c_str());
+    if (PySlice_Check(self) && holds_unknown_array(self)) stop(report::Reason::data_dependent, name + " of a slice");
     if (PyExceptionInstance_Check(self) && lifter.known(self) != nullptr) stop(report::Reason::outside_exception, name);
   }
   if (unseen)
@@ -541,7 +551,10 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
     const bool looks =
         (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]) || is_hook_handle(arguments[i]);
-    if (looks && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
+    const bool keeps_array = i + 1 == total && lift::is_array(arguments[i]) && only_keeps(method);
+    if (PySlice_Check(arguments[i]) && holds_unknown_array(arguments[i]))
+      stop(report::Reason::data_dependent, name + " of a slice");
+    if (looks && !keeps_array && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (name == "str.format" && self != nullptr && PyUnicode_Check(self)) {

@@ -96,7 +96,7 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
   for (size_t n = first; n < program.nodes.size(); n++) {
     const graph::Node& node = program.nodes[n];
     if ((node.effects & (graph::kActs | graph::kChecks)) != 0) return "it does something besides computing";
-    if (node.apart) return "it uses a generator of its own";
+    if (node.apart) return "it uses a generator of its own, or an array";
     if ((node.effects & graph::kMutates) != 0) {
       // In-place operators count versions, but not those of the tensor whose .data they write to. Others, such as
       // batch_norm, may write to any argument and count nothing.

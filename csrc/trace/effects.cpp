@@ -189,7 +189,7 @@ bool Tracer::shown_changed() {
     for (size_t i = shown.position; i < program.nodes.size(); i++) {
       const graph::Node& node = program.nodes[i];
       if ((node.effects & (graph::kMutates | graph::kActs)) == 0) continue;
-      bool touches = false;
+      bool touches = program.has_arrays;
       program.each_tensor_argument(node, [&](uint32_t id) {
         const at::Tensor& argument = program.tensors[id].fake;
         if (!argument.defined()) return;  // a number

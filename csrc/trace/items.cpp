@@ -23,6 +23,12 @@ static bool is_instance(Borrowed object) {
          lift::layout_base(object.type()) == &PyBaseObject_Type;
 }
 
+// An array without dimensions may be an index, and one that is looked for is compared.
+static void check_no_unknown_array(Tracer& tracer, Borrowed key) {
+  if (!lift::is_plain(key.get()) && tracer.holds_unknown_array(key))
+    stop(report::Reason::data_dependent, "an index or element that is computed from a tensor");
+}
+
 Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(key)) {
@@ -40,9 +46,11 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
     }
     lifter.lift_whole(*shadow);
   }
+  if (is_unknown_array(container)) return item_of_array(container, key);
   check_use(container, "an item");
   lifter.escape(key);
   if (lift::is_array(container.get())) return item_of_array(container, key);
+  check_no_unknown_array(*this, key);
   if (PyType_Check(container.get())) {  // Class[item]
     Ref name = checked(PyUnicode_InternFromString("__class_getitem__"));
     if (lifter.type_attribute(container.as<PyTypeObject>(), name) != nullptr &&
@@ -74,9 +82,11 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
     if (value && PyDict_CheckExact(container.get()) && is_plain_key(key)) return lifter.dict_store(*shadow, key, value);
     lifter.lift_whole(*shadow);
   }
+  if (is_unknown_array(container)) return set_item_of_array(container, key, value);
   check_use(container, "an item");
   lifter.escape(key);
   if (lift::is_array(container.get())) return set_item_of_array(container, key, value);
+  check_no_unknown_array(*this, key);
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
@@ -104,6 +114,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   check_use(container, "a membership test");
   lifter.escape(value);
   if (lift::is_array(container.get())) return array_contains(container, value);
+  check_no_unknown_array(*this, value);
   check_arrays_within(*this, container);
   if (value.type() == &identity_type && !PyDict_Check(container.get()) && !PyAnySet_Check(container.get()) &&
       !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
@@ -249,6 +260,7 @@ void Tracer::check_use(Borrowed value, const char* what) {
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
   if (lift::is_array(value.get())) return use_array(value);
+  if (lifter.unknown_arrays.promoted && PyIter_Check(value.get())) check_arrays_within(*this, value);
   if (known != nullptr && known->instance && lift::layout_base(value.type()) == lift::known_types().simple_namespace)
     stop(report::Reason::opaque_object, std::string(what) + " of an outside types.SimpleNamespace");
   if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))

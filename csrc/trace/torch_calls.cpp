@@ -124,7 +124,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
       use_generator(arguments[i]);
       continue;
     }
-    if (!fake::is_symbol(arguments[i])) check_use(arguments[i], "a torch call");
+    if (!fake::is_symbol(arguments[i]) && !is_unknown_array(arguments[i])) check_use(arguments[i], "a torch call");
     check_order(arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
@@ -133,6 +133,8 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     return call_overridden(callable, arguments, positional, keyword_names);
   if (name.ends_with("is_grad_enabled")) gradient_questions++;
   use_flags_of(name);
+  if (positional > 0 && is_unknown_array(arguments[0]))
+    return tensor_of_unknown(name, callable, arguments, positional, keyword_names);
   if (Ref tensor = tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
@@ -149,6 +151,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (Ref handle = keyword_names ? Ref() : call_hook(callable, arguments, positional)) return handle;
   check_tensor_method(callable, name, arguments, positional);
   if (Ref values = moded ? Ref() : list_of_values(callable, name, arguments, positional)) return values;
+  if (Ref array = keyword_names ? Ref() : numpy_of_tensor(callable, name, arguments, positional)) return array;
   session.clear_failure();
   try {
     const TorchRuns runs(*this);

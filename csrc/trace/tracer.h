@@ -174,6 +174,10 @@ class Tracer {
   Ref operate_on_arrays(binaryfunc operation, Borrowed left, Borrowed right);
   Ref operate_on_array(unaryfunc operation, Borrowed operand);
   Ref compare_arrays(Borrowed left, Borrowed right, int operation);
+  // --- arrays whose numbers only a run knows (array_nodes.cpp) ---
+  bool is_unknown_array(Borrowed value);
+  bool holds_unknown_array(Borrowed value, int depth = 0);
+  Py_ssize_t length_of_unknown(Borrowed array);
   // One of these tensors, which leave the trace, has the memory of an array that somebody holds.
   bool leaves_with_array(const std::vector<Ref>& tensors) const;
   // Before native code looks at a value by itself: an opaque object, or one whose text shows its address.
@@ -362,6 +366,26 @@ class Tracer {
                            std::vector<Ref>* numbers);
   Ref tensor_of_array(const std::string& name, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref torch_type(Borrowed array);
+  Ref record_array_call(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
+                        size_t positional, Borrowed keyword_names, const std::vector<Borrowed>& written);
+  void promote_array(Borrowed array, const std::string& what);
+  Ref frozen_array(Borrowed array, const std::string& what);
+  void note_unknown_array(Borrowed array, const std::string& what);
+  Ref operate_on_unknown(binaryfunc operation, Borrowed left, Borrowed right);
+  Ref operate_on_unknown(unaryfunc operation, Borrowed operand);
+  Ref compare_unknown(Borrowed left, Borrowed right, int operation);
+  Ref item_of_unknown(Borrowed array, Borrowed key);
+  void set_item_of_unknown(Borrowed array, Borrowed key, Borrowed value);
+  Ref attribute_of_unknown(Borrowed array, Borrowed name);
+  Ref call_on_unknown(const std::string& name, Borrowed callable, Borrowed self, PyObject* const* arguments,
+                      size_t positional, Borrowed keyword_names, bool is_method);
+  Ref call_builtin_on_unknown(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref array_of_tensor(Borrowed callable, Borrowed tensor);
+  Ref numpy_of_tensor(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
+  Ref tensor_of_unknown(const std::string& name, Borrowed callable, PyObject* const* arguments, size_t positional,
+                        Borrowed keyword_names);
+  // Of one from outside: its type, shape and strides are guarded, and it is an input of the graph.
+  bool use_outside_array(Borrowed array);
   bool shared_changed();
   struct SharedMemory {
     Ref array;  // that has the memory

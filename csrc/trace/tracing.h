@@ -137,6 +137,7 @@ struct Tracing : Concrete {
   Py_ssize_t length(Borrowed object) {
     return guard(Py_ssize_t(-1), [&] {
       t.lifter.escape(object);
+      if (t.is_unknown_array(object)) return t.length_of_unknown(object);
       t.check_use(object, "len");
       if (t.may_hold_symbol(object) && !t.has_native_length(object)) stop(report::Reason::unknown_number, "len");
       return PyObject_Length(object.get());
