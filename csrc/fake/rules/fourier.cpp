@@ -42,10 +42,10 @@ Laid transformed(const Laid& input, IntArrayRef sizes, IntArrayRef dims) {
   const size_t rank = input.sizes.size();
   Dims order(rank);
   std::iota(order.begin(), order.end(), 0);
-  const auto batch_end = std::partition(
-      order.begin(), order.end(), [&](int64_t dim) { return std::find(dims.begin(), dims.end(), dim) == dims.end(); });
+  const auto batch_end =
+      std::ranges::partition(order, [&](int64_t dim) { return std::ranges::find(dims, dim) == dims.end(); }).begin();
   sort_outermost_first(order.begin(), batch_end, input);
-  std::copy(dims.begin(), dims.end(), batch_end);
+  std::ranges::copy(dims, batch_end);
   Laid result{sizes.vec(), Dims(rank, 0)};
   int64_t stride = 1;
   size_t at = rank;
@@ -63,7 +63,8 @@ Laid transformed(const Laid& input, IntArrayRef sizes, IntArrayRef dims) {
 constexpr size_t kMostDimsOfCufft = 3;
 
 bool in_one_go(IntArrayRef dims) {
-  return dims.size() <= kMostDimsOfCufft && !(dims.size() >= 2 && dims[0] == 0 && dims[1] == 1);
+  const bool outermost_two = dims.size() >= 2 && dims[0] == 0 && dims[1] == 1;
+  return dims.size() <= kMostDimsOfCufft && !outermost_two;
 }
 
 // The innermost dimensions first, as many as cuFFT takes at a time; each time sorted anew.
@@ -94,7 +95,10 @@ Laid complex_to_complex(Library library, const Laid& self, IntArrayRef dims) {
 }
 
 void check_dims(const Tensor& self, IntArrayRef dims) {
-  for (int64_t dim : dims) TORCH_CHECK(dim >= 0 && dim < self.dim(), "a dimension of a Fourier transform: ", dim);
+  for (int64_t dim : dims) {
+    TORCH_CHECK(dim >= 0 && dim < self.dim() && std::ranges::count(dims, dim) == 1,
+                "no dimensions of a transform: ", dims);
+  }
 }
 
 Tensor made(const Maker& make, const Laid& result, at::ScalarType dtype) {
