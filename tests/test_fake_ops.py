@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -170,6 +171,9 @@ OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
     ),
     "complex": lambda t: (
         torch.view_as_complex(t[:, :2].contiguous()),
+        torch.complex(t.t(), t.t()),
+        torch.polar(t.t().abs(), t.t()),
+        torch.complex(t.t(), t[:, :2].t()[:1]),
         (t + 1j).conj(),
         (t + 1j).real,
         (t + 1j).imag,
@@ -189,6 +193,47 @@ def test_operator(name: str, grad: bool) -> None:
     if grad and name == "random":
         pytest.skip("exponential_ writes a leaf that requires grad: an error in eager too")
     check(OPERATORS[name], x(requires_grad=grad))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_fourier_transforms(device: str) -> None:
+    """Results keep the order in which the library took the dimensions."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA here to compare with")
+    some_dims = [(0,), (1,), (3,), (0, 1), (1, 0), (2, 0), (3, 1, 2), (1, 0, 3), (0, 1, 2, 3), (2, 3, 1, 0)]
+    layouts = list(itertools.permutations(range(4)))[::5]
+    real = x(3, 4, 1, 6).to(device)
+
+    def program(t: torch.Tensor) -> Any:
+        results: list[Any] = [
+            torch.fft.hfft(t + 1j, 4),
+            torch.fft.ihfft(t),
+            torch.fft.fft(t),
+            torch.fft.fftn(t, dim=()),
+        ]
+        for dims in some_dims:
+            results += [torch.fft.fftn(t, dim=dims), torch.fft.fftn(t + 1j, dim=dims), torch.fft.rfftn(t, dim=dims)]
+            sizes = [5] * len(dims)
+            results += [torch.fft.irfftn(t + 1j, s=sizes, dim=dims), torch.fft.rfftn(t, s=sizes, dim=dims)]
+            results.append(torch.fft.ifftn(t, dim=dims, norm="ortho"))
+        return results
+
+    for layout in layouts:
+        check(program, real.permute(layout))
+        check(program, real[1:].permute(layout))
+    if device == "cuda":  # real numbers that are not aligned like complex ones
+        check(program, real.flatten()[1:61].view(3, 4, 1, 5).transpose(0, 3))
+
+
+def test_fourier_transforms_on_meta() -> None:
+    """Torch's own answer, whatever it is."""
+    tensor = torch.empty(3, 4, 6, device="meta").permute(2, 0, 1)
+    session = fake.Session()
+    given = session.fake_of(tensor)
+    with session:
+        traced = torch.fft.fft(given), torch.fft.rfft(given, dim=0), torch.fft.irfft(given + 1j)
+    wanted = torch.fft.fft(tensor), torch.fft.rfft(tensor, dim=0), torch.fft.irfft(tensor + 1j)
+    assert difference(wanted, traced) is None
 
 
 def test_nn_functions() -> None:

@@ -157,8 +157,10 @@ KernelKind next(KernelKind kind) { return kind < KernelKind::PythonMeta ? Kernel
 
 KernelKind first(const Call& call) {
   const KernelKind kind = call.op.kind.load(std::memory_order_relaxed);
-  if (call.op.asks_device && kind == KernelKind::PythonMeta && !call.device.is_cuda()) return KernelKind::None;
-  return kind;
+  if (!call.op.asks_device || call.device.is_cuda()) return kind;
+  if (call.device.is_meta()) return KernelKind::PythonMeta;  // as in eager
+  const bool answers = kind == KernelKind::Rule ? call.device.is_cpu() : kind != KernelKind::PythonMeta;
+  return answers ? kind : KernelKind::None;
 }
 
 // Each output of a foreach operator is where its tensor of the first list is.
@@ -194,7 +196,7 @@ void compute(const Call& call) {
     call.stack.insert(call.stack.end(), saved.begin(), saved.end());
   }
   // The next call starts where this one ended.
-  if (kind == KernelKind::PythonMeta) call.op.kind.store(kind, std::memory_order_relaxed);
+  if (kind == KernelKind::PythonMeta && !call.op.asks_device) call.op.kind.store(kind, std::memory_order_relaxed);
   const std::vector<c10::Device> devices = call.op.is_foreach ? devices_of_list(saved) : std::vector<c10::Device>();
   size_t index = 0;
   replace_tensors(call.outputs(), call.op.return_count,

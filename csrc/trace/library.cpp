@@ -123,7 +123,7 @@ static bool is_of_pure_module(Borrowed function) {
   Ref module = Ref::steal(PyObject_GetAttrString(function.get(), "__module__"));
   PyErr_Clear();
   if (!module || !PyUnicode_Check(module.get())) return false;
-  for (const char* name : {"typing", "re", "fnmatch"}) {
+  for (const char* name : {"typing", "re", "fnmatch", "inspect"}) {
     if (PyUnicode_CompareWithASCIIString(module.get(), name) == 0) return true;
   }
   return false;

@@ -187,6 +187,30 @@ def test_generators_and_coroutines_run_as_they_are() -> None:
     assert [torch.equal(a, b) for a, b in zip(numbers(x()), (x() + 1, x() + 2), strict=True)] == [True, True]
 
 
+@pytest.mark.parametrize("watch", [sys.setprofile, sys.settrace])
+def test_code_that_a_profiler_never_saw(watch: Any) -> None:
+    """One that was on and is off again is in nobody's way; code that it saw is compiled again too."""
+
+    def seen(x: Any) -> Any:
+        return x.sin() + 1
+
+    def unseen(x: Any) -> Any:
+        return x.cos() + 1
+
+    # On 3.12, code that was marked is freed of its marks by the next call, which runs as it is.
+    for f, eager in ((unseen, 0), (seen, 1)):
+        watch(lambda *event: None)
+        seen(x())
+        watch(None)
+        alternator.reset()
+        compiled = alternator.compile(f, backend="eager")
+        for _ in range(3):
+            assert torch.equal(compiled(x()), f(x()))
+        counters = alternator.counters()
+        assert counters["eager"] <= eager and counters["traces"] >= 1
+        assert counters["hits"] == 2 - counters["eager"]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_fork_after_compile(run_python: Callable[..., str]) -> None:
     said = run_python(

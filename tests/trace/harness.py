@@ -607,6 +607,9 @@ def forked(work: Callable[[], Any], timeout: int = TIMEOUT) -> Any:
         try:
             os.close(reader)
             leave_pytest()
+            # torch's thread pool is made anew by whoever asks for it first after a fork, and must not be asked for by two
+            # threads at once, as those of autograd would on a machine with several devices.
+            torch.set_num_threads(torch.get_num_threads())
             signal.alarm(timeout)
             if timeout > 10:
                 faulthandler.dump_traceback_later(timeout - 5)

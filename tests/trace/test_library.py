@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import logging
 import operator
 import pickle
@@ -106,6 +107,50 @@ def test_cached_before_the_trace(t):
             f(T(2))
             ask.cache_clear()
             f(T(2), "a")
+
+
+@program()
+def test_attributes_without_descriptors(t):
+    """inspect.getattr_static keeps in a cache which classes have a `__dict__` of their own."""
+
+    class Base:
+        level = 1
+
+        def __init__(self, first=0, *, second=1):
+            self.first = first
+
+        @property
+        def second(self):
+            return 2
+
+    class Slotted:
+        __slots__ = ("level",)
+
+    def look(thing, name):
+        found = inspect.getattr_static(thing, name, None)
+        return found if isinstance(found, int) else type(found)
+
+    def fn(x, thing):
+        class Own(Base):
+            extra = 2
+
+        own = Own()
+        own.level = 5
+        inside = look(own, "level"), look(Own, "level"), look(Own, "extra"), look(own, "second"), look(own, "none")
+        outside = look(thing, "level"), look(thing, "first"), look(Base, "second"), look(Slotted, "level")
+        return x * look(thing, "level"), inside, outside, str(inspect.signature(Own)), str(inspect.signature(Base))
+
+    f = t.compile(fn)
+    thing = Base(3)
+    f(T(2), Base(3))
+    f.hit(T(2), Base(3))
+    f(T(2), thing)
+    thing.level = 7
+    f.miss(T(2), thing)
+    Base.level = 4
+    f(T(2), thing)
+    f.miss(T(2), Base(3))
+    f.miss(T(2), Base(4))
 
 
 @program()

@@ -12,6 +12,7 @@
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/angle_ops.h>
 #include <ATen/ops/bernoulli_ops.h>
+#include <ATen/ops/complex_ops.h>
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/floor_divide_ops.h>
 #include <ATen/ops/hardswish_ops.h>
@@ -22,6 +23,7 @@
 #include <ATen/ops/masked_fill_ops.h>
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/native_dropout_ops.h>
+#include <ATen/ops/polar_ops.h>
 #include <ATen/ops/relu_ops.h>
 #include <ATen/ops/rsub_ops.h>
 #include <ATen/ops/sub_ops.h>
@@ -115,6 +117,24 @@ Tensor binary(const Tensor& self, const Tensor& other) {
 }
 Tensor rsub(const Tensor& self, const Tensor& other, const at::Scalar&) { return binary(self, other); }
 
+// Torch's composite writes into an empty tensor, whose new strides are those of the inputs.
+Tensor complex_of_two(const Tensor& first, const Tensor& second) {
+  const at::ScalarType type = first.scalar_type();
+  TORCH_CHECK(type == second.scalar_type() && (type == at::kHalf || type == at::kFloat || type == at::kDouble),
+              "Expected both inputs to be Half, Float or Double tensors but got ", type, " and ", second.scalar_type());
+  const Maker make;
+  const AsMeta as_meta;
+  Tensor output;
+  at::TensorIterator iterator = at::TensorIteratorConfig()
+                                    .check_all_same_dtype(false)
+                                    .declare_static_dtype_and_device(c10::toComplexType(type), c10::Device(c10::kMeta))
+                                    .add_owned_output(output)
+                                    .add_const_input(first)
+                                    .add_const_input(second)
+                                    .build();
+  return make.adopt(iterator.output());
+}
+
 Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& other, Tensor& output) {
   const auto sizes = at::infer_size(condition.sizes(), at::infer_size(self.sizes(), other.sizes()));
   if (output.sizes() != at::IntArrayRef(sizes)) output.resize_(sizes);
@@ -191,6 +211,8 @@ void add_elementwise_rules(RuleRegistry& rules) {
   rules.add<at::_ops::native_dropout>(native_dropout);
   rules.add<at::_ops::floor_divide>(binary);
   rules.add<at::_ops::rsub_Tensor>(rsub);
+  rules.add<at::_ops::complex>(complex_of_two);
+  rules.add<at::_ops::polar>(complex_of_two);
   rules.add<at::_ops::where_self>(where);
   rules.add<at::_ops::where_self_out>(where_out);
   rules.add<at::_ops::masked_fill_Scalar>(masked_fill_scalar);

@@ -52,6 +52,7 @@ TORCH_LIBRARY_IMPL(aten, Fake, library) {
   add_copy_rules(rules);
   add_elementwise_rules(rules);
   add_factory_rules(rules);
+  add_fourier_rules(rules);
   add_indexing_rules(rules);
   add_linalg_rules(rules);
   add_normalization_rules(rules);

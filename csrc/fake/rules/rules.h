@@ -28,6 +28,11 @@ class RuleRegistry {
     keep(full_name<Operator>(), c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule));
     direct<Operator>();
   }
+  // A rule for CPU and CUDA of an operator that asks_device.def names: where the call is has to be looked at first.
+  template <class Operator>
+  void add_of_devices(typename Operator::schema* rule) {
+    keep(full_name<Operator>(), c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule));
+  }
   // An operator that has a C++ Meta kernel and is common enough to be called without boxing.
   template <class Operator>
   void direct() {
@@ -103,6 +108,7 @@ void add_convolution_rules(RuleRegistry& rules);
 void add_copy_rules(RuleRegistry& rules);
 void add_elementwise_rules(RuleRegistry& rules);
 void add_factory_rules(RuleRegistry& rules);
+void add_fourier_rules(RuleRegistry& rules);
 void add_indexing_rules(RuleRegistry& rules);
 void add_linalg_rules(RuleRegistry& rules);
 void add_normalization_rules(RuleRegistry& rules);
