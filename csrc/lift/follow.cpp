@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
+#include "lift/decimals.h"
 #include "lift/tensor_spec.h"
 #include "lift/trees.h"
 #include "py/error.h"
@@ -242,9 +243,17 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       return owner->get();
     }
     case Access::kReduced: {
-      if (!is_fixed_iterator(parent) && !is_tree_spec(parent)) return nullptr;
+      if (!is_fixed_iterator(parent) && !is_tree_spec(parent) && !is_decimal_context(parent)) return nullptr;
       const WithoutCollector without_collector;
       SavedError saved;
+      if (is_decimal_context(parent)) {
+        try {
+          *owner = parts_of_context(parent);
+        } catch (const PyError&) {
+          return nullptr;
+        }
+        return owner->get();
+      }
       *owner = Ref::steal(PyObject_CallMethod(parent, is_tree_spec(parent) ? "__getstate__" : "__reduce__", nullptr));
       return owner->get();
     }

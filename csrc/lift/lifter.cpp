@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
+#include "lift/decimals.h"
 #include "lift/mutants.h"
 #include "lift/numpy.h"
 #include "lift/tensor_spec.h"
@@ -255,7 +256,8 @@ static bool is_setting(const Source& source) {
 // A view of somebody's dict; not of a class's own, which the program may change by other ways.
 static bool is_proxy_of_dict(Borrowed proxy) {
   PyObject* mapping = cpython::proxied(proxy.get());
-  return PyDict_CheckExact(mapping) && PyDict_GetItemString(mapping, "__module__") == nullptr;
+  return (PyDict_CheckExact(mapping) || PyODict_CheckExact(mapping)) &&
+         PyDict_GetItemString(mapping, "__module__") == nullptr;
 }
 
 Ref Lifter::lift(Borrowed value, Source* source) {
@@ -269,13 +271,17 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     note_origin(value, source);
     return Ref::share(value);
   }
+  if (is_about_decimals(value.get())) {
+    if (on_decimal) on_decimal();
+    if (is_decimal_context(value.get())) return lift_decimal_context(value, source, true);
+  }
   if (auto seen = lifted_.find(value.get()); seen != lifted_.end()) {
     guard_same(source, known(seen->second)->source);
     return Ref::share(seen->second);
   }
   if (made_here(value) || known(value) != nullptr) return Ref::share(value);  // of this trace: nothing to find again
 
-  if (nan) {
+  if (nan || is_decimal(value.get())) {
     // A NaN equals nothing, but containers find it by identity.
     guard(source, GuardKind::kEquals, value);
     source->bears_identity = true;

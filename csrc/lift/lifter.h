@@ -173,6 +173,21 @@ class Lifter {
   }
   bool is_noted_constant(Borrowed object) const { return constants_.count(object.get()) != 0; }
 
+  // --- contexts of decimal's (contexts.cpp) ---
+  // A private copy. Until the program sees the context itself, the copy has none of its flags: computing only adds
+  // some.
+  Ref lift_decimal_context(Borrowed context, Source* source, bool seen);
+  void see_decimal_flags(Borrowed copy);
+  struct DecimalContext {
+    Ref original, copy;
+    Ref before;  // what the copy was made of: see parts_of_context()
+    Source* source;
+    bool seen = false;
+  };
+  const std::vector<DecimalContext>& decimal_contexts() const { return decimal_contexts_; }
+  // Called before the program gets anything that may compute with decimals.
+  std::function<void()> on_decimal;
+
   // --- for replay ---
   const std::deque<Shadow>& shadows() const { return shadows_; }
   std::vector<PlaceWrite> writes() const;
@@ -183,6 +198,7 @@ class Lifter {
     size_t effects;
     std::vector<PlaceWrite> places;
     std::vector<std::vector<Ref>> shadows;  // for each, what is in it and was not: see difference()
+    std::vector<Ref> decimals;              // for each context, what it is made of
   };
   WriteMark mark_writes() const;
   bool has_writes_since(const WriteMark& mark) const;
@@ -283,6 +299,7 @@ class Lifter {
   std::vector<PyObject*> cell_order_, iterator_order_;
   std::vector<FieldKey> field_order_;
   std::vector<std::pair<Ref, Source*>> tensors_;
+  std::vector<DecimalContext> decimal_contexts_;
   bool has_arrays_ = false;
 };
 

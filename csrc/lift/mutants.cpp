@@ -1,5 +1,6 @@
 #include "lift/mutants.h"
 
+#include "lift/decimals.h"
 #include "lift/lifter.h"
 #include "lift/numpy.h"
 #include "lift/trees.h"
@@ -47,6 +48,8 @@ const char* row_of(Borrowed value) {
   if (is_array(v)) return "array";
   if (is_tree_spec(v)) return "tree_spec";
   if (type == &PyDictProxy_Type) return "proxy";
+  if (is_decimal(v)) return "decimal";
+  if (is_decimal_context(v)) return "decimal_context";
   return has_plain_layout(type) || type == known_types().simple_namespace ? "instance" : "opaque";
 }
 

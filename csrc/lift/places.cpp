@@ -1,6 +1,7 @@
 // Instance dicts, module namespaces, cells, fields, classes.
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
+#include "lift/decimals.h"
 #include "lift/lifter.h"
 #include "lift/plain.h"
 #include "py/lasting.h"
@@ -339,8 +340,9 @@ static std::vector<Ref> difference(const Shadow& shadow) {
 }
 
 Lifter::WriteMark Lifter::mark_writes() const {
-  WriteMark mark{effects_.size(), writes(), {}};
+  WriteMark mark{effects_.size(), writes(), {}, {}};
   for (const Shadow& shadow : shadows_) mark.shadows.push_back(difference(shadow));
+  for (const DecimalContext& context : decimal_contexts_) mark.decimals.push_back(parts_of_context(context.copy));
   return mark;
 }
 
@@ -359,6 +361,10 @@ bool Lifter::has_writes_since(const WriteMark& mark) const {
     const std::vector<Ref> changes = difference(shadows_[i]);
     const std::vector<Ref> before = i < mark.shadows.size() ? mark.shadows[i] : std::vector<Ref>();
     if (!std::ranges::equal(changes, before, same)) return true;
+  }
+  for (size_t i = 0; i < decimal_contexts_.size(); i++) {
+    const Ref& before = i < mark.decimals.size() ? mark.decimals[i] : decimal_contexts_[i].before;
+    if (!plain_equal(parts_of_context(decimal_contexts_[i].copy).get(), before.get())) return true;
   }
   return false;
 }

@@ -1,6 +1,8 @@
 #include "lift/plain.h"
 
+#include "cpython/decimals.h"
 #include "cpython/objects.h"
+#include "lift/decimals.h"
 #include "lift/numpy.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -209,6 +211,7 @@ bool equal(PyObject* a, PyObject* b, int depth) {
   if (type == &THPDeviceType) {
     return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
   }
+  if (is_decimal(a)) return cpython::same_decimal(a, b);
   return is_numpy_number(a) && numpy_equal(a, b);
 }
 

@@ -19,8 +19,8 @@ bool is_fixed_iterator(PyObject* object);
 bool is_nan(PyObject* object);
 
 // Exact type and bits: True is not 1, -0.0 is not 0.0, NaN is itself. Deep for tuples, lists, dicts, sets and
-// frozensets of plain values, in their order of iteration; never calls a user's __eq__. Objects that are not plain are
-// compared by identity.
+// frozensets of plain values, in their order of iteration; never calls a user's __eq__. Decimals too; other objects
+// that are not plain are compared by identity.
 bool plain_equal(PyObject* a, PyObject* b);
 
 // A tuple of what a list, set or deque holds in order (keys and values in turns for a dict; for an array of numpy's see

@@ -1,5 +1,6 @@
 // Sources and values as a user would write them. Nothing here runs a user's code.
 #include "cpython/objects.h"
+#include "lift/decimals.h"
 #include "lift/numpy.h"
 #include "lift/source.h"
 #include "lift/tensor_spec.h"
@@ -128,6 +129,7 @@ std::string show_at(PyObject* object, size_t limit, int depth) {
     }
     return native_repr(object);
   }
+  if (is_decimal(object)) return native_repr(object);
   if (PyType_Check(object)) return type_text(reinterpret_cast<PyTypeObject*>(object));
   if (is_tensor(object)) return describe_tensor(object).text();
   if (PyFunction_Check(object))

@@ -1,6 +1,7 @@
 // Iterators, and the other types that say with __reduce_ex__ how they are made.
 #include "cpython/pickling.h"
 #include "interpreter/suspended.h"
+#include "lift/decimals.h"
 #include "lift/plain.h"
 #include "replay/builder.h"
 
@@ -22,8 +23,20 @@ static void require_unchanged(Builder& builder, Borrowed iterator, Borrowed cont
   }
 }
 
+// decimal.Context(prec, rounding, Emin, Emax, capitals, clamp): its arguments for flags and traps know fewer of them.
+static Recipe decimal_context(Borrowed object) {
+  Ref parts = lift::parts_of_context(object);
+  Recipe recipe{{Op::kCall, {Ref::share(object.type())}}};
+  for (Py_ssize_t i = 0; i < lift::kFlagsPart; i++)
+    recipe.make.operands.push_back(Ref::share(PyTuple_GET_ITEM(parts.get(), i)));
+  Ref signals = checked(PyTuple_GetSlice(parts.get(), lift::kFlagsPart, lift::kTrapsPart + 1));
+  recipe.fill.push_back({Op::kSetState, {Ref::share(lift::signal_setter()), std::move(signals)}});
+  return recipe;
+}
+
 Recipe reduced(Builder& builder, Borrowed object) {
   require_exact(object);
+  if (lift::is_decimal_context(object.get())) return decimal_context(object);
   Ref reduce = checked(PyObject_GetAttrString(object.get(), "__reduce_ex__")), protocol = checked(PyLong_FromLong(4));
   PyObject* argument = protocol.get();
   Ref parts = cpython::call_quietly(reduce.get(), &argument, 1);

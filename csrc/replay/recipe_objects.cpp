@@ -72,6 +72,17 @@ Recipe weak_reference(Builder&, Borrowed object) {
   return recipe;
 }
 
+// random.Random: one that was seeded with anything gets the state.
+Recipe random_generator(Builder& builder, Borrowed object) {
+  auto* layout = reinterpret_cast<PyObject*>(layout_of(object.type()));
+  auto method = [&](const char* name) { return checked(PyObject_GetAttrString(layout, name)); };
+  Recipe recipe = new_instance(object, {checked(PyLong_FromLong(0))});
+  recipe.fill.push_back(
+      {Op::kSetState, {method("setstate"), checked(PyObject_CallOneArg(method("getstate").get(), object.get()))}});
+  finish_instance(builder, recipe, object);
+  return recipe;
+}
+
 static Recipe itself() {
   Recipe recipe;
   recipe.keep = true;

@@ -61,6 +61,7 @@ ALT_RECIPE(kept_descriptor)
 ALT_RECIPE(kept_module)
 ALT_RECIPE(array)
 ALT_RECIPE(sequence_iterator)
+ALT_RECIPE(random_generator)
 // By family, not by exact type.
 ALT_RECIPE(exception)
 ALT_RECIPE(struct_sequence)

@@ -6,6 +6,7 @@
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
+#include "lift/decimals.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
@@ -697,6 +698,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     if (known != nullptr && known->shadow == nullptr) {
       if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && lifter.is_outside_cell(owner))
         return store_cell(owner, Ref::share(value));
+      if (lift::is_decimal_context(owner.get())) return natively();  // the copy; it is written back at the end
       stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
     }
     // A private object: its own dict is private too; the class's say in it is a fact.

@@ -112,6 +112,18 @@ bool calls_arguments(PyTypeObject* type) {
   return PyType_IsSubtype(type, lift::known_types().default_dict) != 0;
 }
 
+// Elements that stay as they are, whose hashes are their own and no addresses. The hash of a NaN is one.
+bool hashes_by_value(PyObject* elements) {
+  if (!PyTuple_CheckExact(elements)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(elements); i++) {
+    PyObject* element = PyTuple_GET_ITEM(elements, i);
+    const bool by_value = PyLong_CheckExact(element) || PyFloat_CheckExact(element) || PyComplex_CheckExact(element) ||
+                          PyBool_Check(element) || PyUnicode_CheckExact(element) || PyBytes_CheckExact(element);
+    if (!by_value || lift::is_nan(element)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 // The elements are shown one by one by native code.
@@ -155,6 +167,12 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
   if (self != nullptr && !PyModule_Check(self)) lifter.escape(self);
   if (natives.function(callback) && !name.empty() && !among(kReflective, name)) {
     if (among(kShowing, name)) check_shown(arguments, count);
+    return;
+  }
+  // map(hash, values)
+  if (callback == Borrowed(natives.hash) && std::all_of(arguments, arguments + count, [&](PyObject* argument) {
+        return argument == c || hashes_by_value(argument);
+      })) {
     return;
   }
   // A method of a container: d.__getitem__ as a key.

@@ -11,6 +11,7 @@
 #include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
+#include "trace/seeds.h"
 
 #include <algorithm>
 
@@ -132,6 +133,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (Ref result = call_flag(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = keyword_names ? Ref() : call_mode_stack(callable, arguments, positional)) return result;
   if (Ref result = call_context_variable(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = call_decimal(callable, arguments, positional, keyword_names)) return result;
   if (callable.get() == natives.cond) {
     // Its own code asks whether it is compiled: a break may not be one in the middle of that.
     Ref none = checked(PyTuple_New(0));
@@ -406,6 +408,8 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   if (total == 1 && positional == 1 && fake::is_symbol(arguments[0]) && (type == &PyLong_Type || type == &PyFloat_Type))
     return convert_number(type, arguments[0]);
   PyTypeObject* base = check_class_call(type);
+  if (base == native_random() && !is_seed(arguments, positional, 0))
+    stop(report::Reason::native_call, std::string(type->tp_name) + " without a seed");
   check_symbols(type, base, arguments, total);
   std::optional<lift::WarningsRaise> warnings;
   if (check_array_arguments(type, base, arguments, total)) warnings.emplace();
@@ -532,6 +536,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     escape_all(method.arguments, method.count);
   else
     escape_all(arguments, total);
+  if (seeds_at_random(method.name, method.self, method.arguments, method.count))
+    stop(report::Reason::native_call, "a random generator without a seed");
   if (looks_around_class(lifter, method)) {
     if (total == 0 && self != nullptr && name.ends_with(".__subclasses__")) return subclasses_of(self);
     stop(report::Reason::native_call, name);

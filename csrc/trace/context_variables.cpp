@@ -101,6 +101,7 @@ void Tracer::reset_context_value(Borrowed variable, Borrowed token) {
 }
 
 void Tracer::leave_context() {
+  decimals_used_ = true;  // nothing is computed any more
   const Ref left = std::move(context_);
   if (left && PyContext_Exit(left.get()) < 0) PyErr_Clear();
 }

@@ -1,6 +1,8 @@
 #include "trace/identity.h"
 
+#include "cpython/decimals.h"
 #include "fake/python_tensor.h"
+#include "lift/decimals.h"
 #include "trace/tracer.h"
 
 #include <cmath>
@@ -149,6 +151,10 @@ HashKind hash_kind(const lift::Lifter& lifter, Borrowed value, int depth) {
   for (PyTypeObject* by_value :
        {&PyUnicode_Type, &PyLong_Type, &PyFloat_Type, &PyBytes_Type, &PyComplex_Type, &PyRange_Type}) {
     if (hash == by_value->tp_hash) return HashKind::kValue;
+  }
+  if (const lift::DecimalTypes* decimals = lift::decimal_types();
+      decimals != nullptr && hash == decimals->decimal->tp_hash) {
+    return cpython::is_decimal_nan(value.get()) ? HashKind::kNan : HashKind::kValue;
   }
   if (fake::is_tensor_object(value.get())) return HashKind::kAddress;
   // A class, a module, a builtin: guarded by identity.

@@ -59,6 +59,12 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
   // Hooks of the user's that would run as native callbacks, on classes that are not lifted.
   if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
       is_python_hook(classes.type(), "__subclasscheck__")) {
+    // Nobody else has asked a class of the trace: its registry and its caches are the trace's own, its hooks are
+    // traced.
+    if (lifter.made_here(classes)) {
+      (void)lifter.use_special_methods(subject_class.as<PyTypeObject>());
+      return false;
+    }
     stop(report::Reason::native_call, "an instance test against an abstract base class");
   }
   for (PyTypeObject* base : hooked_bases_) {

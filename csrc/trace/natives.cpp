@@ -3,6 +3,7 @@
 #include "trace/modes.h"
 
 #include "fake/python_tensor.h"
+#include "lift/decimals.h"
 #include "lift/trees.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -134,15 +135,19 @@ Natives::Natives() : sets_(new Sets) {
                            "type(functools.cmp_to_key(id)(0))",
                            "type(re.finditer('', ''))",
                            "type(struct.iter_unpack('b', b''))",
+                           "type(_decimal.localcontext())",
+                           "type(_decimal.Context().flags).__mro__[1]",
                            "type(_string.formatter_parser(''))",
                            "type(_string.formatter_field_name_split('a')[1])"}) {
     Ref names = checked(PyDict_New());
-    for (const char* module_name : {"collections", "re", "itertools", "functools", "struct", "_string"})
+    for (const char* module_name : {"collections", "re", "itertools", "functools", "struct", "_string", "_decimal"})
       check_status(PyDict_SetItemString(names.get(), module_name, import_module(module_name).get()));
     check_status(PyDict_SetItemString(names.get(), "__builtins__", PyEval_GetBuiltins()));
     Ref type = checked(PyRun_String(text, Py_eval_input, names.get(), names.get()));
     sets_->types.insert(reinterpret_cast<PyTypeObject*>(type.release()));
   }
+  if (lift::decimal_types() == nullptr)
+    std::erase_if(sets_->types, [](PyTypeObject* type) { return strncmp(type->tp_name, "decimal.", 8) == 0; });
   Ref overrides = import_module("torch.overrides");
   Ref table = checked(PyObject_CallMethod(overrides.get(), "get_testing_overrides", nullptr));
   PyObject *key, *value;

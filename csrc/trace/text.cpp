@@ -2,6 +2,7 @@
 #include "trace/tracer.h"
 
 #include "cpython/objects.h"
+#include "lift/decimals.h"
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -23,6 +24,14 @@ static void guard_name(Tracer& t, Borrowed cls) {
     if (!lift::is_plain(text.get())) stop(report::Reason::native_call, "a class without a name");
     (void)t.lifter.lift(text, t.tree->child(t.lifter.constant(cls), lift::Access::kField, name));
   }
+}
+
+// Decimals, contexts and the flags of such show what they are made of.
+static bool shows_decimals(PyTypeObject* type) {
+  const lift::DecimalTypes* types = lift::decimal_types();
+  if (types == nullptr) return false;
+  return PyType_IsSubtype(type, types->decimal) != 0 || PyType_IsSubtype(type, types->context) != 0 ||
+         (type->tp_base != nullptr && cpython::is_native(type->tp_base, "decimal.SignalDictMixin"));
 }
 
 // Native objects whose text is made of the texts of what they hold.
@@ -54,6 +63,7 @@ static bool shows_parts(Tracer& t, Borrowed value, int depth) {
     show(Ref::share(PyMethod_GET_SELF(value.get())));
     return true;
   }
+  if (shows_decimals(type)) return true;
   return name == "re.Pattern" || name == "re.Match" || name.starts_with("datetime.");
 }
 

@@ -172,6 +172,7 @@ Tracer::Tracer()
   recorder.on_override = [this](Borrowed types, Borrowed arguments, Borrowed keywords) {
     note_override(types, arguments, keywords);
   };
+  lifter.on_decimal = [this] { use_decimals(); };
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
@@ -576,6 +577,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     };
     if (tracing.status(begin) == 0) result = continue_chain(frames, run_traced);
     control.watch = watch;
+    if (!abandoned()) (void)tracing.status([&] { finish_decimals(); });
     leave_context();
     exit_state = graph::Ambient::now();
     exit_nesting = autocast_nesting() - nesting;

@@ -515,6 +515,15 @@ class Tracer {
   };
   std::vector<ContextChange> context_changes_;
   Ref context_;  // the trace's own, once it has set something; the thread is in it
+  // The module decimal (decimals.cpp). Null: it is no call that gives or sets a context.
+  Ref call_decimal(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  void use_decimals();
+  void set_decimal_context(Borrowed context);
+  void note_decimal_context(Borrowed context);
+  void finish_decimals();
+  bool decimals_used_ = false;
+  Ref decimal_context_;      // the copy of the thread's
+  Ref decimal_context_set_;  // what the program has set in its place
   // functorch's transforms: a trace is never cut inside of one (transforms.cpp).
   void check_alive(Borrowed reference);
   Ref call_computed(Borrowed callable, PyObject* const* arguments, size_t count);

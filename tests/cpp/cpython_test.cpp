@@ -1,6 +1,7 @@
 // What the room cpython reads of live objects and of code, compared with what Python itself says.
 #include "cpython/operations.h"
 
+#include "cpython/decimals.h"
 #include "cpython/objects.h"
 #include "framework.h"
 
@@ -193,6 +194,26 @@ constexpr const char* kHandlers =
     "      except TypeError: pass\n"
     "      finally: y = [w for w in z]\n"
     "  return y\n";
+
+TEST(decimals_are_told_apart_by_what_they_are_made_of) {
+  Program program(
+      "from _decimal import Context, Decimal\n"
+      "texts = ['0', '-0', '1', '1.0', '1.00', 'NaN', 'sNaN', 'NaN7', '-NaN', 'Infinity', '-Infinity', '9' * 40, '9' * "
+      "41]\n"
+      "texts += ['8' + '9' * 39, '9' * 39 + '8', '0E+3']\n"
+      "one, other = [Decimal(text) for text in texts], [Decimal(text) for text in texts]\n");
+  CHECK(cpython::has_known_decimals(reinterpret_cast<PyTypeObject*>(program["Decimal"]),
+                                    reinterpret_cast<PyTypeObject*>(program["Context"])));
+  const Py_ssize_t count = PyList_GET_SIZE(program["one"]);
+  Py_ssize_t nans = 0;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* decimal = PyList_GET_ITEM(program["one"], i);
+    nans += cpython::is_decimal_nan(decimal) ? 1 : 0;
+    for (Py_ssize_t j = 0; j < count; j++)
+      CHECK_EQ(cpython::same_decimal(decimal, PyList_GET_ITEM(program["other"], j)), i == j);
+  }
+  CHECK_EQ(nans, 4);
+}
 
 TEST(the_exception_table_is_read_as_dis_reads_it) {
   Program program(kHandlers);

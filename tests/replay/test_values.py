@@ -268,11 +268,12 @@ def test_cycles() -> None:
     "make",
     [
         lambda x, y: [decimal.Decimal("1.5"), x],
+        lambda x, y: [decimal.Context(prec=5, flags=[decimal.Inexact]), x],
         lambda x, y: [vars(type)["__name__"], x],
         lambda x, y: [vars(dict)["fromkeys"], x],
         lambda x, y: [range(2, 9, 3), x],
     ],
-    ids=["decimal", "getset_descriptor", "classmethod_descriptor", "range"],
+    ids=["decimal", "decimal_context", "getset_descriptor", "classmethod_descriptor", "range"],
 )
 def test_what_traces_seldom_make(make: Any) -> None:
     rebuild(make)
@@ -886,7 +887,6 @@ class Thread:
         (lambda x, y: __import__("threading").Lock(), "a lock"),
         (lambda x, y: open("/dev/null"), "_io.TextIOWrapper"),  # noqa: SIM115
         (lambda x, y: functools.lru_cache(len), "lru_cache"),
-        (lambda x, y: __import__("random").Random(1), "random.Random"),
         (lambda x, y: types.ModuleType("new"), "sys.modules"),
         (lambda x, y: __import__("threading").local(), "local"),
         (lambda x, y: type("C", (), {}).__dict__, "belong to a class"),

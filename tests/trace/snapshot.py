@@ -7,6 +7,7 @@ run and not in the other shows. The observer keeps what it has labelled alive: a
 from __future__ import annotations
 
 import collections
+import decimal
 import enum
 import functools
 import hashlib
@@ -327,6 +328,9 @@ class Observer:
     def memory_at(self, address: int) -> int | None:
         return self.memory.setdefault(address, len(self.memory)) if address else None
 
+    def see_text(self, value: Any) -> tuple[Snapshot, ...]:
+        return (repr(value),)
+
     def see_random(self, value: random.Random) -> tuple[Snapshot, ...]:
         return (digest(repr(random.Random.getstate(value)).encode()),)
 
@@ -397,6 +401,7 @@ KINDS: dict[type, Callable[[Observer, Any], tuple[Snapshot, ...]]] = {
     staticmethod: Observer.see_wrapped, classmethod: Observer.see_wrapped,
     types.GeneratorType: Observer.see_generator, types.CoroutineType: Observer.see_coroutine,
     weakref.ref: Observer.see_weakref, types.MappingProxyType: Observer.see_proxy, np.ndarray: Observer.see_array,
+    decimal.Decimal: Observer.see_text, decimal.Context: Observer.see_text,
     random.Random: Observer.see_random, torch.Generator: Observer.see_torch_generator, torch.Tensor: Observer.see_tensor,
     **dict.fromkeys(ITERATORS, Observer.see_iterator), **dict.fromkeys(VIEWS, Observer.see_view),
     **dict.fromkeys((int, float, complex, str, bytes), Observer.see_atom_subclass),

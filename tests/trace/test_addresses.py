@@ -56,6 +56,23 @@ def test_hashes_of_objects(t):
 
 
 @program()
+def test_hashes_of_values(t):
+    f = t.compile(lambda x, values: (x + 1, list(map(hash, values))))
+    f(T(2), (1, "a", 2.5, b"b", 1j, True))
+    f.hit(T(2), (1, "a", 2.5, b"b", 1j, True))
+    f.miss(T(2), (1, "b"))
+
+
+@program(one_graph=False)
+def test_hashes_of_values_with_addresses(t):
+    f = t.compile(lambda x, values: (x + 1, list(map(hash, values))))
+    for _ in range(2):
+        values = (1, float("nan")), (None, 1), [Thing()], (Thing(), 2)
+        for value in values:
+            t.note(f.call(T(2), value)[1] == list(map(hash, value)))
+
+
+@program()
 def test_hashes_as_keys_and_compared(t):
     def fn(a, b, x):
         seen = {hash(a): 1, hash((b, 1)): 2}

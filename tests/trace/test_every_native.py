@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import copy
 import datetime
+import decimal
 import functools
 import importlib
 import itertools
@@ -27,7 +28,7 @@ from harness import REGISTRY, T, add_row, check
 TABLE = Path(__file__).resolve().parents[2] / "csrc" / "trace" / "natives.def"
 LINE = re.compile(r'^ALT_(FUNCTIONS|TYPES)\("([\w.]+)", "([^"]*)"\)', re.M)
 PER_PROGRAM = 24
-MUTABLE = (list, dict, set, bytearray, collections.deque, types.SimpleNamespace)
+MUTABLE = (list, dict, set, bytearray, collections.deque, types.SimpleNamespace, decimal.Context)
 
 NUMBERS: list[Any] = [2, 3, 0.5, 1.5, True]
 TEXTS: list[Any] = ["b", "a b", "1", b"ab", b"YWI="]
@@ -68,6 +69,7 @@ SAMPLES: dict[type, tuple[Any, Any]] = {
     operator.methodcaller: (operator.methodcaller("upper"), operator.methodcaller("title")), re.Pattern: (re.compile("b"), re.compile("a ")),
     datetime.date: (datetime.date(2020, 1, 2), datetime.date(2021, 3, 4)), datetime.timedelta: (datetime.timedelta(1), datetime.timedelta(2, 3)),
     datetime.datetime: (datetime.datetime(2020, 1, 2, 3), datetime.datetime(2021, 3, 4)), datetime.time: (datetime.time(1, 2), datetime.time(3)),
+    decimal.Decimal: (decimal.Decimal("1.50"), decimal.Decimal("-2E+3")), decimal.Context: (decimal.Context(prec=4), decimal.Context(prec=5)),
     torch.Size: (torch.Size([1, 2]), torch.Size([3])), torch.device: (torch.device("cpu"), torch.device("meta")),
 }  # fmt: skip
 
@@ -92,7 +94,7 @@ INSIDE = "from outside it is opaque: made inside, in test_natives and test_libra
 APART: dict[str, str] = {
     "torch._C": STATE, "torch._C._functorch": STATE, "torch._C._autograd": STATE,
     "_abc": CLASSES, "builtins.__build_class__": CLASSES, "builtins.type": CLASSES, "builtins.super": CLASSES, "builtins.object": CLASSES,
-    "_thread": INSIDE, "_io": INSIDE, "_hashlib": INSIDE, "array": INSIDE, "_weakref": INSIDE, "weakref": INSIDE,
+    "_thread": INSIDE, "_io": INSIDE, "_hashlib": INSIDE, "array": INSIDE, "_weakref": INSIDE, "weakref": INSIDE, "_random": INSIDE,
     "types.FrameType": "test_code_and_frames", "types.CodeType": "test_code_and_frames", "types.TracebackType": "test_raising",
 }  # fmt: skip
 

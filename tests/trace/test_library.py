@@ -8,6 +8,7 @@ import inspect
 import logging
 import operator
 import pickle
+import random
 import re
 import typing
 
@@ -375,6 +376,100 @@ def test_protocol_of_the_call(t):
     f(T(2), Box())
     f(T(2), 3)
     f(T(2), Box())
+
+
+@program()
+def test_a_generator_with_a_seed(t):
+    def fn(x, seed):
+        numbers = random.Random(seed)
+        first = numbers.random(), numbers.randint(1, 6), numbers.gauss(0, 1), numbers.getrandbits(70)
+        state = numbers.getstate()
+        rows = list(range(8))
+        numbers.shuffle(rows)
+        numbers.setstate(state)
+        again = numbers.sample(range(9), 4), numbers.choice("abc"), numbers.uniform(1, 2)
+        numbers.seed(3)
+        return x * first[0], first, rows, again, numbers.random(), numbers
+
+    f = t.compile(fn)
+    f(T(2), 3)
+    f.hit(T(2), 3)
+    f.miss(T(2), 4)
+    f.miss(T(2), 2.5)
+    f.hit(T(2), 3)
+    random.random()
+    f.hit(T(2), 4)
+
+
+@program(one_graph=False)
+def test_a_generator_without_a_seed(t):
+    class Lazy(random.Random):
+        def __init__(self, seed=None):
+            pass
+
+    class Made(random.Random):
+        def __new__(cls, seed):
+            return super().__new__(cls)
+
+        def __init__(self, seed):
+            pass
+
+    def fn(x, way):
+        numbers = [random.Random, Lazy, lambda: Lazy(seed=3), lambda: Made(3), lambda: random.Random(3)][way]()
+        if way == 4:
+            numbers.seed()
+        return x + 1, numbers.random()
+
+    f = t.compile(fn)
+    for way in range(5):
+        one, other = f.call(T(2), way)[1], f.call(T(2), way)[1]
+        t.note(one != other)
+
+
+@program()
+def test_instances_of_a_protocol_of_the_call(t):
+    class Box:
+        def size(self):
+            return 1
+
+    class Sack(Box):
+        size = None
+
+    class Bare:
+        pass
+
+    def fn(x, o):
+        @typing.runtime_checkable
+        class Sized(typing.Protocol):
+            def size(self): ...
+
+        @typing.runtime_checkable
+        class Named(Sized, typing.Protocol):
+            name: str
+
+        class Mine(Sized):
+            pass
+
+        answers = isinstance(o, Sized), isinstance(o, Named), issubclass(type(o), Sized), isinstance(Mine(), Sized)
+        try:
+            return x + 1, answers, issubclass(type(o), Named)
+        except TypeError as error:
+            return x + 1, answers, str(error)
+
+    f = t.compile(fn)
+    f(T(2), Box())
+    f.hit(T(2), Box())
+    f.miss(T(2), 3)
+    f.miss(T(2), Sack())
+    f(T(2), Bare())
+    f.hit(T(2), Bare())
+    Bare.size = Box.size
+    f.miss(T(2), Bare())
+    named = Box()
+    named.name = "box"
+    f.miss(T(2), named)
+    del Box.size
+    f.miss(T(2), Box())
 
 
 @program()

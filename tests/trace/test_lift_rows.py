@@ -1208,6 +1208,11 @@ def test_mapping_proxy(t):
     settings["more"] = None
     f(T(2), view)
     f(T(2), types.MappingProxyType({"scale": 3}))
+    ordered = collections.OrderedDict(scale=2, rows=[1])
+    f(T(2), types.MappingProxyType(ordered))
+    f.hit(T(2), types.MappingProxyType(ordered))
+    ordered.move_to_end("scale")
+    f.miss(T(2), types.MappingProxyType(ordered))
 
     def write(x, view):
         view["rows"].append(x)

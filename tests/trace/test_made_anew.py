@@ -10,6 +10,7 @@ import functools
 import io
 import itertools
 import operator
+import random
 import re
 import sys
 import types
@@ -60,6 +61,13 @@ def started(iterator):
     """One that stands behind its first element."""
     next(iterator)
     return iterator
+
+
+def seeded(seed):
+    """One that has given a number, and keeps another one back."""
+    generator = random.Random(seed)
+    generator.gauss(0, generator.random())
+    return generator
 
 
 def failing(x):
@@ -146,6 +154,8 @@ ROWS: dict[str, Any] = {
     "dict_item_iterator": lambda x: (d := {"a": x, "b": 1}, started(iter(d.items()))),
     "bytearray": lambda x: bytearray(b"abc"),
     "decimal": lambda x: decimal.Decimal("1.5"),
+    "decimal_context": lambda x: decimal.Context(prec=5, flags=[decimal.Inexact], traps=[decimal.Overflow]),
+    "random_generator": lambda x: seeded(7),
     "date": lambda x: datetime.date(2024, 1, 2),
     "datetime": lambda x: datetime.datetime(2024, 1, 2, 3),
     "time": lambda x: datetime.time(1, 2),
