@@ -17,7 +17,7 @@ namespace alternator::lift {
 namespace {
 
 constexpr int kDeep = 2;        // how far into what an object holds, whoever else holds that
-constexpr int kMost = 1 << 16;  // objects that are looked at; those beyond are taken to be like them
+constexpr int kMost = 1 << 13;  // objects that are looked at; those beyond are taken to be like them
 constexpr int kDeepest = 1000;  // chains of objects that hold each other
 
 bool is_suspended_in_a_block(PyObject* object) {
@@ -74,7 +74,7 @@ class Search {
 
   bool finds_inside(PyObject* object, int depth, bool ends) {
     if (is_tensor(object)) return false;
-    if (PyExceptionInstance_Check(object)) return is_kept_by(object, ends);
+    if (PyExceptionInstance_Check(object)) return is_kept_by(object);
     if (PyFunction_Check(object)) return ends && is_bound_by(reinterpret_cast<PyFunctionObject*>(object));
     if (!is_looked_into(object)) return false;
     struct Visit {
@@ -99,14 +99,14 @@ class Search {
            Py_IS_TYPE(object, known_types().deque) || Py_IS_TYPE(object, known_types().default_dict);
   }
 
-  // An exception keeps the variables of the frames that it has left.
-  bool is_kept_by(PyObject* exception, bool ends) {
+  // An exception keeps the variables of the frames that it has left. Who handles it holds it too, but not for long.
+  bool is_kept_by(PyObject* exception) {
     PyObject* traceback = reinterpret_cast<PyBaseExceptionObject*>(exception)->traceback;
     if (traceback == nullptr || !PyTraceBack_Check(traceback)) return false;
     auto* entry = reinterpret_cast<PyTracebackObject*>(traceback);
     for (; entry != nullptr; entry = entry->tb_next) {
       for (PyObject* local : cpython::locals_of(entry->tb_frame)) {
-        if (finds(local, 0, ends)) return true;
+        if (finds(local, 0, true)) return true;
       }
     }
     return false;

@@ -68,15 +68,18 @@ bool is_let_go(const lift::Lifter& lifter, Borrowed original) {
 // While a trace lives, its copies hold what they were made of.
 static bool is_end_noticed(const lift::Lifter& lifter, Borrowed object) {
   constexpr Py_ssize_t kOfTheTrace = 5;
-  return lift::is_end_noticed(object.get(), [&](PyObject* part) {
-    return !lifter.is_lifted(part) && Py_REFCNT(part) > kOfTheTrace + 1;
-  });
+  return lift::is_end_noticed(
+      object.get(), [&](PyObject* part) { return !lifter.is_lifted(part) && Py_REFCNT(part) > kOfTheTrace + 1; });
 }
 
 bool is_noticed_in_slot(Borrowed value) {
   // Another slot may hold it too.
   return lift::is_end_noticed(value.get(),
                               [&](PyObject* part) { return Py_REFCNT(part) > (part == value.get() ? 2 : 1); });
+}
+
+bool holds_noticed(Borrowed value) {
+  return lift::is_end_noticed(value.get(), [](PyObject*) { return false; });
 }
 
 // Before a place that holds `old` is written. Without `place`: in a container, for which replay asks about each.

@@ -11,5 +11,7 @@ bool is_let_go(const lift::Lifter& lifter, Borrowed original);
 
 // Of what a slot of a stopped frame holds, before anything is made of it.
 bool is_noticed_in_slot(Borrowed value);
+// The same, whoever else holds it or what is in it.
+bool holds_noticed(Borrowed value);
 
 }  // namespace alternator::trace

@@ -374,7 +374,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
   // A slot may be the only one to hold its value: who would notice the end of that is seen here, or in a later call.
   auto watch = [&](Borrowed value, lift::Source* place) {
     watch_slot(value);
-    if (!is_noticed_in_slot(value)) tree->guard(place, {lift::GuardKind::kUnnoticed});
+    if (!holds_noticed(value)) tree->guard(place, {lift::GuardKind::kUnnoticed});
   };
   // In the order of each_value().
   for (size_t i = chain.size(); i-- > 0;) {

@@ -7,6 +7,8 @@ import weakref
 
 from harness import T, program
 
+import alternator
+
 
 class Thing:
     """Says when it dies."""
@@ -433,3 +435,92 @@ def test_outside_weak_references_are_asked_afterwards(t):
     f(one, items, weakref.ref(kept), T(2))
     one.value = 2
     f(one, items, weakref.ref(kept), T(2))
+
+
+# --- variables of a function that a break falls into ---
+
+
+def again(t, fn, *makers):
+    Thing.log = []
+    f = t.compile(fn)
+    for make in makers or OLD.values():
+        f(make, T(2))
+        t.note(list(Thing.log))
+
+
+@program(one_graph=False, spied=False)
+def test_variables_behind_a_break(t):
+    def written(make, x):
+        old = make()
+        alternator.graph_break()
+        old = None  # noqa: F841
+        return x + len(Thing.log)
+
+    def deleted(make, x):
+        one = other = make()
+        alternator.graph_break()
+        del one
+        seen = len(Thing.log)
+        del other
+        return x + len(Thing.log), seen
+
+    again(t, written)
+    again(
+        t,
+        deleted,
+        *(OLD[name] for name in ("a number", "a finaliser", "nothing", "a callback", "a list", "a generator")),
+    )
+
+
+@program(one_graph=False, spied=False)
+def test_functions_that_return_behind_a_break(t):
+    def inner(make, x):
+        old = make()  # noqa: F841
+        alternator.graph_break()
+        return x * 2
+
+    def returned(make, x):
+        x = inner(make, x)
+        return x + len(Thing.log)
+
+    def operand(make, x):
+        number = min([make(), 1], [alternator.graph_break(), 2], key=len)
+        return x + len(Thing.log) + len(number)
+
+    def left(make, x):
+        for number in opened_by(make):
+            alternator.graph_break()
+            return x + number
+
+    def opened_by(make):
+        kept = make()  # noqa: F841
+        try:
+            yield 2
+            yield 3
+        finally:
+            Thing.log.append("closed")
+
+    def loop(make, x):
+        x = left(make, x)
+        return x + len(Thing.log)
+
+    again(t, returned)
+    again(t, operand)
+    again(t, loop)
+
+
+@program(one_graph=False, spied=False)
+def test_exceptions_behind_a_break(t):
+    def inner(make):
+        old = make()  # noqa: F841
+        raise ValueError("v")
+
+    def named(make, x):
+        try:
+            inner(make)
+        except ValueError as error:
+            alternator.graph_break()
+            seen = len(Thing.log), str(error)
+        return x + len(Thing.log), seen
+
+    again(t, named, *(OLD[name] for name in ("a number", "a finaliser", "nothing", "a list", "deep", "another")))
