@@ -234,7 +234,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
     entry.differentiates = differentiates(*entry.program);
     if (entry.differentiates) entry.eager = std::make_unique<graph::Replay>(*entry.program);
     if (has_effects(*entry.program, graph::kMutates | graph::kActs))
-      entry.sharing = std::make_unique<Sharing>(values, entry.inputs);
+      entry.sharing = std::make_unique<Sharing>(values, entry.inputs, entry.has_arrays);
   } else {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
   }
