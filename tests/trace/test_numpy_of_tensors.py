@@ -124,6 +124,7 @@ ROWS = {
     "out_of_the_calls_own": lambda x, n: np.add(x.numpy(), n, out=np.zeros(3)),
     "methods_that_write": lambda x, n: methods_that_write(x.numpy().copy(), n),
     "masked": lambda x, n: masked(x.numpy().copy(), n),
+    "rows": lambda x, n: rows((T(2, 3) * n).numpy() + x.numpy(), n),
     "half": lambda x, n: x.half().numpy() * n,
     "truth_values": lambda x, n: ((x > 0).numpy(), (x > 0).numpy().astype(np.int32) * n),
 }
@@ -160,6 +161,16 @@ def filled(x, n):
     out[0] = x.numpy()
     row[1:] = x.numpy()[:2] * n
     return out, row, other, torch.from_numpy(out)
+
+
+def rows(a, n):
+    made = [row * n for row in a]
+    for i, (row, other) in enumerate([(row, row[1:]) for row in a]):
+        row += i
+        other[0] = n
+    first, second = a
+    head, *rest = a
+    return made, a, first, second, head, rest
 
 
 def methods_that_write(a, n):
@@ -297,6 +308,33 @@ def test_warnings(t):
     with np.errstate(all="call", call=lambda kind, flag: seen.append(kind)):
         f(torch.ones(2), 1)
     t.note(seen)
+
+
+class Inverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        try:
+            return torch.from_numpy(1 / x.detach().numpy())
+        except FloatingPointError:
+            return x * 0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@program(one_graph=False)
+def test_errors_of_others(t):
+    """Code that runs inside of a node sees no exceptions that eager would not raise."""
+
+    def fn(x):
+        return Inverse.apply(x * 2), np.sin(x.detach().numpy())
+
+    f = t.compile(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x in (torch.ones(2), torch.zeros(2), torch.ones(2)):
+            f(x.requires_grad_())
 
 
 @program()
