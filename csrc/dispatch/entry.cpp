@@ -19,6 +19,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <chrono>
+#include <cstring>
 
 namespace alternator::dispatch {
 
@@ -138,6 +139,31 @@ static bool may_run_twice(const graph::Program& program) {
   return !has_effects(program, graph::kActs | graph::kTransforms) && !program.may_write_to_inputs() &&
          !(program.has_arrays && has_effects(program, graph::kMutates));
 }
+
+// Code of the program's own, or of a library: in a custom operator, an autograd function, a tensor of a subclass.
+static bool calls_others(const graph::Program& program) {
+  const auto is_torchs = [](Borrowed module) {
+    if (!module || !PyUnicode_Check(module.get())) return false;
+    const std::string_view name = PyUnicode_AsUTF8(module.get());
+    return name == "torch" || name.starts_with("torch.") || name == "_operator" || name == "builtins";
+  };
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
+    if (!node.live || node.apart) return false;
+    if (node.overridden || node.wrapped) return true;
+    PyObject* callable = node.callable.get();
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
+        Py_IS_TYPE(callable, &_PyMethodWrapper_Type))
+      return false;
+    if (graph::callable_name(node.callable) == "grad") return true;  // hooks
+    const SavedError outer;
+    if (PyFunction_Check(callable))
+      return !is_torchs(PyDict_GetItemString(PyFunction_GET_GLOBALS(callable), "__name__"));
+    if (!PyCFunction_Check(callable)) return true;
+    PyObject* self = PyCFunction_GET_SELF(callable);
+    return self != nullptr && PyType_Check(self) &&
+           strncmp(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.", 6) != 0;
+  });
+}
 struct NotRepeatable {};
 // The call takes off a mode of its caller's.
 struct WantsModes {};
@@ -223,6 +249,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   }
   entry.repeatable = !entry.draws && may_run_twice(*entry.program);
   entry.has_arrays = entry.program->has_arrays;
+  entry.calls_others = entry.has_arrays && calls_others(*entry.program);
   if (!backend.callable || !entry.has_graph()) {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
     return true;
@@ -242,7 +269,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
     entry.differentiates = differentiates(*entry.program);
     if (entry.differentiates) entry.eager = std::make_unique<graph::Replay>(*entry.program);
     if (has_effects(*entry.program, graph::kMutates | graph::kActs))
-      entry.sharing = std::make_unique<Sharing>(values, entry.inputs);
+      entry.sharing = std::make_unique<Sharing>(values, entry.inputs, entry.has_arrays);
   } else {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
   }
@@ -393,9 +420,11 @@ PyObject* const* Entry::Outputs::begin() const {
 void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
   std::optional<WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
-  // Where numpy would warn, the call runs as it is, and warns where the program does.
+  // Where numpy would warn, the call runs as it is, and warns where the program does. Others, who might catch what is
+  // raised then, see the errors that the thread wants.
   std::optional<lift::NumpyErrorsSet> errors;
-  if (has_arrays && (repeatable || !assumptions.empty())) errors.emplace(lift::NumpyErrorsSet::Kind::kRaised);
+  if (has_arrays && (repeatable || !assumptions.empty()) && !calls_others)
+    errors.emplace(lift::NumpyErrorsSet::Kind::kRaised);
   c10::SmallVector<PyObject*, 16> copied;
   PyObject* const* arguments;
   size_t room = 0;

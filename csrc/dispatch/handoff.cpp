@@ -1,12 +1,15 @@
 #include "dispatch/handoff.h"
 
 #include "fake/transforms.h"
+#include "graph/effects.h"
 #include "graph/fx_export.h"
 #include "graph/fx_snapshot.h"
 #include "graph/torch_types.h"
+#include "lift/numpy.h"
 #include "py/gc.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace alternator::dispatch {
 
@@ -99,10 +102,95 @@ bool moves_memory(const graph::Program& program, Borrowed inputs) {
   return false;
 }
 
-bool writes(const graph::Program& program) {
-  return std::any_of(program.nodes.begin(), program.nodes.end(), [](const graph::Node& node) {
-    return node.live && (node.effects & (graph::kMutates | graph::kActs)) != 0;
-  });
+// Where memory of the CPU lies that two of the values have under different names: tensors over different storages, or a
+// tensor and an array of numpy's.
+class Extents {
+ public:
+  void add(Borrowed value) {
+    if (lift::is_array(value.get())) {
+      const lift::ArrayFields& fields = lift::fields_of(value);  // its strides are guarded not to be negative
+      Py_ssize_t size = lift::element_size(value);
+      for (int i = 0; i < fields.dimensions; i++) size += (fields.shape[i] - 1) * fields.strides[i];
+      add(fields.data, static_cast<size_t>(size), nullptr);
+      return;
+    }
+    const at::Tensor tensor = tensor_of(value);
+    const c10::StorageImpl* storage = storage_of(tensor);
+    if (storage != nullptr && tensor.device().is_cpu()) add(storage->data(), storage->nbytes(), storage);
+  }
+  bool overlap() {
+    std::sort(all_.begin(), all_.end());
+    uintptr_t tensors = 0, arrays = 0;  // where the last of them so far ends
+    const c10::StorageImpl* before = nullptr;
+    for (const Extent& extent : all_) {
+      if (extent.storage != nullptr && extent.storage == before) continue;
+      if (extent.begin < tensors || (extent.storage != nullptr && extent.begin < arrays)) return true;
+      uintptr_t& last = extent.storage != nullptr ? tensors : arrays;
+      last = std::max(last, extent.end);
+      if (extent.storage != nullptr) before = extent.storage;
+    }
+    return false;
+  }
+
+ private:
+  struct Extent {
+    uintptr_t begin, end;
+    const c10::StorageImpl* storage;  // null: an array's
+    auto operator<=>(const Extent&) const = default;
+  };
+  void add(const void* data, size_t size, const c10::StorageImpl* storage) {
+    const auto begin = reinterpret_cast<uintptr_t>(data);
+    if (size > 0) all_.push_back({begin, begin + size, storage});
+  }
+  std::vector<Extent> all_;
+};
+
+// What the pieces of a graph read and write may be memory of arrays, which no compiler knows of.
+bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
+  if (!program.has_arrays) return false;
+  const auto is_array = [&](uint32_t id) { return program.tensors[id].symbol.get() == Py_None; };
+  const auto touches_array = [&](const graph::Node& node) {
+    bool found = node.result != graph::kNowhere && is_array(node.result);
+    for (uint32_t i = 0; i < node.element_count; i++) {
+      const uint32_t tensor = program.elements[node.elements + i].tensor;
+      found = found || (tensor != graph::kNowhere && is_array(tensor));
+    }
+    program.each_tensor_argument(node, [&](uint32_t id) { found = found || is_array(id); });
+    return found;
+  };
+  std::unordered_set<const c10::StorageImpl*> shared;
+  bool array_written = false;
+  for (const graph::Node& node : program.nodes) {
+    if (!node.live || !touches_array(node)) continue;
+    program.each_tensor_argument(node, [&](uint32_t id) { shared.insert(storage_of(program.tensors[id].fake)); });
+    if (node.result != graph::kNowhere) shared.insert(storage_of(program.tensors[node.result].fake));
+    array_written = array_written || (node.effects & graph::kMutates) != 0;
+  }
+  // What autograd keeps for the backward pass is not what AOTAutograd keeps: they would see different numbers.
+  const bool differentiable =
+      std::any_of(program.tensors.begin(), program.tensors.end(), [](const graph::TensorRecord& record) {
+        return record.fake.defined() && !fake::is_wrapped(record.fake) && record.fake.requires_grad();
+      });
+  if (array_written && differentiable) return true;
+  bool tensor_written = false;
+  for (const graph::Node& node : program.nodes) {
+    if (!node.live || (node.effects & (graph::kMutates | graph::kActs)) == 0 || touches_array(node)) continue;
+    tensor_written = true;
+    const std::string name = graph::callable_name(node.function());
+    const bool in_place =
+        !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
+    bool found = false;
+    for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
+      graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {
+        if (leaf.is_tensor()) found = found || shared.count(storage_of(program.tensors[leaf.index].fake)) != 0;
+      });
+    }
+    if (found) return true;
+  }
+  if (!tensor_written) return false;
+  Extents extents;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs.get()); i++) extents.add(PyList_GET_ITEM(inputs.get(), i));
+  return extents.overlap();
 }
 
 }  // namespace
@@ -121,7 +209,7 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
     check_status(PyList_Append(texts.get(), row.get()));
   }
   const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs) ||
-                      (program->has_arrays && writes(*program));
+                      writes_next_to_arrays(*program, inputs);
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,
@@ -137,8 +225,8 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   return {Ref::share(callable), boxed != 0};
 }
 
-Sharing::Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inputs)
-    : first_(inputs.size()), offsets_(inputs.size(), -1) {
+Sharing::Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inputs, bool has_arrays)
+    : first_(inputs.size()), offsets_(inputs.size(), -1), has_arrays_(has_arrays) {
   for (size_t i = 0; i < inputs.size(); i++) {
     const at::Tensor tensor = tensor_of(values[inputs[i]]);
     first_[i] = i;
@@ -153,6 +241,11 @@ Sharing::Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inpu
 }
 
 bool Sharing::holds(const std::vector<Ref>& values, const std::vector<size_t>& inputs) const {
+  if (has_arrays_) {
+    Extents extents;
+    for (size_t position : inputs) extents.add(values[position]);
+    if (extents.overlap()) return false;
+  }
   std::vector<const c10::StorageImpl*> alone;  // those that may be nobody else's
   alone.reserve(first_.size());
   for (size_t i = 0; i < first_.size(); i++) {

@@ -18,8 +18,8 @@ namespace alternator::dispatch {
 // with
 //   this one.
 // - asserts: whether a run has to check facts about these numbers, which the recorded program does not.
-// - leaves: whether it makes a leaf that requires grad, a tensor that gets a hook, or gives a tensor other
-//   memory (resize_, set_). AOTAutograd would lose that.
+// - leaves: whether it makes a leaf that requires grad, a tensor that gets a hook, gives a tensor other memory
+//   (resize_, set_), or writes to memory of an array. AOTAutograd would lose that.
 // - apart: whether it has nodes about generators or arrays, which no compiler may get to see.
 // - subclasses: whether it makes a tensor of a subclass. AOTAutograd would lose that too.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
@@ -35,13 +35,15 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
 class Sharing {
  public:
   Sharing() = default;
-  Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inputs);
+  // `has_arrays`: the graph computes with arrays of numpy's. None of them may lie in the memory of a tensor then.
+  Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inputs, bool has_arrays);
   bool holds(const std::vector<Ref>& values, const std::vector<size_t>& inputs) const;
 
  private:
   // For each input the first one with the same storage; for those that are not alone also the offset into it.
   std::vector<size_t> first_;
   std::vector<int64_t> offsets_;
+  bool has_arrays_ = false;
 };
 
 }  // namespace alternator::dispatch

@@ -448,6 +448,20 @@ Ref Tracer::call_on_unknown(const std::string& name, Borrowed callable, Borrowed
   return record_array_call(name, function, given, positional, keyword_names, written);
 }
 
+// An iterator of numpy's makes one view after the other; here they are made at once, over the same memory.
+Ref rows_of_unknown(Tracer& tracer, Borrowed value) {
+  constexpr Py_ssize_t kMostRows = 256;
+  if (!tracer.is_unknown_array(value)) return {};
+  const lift::ArrayFields& fields = lift::fields_of(value);
+  if (fields.dimensions < 2 || fields.shape[0] > kMostRows) return {};
+  Ref rows = checked(PyList_New(0));
+  for (Py_ssize_t i = 0; i < fields.shape[0]; i++) {
+    Ref row = tracer.get_item(value, checked(PyLong_FromSsize_t(i)));
+    check_status(PyList_Append(rows.get(), row.get()));
+  }
+  return rows;
+}
+
 // len(a), abs(a). Null: it is neither.
 Ref Tracer::call_builtin_on_unknown(Borrowed callable, PyObject* const* arguments, size_t positional,
                                     Borrowed keyword_names) {

@@ -181,6 +181,7 @@ bool Tracer::may_compute_with(Borrowed value, int depth) {
   }
   if (is_type_of_numbers(value)) return true;
   if (PySlice_Check(v)) {
+    check_use(value, "numpy");  // from outside, nobody has looked into it
     auto* slice = reinterpret_cast<PySliceObject*>(v);
     return may_compute_with(slice->start, depth + 1) && may_compute_with(slice->stop, depth + 1) &&
            may_compute_with(slice->step, depth + 1);

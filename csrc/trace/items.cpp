@@ -25,7 +25,9 @@ static bool is_instance(Borrowed object) {
 
 // An array without dimensions may be an index, and one that is looked for is compared.
 static void check_no_unknown_array(Tracer& tracer, Borrowed key) {
-  if (!lift::is_plain(key.get()) && tracer.holds_unknown_array(key))
+  if (lift::is_plain(key.get())) return;
+  if (PySlice_Check(key.get())) tracer.check_use(key, "an index");  // from outside, nobody has looked into it
+  if (tracer.holds_unknown_array(key))
     stop(report::Reason::data_dependent, "an index or element that is computed from a tensor");
 }
 

@@ -216,6 +216,9 @@ struct Tracing : Concrete {
   }
 
   Ref get_iterator(Borrowed iterable) {
+    Ref rows;
+    if (status([&] { rows = rows_of_unknown(t, iterable); }) < 0) return {};
+    if (rows) return Ref::steal(PyObject_GetIter(rows.get()));
     if (go_through(iterable) < 0) return {};
     return native(iterable, {}, "iteration", [&] { return PyObject_GetIter(iterable.get()); });
   }
@@ -230,6 +233,9 @@ struct Tracing : Concrete {
     return Concrete::send(receiver, sent, result);
   }
   bool unpack(Borrowed iterable, int before, int after, PyObject** top) {
+    Ref rows;
+    if (status([&] { rows = rows_of_unknown(t, iterable); }) < 0) return false;
+    if (rows) iterable = rows;
     if (status([&] {
           t.lifter.escape(iterable);
           t.check_use(iterable, "unpacking");

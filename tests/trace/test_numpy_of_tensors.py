@@ -124,6 +124,7 @@ ROWS = {
     "out_of_the_calls_own": lambda x, n: np.add(x.numpy(), n, out=np.zeros(3)),
     "methods_that_write": lambda x, n: methods_that_write(x.numpy().copy(), n),
     "masked": lambda x, n: masked(x.numpy().copy(), n),
+    "rows": lambda x, n: rows((T(2, 3) * n).numpy() + x.numpy(), n),
     "half": lambda x, n: x.half().numpy() * n,
     "truth_values": lambda x, n: ((x > 0).numpy(), (x > 0).numpy().astype(np.int32) * n),
 }
@@ -160,6 +161,16 @@ def filled(x, n):
     out[0] = x.numpy()
     row[1:] = x.numpy()[:2] * n
     return out, row, other, torch.from_numpy(out)
+
+
+def rows(a, n):
+    made = [row * n for row in a]
+    for i, (row, other) in enumerate([(row, row[1:]) for row in a]):
+        row += i
+        other[0] = n
+    first, second = a
+    head, *rest = a
+    return made, a, first, second, head, rest
 
 
 def methods_that_write(a, n):
@@ -297,6 +308,33 @@ def test_warnings(t):
     with np.errstate(all="call", call=lambda kind, flag: seen.append(kind)):
         f(torch.ones(2), 1)
     t.note(seen)
+
+
+class Inverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        try:
+            return torch.from_numpy(1 / x.detach().numpy())
+        except FloatingPointError:
+            return x * 0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@program(one_graph=False)
+def test_errors_of_others(t):
+    """Code that runs inside of a node sees no exceptions that eager would not raise."""
+
+    def fn(x):
+        return Inverse.apply(x * 2), np.sin(x.detach().numpy())
+
+    f = t.compile(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x in (torch.ones(2), torch.zeros(2), torch.ones(2)):
+            f(x.requires_grad_())
 
 
 @program()
@@ -629,6 +667,27 @@ def test_arguments_of_other_kinds(t):
     f([1, 2], T(3))
 
 
+@program(one_graph=False)
+def test_a_slice_from_outside(t):
+    """Nobody has looked into it: its ends may be arrays, or objects that stand for numbers."""
+
+    class Index:
+        def __init__(self, n):
+            self.n = n
+
+        def __index__(self):
+            return self.n
+
+    def fn(x, s):
+        return [1, 2, 3][s], np.arange(3)[s], x * 2
+
+    f = t.compile(fn)
+    for n in (0, 1, 2, 1):
+        f(T(3), slice(np.array(n), None))
+        f(T(3), slice(Index(n), None))
+        f(T(3), slice(n, None))
+
+
 @program()
 def test_attribute_that_is_large(t):
     class Net(torch.nn.Module):
@@ -714,3 +773,46 @@ def test_other_backends(backend):
     for s in (0, 1):
         for got, wanted in zip(compiled(T(3, s=s)), writes(T(3, s=s)), strict=True):
             torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_tensor_is_written_next_to_an_array(backend):
+    """Running statistics are written by what the backend compiles, unless the array lies in their memory."""
+
+    def fn(net, a):
+        y = net(torch.from_numpy(a) * 2)
+        return torch.from_numpy(a) + y, np.sort(y.detach().numpy(), axis=0)
+
+    def run(overlapping, call):
+        memory = torch.arange(6.0)
+        net = torch.nn.BatchNorm1d(3)
+        net.running_mean = memory[:3] if overlapping else memory[:3].clone()
+        results = call(net, memory.numpy().reshape(2, 3))
+        return *results, net.running_mean, net.running_var, memory
+
+    compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+    for overlapping in (False, True, False, True):
+        for got, wanted in zip(run(overlapping, compiled), run(overlapping, fn), strict=True):
+            torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(wanted))
+
+
+def test_pieces_are_compiled():
+    """What lies between calls of numpy's goes to the backend, also where a tensor or an array of the call's own is written."""
+    pieces = []
+
+    class Backend:
+        def __call__(self, gm, inputs):
+            pieces.append([node.name for node in gm.graph.nodes if node.op.startswith("call")])
+            return lambda *given: gm(*given)  # not as it was
+
+    def fn(x, state):
+        out = np.zeros(3, dtype=np.float32)
+        state.add_(1)
+        out[:] = np.sin((x * 2).numpy())
+        return (torch.from_numpy(out) + 1).relu(), state * 2
+
+    compiled = alternator.compile(fn, backend=Backend(), fullgraph=True)
+    for s in (0, 1):
+        got, wanted = compiled(T(3, s=s), T(2)), fn(T(3, s=s), T(2))
+        assert all(map(torch.equal, got, wanted))
+    assert pieces[-2:] == [["add_", "mul"], ["add", "relu", "mul_1"]]
