@@ -362,6 +362,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     // The first look would run the class's __init__: that is done for real. From then on it is another case.
     guard(tree_.child(source, Access::kDict), GuardKind::kAbsent);
   }
+  has_arrays_ = true;
   return lift_itself(value, source, false, true);
 }
 

@@ -202,7 +202,8 @@ class Lifter {
   };
   WriteMark mark_writes() const;
   bool has_writes_since(const WriteMark& mark) const;
-  // Arrays of numpy's from outside: copies that cannot be written.
+  // Whether there is anything from outside that native code must not find in a container: arrays of numpy's, which are
+  // copies that cannot be written, and opaque objects.
   bool has_arrays() const { return has_arrays_; }
   UnknownArrays unknown_arrays;
   // (fake, source) of the tensors that were lifted, in order.

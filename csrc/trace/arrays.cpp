@@ -148,6 +148,18 @@ static bool may_be_gone_through(Borrowed object) {
          PyObject_TypeCheck(o, lift::known_types().deque);
 }
 
+// An opaque object that native code compares, computes with or goes through wherever it finds it.
+static bool is_looked_into(const lift::Lifter& lifter, Borrowed object) {
+  const lift::Known* known = lifter.known(object);
+  if (known == nullptr || !known->opaque) return false;
+  PyTypeObject* type = object.type();
+  const PyNumberMethods* number = type->tp_as_number;
+  const PySequenceMethods* sequence = type->tp_as_sequence;
+  return type->tp_richcompare != PyBaseObject_Type.tp_richcompare || type->tp_iternext != nullptr ||
+         (number != nullptr && (number->nb_add != nullptr || number->nb_bool != nullptr)) ||
+         (sequence != nullptr && (sequence->sq_length != nullptr || sequence->sq_item != nullptr));
+}
+
 void check_arrays_within(Tracer& tracer, Borrowed value) {
   constexpr size_t kMost = 10'000;
   if ((!tracer.lifter.has_arrays() && tracer.lifter.unknown_arrays.empty()) || !may_be_gone_through(value)) return;
@@ -157,10 +169,10 @@ void check_arrays_within(Tracer& tracer, Borrowed value) {
   while (!waiting.empty()) {
     Ref object = std::move(waiting.back());
     waiting.pop_back();
-    if (lift::is_array(object.get())) tracer.check_use(object, "native code");
+    if (lift::is_array(object.get()) || is_looked_into(tracer.lifter, object)) tracer.check_use(object, "native code");
     if (!may_be_gone_through(object) || !PyObject_IS_GC(object.get()) || !seen.insert(object.get()).second) continue;
     if (seen.size() > kMost)
-      stop(report::Reason::native_call, "a large container, where there are arrays from outside");
+      stop(report::Reason::native_call, "a large container, where there are arrays or opaque objects from outside");
     object.type()->tp_traverse(
         object.get(),
         [](PyObject* part, void* to) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import enum
 import functools
@@ -1188,6 +1189,28 @@ def test_getters(t):
     f.hit(T(2), FIRST, [(1, 2), (0, 3), (5, -1)])
     f(T(2), second, [(1, 2), (0, 3), (5, -1)])
     f.hit(T(2), second, [(1, 2), (0, 3), (5, -1)])
+
+
+@program(one_graph=False)
+def test_opaque_objects_in_containers(t):
+    ways = [
+        lambda a, b: sorted([a, b]),
+        lambda a, b: [a] == [b],
+        lambda a, b: (a, 1) < (b, 0),
+        lambda a, b: {"k": a} == {"k": b},
+        lambda a, b: max((a, b)),
+        lambda a, b: a in [b],
+        lambda a, b: [b, a].index(a),
+        lambda a, b: any([a[:0], a]),
+        lambda a, b: sum([a, b], start=a[:0]) if not isinstance(a, bytearray) else 0,
+        lambda a, b: [list(x) for x in zip(a, b)],
+        lambda a, b: len(list(itertools.chain(*[a, b]))),
+    ]
+    for way in ways:
+        f = t.compile(lambda x, a, b, way=way: (x + 1, way(a, b)))
+        for first, second in ((b"b", b"a"), (b"a", b"b"), (b"a", b"a"), (b"", b"abc")):
+            f(T(2), bytearray(first), bytearray(second))
+            f(T(2), array.array("b", first), array.array("b", second))
 
 
 @program()
