@@ -179,7 +179,7 @@ static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, co
   tracer.has_modes = wishes.has_modes;
   if (wishes.changing == nullptr) return;
   tracer.lifter.changing = wishes.changing;
-  tracer.recorder.expect_numbers();
+  tracer.lifter.on_changing = [&tracer] { tracer.recorder.expect_numbers(); };
 }
 
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then

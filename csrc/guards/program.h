@@ -25,7 +25,7 @@ struct Explanation {
   std::string wanted, got;     // empty where there is nothing to compare
   std::string file, function;  // of the user's line that made the guard; empty where there is none
   int line = 0;
-  bool is_number = false;  // an int or float was another one than wanted
+  bool is_number = false;  // an int or float in a variable was another one than wanted
   // All of it: "self.layers[3].weight: the tensor is ... (model.py:12, in forward)"
   std::string text() const;
 };

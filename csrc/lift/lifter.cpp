@@ -218,14 +218,10 @@ Source* Lifter::origin_of(Borrowed plain) {
   return first;
 }
 
-// A number in a variable, an attribute or a global. Elsewhere, native code might be given what is lifted.
 bool Lifter::keeps_changing(Borrowed value, const Source& source) const {
   if (changing == nullptr || only_lasting || !(PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get())))
     return false;
-  const bool is_attribute = source.access == Access::kItem && source.parent != nullptr &&
-                            (source.parent->access == Access::kDict || source.parent->access == Access::kGlobals);
-  if (source.access != Access::kSlot && source.access != Access::kContents && !is_attribute) return false;
-  return changing->contains(source.text());
+  return source.is_variable() && changing->contains(source.text());
 }
 
 // The same one whenever it is read: so is the number.
@@ -235,6 +231,7 @@ Ref Lifter::lift_changing(Borrowed number, Source* source) {
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(number.type()));
   lifted = fake::make_symbol(number.type());
   know(lifted, number, source);
+  if (on_changing) on_changing();
   return lifted;
 }
 

@@ -111,6 +111,7 @@ class Lifter {
   // lifted as one without a value (fake/symbol.h), under a guard on its class: it may be moved and kept, and whoever
   // looks at it stops the trace. Null: there are none.
   const std::unordered_set<std::string>* changing = nullptr;
+  std::function<void()> on_changing;  // one of them was lifted
 
   // Only what stays as it is may be read: functions, classes, modules. Anything else cannot be lifted.
   bool only_lasting = false;

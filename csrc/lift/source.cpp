@@ -4,6 +4,12 @@
 
 namespace alternator::lift {
 
+bool Source::is_variable() const {
+  const bool is_attribute = access == Access::kItem && parent != nullptr &&
+                            (parent->access == Access::kDict || parent->access == Access::kGlobals);
+  return access == Access::kSlot || access == Access::kContents || is_attribute;
+}
+
 namespace {
 
 size_t mix(size_t seed, size_t value) { return (seed ^ value) * 0x9E3779B97F4A7C15u + (seed >> 29); }

@@ -64,6 +64,8 @@ class Source {
 
   // As a user would write it: "self.layers[3].weight".
   std::string text() const;
+  // A variable, a closure's too, an attribute or a global: what is found there goes to the program, to nobody else.
+  bool is_variable() const;
 };
 
 class SourceTree {

@@ -888,10 +888,10 @@ def test_a_place_that_keeps_missing_is_given_up_once(front: Any) -> None:
 
     said = []
 
-    def fn(x: Any, n: int) -> Any:
+    def fn(x: Any, text: str) -> Any:
         x = x + 1
         time.sleep(0)
-        return x * n
+        return x * len(text)
 
     alternator.reset()
     alternator.config.recompile_limit = 4
@@ -905,7 +905,7 @@ def test_a_place_that_keeps_missing_is_given_up_once(front: Any) -> None:
     handler = Keeping()
     logging.getLogger("alternator").addHandler(handler)
     for n in range(30):
-        assert torch.equal(compiled(T(3), n), fn(T(3), n))
+        assert torch.equal(compiled(T(3), n * "-"), fn(T(3), n * "-"))
     logging.getLogger("alternator").removeHandler(handler)
     assert sum("too_many_entries" in one for one in said) == 1
     assert alternator.counters()["breaks"]["too_many_entries"] == 1
