@@ -261,6 +261,25 @@ static bool is_foreign_callback(const Tracer& tracer, cpython::Frame* frame) {
   return method != function.get() && tracer.lifter.known(function) == nullptr && !tracer.lifter.made_here(function);
 }
 
+// Native code that calls one of these reads the digits of what it gets.
+static bool gives_digits(PyCodeObject* code) {
+  static constexpr const char* kNames[] = {"__index__", "__len__",   "__length_hint__", "__bool__",
+                                           "__int__",   "__float__", "__complex__",     "__hash__"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](const char* name) { return PyUnicode_CompareWithASCIIString(code->co_name, name) == 0; });
+}
+
+// A frame that native code begins.
+static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  const Ref code = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame)));
+  Ref result = Ref::steal(run_traced(ts, frame, throwflag, {}));
+  Tracer* tracer = current_tracer;
+  if (!result || !fake::is_symbol(result) || tracer == nullptr || tracer->stopped) return result.release();
+  if (!gives_digits(code.as<PyCodeObject>())) return result.release();
+  tracer->stop_here(report::Reason::unknown_number, PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_name));
+  return nullptr;
+}
+
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   if (current_tracer != nullptr && throwflag == 0 && is_foreign_callback(*current_tracer, frame)) {
     const Paused paused(*current_tracer);
@@ -275,7 +294,7 @@ PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwfla
     const Paused paused(*current_tracer);
     return run_default(ts, frame, throwflag);
   }
-  return run_traced(ts, frame, throwflag, {});
+  return run_for_native(ts, frame, throwflag);
 }
 
 Discarding::Discarding() : abandoning_(control.abandoning), evaluator_(control.evaluator) {

@@ -191,6 +191,46 @@ def test_a_global_that_counts(t):
         f(T(3, s=s))
 
 
+class Standing:
+    """For a number, in whatever native code asks for one."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+    __len__ = __int__ = __hash__ = __index__
+
+    def __bool__(self):
+        return self.number > 3
+
+    def __float__(self):
+        return self.number + 0.5
+
+
+@program(one_graph=False)
+def test_through_special_methods(t):
+    standing = Standing(0)
+
+    def fn(x):
+        listed = [10, 20, 30, 40, 50, 60, 70, 80, 90][standing]
+        return (
+            torch.sin(x),
+            listed,
+            list(range(standing)),
+            len(standing),
+            int(standing),
+            "yes" if standing else "no",
+            {standing: 1},
+        )
+
+    f = t.compile(fn)
+    for n in range(9):
+        standing.number = n
+        f(T(3))
+
+
 @program(one_graph=False)
 def test_two_places_with_one_number(t):
     f = t.compile(lambda x, a, b: (x + 1, a is b, a == b, a, b))
