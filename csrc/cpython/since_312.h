@@ -49,19 +49,10 @@ inline Frame* frame_of_generator(PyGenObject* generator) { return reinterpret_ca
 inline PyCodeObject* code_of_generator(PyGenObject* generator) { return code_of(frame_of_generator(generator)); }
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next);
 
-// Somebody wants events, of any kind, in any thread.
-inline bool tracing_active(PyThreadState* ts) {
-  uint64_t tools[2] = {};
-  static_assert(sizeof ts->interp->monitors <= sizeof tools);
-  std::memcpy(tools, &ts->interp->monitors, sizeof ts->interp->monitors);
-  return (tools[0] | tools[1]) != 0 || ts->c_tracefunc != nullptr || ts->c_profilefunc != nullptr;
-}
-
 // Makes a frame the current one for as long as this lives (tracebacks, sys._getframe).
 class Link {
  public:
-  Link(PyThreadState* ts, Frame* frame)
-      : ts_(ts), previous_(current_frame(ts)), monitored_(monitoring_version(ts)), tracing_(tracing_active(ts)) {
+  Link(PyThreadState* ts, Frame* frame) : ts_(ts), previous_(current_frame(ts)), monitored_(monitoring_version(ts)) {
     frame->previous = previous_;
     current_frame(ts) = frame;
   }
@@ -72,36 +63,34 @@ class Link {
   }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-  // sys.settrace, setprofile or sys.monitoring were used while the frame ran, or are in use since before it went on.
-  bool tracing() const { return tracing_ || monitoring_version(ts_) != monitored_; }
+  // sys.settrace, setprofile or sys.monitoring were used while the frame ran.
+  bool tracing() const { return monitoring_version(ts_) != monitored_; }
 
  private:
   PyThreadState* const ts_;
   Frame* const previous_;
   const uint64_t monitored_;
-  const bool tracing_;
   bool linked_ = true;
 };
 
-constexpr bool kTracersInstrument = true;
-
-template <class Monitors>
-bool any_tool(const Monitors& monitors) {
-  for (uint8_t tools : monitors.tools) {
+// Code that has to be instrumented (or freed from it) first: the default loop does that. And code that is instrumented,
+// as by sys.monitoring.set_local_events: the first line's event is told from RESUME to the instruction after it.
+inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
+  if (code->_co_instrumentation_version != monitoring_version(ts)) return true;
+  if (code->_co_monitoring == nullptr) [[likely]]
+    return false;
+  for (uint8_t tools : code->_co_monitoring->active_monitors.tools) {
     if (tools != 0) return true;
   }
   return false;
 }
-// Code that has to be instrumented (or freed from it) first: the default loop does that. And code that is instrumented,
-// as by sys.monitoring.set_local_events: the first line's event is told from RESUME to the instruction after it.
-// Where monitoring was used and is off again, there is nothing to do for code that was never a part of it.
-inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
-  const bool stale = code->_co_instrumentation_version != monitoring_version(ts);
-  if (!stale && code->_co_monitoring == nullptr) [[likely]]
-    return false;
-  if (stale && tracing_active(ts)) return true;
-  if (code->_co_monitoring == nullptr) return false;
-  return any_tool(code->_co_monitoring->active_monitors) || any_tool(code->_co_monitoring->local_monitors);
+constexpr bool kTracersInstrument = true;
+// Somebody wants events, of any kind, in any thread.
+inline bool tracing_active(PyThreadState* ts) {
+  uint64_t tools[2] = {};
+  static_assert(sizeof ts->interp->monitors <= sizeof tools);
+  std::memcpy(tools, &ts->interp->monitors, sizeof ts->interp->monitors);
+  return (tools[0] | tools[1]) != 0 || ts->c_tracefunc != nullptr || ts->c_profilefunc != nullptr;
 }
 
 // --- recursion -----------------------------------------------------------------------------------
