@@ -412,7 +412,7 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
 }
 
 // A reference is nothing but a pointer.
-static_assert(sizeof(Ref) == sizeof(PyObject*));
+static_assert(sizeof(Ref) == sizeof(PyObject*) && std::is_standard_layout_v<Ref>);
 PyObject* const* Entry::Outputs::begin() const {
   return of_backend ? PySequence_Fast_ITEMS(of_backend.get()) : reinterpret_cast<PyObject* const*>(own.data());
 }
@@ -429,7 +429,6 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
   PyObject* const* arguments;
   size_t room = 0;
   if (side_by_side) {
-    static_assert(sizeof(Ref) == sizeof(PyObject*) && std::is_standard_layout_v<Ref>);
     arguments = reinterpret_cast<PyObject* const*>(values.data() + inputs[0]);
   } else {
     copied.resize_for_overwrite(inputs.size() + 1);

@@ -5,8 +5,7 @@
 
 #include "graph/errors.h"
 #include "graph/torch_types.h"
-
-#include <ATen/PythonTorchFunctionTLS.h>
+#include "graph/without_torch_functions.h"
 
 namespace alternator::graph {
 
@@ -76,20 +75,6 @@ class Recorder::Pending {
   EffectWatch watch_;
   bool symbolic_ = false;
   bool kept_ = false;
-};
-
-// The call is no torch call to the program: nobody's mode sees it.
-class WithoutTorchFunctions {
- public:
-  WithoutTorchFunctions() : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
-    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  }
-  ~WithoutTorchFunctions() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
-  WithoutTorchFunctions(const WithoutTorchFunctions&) = delete;
-  WithoutTorchFunctions& operator=(const WithoutTorchFunctions&) = delete;
-
- private:
-  at::impl::TorchFunctionDisabledState before_;
 };
 
 }  // namespace alternator::graph

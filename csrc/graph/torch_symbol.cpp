@@ -1,11 +1,11 @@
 #include "graph/torch_symbol.h"
 
 #include "graph/torch_types.h"
+#include "graph/without_torch_functions.h"
 
 #include "fake/fake.h"
 #include "py/lasting.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
 #include <torch/csrc/PyInterpreter.h>
 
@@ -16,14 +16,7 @@ namespace {
 // No torch call of the program's: nothing of it is seen.
 struct Outside {
   fake::Inactive inactive;
-  at::impl::TorchFunctionDisabledState before = at::impl::PythonTorchFunctionTLS::get_disabled_state();
-
-  Outside() {
-    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  }
-  ~Outside() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before); }
-  Outside(const Outside&) = delete;
-  Outside& operator=(const Outside&) = delete;
+  WithoutTorchFunctions unseen;
 };
 
 Ref call_method(Borrowed object, const char* name) { return checked(PyObject_CallMethod(object.get(), name, nullptr)); }
@@ -40,7 +33,7 @@ bool is_unknown_scalar(const fake::Session& session, Borrowed object) {
 }
 
 Ref make_torch_symbol(Borrowed shape_env, bool is_float) {
-  const Outside outside;
+  const Outside outside{};
   Ref symbol = call_method(shape_env, is_float ? "create_unbacked_symfloat" : "create_unbacked_symint");
   return symbol;
 }
@@ -84,7 +77,7 @@ Ref new_bindings(fake::Session& session, Borrowed result) {
   const Py_ssize_t count = PyObject_Length(pending.get());
   if (count < 0) throw PyError();
   if (count == 0) return {};
-  const Outside outside;
+  const Outside outside{};
   if (result.get() == Py_None) {  // x[i] = y: what the call made for itself is gone with it
     for (const char* names : {"pending_fresh_unbacked_symbols", "ignorable_fresh_unbacked_symbols"})
       call_method(checked(PyObject_GetAttrString(shape_env.get(), names)), "clear").reset();

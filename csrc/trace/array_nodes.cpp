@@ -7,11 +7,12 @@
 
 #include "cpython/version.h"
 #include "graph/torch_types.h"
+#include "graph/without_torch_functions.h"
 #include "interpreter/binary_operations.h"
 #include "py/import.h"
+#include "trace/error_text.h"
 #include "trace/natives.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
@@ -118,15 +119,6 @@ Ref with_arrays(Borrowed value, const Change& change, int depth = 0) {
   return PyTuple_CheckExact(v) ? checked(PyList_AsTuple(copy.get())) : copy;
 }
 
-std::string take_error_text() {
-  Ref error = cpython::take_raised();
-  Ref text = Ref::steal(PyObject_Str(error.get()));
-  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  std::string result = std::string(Py_TYPE(error.get())->tp_name) + ": " + (utf8 != nullptr ? utf8 : "?");
-  PyErr_Clear();
-  return result.substr(0, 300);
-}
-
 Ref operator_named(const char* name) { return graph::torch_name("operator", name); }
 
 bool has_type_of_arrays(const at::Tensor& tensor) {
@@ -154,12 +146,8 @@ Ref stand_in_for(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType 
   const fake::WithoutTransforms untransformed;
   const at::Tensor memory = at::zeros({std::max<int64_t>(last + 1, 1)}, at::TensorOptions(at::kCPU).dtype(type));
   const at::Tensor tensor = memory.as_strided(sizes, strides);
-  using at::impl::PythonTorchFunctionTLS;
-  const auto state = PythonTorchFunctionTLS::get_disabled_state();
-  PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  Ref array = Ref::steal(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(tensor)).get(), "numpy", nullptr));
-  PythonTorchFunctionTLS::set_disabled_state(state);
-  return checked(std::move(array));
+  const graph::WithoutTorchFunctions unseen;
+  return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(tensor)).get(), "numpy", nullptr));
 }
 
 }  // namespace

@@ -7,23 +7,14 @@
 #include "graph/mode.h"
 #include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
+#include "graph/without_torch_functions.h"
 #include "py/names.h"
+#include "trace/error_text.h"
 #include "trace/natives.h"
-
-#include <ATen/PythonTorchFunctionTLS.h>
 
 namespace alternator::trace {
 
 namespace {
-
-std::string take_error_text() {
-  Ref error = cpython::take_raised();
-  Ref text = Ref::steal(PyObject_Str(error.get()));
-  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  std::string result = std::string(Py_TYPE(error.get())->tp_name) + ": " + (utf8 != nullptr ? utf8 : "?");
-  PyErr_Clear();
-  return result.substr(0, 300);
-}
 
 // While it lives, .item() gives a number that only a run knows, whatever the settings say.
 class CapturingScalars {
@@ -83,12 +74,8 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
   const Paused paused(*this);
   const fake::Inactive inactive;
   const fake::WithoutTransforms untransformed;
-  using at::impl::PythonTorchFunctionTLS;
-  const auto state = PythonTorchFunctionTLS::get_disabled_state();
-  PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  Ref values = Ref::steal(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
-  PythonTorchFunctionTLS::set_disabled_state(state);
-  return checked(std::move(values));
+  const graph::WithoutTorchFunctions unseen;
+  return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
 }
 
 // Torch has asked for the number in a tensor that stands where it wants a number: `value=`, `alpha=`. Recorded as what

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from harness import REGISTRY, T, add_row, check, program
+from trace_support import with_two_numbers
 
 import alternator
 
@@ -47,18 +48,7 @@ ROWS = {
 }
 
 
-def make(expression):
-    def script(t):
-        f = t.compile(lambda x, n: expression(x, n))
-        for n in (2, 5):
-            f(T(3), n)
-            f.hit(T(3, s=1), n)
-        f(T(3), 2)
-
-    return script
-
-
-NAMES = [add_row(__name__, "test_row", row, make(expression)) for row, expression in ROWS.items()]
+NAMES = [add_row(__name__, "test_row", row, with_two_numbers(expression)) for row, expression in ROWS.items()]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=list(ROWS))
@@ -372,7 +362,7 @@ def items_set(n):
     return a
 
 
-ARRAY_NAMES = [add_row(__name__, "test_array", row, make(expression)) for row, expression in ARRAYS.items()]
+ARRAY_NAMES = [add_row(__name__, "test_array", row, with_two_numbers(expression)) for row, expression in ARRAYS.items()]
 
 
 @pytest.mark.parametrize("name", ARRAY_NAMES, ids=list(ARRAYS))
@@ -407,7 +397,9 @@ def kept(x, n):
     return x + t * n, position.sum()
 
 
-TENSOR_NAMES = [add_row(__name__, "test_tensor_of", row, make(expression)) for row, expression in TENSORS.items()]
+TENSOR_NAMES = [
+    add_row(__name__, "test_tensor_of", row, with_two_numbers(expression)) for row, expression in TENSORS.items()
+]
 
 
 @pytest.mark.parametrize("name", TENSOR_NAMES, ids=list(TENSORS))

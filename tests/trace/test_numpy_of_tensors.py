@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from harness import REGISTRY, T, add_row, check, program
+from trace_support import with_two_numbers
 
 import alternator
 
@@ -186,18 +187,7 @@ def masked(a, n):
     return a
 
 
-def make(expression):
-    def script(t):
-        f = t.compile(lambda x, n: expression(x, n))
-        for n in (2, 5):
-            f(T(3), n)
-            f.hit(T(3, s=1), n)
-        f(T(3), 2)
-
-    return script
-
-
-NAMES = [add_row(__name__, "test_row", row, make(expression)) for row, expression in ROWS.items()]
+NAMES = [add_row(__name__, "test_row", row, with_two_numbers(expression)) for row, expression in ROWS.items()]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=list(ROWS))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from frontends import FrontEnd, chosen, missing
-from harness import forked, the_frontend
+from harness import Run, T, forked, the_frontend
 
 
 def frontend() -> FrontEnd:
@@ -95,3 +95,16 @@ def heap_bytes() -> int:
     """Bytes in use by malloc: tensors' storages and C++ objects are among them."""
     info = libc().mallinfo2()
     return info.uordblks + info.hblkhd
+
+
+def with_two_numbers(expression: Callable[[Any, int], Any]) -> Callable[[Run], None]:
+    """The script of a row: an expression of a tensor and a number, found again for other data, and for each of two numbers."""
+
+    def script(t: Run) -> None:
+        f = t.compile(lambda x, n: expression(x, n))
+        for n in (2, 5):
+            f(T(3), n)
+            f.hit(T(3, s=1), n)
+        f(T(3), 2)
+
+    return script
