@@ -73,17 +73,6 @@ class Link {
   bool linked_ = true;
 };
 
-// Code that has to be instrumented (or freed from it) first: the default loop does that. And code that is instrumented,
-// as by sys.monitoring.set_local_events: the first line's event is told from RESUME to the instruction after it.
-inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
-  if (code->_co_instrumentation_version != monitoring_version(ts)) return true;
-  if (code->_co_monitoring == nullptr) [[likely]]
-    return false;
-  for (uint8_t tools : code->_co_monitoring->active_monitors.tools) {
-    if (tools != 0) return true;
-  }
-  return false;
-}
 constexpr bool kTracersInstrument = true;
 // Somebody wants events, of any kind, in any thread.
 inline bool tracing_active(PyThreadState* ts) {
@@ -91,6 +80,26 @@ inline bool tracing_active(PyThreadState* ts) {
   static_assert(sizeof ts->interp->monitors <= sizeof tools);
   std::memcpy(tools, &ts->interp->monitors, sizeof ts->interp->monitors);
   return (tools[0] | tools[1]) != 0 || ts->c_tracefunc != nullptr || ts->c_profilefunc != nullptr;
+}
+
+// Somebody watches the code, as by sys.monitoring.set_local_events: the first line's event is told from RESUME to the
+// instruction after it.
+inline bool is_watched(PyCodeObject* code) {
+  if (code->_co_monitoring == nullptr) [[likely]]
+    return false;
+  for (uint8_t tools : code->_co_monitoring->active_monitors.tools) {
+    if (tools != 0) return true;
+  }
+  return false;
+}
+// Code that has to be instrumented (or freed from it) first, or is: the default loop does that.
+inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
+  return code->_co_instrumentation_version != monitoring_version(ts) || is_watched(code);
+}
+// The same for a frame that only a trace sees: where nobody watches, and nobody has ever watched this code, there is
+// nothing to put in or to take out.
+inline bool resume_is_observed(PyThreadState* ts, PyCodeObject* code) {
+  return resume_needs_default_loop(ts, code) && (code->_co_monitoring != nullptr || tracing_active(ts));
 }
 
 // --- recursion -----------------------------------------------------------------------------------

@@ -188,6 +188,7 @@ class Link {
 
 // Instrumented code belongs to the default loop (3.12+).
 inline bool resume_needs_default_loop(PyThreadState*, PyCodeObject*) { return false; }
+inline bool resume_is_observed(PyThreadState*, PyCodeObject*) { return false; }
 // Tracing that was on before a frame is entered: such frames belong to the default loop.
 constexpr bool kTracersInstrument = false;  // whether sys.settrace and its like rewrite code
 inline bool tracing_active(PyThreadState* ts) { return ts->cframe->use_tracing != 0; }

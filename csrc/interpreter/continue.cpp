@@ -13,9 +13,11 @@
 
 namespace alternator {
 
+// A frame that waited while a debugger began goes on under that debugger.
 static PyObject* go_on(PyThreadState* ts, cpython::Frame* frame, int throwflag, FrameRunner runner,
                        const Entry& entry) {
-  return runner != nullptr ? runner(ts, frame, throwflag, entry) : run_default(ts, frame, throwflag);
+  const bool ours = runner != nullptr && !cpython::tracing_active(ts);
+  return ours ? runner(ts, frame, throwflag, entry) : run_default(ts, frame, throwflag);
 }
 
 PyObject* run_in_loop(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
