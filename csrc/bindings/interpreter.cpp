@@ -29,6 +29,7 @@ int capture_traverse(PyObject* self, visitproc visit, void* arg) {
     for (const Ref& value : state.stack) Py_VISIT(value.get());
     Py_VISIT(state.function.get());
     Py_VISIT(state.locals_mapping.get());
+    Py_VISIT(state.frame_object.get());
     Py_VISIT(state.handled.get());
     Py_VISIT(state.first_argument.get());
     Py_VISIT(state.generator.get());

@@ -129,24 +129,6 @@ bool next_hashed_entry(PyObject* dict, Py_ssize_t* position, PyObject** key, PyO
   return false;
 }
 
-void set_reached(PyFrameObject* frame, int line) {
-  frame->f_lineno = line;
-  Frame* inner = frame->f_frame;
-  PyCodeObject* code = code_of(inner);
-  for (int i = code->co_nlocalsplus - code->co_nfreevars; i < code->co_nlocalsplus; i++) {
-    if (inner->localsplus[i] == nullptr) inner->localsplus[i] = checked(PyCell_New(nullptr)).release();
-  }
-}
-
-std::vector<PyObject*> locals_of(PyFrameObject* frame) {
-  Frame* inner = frame->f_frame;
-  return {inner->localsplus, inner->localsplus + code_of(inner)->co_nlocalsplus};
-}
-
-void set_local(PyFrameObject* frame, size_t index, PyObject* value) {
-  Py_XDECREF(std::exchange(frame->f_frame->localsplus[index], Py_NewRef(value)));
-}
-
 PyObject* proxied(PyObject* proxy) {
   struct Layout {  // of mappingproxyobject in CPython's descrobject.c
     PyObject_HEAD PyObject* mapping;

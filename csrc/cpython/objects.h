@@ -30,13 +30,6 @@ bool has_str_keys_only(PyObject* dict);
 // The entries of a dict for which has_str_keys_only() says no, with the hashes of their keys. `position` starts at 0.
 bool next_hashed_entry(PyObject* dict, Py_ssize_t* position, PyObject** key, PyObject** value, Py_hash_t* hash);
 
-// A frame that PyFrame_New made stands where it would after it had run up to the line. It has no cells of a function
-// either, and reading its f_locals would crash: it gets empty ones.
-void set_reached(PyFrameObject* frame, int line);
-// What stands in the slots of its variables, borrowed: values, cells, null.
-std::vector<PyObject*> locals_of(PyFrameObject* frame);
-void set_local(PyFrameObject* frame, size_t index, PyObject* value);
-
 // A type made in C, under this name: a program may call its own classes as it likes.
 bool is_native(PyTypeObject* type, const char* name);
 // What a types.MappingProxyType shows; borrowed.

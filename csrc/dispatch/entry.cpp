@@ -188,11 +188,15 @@ static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, co
 static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, Borrowed result) {
   auto entry = std::make_unique<Entry>();
   std::vector<Borrowed> results;
+  replay::Frames frames{{}, tracer.ended_frames()};
   if (result) {
     results.push_back(result);
   } else {
     trace::each_value(tracer.cut, [&](const Ref& value) { results.push_back(value); });
-    for (const FrameState& state : tracer.cut) entry->stop.push_back(trace::shape_of(state));
+    for (const FrameState& state : tracer.cut) {
+      entry->stop.push_back(trace::shape_of(state));
+      if (state.frame_object) frames.go_on.push_back(state.frame_object);
+    }
   }
   for (const Ref& mode : tracer.exit_modes) results.push_back(mode);
   entry->has_modes = tracer.has_modes;
@@ -204,7 +208,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
     entry->assumptions.push_back({assumption.wanted, assumption.code, assumption.index});
   }
   std::vector<lift::Source*> needed;
-  entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, tracer.raises);
+  entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, tracer.raises, frames);
   if (tracer.leaves_with_array(outputs)) throw replay::CannotRebuild("a tensor and an array with the same memory");
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)

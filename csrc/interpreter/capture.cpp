@@ -1,5 +1,6 @@
 #include "interpreter/capture.h"
 
+#include "cpython/frame_objects.h"
 #include "interpreter/joint.h"
 #include "py/names.h"
 
@@ -30,6 +31,7 @@ static void fill(FrameState& state, const Position& position) {
   state.saved_exception_slot = position.saved_exception_slot;
   state.first_argument = Ref::share(position.first_argument);
   state.keyword_names = Ref::share(position.keyword_names);
+  state.frame_object = Ref::share(reinterpret_cast<PyObject*>(frame->frame_obj));
   if (cpython::owned_by_generator(frame)) {
     state.generator = Ref::share(reinterpret_cast<PyObject*>(cpython::generator_of(frame)));
   }
@@ -142,9 +144,23 @@ void finish_abandoning() {
   PyErr_Clear();
 }
 
+// A frame object that nobody else holds ends with its frame. From the others, what the chain has now is taken away: they
+// are not to keep it alive, and get it back with the frame that goes on.
+static void finish_frame_objects(Chain& chain) {
+  for (FrameState& state : chain) {  // the innermost first: it holds those that called it
+    if (!state.frame_object) continue;
+    if (Py_REFCNT(state.frame_object.get()) == 1) {
+      state.frame_object.reset();
+    } else {
+      cpython::empty_frame(state.frame_object.as<PyFrameObject>());
+    }
+  }
+}
+
 void finish_capture() {
-  control.capturing = nullptr;
+  Chain* const chain = std::exchange(control.capturing, nullptr);
   PyErr_Clear();
+  if (chain != nullptr) finish_frame_objects(*chain);
 }
 
 }  // namespace alternator

@@ -4,6 +4,7 @@
 // fills it from its state and goes on in the middle. Outer frames are filled first and linked, so that
 // depth, f_back and tracebacks are what they were.
 #include "interpreter/capture.h"
+#include "cpython/frame_objects.h"
 #include "interpreter/joint.h"
 #include "interpreter/loop.h"
 #include "py/names.h"
@@ -207,6 +208,7 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   PyObject** sp = fill_stack(state, frame);
   cpython::set_stack_pointer(frame, sp);
   fill_handled_exception(ts, state, frame);
+  if (state.frame_object) cpython::adopt_frame_object(frame, std::move(state.frame_object));
   if (state.generator) {
     // It lives as long as its users want: the chain must not keep it.
     state.generator.reset();

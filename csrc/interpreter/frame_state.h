@@ -34,6 +34,7 @@ struct FrameState {
   Ref first_argument;  // what the frame was called with, even if it was rebound since
   Ref generator;       // the generator or coroutine object that the frame belongs to
   Ref keyword_names;   // of the waiting call
+  Ref frame_object;    // the frame as an object, where a traceback or the like holds it: the new frame takes it over
   int attempt = 0;     // with kOperator and kComparison: which of the methods that could be asked the inner frame is
   Joint joint = Joint::kNone;
   std::string cannot;  // with kCannot: why

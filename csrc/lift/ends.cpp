@@ -2,6 +2,7 @@
 
 #include "lift/ends.h"
 
+#include "cpython/frame_objects.h"
 #include "cpython/objects.h"
 #include "lift/plain.h"
 #include "lift/tensor_spec.h"
@@ -101,12 +102,20 @@ class Search {
 
   // An exception keeps the variables of the frames that it has left. Who handles it holds it too, but not for long.
   bool is_kept_by(PyObject* exception) {
-    PyObject* traceback = reinterpret_cast<PyBaseExceptionObject*>(exception)->traceback;
+    auto* e = reinterpret_cast<PyBaseExceptionObject*>(exception);
+    if (finds(e->context, 0, true) || finds(e->cause, 0, true)) return true;
+    PyObject* traceback = e->traceback;
     if (traceback == nullptr || !PyTraceBack_Check(traceback)) return false;
     auto* entry = reinterpret_cast<PyTracebackObject*>(traceback);
     for (; entry != nullptr; entry = entry->tb_next) {
-      for (PyObject* local : cpython::locals_of(entry->tb_frame)) {
-        if (finds(local, 0, true)) return true;
+      // ... and of those that had called them.
+      PyFrameObject* frame = entry->tb_frame;
+      for (bool ends = true; ends; frame = cpython::back_of(frame)) {
+        for (PyObject* local : cpython::locals_of(frame)) {
+          if (finds(local, 0, true)) return true;
+        }
+        PyFrameObject* back = cpython::back_of(frame);
+        ends = back != nullptr && cpython::is_over(back) && Py_REFCNT(back) == 1;
       }
     }
     return false;

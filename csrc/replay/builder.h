@@ -34,6 +34,10 @@ class Builder {
   // A tensor, class or function of the trace.
   bool is_traced(Borrowed object);
   void own_dict(Borrowed dict, Borrowed owner);
+  // Frames are made anew only where nobody looks for more in them than that they keep what they hold: those of a
+  // traceback, those that called them, and those that go on.
+  void admit_frame(Borrowed frame) { frames_.insert(frame.get()); }
+  bool admits_frame(Borrowed frame) const { return frames_.count(frame.get()) != 0; }
   // The program, once the result and the effects are in.
   Program finish(std::vector<Operand> results);
 
@@ -72,6 +76,7 @@ class Builder {
   std::deque<Open> open_;
   std::vector<Ready> hashing_, last_;
   std::unordered_map<PyObject*, PyObject*> dict_owners_;
+  std::unordered_set<PyObject*> frames_;
   int depth_ = 0;
   bool early_ = false;
 };
@@ -84,5 +89,6 @@ struct Write {
   bool hashes = false;  // keys, by code of the program's: after all others
 };
 std::vector<Write> collect_effects(Builder& builder);
+Write end_of_frame(Builder& builder, Borrowed frame);
 
 }  // namespace alternator::replay

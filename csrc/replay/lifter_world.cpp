@@ -68,9 +68,9 @@ const std::vector<lift::Source*>& LifterWorld::referents() {
 }
 
 Residual Residual::build(lift::Lifter& lifter, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
-                         std::vector<lift::Source*>* needed, bool raises) {
+                         std::vector<lift::Source*>* needed, bool raises, const Frames& frames) {
   LifterWorld world(lifter);
-  return build(world, results, graph_outputs, needed, raises);
+  return build(world, results, graph_outputs, needed, raises, frames);
 }
 
 }  // namespace alternator::replay

@@ -50,9 +50,12 @@ class Machine {
   Ref make_function(const Operands& operands);
   Ref make_class(const Operands& operands);
   Ref make_set(const Operands& operands, int64_t table, bool frozen);
+  Ref make_frame(const Operands& operands, int64_t line);
   Ref make_traceback(const Operands& operands, int64_t line);
   void fill(const Instruction& instruction, const Operands& operands);
   void fill_function(const Operands& operands, FunctionField field);
+  static void fill_frame(const Operands& operands, bool called_from_here);
+  static void end_frame(const Operands& operands, int64_t line);
   void fill_exception(const Operands& operands, bool suppress_context);
   void write(const Instruction& instruction, const Operands& operands);
 

@@ -1,6 +1,7 @@
 // Making and filling new objects.
 #include "replay/machine.h"
 
+#include "cpython/frame_objects.h"
 #include "cpython/objects.h"
 #include "cpython/pickling.h"
 #include "cpython/set_tables.h"
@@ -93,6 +94,8 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
       return checked(PyClassMethod_New(operands[0]));
     case Op::kClass:
       return make_class(operands);
+    case Op::kFrame:
+      return make_frame(operands, instruction.number);
     case Op::kTraceback:
       return make_traceback(operands, instruction.number);
     case Op::kDictView:
@@ -138,13 +141,27 @@ Ref Machine::make_class(const Operands& operands) {
   return checked(PyType_Type.tp_new(operands.type(0), arguments.get(), nullptr));
 }
 
-Ref Machine::make_traceback(const Operands& operands, int64_t line) {
+Ref Machine::make_frame(const Operands& operands, int64_t line) {
   Ref frame = checked(reinterpret_cast<PyObject*>(
-      PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(operands[1]), operands[2], nullptr)));
+      PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(operands[0]), operands[1], nullptr)));
   cpython::set_reached(frame.as<PyFrameObject>(), static_cast<int>(line));
+  return frame;
+}
+
+Ref Machine::make_traceback(const Operands& operands, int64_t line) {
   PyObject* next = operands[0] != nullptr ? operands[0] : Py_None;
-  return checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOOL", next, frame.get(),
-                                       operands[3], static_cast<long long>(line)));
+  return checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOOL", next, operands[1],
+                                       operands[2], static_cast<long long>(line)));
+}
+
+void Machine::fill_frame(const Operands& operands, bool called_from_here) {
+  auto* frame = reinterpret_cast<PyFrameObject*>(operands[0]);
+  Ref back = called_from_here ? Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())))
+                              : Ref::share(operands[1]);
+  if (back) cpython::set_back(frame, back.as<PyFrameObject>());
+  for (size_t i = 2; i < operands.size(); i++) {
+    if (operands[i] != nullptr) cpython::set_local(frame, i - 2, operands[i]);
+  }
 }
 
 // What a class statement has in its body under a name that type itself knows (`__name__`, a property for the instances)
@@ -221,13 +238,8 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
                      static_cast<int8_t>(instruction.number & 0xff), values.data(), values.size());
       return;
     }
-    case Op::kFillFrame: {
-      PyFrameObject* frame = reinterpret_cast<PyTracebackObject*>(object)->tb_frame;
-      for (size_t i = 1; i < operands.size(); i++) {
-        if (operands[i] != nullptr) cpython::set_local(frame, i - 1, operands[i]);
-      }
-      return;
-    }
+    case Op::kFillFrame:
+      return fill_frame(operands, instruction.number != 0);
     case Op::kAdvance:
       for (int64_t i = 0; i < instruction.number; i++) {
         Ref passed = Ref::steal(PyIter_Next(object));

@@ -1,5 +1,5 @@
 // Exceptions, weak references, tracebacks, and objects that stay as they are.
-#include "cpython/objects.h"
+#include "cpython/frame_objects.h"
 #include "lift/plain.h"
 #include "py/import.h"
 #include "replay/builder.h"
@@ -37,23 +37,42 @@ static Ref kept_local(Builder& builder, Borrowed value) {
   return kept ? Ref::share(value) : Ref();
 }
 
-// A traceback shows code, globals and line of frames that are gone: its own entries are made over new frames that never
-// ran.
+static std::vector<Ref> kept_locals(Builder& builder, PyFrameObject* frame) {
+  std::vector<Ref> kept;
+  const std::vector<PyObject*> locals = cpython::locals_of(frame);
+  const auto outer = static_cast<size_t>(PyCode_GetNumFree(cpython::code_of(frame)));
+  for (size_t i = 0; i + outer < locals.size(); i++) kept.push_back(kept_local(builder, locals[i]));
+  return kept;
+}
+
 Recipe traceback(Builder& builder, Borrowed object) {
   auto* entry = object.as<PyTracebackObject>();
-  Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
-  Ref globals = checked(PyFrame_GetGlobals(entry->tb_frame));
-  builder.take_as_outside(globals);
+  Ref frame = Ref::share(reinterpret_cast<PyObject*>(entry->tb_frame));
+  builder.admit_frame(frame);
   const int line =
-      entry->tb_lineno >= 0 ? entry->tb_lineno : PyCode_Addr2Line(code.as<PyCodeObject>(), entry->tb_lasti);
-  Recipe recipe{{Op::kTraceback,
-                 {Ref::share(reinterpret_cast<PyObject*>(entry->tb_next)), code, std::move(globals),
-                  checked(PyLong_FromLong(entry->tb_lasti))},
-                 line}};
-  Step fill{Op::kFillFrame, {}};
-  const std::vector<PyObject*> locals = cpython::locals_of(entry->tb_frame);
-  const auto outer = static_cast<size_t>(PyCode_GetNumFree(code.as<PyCodeObject>()));
-  for (size_t i = 0; i + outer < locals.size(); i++) fill.operands.push_back(kept_local(builder, locals[i]));
+      entry->tb_lineno >= 0 ? entry->tb_lineno : PyCode_Addr2Line(cpython::code_of(entry->tb_frame), entry->tb_lasti);
+  return {{Op::kTraceback,
+           {Ref::share(reinterpret_cast<PyObject*>(entry->tb_next)), std::move(frame),
+            checked(PyLong_FromLong(entry->tb_lasti))},
+           line}};
+}
+
+// Code, globals and line of a frame that is gone, and the frames that it was called from: new frames that never ran.
+// One that goes on behind a break is taken over by the frame that does.
+Recipe frame(Builder& builder, Borrowed object) {
+  if (!builder.admits_frame(object)) cannot_rebuild(object, "its variables are not those of a frame that is over");
+  auto* gone = object.as<PyFrameObject>();
+  Ref globals = checked(PyFrame_GetGlobals(gone));
+  builder.take_as_outside(globals);
+  Recipe recipe{{Op::kFrame, {Ref::share(cpython::code_of(gone)), std::move(globals)}, PyFrame_GetLineNumber(gone)}};
+  Step fill{Op::kFillFrame, {Ref()}};
+  if (PyFrameObject* back = cpython::back_of(gone); back != nullptr && cpython::is_running(back)) {
+    fill.number = 1;
+  } else if (back != nullptr && cpython::is_over(back)) {
+    fill.operands[0] = Ref::share(reinterpret_cast<PyObject*>(back));
+    builder.admit_frame(fill.operands[0]);
+  }
+  for (Ref& local : kept_locals(builder, gone)) fill.operands.push_back(std::move(local));
   recipe.fill.push_back(std::move(fill));
   return recipe;
 }
@@ -149,3 +168,14 @@ Recipe kept_module(Builder&, Borrowed object) {
 }
 
 }  // namespace alternator::replay::recipes
+
+namespace alternator::replay {
+
+Write end_of_frame(Builder& builder, Borrowed frame) {
+  auto* ended = frame.as<PyFrameObject>();
+  Write write{Op::kEndFrame, {builder.value(frame)}, PyFrame_GetLineNumber(ended)};
+  for (const Ref& local : recipes::kept_locals(builder, ended)) write.operands.push_back(builder.value(local));
+  return write;
+}
+
+}  // namespace alternator::replay

@@ -33,12 +33,14 @@ void raise_again(Ref exception) {
 }
 
 Residual Residual::build(World& world, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
-                         std::vector<lift::Source*>* needed, bool raises) {
+                         std::vector<lift::Source*>* needed, bool raises, const Frames& frames) {
   Builder builder(world, graph_outputs, needed);
+  for (Borrowed frame : frames.go_on) builder.admit_frame(frame);
   std::vector<Operand> operands;
   operands.reserve(results.size());
   for (Borrowed result : results) operands.push_back(builder.value(result));
-  const std::vector<Write> effects = collect_effects(builder);
+  std::vector<Write> effects = collect_effects(builder);
+  for (Borrowed frame : frames.ended) effects.push_back(end_of_frame(builder, frame));
   builder.complete_most();
   for (const Write& write : effects) {
     if (!write.hashes) builder.emit(write.op, write.operands, write.number);

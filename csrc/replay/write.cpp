@@ -1,6 +1,7 @@
 // Writing back to the outside world.
 #include "replay/machine.h"
 
+#include "cpython/frame_objects.h"
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "py/import.h"
@@ -154,6 +155,8 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
       drop_later(checked(PyObject_CallMethod(object, "__reduce__", nullptr)));  // at its end it lets go
       for (int64_t i = 0; i < instruction.number; i++) drop_later(Ref::steal(PyIter_Next(object)));
       return;
+    case Op::kEndFrame:
+      return end_frame(operands, instruction.number);
     case Op::kTypeAttributeSet:
       return set_type_attribute(object, operands[1], operands[2]);
     case Op::kTypeAttributeDelete:
@@ -162,6 +165,16 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
       break;
   }
   ALT_CHECK(false, "not a writing instruction");
+}
+
+// A frame that was part of the chain has no variables left.
+void Machine::end_frame(const Operands& operands, int64_t line) {
+  auto* frame = reinterpret_cast<PyFrameObject*>(operands[0]);
+  if (!cpython::is_over(frame)) return;
+  cpython::set_reached(frame, static_cast<int>(line));
+  for (size_t i = 1; i < operands.size(); i++) {
+    if (operands[i] != nullptr) cpython::set_local(frame, i - 1, operands[i]);
+  }
 }
 
 void Machine::set_type_attribute(Borrowed type, Borrowed name, Borrowed value) {

@@ -122,6 +122,10 @@ PyObject* Tracer::original_of(PyObject* value) const {
 }
 
 bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
+  // What is handled; exceptions whose handlers wait are on the stacks.
+  for (const _PyErr_StackItem* item = position.ts->exc_info; item != nullptr; item = item->previous_item) {
+    if (original_of(item->exc_value) == wanted.get()) return true;
+  }
   for (cpython::Frame* frame = position.frame; frame != nullptr && frame != outermost_; frame = frame->previous) {
     if (cpython::is_incomplete(frame)) continue;
     PyCodeObject* code = cpython::code_of(frame);
@@ -131,9 +135,11 @@ bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
       if (original_of(*slot) == wanted.get()) return true;
     }
     if (frame == position.frame) continue;
-    // How much of the stack of a frame that waits is in use is not known here: these are only compared.
+    // How much of the stack of a frame that waits is in use is not known here: only what is known to live is looked at.
     for (PyObject** slot = end; slot < end + code->co_stacksize; slot++) {
-      if (*slot == wanted.get() || std::ranges::find(stand_ins_, *slot) != stand_ins_.end()) return true;
+      if (*slot == wanted.get()) return true;
+      const bool lives = std::ranges::find(stand_ins_, *slot) != stand_ins_.end();
+      if (lives && original_of(*slot) == wanted.get()) return true;
     }
   }
   return false;

@@ -1,10 +1,13 @@
 // Frames as objects, and the builtins that look at the frame they are called from: locals, globals, eval, exec.
 #include "trace/tracer.h"
 
+#include "cpython/frame_objects.h"
 #include "py/names.h"
 #include "trace/natives.h"
 
 #include <frameobject.h>
+
+#include <algorithm>
 
 namespace alternator::trace {
 
@@ -44,9 +47,44 @@ Ref Tracer::frame_above(cpython::Frame* frame, long depth) {
        object = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(object.as<PyFrameObject>())))) {
     if (!is_running_here(object.as<PyFrameObject>()->f_frame)) break;
     found = found || object.as<PyFrameObject>()->f_frame == frame;
-    if (found && depth-- == 0) return object;
+    if (!found || depth-- > 0) continue;
+    // It would be the one of the caller's world, which does not run.
+    if (lifter.known(object) != nullptr) break;
+    return object;
   }
   stop(report::Reason::native_call, "a frame of the caller");
+}
+
+// The frame that goes on in the trace is an object of the outside world for those who hold it.
+Ref Tracer::stand_in_of_frame(const FrameState& state, lift::Source* source) {
+  Ref frame = checked(reinterpret_cast<PyObject*>(
+      PyFrame_New(PyThreadState_Get(), state.code.as<PyCodeObject>(),
+                  state.function.as<PyFunctionObject>()->func_globals, nullptr)));
+  lifter.know_unread(frame, state.frame_object, source);
+  abandoned_.push_back(Ref(frame));
+  held_frames_.push_back(Ref(frame));
+  return frame;
+}
+
+std::vector<Borrowed> Tracer::ended_frames() const {
+  std::vector<Borrowed> ended;
+  for (const Ref& frame : held_frames_) {
+    const auto is_it = [&](const FrameState& state) { return state.frame_object.get() == frame.get(); };
+    if (cpython::is_over(frame.as<PyFrameObject>()) && std::ranges::none_of(cut, is_it)) ended.push_back(frame);
+  }
+  return ended;
+}
+
+bool Tracer::is_held_outside(cpython::Frame* frame) const {
+  return frame->frame_obj != nullptr && lifter.known(reinterpret_cast<PyObject*>(frame->frame_obj)) != nullptr;
+}
+
+// Whoever holds the frame holds its variables when it has ended. A generator among them that has something to do at its
+// end lives on then: such a frame ends for real. (Of what is from outside, check_ends() sees that it leaves its slot.)
+bool Tracer::may_end(const Position& position) const {
+  if (generators_.empty() || !is_held_outside(position.frame)) return true;
+  cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(position.frame));
+  return !cpython::is_return(cpython::base_opcode(first[position.next_index()]));
 }
 
 // What the function's locals() gives: one dict for the frame, brought up to date by each call.

@@ -102,6 +102,10 @@ void Tracer::raising() {
       PyExceptionInstance_Check(value)) {
     stop(report::Reason::outside_exception, Py_TYPE(value)->tp_name);
   }
+  if (!held_frames_.empty() && !generators_.empty()) {
+    cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+    if (frame != nullptr && is_held_outside(frame)) stop(report::Reason::last_reference, "generator");
+  }
   if (!callers_exception_used_) {
     const SavedError raised;
     use_callers_exception();

@@ -17,6 +17,7 @@ void each_value(AnyChain& chain, Visit&& visit) {
     visit(state.first_argument);
     visit(state.generator);
     visit(state.locals_mapping);
+    visit(state.frame_object);
     if (state.saved_exception_slot >= 0) visit(state.handled);
   }
 }
@@ -25,7 +26,7 @@ void each_value(AnyChain& chain, Visit&& visit) {
 inline size_t value_count(const Chain& chain) {
   size_t count = 0;
   for (const FrameState& state : chain)
-    count += 4 + state.locals.size() + state.stack.size() + (state.saved_exception_slot >= 0 ? 1 : 0);
+    count += 5 + state.locals.size() + state.stack.size() + (state.saved_exception_slot >= 0 ? 1 : 0);
   return count - 1;  // the outermost frame's function is none
 }
 

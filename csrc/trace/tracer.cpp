@@ -450,8 +450,14 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       to.locals_mapping = lifter.lift(from.locals_mapping, unnamed("locals()"));
     }
     slot++;
+    if (from.frame_object) to.frame_object = stand_in_of_frame(from, unnamed("frame"));
+    slot++;
     if (from.saved_exception_slot >= 0) {
-      if (from.handled) to.handled = lifter.lift(from.handled, unnamed("exception"));
+      if (from.handled) {
+        lift::Source* place = unnamed("exception");
+        watch(from.handled, place);
+        to.handled = lifter.lift(from.handled, place);
+      }
       slot++;
     }
     if (from.generator) stop(report::Reason::native_call, "a generator that is running");
@@ -476,6 +482,10 @@ Verdict Tracer::begin_instruction(const Position& position) {
   path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
           static_cast<uint64_t>(index_);
   active_.back().at = {++instructions_, path_};
+  if (!held_frames_.empty() && !may_end(position)) [[unlikely]] {
+    stop_here(report::Reason::last_reference, "generator");
+    return Verdict::kFail;
+  }
   active_.back().transformed = transformed_;
   active_.back().moded = foreign_modes_ > 0;
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
@@ -602,7 +612,13 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     exit_nesting = autocast_nesting() - nesting;
     const bool leaves_modes = !note_exit_modes();
     const bool was_cut = control.capturing == &cut;
-    if (was_cut) finish_capture();
+    if (was_cut) {
+      const auto is_cut = [&](const Ref& frame) {
+        return std::ranges::any_of(cut, [&](const FrameState& state) { return state.frame_object.get() == frame.get(); });
+      };
+      std::erase_if(abandoned_, is_cut);
+      finish_capture();
+    }
     // The default loop may have raised it, unseen.
     if (!was_cut && !abandoned() && !result) (void)tracing.status([&] { raising(); });
     if (was_cut && !result && !abandoned()) {

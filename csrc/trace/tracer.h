@@ -159,6 +159,8 @@ class Tracer {
   void note_abandoned(PyFrameObject* frame) {
     if (frame != nullptr) abandoned_.push_back(Ref::share(reinterpret_cast<PyObject*>(frame)));
   }
+  // Frames of the chain whose objects somebody outside holds, as far as they have ended here: what stands for them.
+  std::vector<Borrowed> ended_frames() const;
   void note_generator(Borrowed generator);
   // An operator on a random number that nobody knows (drawn.cpp).
   Ref combine_drawn(binaryfunc operation, Borrowed left, Borrowed right);
@@ -454,6 +456,12 @@ class Tracer {
   void clear_frames(Borrowed exception, int depth = 0);
   void clear_frame(Borrowed frame);
 
+  // --- frames of the chain whose objects somebody holds: see FrameState::frame_object (frames.cpp) ---
+  Ref stand_in_of_frame(const FrameState& state, lift::Source* source);
+  bool is_held_outside(cpython::Frame* frame) const;
+  // Before each instruction, where there are such frames.
+  bool may_end(const Position& position) const;
+
   Ref callers_exception_;  // null: none
   bool callers_exception_used_ = false;
   std::unordered_set<std::string> raised_texts_;  // of all exceptions so far
@@ -580,6 +588,7 @@ class Tracer {
   cpython::Frame* frame_ = nullptr;   // the user's position, for guards and breaks
   cpython::Frame* caller_ = nullptr;  // what the trace runs under
   int index_ = 0;
+  std::vector<Ref> held_frames_;      // what stands for frames whose objects somebody outside holds
 };
 
 // A check at this place is not taken for granted any more.

@@ -119,6 +119,7 @@ ROWS: dict[str, Any] = {
     "class_method": lambda x: classmethod(lambda cls: x),
     "weak_reference": referenced,
     "traceback": failing,
+    "frame": failing,
     "generator": lambda x: started(counting(x)),
     "list_iterator": lambda x: started(iter([1, x, 2])),
     "list_reverse_iterator": lambda x: started(reversed([1, x, 2])),
