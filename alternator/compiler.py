@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar, overload
@@ -214,7 +216,7 @@ _handoffs: weakref.WeakValueDictionary[int, Handoff] = weakref.WeakValueDictiona
 
 
 class Shared:
-    """What compile()s of one code object, with one backend and its options, have in common. The hand-offs hold it."""
+    """What compile()s of one code object, with one backend and its options, have in common."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code  # so that no other one gets its id
@@ -223,12 +225,22 @@ class Shared:
 
 _all_shared: weakref.WeakValueDictionary[Any, Shared] = weakref.WeakValueDictionary()
 
+# The hand-offs hold them; beyond that, those that were asked for last: `compile(f)(x)` in a loop is compiled once.
+_kept: OrderedDict[Any, Shared] = OrderedDict()
+_MOST_KEPT = 256
+_kept_lock = threading.Lock()
+
 
 def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool) -> Shared:
     key = id(function.__code__), backend.key, fullgraph
-    found = _all_shared.get(key)
-    if found is None:
-        found = _all_shared.setdefault(key, Shared(function.__code__))
+    with _kept_lock:
+        found = _all_shared.get(key)
+        if found is None:
+            found = _all_shared[key] = Shared(function.__code__)
+        _kept[key] = found
+        _kept.move_to_end(key)
+        oldest = _kept.popitem(last=False) if len(_kept) > _MOST_KEPT else None
+    del oldest  # what dies with it runs without the lock
     return found
 
 
@@ -326,6 +338,10 @@ def compiling(
 def reset() -> None:
     """Forget everything that was compiled, and all counts."""
     _C.reset()
+    with _kept_lock:
+        kept = list(_kept.values())
+        _kept.clear()
+    del kept
     logs.repeated.flush()
     for alive in _handoffs.valuerefs():  # a copy: other threads compile and forget
         if handoff := alive():

@@ -176,6 +176,8 @@ class _Terminal(events.Subscriber):
         if not repeated.is_new(event.key, "graph_breaks", short):
             return
         what = "the rest of the call runs without compilation" if event.whole else "graph break"
+        if event.reason == "too_many_entries":  # beginning as torch's warning does
+            what = f"alternator {event.context.partition(';')[0]}: {what}"
         log.warning("%s [%s]\n%s", what, event.reason, event.text)
         _say(
             "graph_breaks",

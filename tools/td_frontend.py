@@ -1,19 +1,22 @@
-"""Alternator as td_suite.py (TorchDynamo's tests of 2022) calls it: compile(), and what those tests ask for beside it.
+"""Alternator as td_suite.py (TorchDynamo's tests of 2022) calls it: compile(), what those tests ask for beside it, and the names that
+settings, backends and loggers had in 2022.
 
 PYTHONPATH=.:tools python td_suite.py --frontend td_frontend:compile
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import torch
+from torch._dynamo.backends.registry import lookup_backend, register_backend
 from torch._dynamo.utils import counters  # noqa: F401
 
 import alternator
 from alternator import (  # noqa: F401
     allow_in_graph,
     assume_constant_result,
-    compile,
     disable,
     disallow_in_graph,
     exc,
@@ -26,13 +29,51 @@ from alternator import (  # noqa: F401
 )
 
 
+def compile(model: Any, *, backend: Any, fullgraph: bool = False) -> Any:
+    if getattr(backend, "__qualname__", "") == "_resolve.<locals>.eager":  # the shim's, a new one each time
+        backend = "eager"
+    return alternator.compile(model, backend=backend, fullgraph=fullgraph)
+
+
 def optimize(backend: Any, *, nopython: bool = False) -> alternator.compiler.Compiling:
     """`with optimize(backend):`; nopython is the business of compile()."""
     return alternator.compiling(backend=backend)
 
 
+# Backends by their names of 2022. The first only has another name today; the second was TorchScript with its own fuser.
+register_backend(lookup_backend("aot_eager_decomp_partition"), "aot_inductor_debug")
+
+
+@register_backend
+def nnc(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+    with torch.jit.fuser("fuser1"):
+        return torch.jit.script(gm)
+
+
+# Loggers: what "alternator" warns of, and what TORCH_LOGS=dynamo shows.
+_logs = logging.getLogger("torch._dynamo.alternator")
+_words_of_2022 = {
+    "alternator hit config.recompile_limit": "torchdynamo hit config.cache_size_limit",
+    "stride mismatch at index": "strides mismatch at index",
+}
+
+
+class _As2022(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        for today, then in _words_of_2022.items():
+            text = text.replace(today, then)
+        logging.getLogger("torchdynamo").log(record.levelno, "%s", text)
+
+
+for _logger in (alternator.logs.log, _logs):
+    _logger.addHandler(_As2022())
+
+
 def set_config_2022(name: str, value: Any) -> None:
     if name == "cache_size_limit":
         alternator.config.recompile_limit = value
+    elif name == "log_level":
+        _logs.setLevel(value)
     elif name in ("verify_correctness", "capture_scalar_outputs"):
         setattr(alternator.config, name, value)

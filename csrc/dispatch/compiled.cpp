@@ -275,6 +275,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   if (self && self.get() != Py_None) compilation->self = Ref::share(self);
   if (listener && listener.get() != Py_None) compilation->listener = Ref::share(listener);
   if (backend && backend.get() != Py_None) compilation->backend.callable = Ref::share(backend);
+  compilation->maker = std::make_shared<Maker>(compilation->function, compilation->self);
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
   compiled->vectorcall = compiled_vectorcall;

@@ -50,12 +50,12 @@ static void note_steps(Compilation& compilation) {
 }
 
 static void give_up(const Compilation& compilation, Place& place, const guards::Roots& roots) {
-  if (place.gave_up) return;
-  place.gave_up = true;
+  if (std::exchange(place.shelf->gave_up, true)) return;
   Borrowed code = PyFunction_GET_CODE(roots.function);
   const std::shared_ptr<Entry> last = place.entries.empty() ? nullptr : place.entries.front();
   const std::string failure = last == nullptr ? "" : last->guards->failure(roots);
-  tell_break(compilation, report::Break{report::Reason::too_many_entries, "the guard that failed last: " + failure,
+  const std::string limit = "hit config.recompile_limit (" + std::to_string(compilation.most_entries) + ")";
+  tell_break(compilation, report::Break{report::Reason::too_many_entries, limit + "; last reason: " + failure,
                                         Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
 
@@ -245,7 +245,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   if (is_for_now(*entry)) return entry;
   place.entries.insert(place.entries.begin(), entry);
   place.traced++;
-  place.shelf->add(entry);
+  place.shelf->add(entry, compilation_.maker, compilation_.most_entries);
   tell_added(compilation_, place, *entry);
   return entry;
 }
@@ -279,13 +279,19 @@ std::shared_ptr<Entry> Call::find(Place& place, std::vector<Ref>* found_values) 
   throw InternalError("the guards of a new entry do not hold");
 }
 
-// What another compile() has made, and this call can use.
+// What another compile() has made, and this call can use. What one of the same function has left counts as this one's.
 std::shared_ptr<Entry> Call::adopt(Place& place, std::vector<Ref>* found_values) {
-  for (std::shared_ptr<Entry>& entry : place.shelf->others(place.entries)) {
+  const std::vector<std::shared_ptr<Entry>> left = place.shelf->left_by(*compilation_.maker);
+  const std::vector<std::shared_ptr<Entry>> others = place.shelf->others(place.entries);
+  place.entries.insert(place.entries.end(), left.begin(), left.end());
+  place.traced += left.size();
+  for (const std::shared_ptr<Entry>& entry : others) {
     found_values->clear();
     if (!entry->admits(roots(), found_values)) continue;
     if (entry->compiled && !compilation_.family->begin_step) note_steps(compilation_);
-    place.entries.insert(place.entries.begin(), entry);
+    if (std::find(place.entries.begin(), place.entries.end(), entry) == place.entries.end())
+      place.entries.push_back(entry);
+    look_there_first(place, entry);
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }

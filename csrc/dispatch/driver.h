@@ -18,9 +18,8 @@ struct Compilation;
 struct Place {
   const Compilation* owner = nullptr;           // never looked at
   std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
-  size_t traced = 0;                            // how many of them are not found on the shelf but made
+  size_t traced = 0;                            // how many of them are made here, or left by its maker: see Shelf
   std::shared_ptr<Shelf> shelf;
-  bool gave_up = false;                          // there are too many, and that was said
   std::unordered_map<std::string, int> changes;  // numbers that were the reason for a trace, and of how many
   Chain shape;                                   // of the frames; empty: the start
   std::vector<char> present;                     // which values there are
@@ -33,6 +32,7 @@ struct Compilation {
   bool fullgraph = false;
   size_t most_entries = 0;  // that are made at a place; after that, calls that none fits run as they are
   std::shared_ptr<Store> store;
+  std::shared_ptr<Maker> maker = std::make_shared<Maker>(Borrowed(), Borrowed());  // this one, to the shelves
   std::shared_ptr<Place> start;
   std::vector<std::shared_ptr<Place>> resumed;
   size_t graphs = 0;                         // that were made

@@ -1,38 +1,92 @@
 // Entries that several compile()s of the same code, backend and options have made.
 //
-// An entry belongs to those who use it: each compile() keeps its own list, in its own order and with its own limit. On
-// the shelf it stands for others to find: what one block of a model has compiled, the next eleven use. A shelf keeps
-// nothing alive.
+// Each compile() keeps its own list of entries, in its own order and with its own limit. On the shelf they stand for
+// others to find: what one block of a model has compiled, the next eleven use. They stay there when those who used them
+// are gone: a function that is compiled anew for every call is traced once.
 #pragma once
 
 #include "dispatch/entry.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 namespace alternator::dispatch {
 
+// Who made an entry, as long as both are there. A function that is compiled again is the same maker.
+class Maker {
+ public:
+  // `function` null: nobody in particular.
+  Maker(Borrowed function, Borrowed self) {
+    if (!function) return;
+    function_ = weakly(function);
+    if (self) self_ = weakly(self);
+    if (!function_ || (self && !self_)) function_.reset();
+  }
+  bool is(const Maker& other) const {
+    return there(function_) != nullptr && there(function_) == there(other.function_) && !self_ == !other.self_ &&
+           (!self_ || (there(self_) != nullptr && there(self_) == there(other.self_)));
+  }
+
+ private:
+  static Ref weakly(Borrowed object) {
+    Ref reference = Ref::steal(PyWeakref_NewRef(object.get(), nullptr));
+    if (!reference) PyErr_Clear();  // of a class that has no weak references
+    return reference;
+  }
+  static PyObject* there(const Ref& reference) {
+    if (!reference) return nullptr;
+    PyObject* object = PyWeakref_GET_OBJECT(reference.get());
+    return object != Py_None ? object : nullptr;
+  }
+
+  Ref function_, self_;
+};
+
 // Of one place: see driver.h.
 struct Shelf {
+  struct Book {
+    std::shared_ptr<Entry> entry;
+    std::shared_ptr<Maker> maker;
+
+    bool is_left() const { return entry.use_count() == 1; }  // nobody uses it any more
+  };
   Chain shape;
   std::vector<char> present;
-  std::vector<std::weak_ptr<Entry>> entries;  // the oldest first
+  std::vector<Book> books;  // the oldest first
+  bool gave_up = false;     // there are too many, and that was said
 
-  void add(const std::shared_ptr<Entry>& entry) { entries.push_back(entry); }
-  void remove(const std::shared_ptr<Entry>& entry) {
-    std::erase_if(entries, [&](const std::weak_ptr<Entry>& other) { return other.lock() == entry; });
+  // Of those that nobody uses any more, the newest `most` stay.
+  void add(const std::shared_ptr<Entry>& entry, const std::shared_ptr<Maker>& maker, size_t most) {
+    size_t left = static_cast<size_t>(std::count_if(books.begin(), books.end(), std::mem_fn(&Book::is_left)));
+    std::vector<Book> kept, dying;  // what dies may run code: by then it is found no more
+    for (Book& book : books) {
+      const bool goes = left > most && book.is_left();
+      left -= goes ? 1 : 0;
+      (goes ? dying : kept).push_back(std::move(book));
+    }
+    books = std::move(kept);
+    books.push_back({entry, maker});
   }
-  // Those that others have made, the newest first.
-  std::vector<std::shared_ptr<Entry>> others(const std::vector<std::shared_ptr<Entry>>& own) {
-    std::erase_if(entries, [](const std::weak_ptr<Entry>& entry) { return entry.expired(); });
+  void remove(const std::shared_ptr<Entry>& entry) {
+    std::erase_if(books, [&](const Book& book) { return book.entry == entry; });
+  }
+  // The newest first.
+  template <class Wanted>
+  std::vector<std::shared_ptr<Entry>> find(Wanted&& wanted) const {
     std::vector<std::shared_ptr<Entry>> found;
-    for (size_t i = entries.size(); i-- > 0;) {
-      std::shared_ptr<Entry> entry = entries[i].lock();
-      if (entry != nullptr && std::find(own.begin(), own.end(), entry) == own.end()) found.push_back(std::move(entry));
+    for (size_t i = books.size(); i-- > 0;) {
+      if (wanted(books[i])) found.push_back(books[i].entry);
     }
     return found;
+  }
+  std::vector<std::shared_ptr<Entry>> left_by(const Maker& maker) const {
+    return find([&](const Book& book) { return book.is_left() && book.maker->is(maker); });
+  }
+  std::vector<std::shared_ptr<Entry>> others(const std::vector<std::shared_ptr<Entry>>& own) const {
+    return find([&](const Book& book) { return std::find(own.begin(), own.end(), book.entry) == own.end(); });
   }
 };
 
@@ -42,9 +96,13 @@ struct Store {
   std::vector<std::shared_ptr<Shelf>> resumed;
 
   void clear() {
-    start->entries.clear();
-    for (const std::shared_ptr<Shelf>& shelf : resumed) shelf->entries.clear();
-    const auto dying = std::exchange(resumed, {});
+    std::vector<std::vector<Shelf::Book>> dying;
+    auto empty = [&](Shelf& shelf) {
+      shelf.gave_up = false;
+      dying.push_back(std::exchange(shelf.books, {}));
+    };
+    empty(*start);
+    for (const std::shared_ptr<Shelf>& shelf : std::exchange(resumed, {})) empty(*shelf);
   }
 };
 

@@ -2,7 +2,9 @@
 #include "guards/mutants.h"
 #include "guards/program.h"
 
+#include <algorithm>
 #include <cstring>
+#include <sstream>
 
 namespace alternator::guards {
 
@@ -89,6 +91,42 @@ std::string got_text(const Check& check, lift::Access access, PyObject* found) {
   }
 }
 
+// What TorchDynamo says of a tensor that is another one, for whoever searches our logs for its words: the first of the
+// differences. Empty: it has no words for them.
+std::string torchs_mismatch(const lift::TensorSpec& wanted, const lift::TensorSpec& got) {
+  auto differ = [](const std::string& what, const auto& left, const auto& right) {
+    std::ostringstream text;
+    text << what << " mismatch. expected " << left << ", actual " << right;
+    return text.str();
+  };
+  auto at_index = [](const char* what, const std::vector<int64_t>& left, const std::vector<int64_t>& right) {
+    const auto [one, other] = std::mismatch(left.begin(), left.end(), right.begin());
+    return std::string(what) + " mismatch at index " + std::to_string(one - left.begin()) + ". expected " +
+           std::to_string(*one) + ", actual " + std::to_string(*other);
+  };
+  if (wanted.keys != got.keys) return differ("dispatch key set", wanted.keys, got.keys);
+  if (wanted.dtype != got.dtype) return differ("dtype", wanted.dtype, got.dtype);
+  if (wanted.device != got.device) return differ("device", wanted.device, got.device);
+  if (wanted.requires_grad != got.requires_grad)
+    return std::string("requires_grad mismatch. expected requires_grad=") + (wanted.requires_grad ? "1" : "0");
+  if (!wanted.has_geometry || !got.has_geometry) return {};
+  if (wanted.sizes.size() != got.sizes.size()) return differ("rank", wanted.sizes.size(), got.sizes.size());
+  if (wanted.sizes != got.sizes) return at_index("size", wanted.sizes, got.sizes);
+  if (wanted.strides != got.strides) return at_index("stride", wanted.strides, got.strides);
+  return {};
+}
+
+// Its words as they are, with the odd quotation mark.
+std::string torchs_words(const Check& check, PyObject* found, const std::string& source) {
+  if (check.kind != GuardKind::kTensor) return {};
+  if (!lift::is_tensor(found)) {
+    return "; expected type of '" + source + "' to be a tensor type, ' but found <class '" +
+           lift::show(reinterpret_cast<PyObject*>(Py_TYPE(found))) + "'>";
+  }
+  const std::string words = torchs_mismatch(*check.tensor, lift::describe_tensor(found));
+  return words.empty() ? words : "; tensor '" + source + "' " + words;
+}
+
 // Fills %w and %g in. Without `got`, the sentence ends before ", not %g".
 std::string fill(const char* sentence, const std::string& wanted, const std::string* got) {
   std::string text;
@@ -160,6 +198,7 @@ Explanation GuardProgram::explain_failure(const Roots* roots) const {
         result.got = got_text(check, nodes_[check.node].step.access, found);
         result.wanted = wanted_text(check, found);
         result.sentence = fill(sentence_of(check.kind), result.wanted, &result.got);
+        result.sentence += torchs_words(check, found, result.source);
         auto is = [&](PyTypeObject* type) { return Py_IS_TYPE(found, type) && Py_IS_TYPE(check.object, type); };
         result.is_number = check.kind == GuardKind::kEquals && (is(&PyLong_Type) || is(&PyFloat_Type)) &&
                            nodes_[check.node].source->is_variable();

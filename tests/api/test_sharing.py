@@ -352,7 +352,100 @@ def test_what_dies_frees_what_only_it_used() -> None:
     compiled.clear()
     blocks.clear()
     gc.collect()
-    assert [reference() for reference in parameters + modules + graphs] == [None] * 7
+    assert [reference() for reference in parameters + modules] == [None] * 6
+    assert graphs[0]() is not None  # for a compile() to come
+    alternator.reset()
+    gc.collect()
+    assert graphs[0]() is None
+
+
+def test_a_function_that_is_compiled_for_every_call() -> None:
+    scale, notes = [2.0], list[str]()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin() * scale[0]
+        alternator.graph_break()
+        notes.append("called")
+        return y + x
+
+    def expected(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * scale[0] + x
+
+    backend = Counting()
+    for round_ in range(6):
+        x = X.clone().requires_grad_()
+        result = alternator.compile(f, backend=backend)(x)
+        torch.testing.assert_close(result, expected(x), rtol=0, atol=0)
+        result.sum().backward()
+        torch.testing.assert_close(x.grad, x.cos() * 2 + 1)
+        assert len(notes) == round_ + 1
+    assert len(backend.graphs) == 2
+    scale[0] = 3.0
+    for _ in range(3):
+        x = X.clone().requires_grad_()
+        torch.testing.assert_close(alternator.compile(f, backend=backend)(x), expected(x), rtol=0, atol=0)
+    assert len(backend.graphs) == 3
+
+
+def test_a_function_that_is_made_and_compiled_for_every_call() -> None:
+    backend = Counting()
+
+    def step(x: torch.Tensor, scale: Any) -> torch.Tensor:
+        @alternator.compile(backend=backend)
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            return y * scale
+
+        result: torch.Tensor = inner(x)
+        return result
+
+    for scale in (2.0, 2.0, torch.tensor(3.0), torch.tensor(4.0), 2.0):
+        torch.testing.assert_close(step(X, scale), X * scale, rtol=0, atol=0)
+    assert len(backend.graphs) == 2
+    for scale in map(float, range(5, 35)):  # each is another function: none reaches its limit
+        torch.testing.assert_close(step(X, scale), X * scale, rtol=0, atol=0)
+    assert alternator.counters()["eager"] == 0
+
+
+def test_a_module_that_is_compiled_for_every_call() -> None:
+    block, backend = Block(), Counting()
+    for _ in range(3):
+        same(block, alternator.compile(block, backend=backend))
+        with torch.no_grad():
+            block.linear.weight.mul_(2)
+    before = len(backend.graphs)
+    same(block, alternator.compile(block, backend=backend))
+    assert len(backend.graphs) == before
+
+
+def test_the_limit_of_a_function_that_is_compiled_for_every_call(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(alternator.config, "recompile_limit", 2)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    for size in (3, 4, 5, 6, 3, 4, 7):
+        x = torch.randn(size)
+        torch.testing.assert_close(alternator.compile(f, backend="eager")(x), x + 1, rtol=0, atol=0)
+    assert counts()[0] == 2
+    assert alternator.counters()["hits"] == 2 and alternator.counters()["eager"] == 3
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "alternator"]
+    assert warning.startswith("alternator hit config.recompile_limit (2)")
+    assert "tensor 'x' size mismatch at index 0. expected" in warning
+    alternator.reset()
+    alternator.compile(f, backend="eager")(torch.randn(7))
+    assert counts()[0] == 1 and alternator.counters()["eager"] == 0
+
+
+def test_not_all_functions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternator.compiler, "_MOST_KEPT", 2)
+    made: dict[str, Any] = {}
+    for name in "abc":
+        exec(f"def {name}(x): return x * {ord(name)}", made)
+    for name in "abcaa":
+        torch.testing.assert_close(alternator.compile(made[name], backend="eager")(X), X * ord(name), rtol=0, atol=0)
+    assert counts()[0] == 4
 
 
 def test_a_closure_that_dies() -> None:

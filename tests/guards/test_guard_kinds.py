@@ -583,8 +583,9 @@ def test_only_the_attributes_used_matter() -> None:
 def test_tensor() -> None:
     program = only("kTensor", torch.ones(2, 3))
     assert program.holds(torch.zeros(2, 3))
-    assert program.why(torch.ones(4, 3)) == "a0: the tensor is of size [2, 3], not of size [4, 3]"
-    assert program.why(7).endswith("not 7")
+    mismatch = "tensor 'a0' size mismatch at index 0. expected 2, actual 4"  # as TorchDynamo says it
+    assert program.why(torch.ones(4, 3)) == f"a0: the tensor is of size [2, 3], not of size [4, 3]; {mismatch}"
+    assert program.why(7).endswith("not 7; expected type of 'a0' to be a tensor type, ' but found <class 'int'>")
     assert program.why(torch.nn.Parameter(torch.ones(2, 3))).startswith(
         "a0: the tensor is a Tensor, not requiring grad"
     )
