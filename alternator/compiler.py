@@ -227,8 +227,8 @@ _all_shared: weakref.WeakValueDictionary[Any, Shared] = weakref.WeakValueDiction
 
 # The hand-offs hold them; beyond that, those that were asked for last: `compile(f)(x)` in a loop is compiled once.
 _kept: OrderedDict[Any, Shared] = OrderedDict()
-_MOST_KEPT = 256
-_kept_lock = threading.Lock()
+_MOST_KEPT = 64
+_kept_lock = threading.RLock()  # the collector may run a finaliser that compiles
 
 
 def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool) -> Shared:

@@ -141,7 +141,7 @@ def export(
     flat, _ = pytree.tree_flatten((args, kwargs))
     recorded = _Recording()
     with collecting(threading.get_ident()) as collector:
-        result = compiler._compile(f, backend=recorded, fullgraph=True)(*args, **kwargs)
+        result = compiler._compile(f, backend=recorded, fullgraph=True, isolate_recompiles=True)(*args, **kwargs)
     told = collector.explanation()
     if len(told.entries) != 1:
         raise exc.Unsupported("export: the call is not one capture")

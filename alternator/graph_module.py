@@ -18,7 +18,13 @@ def _forget_source(file_name: str) -> None:
 
 class GraphModule(_LazyGraphModule):
     """Its code is generated when it is first needed. Unlike torch's, that first call of forward() is not a call of the module:
-    hooks that are global to all modules do not run."""
+    hooks that are global to all modules do not run. And torch.jit.script() takes it."""
+
+    __jit_unused_properties__ = [*torch.fx.GraphModule.__jit_unused_properties__, "code"]
+
+    def __prepare_scriptable__(self) -> GraphModule:
+        self.real_recompile()
+        return self
 
     def real_recompile(self) -> Any:
         is_needed = self._needs_recompile()

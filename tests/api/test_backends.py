@@ -416,7 +416,7 @@ def test_a_backend_may_ask_to_skip() -> None:
 # ------------------------------------------------------------------------------------------------- AOTAutograd and others
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition", "eager", "eager_noexcept"])
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition", "eager", "eager_noexcept", "ts"])
 def test_training(backend: str) -> None:
     net = Net()
     compiled = alternator.compile(net, backend=backend, fullgraph=True)

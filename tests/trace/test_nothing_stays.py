@@ -176,6 +176,25 @@ def test_compile_and_drop_without_reset(front):
 
 
 @in_child
+def test_compile_and_drop_of_other_code_each_time(front):
+    def work():
+        made = {}
+        exec("def fn(x): return x + 1", made)
+        front.compile(made["fn"], eager_backend)(T(2))
+
+    steady(work, 300, warm_up=100)
+
+
+@in_child
+def test_compile_and_drop_with_other_arguments_each_time(front):
+    def fn(x, text):
+        return x + len(text)
+
+    texts = iter(str(n) * (n % 40) for n in range(10**6))
+    steady(lambda: front.compile(fn, eager_backend)(T(2), next(texts)), 300)
+
+
+@in_child
 def test_traces_that_are_given_up(front):
     def fn(o, x):
         o.items.append(x + 1)
