@@ -20,7 +20,7 @@ class GraphModule(_LazyGraphModule):
     """Its code is generated when it is first needed. Unlike torch's, that first call of forward() is not a call of the module:
     hooks that are global to all modules do not run. And torch.jit.script() takes it."""
 
-    __jit_unused_properties__ = [*torch.fx.GraphModule.__jit_unused_properties__, "code"]
+    __jit_unused_properties__ = [*torch.fx.GraphModule.__jit_unused_properties__, "code"]  # noqa: RUF012  torch wants a list
 
     def __prepare_scriptable__(self) -> GraphModule:
         self.real_recompile()

@@ -132,7 +132,7 @@ def f(x, by):
     z = helper(y)
     return [z + 1, by]
 for _ in range(3):
-    c = alternator.compile(f, backend="eager")
+    c = alternator.compile(f, backend="eager", isolate_recompiles=True)
     c(torch.ones(2), 2.0)
     c(torch.ones(2), 3.0)
 """
