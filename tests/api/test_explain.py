@@ -220,7 +220,7 @@ def test_repeated_breaks_are_counted() -> None:
     assert len({event.key for one in collected for event in one.breaks}) <= 2
 
     def g(x: Any) -> Any:
-        return [alternator.compile(helper, backend="eager")(x) for _ in range(3)]
+        return [alternator.compile(helper, backend="eager", isolate_recompiles=True)(x) for _ in range(3)]
 
     g_explained = alternator.explain(alternator.disable(g), backend="eager")(x())
     assert len(g_explained.breaks) == 3
