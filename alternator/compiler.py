@@ -339,9 +339,10 @@ def reset() -> None:
     """Forget everything that was compiled, and all counts."""
     _C.reset()
     with _kept_lock:
-        kept = list(_kept.values())
         _kept.clear()
-    del kept
+        stores = [shared.store for shared in _all_shared.values()]
+    for store in stores:  # also of those whose users are gone but not collected yet
+        _C.clear_store(store)
     logs.repeated.flush()
     for alive in _handoffs.valuerefs():  # a copy: other threads compile and forget
         if handoff := alive():

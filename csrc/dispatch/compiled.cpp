@@ -327,6 +327,13 @@ PyObject* module_offering(PyObject*, PyObject* compiled) {
 
 PyObject* module_new_store(PyObject*, PyObject*) { return guarded(new_store); }
 
+PyObject* module_clear_store(PyObject*, PyObject* store) {
+  return guarded([&] {
+    store_in(store)->clear();
+    return Ref::share(Py_None);
+  });
+}
+
 PyObject* module_reset(PyObject*, PyObject*) {
   return guarded([&] {
     reset_all();
@@ -364,6 +371,7 @@ PyMethodDef functions[] = {
     {"end_offering", module_offering<end_offering>, METH_O, "end_offering(compiled)"},
     {"new_store", module_new_store, METH_NOARGS, "new_store(): for compiled callables that share what they compile"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
+    {"clear_store", module_clear_store, METH_O, "clear_store(store): forget what is kept there for others to find"},
     {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},
     {}};

@@ -23,6 +23,12 @@ class Thing:
     def __del__(self):
         Thing.log.append(self.name)
 
+    @classmethod
+    def begin(cls):
+        """From now on things die by their reference counts, and where a program collects: at no other moment."""
+        gc.disable()
+        cls.log = []
+
 
 class Failure(ValueError):
     pass
@@ -106,7 +112,7 @@ def test_who_called(t):
 @program(one_graph=False, spied=False)
 def test_variables_of_the_caller(t):
     errors = []
-    Thing.log = []
+    Thing.begin()
 
     def fn(x, breaks):
         try:
@@ -154,7 +160,7 @@ def test_variables_of_the_caller_die_with_the_exception():
 @program(one_graph=False, spied=False)
 def test_a_variable_that_is_set_anew(t):
     errors = []
-    Thing.log = []
+    Thing.begin()
 
     def fn(x, thing, keep):
         try:
@@ -193,7 +199,7 @@ def test_a_variable_that_is_set_anew(t):
 
 @program(one_graph=False, spied=False)
 def test_frames_that_were_left(t):
-    Thing.log = []
+    Thing.begin()
 
     def helper(x):
         thing = Thing("helper")  # noqa: F841
@@ -230,7 +236,7 @@ def test_frames_that_were_left(t):
 
 @program(one_graph=False, spied=False)
 def test_handlers_inside_of_handlers(t):
-    Thing.log = []
+    Thing.begin()
 
     def helper(name, x):
         thing = Thing(name)  # noqa: F841
@@ -260,7 +266,7 @@ def test_handlers_inside_of_handlers(t):
 
 @program(one_graph=False, spied=False)
 def test_an_exception_that_is_raised_again(t):
-    Thing.log = []
+    Thing.begin()
 
     def helper(x):
         thing = Thing("helper")  # noqa: F841
