@@ -7,6 +7,8 @@
 #include "graph/torch_types.h"
 #include "graph/without_torch_functions.h"
 
+#include <algorithm>
+
 namespace alternator::graph {
 
 class Recorder::ForArgument {
@@ -55,14 +57,24 @@ class Recorder::Pending {
     for (size_t i = mark_.values; i < arena_.size(); ++i)
       if (arena_[static_cast<uint32_t>(i)].is_tensor()) {
         const TensorRecord& record = recorder_.program_->tensors[arena_[static_cast<uint32_t>(i)].index];
-        if (record.is_symbol())
+        if (record.is_symbol()) {
           symbolic_ = symbolic_ || record.torch_symbol;
-        else
+        } else {
           watch_.watch(record.fake);
+          histories_.push_back({record.fake.unsafeGetTensorImpl(), record.fake.requires_grad()});
+        }
       }
   }
   uint8_t effects() const { return recorder_.named_effects_.of(node.function()) | watch_.effects(node.function()); }
   bool wrote_argument() const { return watch_.wrote_argument(); }
+  // A tensor that is passed requires gradients now and did not, or the other way round, without a gradient of what was
+  // written to it: requires_grad_, detach_.
+  bool cut_history() const {
+    return std::any_of(histories_.begin(), histories_.end(), [](const History& before) {
+      return before.tensor->requires_grad() != before.required_grad &&
+             at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(before.tensor)).is_leaf();
+    });
+  }
   bool symbolic() const { return symbolic_; }  // a number that only a run knows is among the arguments
   void keep() { kept_ = true; }
 
@@ -73,6 +85,11 @@ class Recorder::Pending {
   Arena& arena_;
   Arena::Mark mark_;
   EffectWatch watch_;
+  struct History {
+    c10::TensorImpl* tensor;  // the program keeps it
+    bool required_grad;
+  };
+  c10::SmallVector<History, 8> histories_;
   bool symbolic_ = false;
   bool kept_ = false;
 };

@@ -240,6 +240,7 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   if (records_numbers()) node.bindings = new_bindings(session_, result);
   const bool makes_tensors = bind(result, node);
   node.effects = pending.effects();
+  if (pending.cut_history()) program_->keeps_history = true;  // AOTAutograd would lose it
   if (records_numbers()) {
     // What was found relies on facts about numbers, which a run has to check: at the latest here.
     const size_t asserts = assert_count(program_->shape_env);

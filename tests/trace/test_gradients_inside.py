@@ -162,6 +162,48 @@ def test_hooks_with_aot_autograd(front):
     assert torch.equal(compiled(w, x), x)
 
 
+@in_child
+def test_leaves_made_in_place_with_aot_autograd(front):
+    """AOTAutograd would lose that an argument requires gradients from now on, or no longer does."""
+
+    def asked_for(x):
+        x.requires_grad_()
+        return (x * x).sum()
+
+    def only_inside(x):
+        x.requires_grad_()
+        y = x * 2
+        x.requires_grad_(False)
+        return y
+
+    def cut_off(x):
+        y = x * 3
+        x.detach_()
+        return y, x * x
+
+    def given_up(x):
+        x.requires_grad_(False)
+        return x * 2
+
+    for fn in (asked_for, only_inside, cut_off, given_up):
+        compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+        for s in (0, 1, 2):
+            leaves = [T(3, s=s, rg=fn in (cut_off, given_up)) for _ in "ab"]
+            arguments = [leaf * 2 if fn is cut_off else leaf for leaf in leaves]
+            wanted, found = fn(arguments[0]), compiled(arguments[1])
+            for one, other in zip((wanted, arguments[0]), (found, arguments[1]), strict=True):
+                for a, b in zip(*(x if isinstance(x, tuple) else (x,) for x in (one, other)), strict=True):
+                    assert torch.equal(a, b)
+                    assert (a.requires_grad, a.is_leaf) == (b.requires_grad, b.is_leaf), (fn, s)
+            for result in (wanted, found):
+                first = result[0] if isinstance(result, tuple) else result
+                if first.requires_grad:
+                    first.sum().backward()
+            assert (leaves[0].grad is None) == (leaves[1].grad is None)
+            if leaves[0].grad is not None:
+                assert torch.equal(leaves[0].grad, leaves[1].grad)
+
+
 @program(one_graph=False)
 def test_what_was_computed_before_has_a_history_too(t):
     """Where a break lies between, or the caller has computed it, the gradient goes through what the trace has not seen."""
