@@ -88,10 +88,12 @@ bool moves_memory(const graph::Program& program, Borrowed inputs) {
   const bool by_name = std::any_of(program.nodes.begin(), program.nodes.end(), [](const graph::Node& node) {
     if (!node.live) return false;
     const SavedError outer;
-    Ref name = Ref::steal(PyObject_GetAttrString(node.function().get(), "__name__"));
-    PyErr_Clear();
-    auto is = [&](const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; };
-    return name && PyUnicode_Check(name.get()) && (is("resize_") || is("resize_as_") || is("set_"));
+    const std::string name = graph::callable_name(node.function());
+    if (name == "resize_" || name == "resize_as_" || name == "set_") return true;
+    if (name != "__set__") return false;
+    Ref attribute = Ref::steal(PyObject_GetAttrString(node.function().get(), "__self__"));
+    if (!attribute) PyErr_Clear();
+    return attribute && graph::callable_name(attribute) == "data";
   });
   if (by_name) return true;
   for (size_t i = 0; i < program.inputs.size(); i++) {

@@ -670,11 +670,20 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
         return lifter.dict_store(*attributes, name, value);
       }
     }
-    if (known != nullptr && (!is_grad || known->source == nullptr))
+    // A tensor of torch's own classes gets other data by a node, as one that the trace has made does.
+    const bool is_data = equals(name, "data") && value && is_tensor(value) && !transformed_ && !is_under_modes() &&
+                         (type == graph::torch_types().tensor || type == graph::torch_types().parameter);
+    if (known != nullptr && !is_data && (!is_grad || known->source == nullptr))
       stop(report::Reason::tensor_attribute, text_of(name) + " is set");
     if (is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))
       stop(report::Reason::tensor_attribute, text_of(name) + " of a tensor with a __torch_function__ is set");
     const TorchRuns runs(*this);
+    if (known != nullptr && is_data) {
+      if (PyObject_SetAttr(owner.get(), name.get(), value.get()) == 0) return;
+      if (is_unwinding()) throw PyError();
+      PyErr_Clear();
+      stop(report::Reason::torch_call, "data is set");
+    }
     natively();  // with the checks of eager
     if (known != nullptr && is_grad) lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
     return;

@@ -573,7 +573,19 @@ def test_tensors_that_get_other_memory_with_aot_autograd():
     def out(x, y):
         return torch.add(x, 1, out=y)
 
-    for fn in (grown, given, out):
+    def other_data(x, y):
+        z = x * 2
+        row = z[1:]
+        z.data = x + 5
+        z.add_(1)
+        return z + row.sum()
+
+    def other_data_of_an_argument(x, y):
+        y.data = x * 2
+        y.add_(1)
+        return y
+
+    for fn in (grown, given, out, other_data, other_data_of_an_argument):
         alternator.reset()
         f = alternator.compile(fn, backend="aot_eager")
         for _ in range(2):
@@ -583,3 +595,77 @@ def test_tensors_that_get_other_memory_with_aot_autograd():
             torch.testing.assert_close(found, wanted, rtol=0, atol=0)
             assert (a is wanted[1]) == (b is found[1])
             assert (a.data_ptr() == wanted[1].data_ptr()) == (b.data_ptr() == found[1].data_ptr())
+
+
+@program(graphs=1)
+def test_other_data(t):
+    """`.data` of a parameter is set: by a node, in the order of the writes around it."""
+    net, mean = nn.Linear(2, 2), nn.Linear(2, 2)
+    with torch.no_grad():
+        for i, p in enumerate([*net.parameters(), *mean.parameters()]):
+            p.copy_(T(*p.shape, s=i))
+
+    def fn(x):
+        before = mean(x)
+        with torch.no_grad():
+            for p, q in zip(net.parameters(), mean.parameters(), strict=True):
+                q.data = q.data * 0.9 + p.data * 0.1
+                q.mul_(2)
+        return before, mean(x), net(x)
+
+    f = t.compile(fn)
+    t.watch(lambda: (net, mean))
+    f(T(3, 2))
+    old = mean.weight.data
+    results = f.hit(T(3, 2, s=1))
+    (results[1] + results[2]).sum().backward()
+    t.note((net.weight.grad, mean.weight.grad, old))
+    mean.weight.data = T(2, 2, s=5)
+    f.hit(T(3, 2))
+
+
+@program()
+def test_other_data_of_arguments(t):
+    def swap(a, b):
+        a.data, b.data = b.data, a.data
+        a.add_(1)
+        return a * 2, b, a.shape
+
+    f = t.compile(swap)
+    f(T(3), T(3, s=1))
+    f.hit(T(3), T(3, s=2))
+    f(T(3), T(2, 2))
+    f.hit(T(3, s=2), T(2, 2))
+    x = T(3)
+    f(x, x)
+    f(x, x[:])
+    f(T(3, rg=True).clone(), T(3))
+
+    def leaf(x):
+        y = x * x
+        x.data = y.detach()
+        return y, x * 3
+
+    g = t.compile(leaf)
+    for s in (1, 2):
+        x = T(3, s=s, rg=True)
+        y, z = g(x)
+        t.note(x)
+        z.sum().backward()
+        t.note(x.grad)
+    g(T(3))
+
+
+@program(one_graph=False)
+def test_data_that_cannot_be_set(t):
+    def fn(x, y):
+        try:
+            x.data = y
+        except (RuntimeError, TypeError) as error:
+            return type(error).__name__, str(error), x + 1
+        return x * 2
+
+    f = t.compile(fn)
+    for y in (T(3, s=1), T(3, s=2), T(3).double(), T(3).to_sparse(), 3, None, T(3, s=1)):
+        f(T(3), y)
+        f(T(3, rg=True), y)
