@@ -20,6 +20,7 @@ from torch._guards import CompileContext, CompileId, GuardSource, Source, Tracin
 from . import config, events, logs
 from ._load import load_core
 from .backends import Backend
+from .backwards import changing_backwards
 from .events import Graph, Listener
 from .exc import backend_failed
 from .graph_module import GraphModule
@@ -165,6 +166,10 @@ def _begin_step() -> None:
     GenerationTracker.generation += 1
 
 
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
 def _is_of_a_subclass(value: Any) -> bool:
     """Its class may answer anything that FakeTensorMode asks a tensor for."""
     bases = type(value).__mro__
@@ -230,6 +235,16 @@ class Handoff:
             if apart and fake_mode is None and needs_examples(gm):
                 fake_mode = self._fake_mode(shape_env, needed=True)
                 gm = export(fake_mode)
+            if self.backend.is_torchs and not as_recorded and any(map(_requires_grad, inputs)):
+                changing = changing_backwards(gm)
+                if changing:
+                    as_recorded = True
+                    logs.log.warning(
+                        "%s runs as it was recorded, not through %s: %s.backward reads or writes more than its arguments",
+                        name,
+                        self.backend.name,
+                        changing[0].__qualname__,
+                    )
             if asserts:
                 self._insert_asserts(gm, shape_env, name)
             self._describe(gm, inputs, sources, compile_id, name)

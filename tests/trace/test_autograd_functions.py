@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 from harness import T, program
+from trace_support import in_child
+
+import alternator
 
 
 class Scale(torch.autograd.Function):
@@ -179,3 +182,99 @@ def test_a_parameter_that_is_given_out(t):
     f = t.compile(fn)
     f(T(3))
     f(T(3))
+
+
+SCALE = [2.0]
+
+
+class ScaledByAGlobal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * SCALE[0]
+
+
+class ScaledByAnAttribute(torch.autograd.Function):
+    scale = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -ScaledByAnAttribute.scale * g
+
+
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.runs = 0
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.runs += 1
+        return g * ctx.runs
+
+
+def halved(g):
+    return torch.stack([part / 2 for part in g.unbind()])
+
+
+class Closed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, power):
+        ctx.save_for_backward(x)
+        ctx.power = power
+        return x**power
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return halved(g) * ctx.power * x ** (ctx.power - 1) if ctx.needs_input_grad[0] else None, None
+
+
+@in_child
+def test_what_backward_reads_from_outside_with_aot_autograd(front):
+    """AOTAutograd runs backward() while it compiles, and never again: no guard would notice what that reads."""
+
+    def by_attribute(x):
+        return ScaledByAnAttribute.apply(x) * 2
+
+    def edit(value):
+        SCALE[0] = value
+        ScaledByAnAttribute.scale = value
+
+    for fn in (lambda x: ScaledByAGlobal.apply(x) + 1, by_attribute, lambda x: Counting.apply(x)):
+        compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+        for value in (2.0, 2.0, 5.0, 7.0):
+            gradients = []
+            for call in (fn, compiled):
+                edit(2.0)
+                x = T(3, rg=True)
+                y = call(x).sum()
+                edit(value)
+                y.backward(retain_graph=True)
+                y.backward()
+                gradients.append(x.grad)
+            assert torch.equal(*gradients), (value, gradients)
+
+
+@in_child
+def test_a_backward_of_its_arguments_alone_goes_through_aot_autograd(front):
+    from alternator.backwards import _is_closed
+
+    assert _is_closed(Closed.backward, set())
+    assert not any(_is_closed(cls.backward, set()) for cls in (ScaledByAGlobal, ScaledByAnAttribute, Counting))
+    compiled = alternator.compile(lambda x, power: Closed.apply(x, power), backend="aot_eager", fullgraph=True)
+    for power in (2, 3, 2):
+        x = T(3, rg=True)
+        y = compiled(x, power)
+        assert type(y.grad_fn).__name__ == "CompiledFunctionBackward"
+        y.sum().backward()
+        assert torch.allclose(x.grad, power * x.detach() ** (power - 1) / 2)
