@@ -13,15 +13,15 @@ import alternator
 
 
 class Thing:
-    """Says when it dies."""
+    """Says when it dies, in the log of those days."""
 
     log: list = []  # noqa: RUF012
 
     def __init__(self, name):
-        self.name = name
+        self.name, self.log = name, Thing.log
 
     def __del__(self):
-        Thing.log.append(self.name)
+        self.log.append(self.name)
 
     @classmethod
     def begin(cls):
