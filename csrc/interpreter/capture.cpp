@@ -144,8 +144,8 @@ void finish_abandoning() {
   PyErr_Clear();
 }
 
-// A frame object that nobody else holds ends with its frame. From the others, what the chain has now is taken away: they
-// are not to keep it alive, and get it back with the frame that goes on.
+// A frame object that nobody else holds ends with its frame. From the others, what the chain has now is taken away:
+// they are not to keep it alive, and get it back with the frame that goes on.
 static void finish_frame_objects(Chain& chain) {
   for (FrameState& state : chain) {  // the innermost first: it holds those that called it
     if (!state.frame_object) continue;

@@ -4,6 +4,7 @@
 // fills it from its state and goes on in the middle. Outer frames are filled first and linked, so that
 // depth, f_back and tracebacks are what they were.
 #include "interpreter/capture.h"
+
 #include "cpython/frame_objects.h"
 #include "interpreter/joint.h"
 #include "interpreter/loop.h"

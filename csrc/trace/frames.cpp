@@ -57,9 +57,9 @@ Ref Tracer::frame_above(cpython::Frame* frame, long depth) {
 
 // The frame that goes on in the trace is an object of the outside world for those who hold it.
 Ref Tracer::stand_in_of_frame(const FrameState& state, lift::Source* source) {
-  Ref frame = checked(reinterpret_cast<PyObject*>(
-      PyFrame_New(PyThreadState_Get(), state.code.as<PyCodeObject>(),
-                  state.function.as<PyFunctionObject>()->func_globals, nullptr)));
+  Ref frame =
+      checked(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), state.code.as<PyCodeObject>(),
+                                                      state.function.as<PyFunctionObject>()->func_globals, nullptr)));
   lifter.know_unread(frame, state.frame_object, source);
   abandoned_.push_back(Ref(frame));
   held_frames_.push_back(Ref(frame));

@@ -614,7 +614,8 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     const bool was_cut = control.capturing == &cut;
     if (was_cut) {
       const auto is_cut = [&](const Ref& frame) {
-        return std::ranges::any_of(cut, [&](const FrameState& state) { return state.frame_object.get() == frame.get(); });
+        return std::ranges::any_of(cut,
+                                   [&](const FrameState& state) { return state.frame_object.get() == frame.get(); });
       };
       std::erase_if(abandoned_, is_cut);
       finish_capture();

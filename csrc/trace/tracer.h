@@ -588,7 +588,7 @@ class Tracer {
   cpython::Frame* frame_ = nullptr;   // the user's position, for guards and breaks
   cpython::Frame* caller_ = nullptr;  // what the trace runs under
   int index_ = 0;
-  std::vector<Ref> held_frames_;      // what stands for frames whose objects somebody outside holds
+  std::vector<Ref> held_frames_;  // what stands for frames whose objects somebody outside holds
 };
 
 // A check at this place is not taken for granted any more.
