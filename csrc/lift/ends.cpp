@@ -104,6 +104,10 @@ class Search {
   bool is_kept_by(PyObject* exception) {
     auto* e = reinterpret_cast<PyBaseExceptionObject*>(exception);
     if (finds(e->context, 0, true) || finds(e->cause, 0, true)) return true;
+    // `except*` makes several groups of what one holds.
+    if (PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup)) &&
+        finds(reinterpret_cast<PyBaseExceptionGroupObject*>(exception)->excs, kDeep, true))
+      return true;
     PyObject* traceback = e->traceback;
     if (traceback == nullptr || !PyTraceBack_Check(traceback)) return false;
     auto* entry = reinterpret_cast<PyTracebackObject*>(traceback);

@@ -363,3 +363,64 @@ def test_an_exception_dies_behind_its_handler(t):
     for _ in range(3):
         f(T(2), seen)
         t.note([one() is None for one in seen])
+
+
+@program(one_graph=False, spied=False)
+def test_exceptions_that_hold_others(t):
+    Thing.log = []
+
+    def helper(name, x):
+        thing = Thing(name)  # noqa: F841
+        x = x + 1
+        raise Failure(name)
+
+    def group(x):
+        try:
+            try:
+                helper("a", x)
+            except Failure as error:
+                raise ExceptionGroup("several", [error]) from None
+        except* Failure as found:
+            Thing.log.append(len(found.exceptions))
+            x = x + 1
+        Thing.log.append("behind")
+        return x
+
+    def context(x):
+        try:
+            try:
+                helper("a", x)
+            except Failure:
+                helper("b", x)
+        except Failure as error:
+            kept = error.__context__
+            x = x + 1
+        Thing.log.append(str(kept))
+        alternator.graph_break()
+        kept = None
+        Thing.log.append("behind")
+        return x
+
+    def kept_in_a_list(x):
+        kept = []
+
+        def inner(x):
+            steps = started(Thing.log)  # noqa: F841
+            try:
+                helper("a", x)
+            except Failure as error:
+                kept.append(error)
+            return x + 1
+
+        x = inner(x)
+        Thing.log.append("inner has ended")
+        x = x * 2
+        kept.clear()
+        Thing.log.append("cleared")
+        return x
+
+    for fn in (group, context, kept_in_a_list):
+        f = t.compile(fn)
+        for _ in range(3):
+            f(T(2))
+            t.note(list(Thing.log))
