@@ -367,7 +367,7 @@ def test_an_exception_dies_behind_its_handler(t):
 
 @program(one_graph=False, spied=False)
 def test_exceptions_that_hold_others(t):
-    Thing.log = []
+    Thing.begin()
 
     def helper(name, x):
         thing = Thing(name)  # noqa: F841
