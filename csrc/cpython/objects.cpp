@@ -136,6 +136,11 @@ PyObject* proxied(PyObject* proxy) {
   return reinterpret_cast<Layout*>(proxy)->mapping;
 }
 
+PyObject* viewed(PyObject* object) {
+  if (!PyDictKeys_Check(object) && !PyDictItems_Check(object) && !PyDictValues_Check(object)) return nullptr;
+  return reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict);
+}
+
 bool is_native(PyTypeObject* type, const char* name) {
   return (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 && strcmp(type->tp_name, name) == 0;
 }

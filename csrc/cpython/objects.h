@@ -34,6 +34,8 @@ bool next_hashed_entry(PyObject* dict, Py_ssize_t* position, PyObject** key, PyO
 bool is_native(PyTypeObject* type, const char* name);
 // What a types.MappingProxyType shows; borrowed.
 PyObject* proxied(PyObject* proxy);
+// The dict that a view (keys(), values(), items()) shows, borrowed; null: it is no view.
+PyObject* viewed(PyObject* object);
 // The own dict of a class, borrowed.
 PyObject* own_dict(PyTypeObject* type);
 // Takes a class out of the list of subclasses that a base (a heap type) keeps weakly. The class does not hear of later

@@ -106,7 +106,7 @@ constexpr size_t kLookBack = 16;
 TensorWatches::Watch TensorWatches::watch(PyObject* object, const lift::TensorSpec& spec, uint32_t check) {
   Watch watch{object, nullptr, nullptr, 0, check};
   const c10::TensorImpl* impl = fake::unpack(object).unsafeGetTensorImpl();
-  if (!spec.has_geometry || !has_plain_keys(impl->key_set()) || !is_laid_out_as_known(impl) ||
+  if (spec.without_hooks || !spec.has_geometry || !has_plain_keys(impl->key_set()) || !is_laid_out_as_known(impl) ||
       !has_plain_geometry(impl)) {
     return watch;
   }

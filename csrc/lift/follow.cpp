@@ -265,7 +265,7 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
     case Access::kContextValue:
       return context_value(parent, step.index != 0, owner);
     case Access::kProxied:
-      return Py_IS_TYPE(parent, &PyDictProxy_Type) ? cpython::proxied(parent) : nullptr;
+      return Py_IS_TYPE(parent, &PyDictProxy_Type) ? cpython::proxied(parent) : cpython::viewed(parent);
     case Access::kReferent:
       return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
   }

@@ -87,18 +87,30 @@ static bool is_type_expression(Borrowed value) {
   return is_plain(value.get()) || is_type_operator(value);
 }
 
+// A methodcaller with keywords says that it is made by a partial that has the name and the keywords.
+Words words_of_getter(Borrowed getter) {
+  Ref parts = checked(PyObject_CallMethod(getter.get(), "__reduce__", nullptr));
+  Borrowed maker = PyTuple_GET_ITEM(parts.get(), 0), rest = PyTuple_GET_ITEM(parts.get(), 1);
+  if (maker == Borrowed(reinterpret_cast<PyObject*>(getter.type()))) return {Ref::share(rest), {}};
+  Ref first = checked(PyObject_GetAttrString(maker.get(), "args"));
+  return {checked(PySequence_Concat(first.get(), rest.get())),
+          checked(PyObject_GetAttrString(maker.get(), "keywords"))};
+}
+
 static bool is_getter(PyTypeObject* type) {
   return cpython::is_native(type, "operator.itemgetter") || cpython::is_native(type, "operator.attrgetter") ||
          cpython::is_native(type, "operator.methodcaller");
 }
 
-// It was made of plain values. (A methodcaller with keywords says that it is made by a partial.)
+// It was made of plain values.
 static bool holds_plain_words(Borrowed getter) {
-  Ref parts = checked(PyObject_CallMethod(getter.get(), "__reduce__", nullptr));
-  if (PyTuple_GET_ITEM(parts.get(), 0) != reinterpret_cast<PyObject*>(getter.type())) return false;
-  Borrowed words = PyTuple_GET_ITEM(parts.get(), 1);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(words.get()); i++) {
-    if (!is_plain(PyTuple_GET_ITEM(words.get(), i))) return false;
+  const Words words = words_of_getter(getter);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(words.positional.get()); i++) {
+    if (!is_plain(PyTuple_GET_ITEM(words.positional.get(), i))) return false;
+  }
+  PyObject *name = nullptr, *word = nullptr;
+  for (Py_ssize_t at = 0; words.named && PyDict_Next(words.named.get(), &at, &name, &word) != 0;) {
+    if (!is_plain(word)) return false;
   }
   return true;
 }
@@ -291,14 +303,14 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     return lift_itself(value, constant(value), false);
   }
   if (PyFunction_Check(value.get())) return lift_function(value, source);
-  if (type == &PyTuple_Type || (PyTuple_Check(value.get()) && has_plain_layout(type) && type->tp_dictoffset == 0)) {
+  if (type == &PyTuple_Type || (PyTuple_Check(value.get()) && has_plain_layout(type))) {
     return lift_tuple(value, source);
   }
   if (is_immutable_native(value) || is_numpy_function(value)) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), false);
   }
-  if (PyTuple_Check(value.get())) throw CannotLift(std::string("a tuple with attributes: ") + type->tp_name);
+  if (PyTuple_Check(value.get())) throw CannotLift(std::string("a tuple of a type of C's: ") + type->tp_name);
   if (PyList_Check(value.get()) || PyDict_Check(value.get()) || PyAnySet_Check(value.get()) ||
       value.type() == known_types().deque) {
     return lift_container(value, source);
@@ -310,6 +322,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (PyWeakref_CheckRefExact(value.get())) return lift_weak_reference(value, source);
   if (is_tree_spec(value.get())) return lift_tree_spec(value, source);
   if (type == &PyDictProxy_Type && is_proxy_of_dict(value)) return lift_proxy(value, source);
+  if (cpython::viewed(value.get()) != nullptr) return lift_view(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
     tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});  // it may be set
@@ -401,8 +414,11 @@ Ref Lifter::lift_tuple(Borrowed tuple, Source* source) {
     same = same && Borrowed(lifted) == element;
     PyTuple_SET_ITEM(copy.get(), i, lifted.release());
   }
-  source->bears_identity = count > 0;
-  return remember(tuple, same ? Ref::share(tuple) : std::move(copy), source);
+  const bool has_attributes = tuple.type()->tp_dictoffset != 0;
+  source->bears_identity = count > 0 || has_attributes;
+  Ref lifted = remember(tuple, same ? Ref::share(tuple) : std::move(copy), source);
+  known_[lifted.get()].instance = has_attributes;
+  return lifted;
 }
 
 Ref Lifter::lift_function(Borrowed function, Source* source) {
@@ -431,6 +447,15 @@ Ref Lifter::lift_proxy(Borrowed proxy, Source* source) {
   escape(mapping);
   source->bears_identity = true;
   return remember(proxy, checked(PyDictProxy_New(mapping.get())), source);
+}
+
+// A view of the private copy. What is shown must be what the type of the view says, not what a subclass would say.
+Ref Lifter::lift_view(Borrowed view, Source* source) {
+  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(view.type()));
+  Ref dict = lift(cpython::viewed(view.get()), tree_.child(source, Access::kProxied));
+  escape(dict);
+  source->bears_identity = true;
+  return remember(view, checked(_PyDictView_New(dict.get(), view.type())), source);
 }
 
 // One like it, of lifted parts: native code hands them to the program.
@@ -474,6 +499,7 @@ Ref Lifter::lift_weak_reference(Borrowed reference, Source* source) {
   source->bears_identity = true;
   Ref referent = Ref::share(PyWeakref_GetObject(reference.get()));
   Ref lifted = lift(referent, tree_.child(source, Access::kReferent));
+  // Whether it can be hashed depends on whether it was while its object lived: nobody can see that.
   if (lifted.get() == Py_None) throw CannotLift("a dead weak reference");
   Borrowed callback = reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback;
   static PyMethodDef method = {"callback", [](PyObject*, PyObject*) { return Py_NewRef(Py_None); }, METH_O, nullptr};

@@ -242,6 +242,7 @@ class Lifter {
   Ref lift_weak_reference(Borrowed reference, Source* source);
   Ref lift_tree_spec(Borrowed spec, Source* source);
   Ref lift_proxy(Borrowed proxy, Source* source);
+  Ref lift_view(Borrowed view, Source* source);
   Ref lift_function(Borrowed function, Source* source);
   Ref lift_itself(Borrowed object, Source* source, bool instance, bool opaque = false);
   Shadow& add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source);
@@ -319,6 +320,12 @@ class OnlyLasting {
 
 // Every dunder attribute that a class has, bases included: name -> attribute.
 Ref special_methods(PyTypeObject* type);
+
+// What an operator.itemgetter, attrgetter or methodcaller was made of.
+struct Words {
+  Ref positional, named;  // a tuple; a dict, or null
+};
+Words words_of_getter(Borrowed getter);
 
 // A class statement's class without C state of its own above `object` (or an exception): instances are __dict__ and
 // __slots__ only.

@@ -40,6 +40,16 @@ History history_of(const at::Tensor& tensor) {
   return history;
 }
 
+// Neither a hook on the tensor nor one on what accumulates its gradient.
+bool has_no_hooks(const at::Tensor& tensor) {
+  const ag::AutogradMeta* meta = ag::impl::get_autograd_meta(tensor);
+  if (meta == nullptr) return true;
+  if (!meta->hooks_.empty() || meta->post_acc_grad_hooks_ != nullptr) return false;
+  const auto last = meta->grad_accumulator_.lock();
+  return !last || (last->pre_hooks().empty() && last->post_hooks().empty() &&
+                   last->tensor_pre_hooks().empty() && last->retains_grad_hooks().empty());
+}
+
 bool same(c10::IntArrayRef a, const std::vector<int64_t>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); i++) {
@@ -97,6 +107,7 @@ Words words_of(const TensorSpec& s) {
       if_set(s.is_view, "a view", "not a view") + (s.is_view ? ", of kind " + std::to_string(s.view_origin) : ""),
       if_set(s.base_is_leaf, "of a leaf", "not of a leaf"),
       s.offset ? "at offset " + std::to_string(*s.offset) : std::string("at any offset"),
+      if_set(s.without_hooks, "without hooks"),
       "with dispatch keys " + c10::toString(s.keys),
   };
 }
@@ -144,6 +155,7 @@ bool TensorSpec::matches(const at::Tensor& tensor, PyTypeObject* python_type) co
   }
   if (!same(impl->sizes(), sizes) || !same(impl->strides(), strides)) return false;
   if (offset && impl->storage_offset() != *offset) return false;
+  if (without_hooks && !has_no_hooks(tensor)) return false;
   const History history = history_of(tensor);
   return history.requires_grad == requires_grad && history.is_leaf == is_leaf && history.has_tangent == has_tangent &&
          history.is_view == is_view && history.base_is_leaf == base_is_leaf && history.view_origin == view_origin;

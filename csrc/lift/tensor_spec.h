@@ -1,7 +1,7 @@
 // What a guard wants of a tensor: everything but its data that decides what torch does with it.
 //
-// Not part of it: .grad (kGrad is a source of its own), the version, grad_fn, hooks, attributes, the storage and where
-// in it the tensor begins (unless asked: see guard_offset). Who lets a program read one of those guards it there.
+// Not part of it: .grad (kGrad is a source of its own), the version, grad_fn, attributes, the storage. Hooks, and where
+// the tensor begins in its storage, only where asked. Who lets a program read one of those guards it there.
 #pragma once
 
 #include "py/error.h"
@@ -37,6 +37,7 @@ struct TensorSpec {
   uint8_t view_origin = 0;  // torch::autograd::CreationMeta
   std::vector<int64_t> sizes, strides;
   std::optional<int64_t> offset;  // into the storage; only where it was read
+  bool without_hooks = false;     // nobody is told of its gradient; only where that matters
 
   bool operator==(const TensorSpec&) const = default;
 

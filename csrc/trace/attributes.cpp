@@ -12,6 +12,7 @@
 #include "py/names.h"
 #include "trace/identity.h"
 #include "trace/natives.h"
+#include "trace/tensor_attributes.h"
 
 #include <frameobject.h>
 
@@ -24,12 +25,6 @@ bool is_data_descriptor(Borrowed descriptor) {
   return descriptor.type()->tp_descr_get != nullptr && descriptor.type()->tp_descr_set != nullptr;
 }
 bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
-std::string text_of(Borrowed name) {
-  const char* utf8 = PyUnicode_AsUTF8(name.get());
-  if (utf8 == nullptr) PyErr_Clear();
-  return utf8 != nullptr ? utf8 : "?";
-}
-
 // Whether the error of setting or deleting what is not there says which one: from CPython 3.12 on.
 bool names_written() {
   static constinit Lasting<bool> answer;
@@ -41,21 +36,6 @@ bool names_written() {
     Ref named = checked(PyObject_GetAttrString(error.get(), "name"));
     return named.get() != Py_None;
   });
-}
-
-[[noreturn]] void no_attribute(Borrowed owner, Borrowed name, bool writes = false) {
-  const bool is_named = !writes || names_written();
-  PyErr_Format(
-      PyExc_AttributeError,
-      PyType_Check(owner.get()) ? "type object '%.50s' has no attribute '%U'" : "'%.50s' object has no attribute '%U'",
-      PyType_Check(owner.get()) ? owner.as<PyTypeObject>()->tp_name : owner.type()->tp_name, name.get());
-  if (!is_named) throw PyError();
-  Ref error = cpython::take_raised();
-  // What "did you mean" looks at.
-  if (PyObject_SetAttrString(error.get(), "name", name.get()) < 0) PyErr_Clear();
-  if (PyObject_SetAttrString(error.get(), "obj", owner.get()) < 0) PyErr_Clear();
-  cpython::set_raised(std::move(error));
-  throw PyError();
 }
 
 // Fields of a function that a program may set.
@@ -76,58 +56,28 @@ bool is_cached_property(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type) == cached_property;
 }
 
-// What the tensor match does not cover.
-bool is_unguarded_tensor_attribute(std::string_view name) {
-  for (const char* text : {"_version",     "_is_view",       "_base",           "grad_fn",
-                           "retains_grad", "output_nr",      "_backward_hooks", "_post_accumulate_grad_hooks",
-                           "is_pinned",    "_cdata",         "untyped_storage", "storage",
-                           "data_ptr",     "_grad",          "_grad_fn",        "is_set_to",
-                           "is_shared",    "storage_offset", "retain_grad",     "_use_count",
-                           "__dict__"}) {
-    if (name == text) return true;
-  }
-  return false;
-}
-
-// What shows the memory of a tensor, which a fake has none of: storages and addresses would be those of the fake.
-bool shows_memory(std::string_view name) {
-  for (const char* text : {"untyped_storage", "storage", "_typed_storage", "_cdata", "is_set_to", "_use_count"}) {
-    if (name == text) return true;
-  }
-  return false;
-}
-
-bool is_hook_method(std::string_view name) {
-  return name == "register_hook" || name == "register_post_accumulate_grad_hook";
-}
-
-bool is_native_descriptor(Borrowed attribute) {
-  PyTypeObject* kind = attribute.type();
-  return kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyMethodDescr_Type ||
-         kind == &PyWrapperDescr_Type || kind == &PyClassMethodDescr_Type || PyCFunction_Check(attribute.get());
-}
-
-bool is_torchs_getter(PyObject* attribute) {
-  return attribute != nullptr &&
-         (Py_IS_TYPE(attribute, &PyGetSetDescr_Type) || Py_IS_TYPE(attribute, &PyProperty_Type));
-}
-
-// Whether torch's own classes have an attribute under this name, and the tensor's class is one of them.
-bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
-  PyObject* order = type->tp_mro;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); i++) {
-    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(order, i));
-    if (base == reinterpret_cast<PyTypeObject*>(THPVariableClass)) return true;
-    if (PyDict_GetItemWithError(cpython::own_dict(base), name.get()) == nullptr) continue;
-    Ref module = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
-    const char* text = module && PyUnicode_Check(module.get()) ? PyUnicode_AsUTF8(module.get()) : nullptr;
-    PyErr_Clear();
-    return text != nullptr && strncmp(text, "torch.", 6) == 0;
-  }
-  return true;
-}
-
 }  // namespace
+
+std::string text_of(Borrowed name) {
+  const char* utf8 = PyUnicode_AsUTF8(name.get());
+  if (utf8 == nullptr) PyErr_Clear();
+  return utf8 != nullptr ? utf8 : "?";
+}
+
+void no_attribute(Borrowed owner, Borrowed name, bool writes) {
+  const bool is_named = !writes || names_written();
+  PyErr_Format(
+      PyExc_AttributeError,
+      PyType_Check(owner.get()) ? "type object '%.50s' has no attribute '%U'" : "'%.50s' object has no attribute '%U'",
+      PyType_Check(owner.get()) ? owner.as<PyTypeObject>()->tp_name : owner.type()->tp_name, name.get());
+  if (!is_named) throw PyError();
+  Ref error = cpython::take_raised();
+  // What "did you mean" looks at.
+  if (PyObject_SetAttrString(error.get(), "name", name.get()) < 0) PyErr_Clear();
+  if (PyObject_SetAttrString(error.get(), "obj", owner.get()) < 0) PyErr_Clear();
+  cpython::set_raised(std::move(error));
+  throw PyError();
+}
 
 // --- reading ----------------------------------------------------------------------------------------------
 
@@ -155,6 +105,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
   if (is_hook_handle(owner)) stop(report::Reason::hook, "its handle is used");
   if (known != nullptr && known->opaque) {
     if (Ref method = random_method(owner, name)) return method;
+    if (Ref attribute = cache_attribute(owner, name)) return attribute;
     if (graph::is_generator(owner)) return generator_attribute(owner, name);
     // They are called through call_context_variable().
     if (PyContextVar_CheckExact(owner.get()) && (equals(name, "get") || equals(name, "set") || equals(name, "reset")))
@@ -473,85 +424,6 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
     return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
   }
   no_attribute(cls, name);
-}
-
-void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
-  const std::string_view method = std::string_view(name).substr(name.rfind('.') + 1);
-  if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would hang on the history of a fake
-  const bool memory = shows_memory(method);
-  if (!memory && !is_unguarded_tensor_attribute(method)) return;
-  Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
-  if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
-  if (self && is_tensor(self) && (memory || lifter.known(self) != nullptr))
-    stop(report::Reason::tensor_attribute, name);
-}
-
-Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
-  lift::Known* known = lifter.known(tensor);
-  if (is_overridden(tensor) && is_torchs_getter(_PyType_Lookup(tensor.type(), name.get())) &&
-      has_torchs_attribute(tensor.type(), name)) {
-    // Torch asks the class of the tensor, also about its gradient and its history.
-    (void)lifter.type_attribute(tensor.type(), name);
-    return run_overridden("the attribute " + text_of(name) + " of a tensor",
-                          [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
-  }
-  const bool outside = known != nullptr && known->source != nullptr;
-  if (outside && (equals(name, "grad_fn") || equals(name, "grad"))) forbid_under_modes("the gradient of a tensor");
-  // Being a leaf is a part of every tensor's guard.
-  if (outside && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
-  if (shows_memory(text_of(name)) || (outside && is_unguarded_tensor_attribute(text_of(name))))
-    stop(report::Reason::tensor_attribute, text_of(name));
-  if (!outside && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
-    gradient_questions++;
-  // The history of a fake is not the one that the real tensor will have, but it has none where that one has none.
-  if (!outside && equals(name, "grad_fn") && !is_under_modes() && fake::is_fake(fake::unpack(tensor.get())) &&
-      fake::unpack(tensor.get()).is_leaf()) {
-    gradient_questions++;
-    return Ref::share(Py_None);
-  }
-  if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
-  if (outside && equals(name, "grad")) {
-    if (std::optional<Ref> written = lifter.written_field(tensor, name)) return std::move(*written);
-    lift::Source* source = tree->child(known->source, lift::Access::kGrad);
-    Ref owner;
-    Borrowed grad = lift::follow(*source, known->original.get(), &owner);
-    return lifter.lift(grad ? grad : Borrowed(Py_None), source);
-  }
-  PyTypeObject* type = tensor.type();
-  const bool torchs_own = has_torchs_attribute(type, name);
-  Borrowed attribute = lifter.type_attribute(type, name);
-  if (type != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
-    for (const char* hook : {"__getattr__", "__getattribute__"}) {
-      Borrowed found = lifter.type_attribute(type, checked(PyUnicode_InternFromString(hook)));
-      if (found && PyFunction_Check(found.get()) && (!attribute || strcmp(hook, "__getattribute__") == 0))
-        stop(report::Reason::native_call, std::string("a tensor class with ") + hook);
-    }
-  }
-  if (!attribute || !comes_first(attribute, type, name)) {  // what the instance has comes first
-    if (outside) {
-      if (lift::Shadow* attributes = lifter.attributes(tensor)) {
-        if (Ref value = lifter.dict_item(*attributes, name)) return value;
-      }
-      if (!attribute) no_attribute(tensor, name);
-    } else if (PyObject** dict = _PyObject_GetDictPtr(tensor.get()); dict != nullptr && *dict != nullptr) {
-      if (PyObject* value = PyDict_GetItemWithError(*dict, name.get())) return Ref::share(value);
-      if (PyErr_Occurred()) throw PyError();
-    }
-  }
-  if (attribute && PyFunction_Check(attribute.get())) {  // a method that is written in Python
-    return checked(PyMethod_New(lifter.lift(attribute, lifter.constant(attribute)).get(), tensor.get()));
-  }
-  // What a class of the user's adds is read like any other: a property, a class method, a number.
-  if (attribute && (!torchs_own || !is_native_descriptor(attribute)))
-    return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
-  const TorchRuns runs(*this);
-  Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
-  if (!value && is_unwinding()) throw PyError();
-  if (!value && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
-    PyErr_Clear();
-    stop(report::Reason::torch_call, "the attribute " + text_of(name) + " of a tensor");
-  }
-  return checked(std::move(value));
 }
 
 Ref Tracer::get_from_function(Borrowed function, Borrowed name) {

@@ -87,16 +87,21 @@ Ref Tracer::compile_pattern(PyObject* const* arguments) {
 
 // operator.attrgetter and methodcaller read attributes by themselves: done here instead.
 Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
-  Ref parts = checked(PyObject_CallMethod(getter.get(), "__reduce__", nullptr));
-  if (PyTuple_GET_ITEM(parts.get(), 0) != reinterpret_cast<PyObject*>(getter.type()))
-    stop(report::Reason::native_call, "operator.methodcaller with keywords");
-  Borrowed names = PyTuple_GET_ITEM(parts.get(), 1);
+  const lift::Words words = lift::words_of_getter(getter);
+  Borrowed names = words.positional;
   if (getter.type() == library().method_caller) {
     Ref method = get_attribute(object, PyTuple_GET_ITEM(names.get(), 0));
     std::vector<PyObject*> arguments{nullptr};
     for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(names.get()); i++)
       arguments.push_back(PyTuple_GET_ITEM(names.get(), i));
-    return call(method, arguments.data() + 1, arguments.size() - 1, {});
+    const size_t positional = arguments.size() - 1;
+    Ref keyword_names = words.named ? checked(PyTuple_New(PyDict_GET_SIZE(words.named.get()))) : Ref();
+    PyObject *name = nullptr, *word = nullptr;
+    for (Py_ssize_t at = 0, i = 0; words.named && PyDict_Next(words.named.get(), &at, &name, &word) != 0; i++) {
+      PyTuple_SET_ITEM(keyword_names.get(), i, Py_NewRef(name));
+      arguments.push_back(word);
+    }
+    return call(method, arguments.data() + 1, positional, keyword_names);
   }
   auto follow = [&](Borrowed path) {
     Ref value = Ref::share(object);
@@ -201,6 +206,16 @@ Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t cou
   Ref result = lifter.lift(kept, source);
   lifter.add_effect({Ref::share(wrapper), std::move(given), {}});
   return result;
+}
+
+// What functools.update_wrapper or the program has set on a function with an lru_cache. Null: it is another object, or
+// it is asked about its cache.
+Ref Tracer::cache_attribute(Borrowed owner, Borrowed name) {
+  if (owner.type() != library().lru_cache) return {};
+  PyObject* of_type = _PyType_Lookup(owner.type(), name.get());
+  if (of_type != nullptr && Py_TYPE(of_type)->tp_descr_set != nullptr) return {};
+  lift::Shadow* attributes = lifter.attributes(owner);
+  return attributes != nullptr ? lifter.dict_item(*attributes, name) : Ref();
 }
 
 static lift::EffectCall call_again(Borrowed callable, PyObject* const* arguments, size_t positional,

@@ -131,6 +131,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     return call_torch(empty, arguments, positional, {});
   if (Ref made = moded ? Ref() : tensor_of_symbols(name, arguments, positional, keyword_names)) return made;
   if (Ref made = moded ? Ref() : new_from_data(callable, name, arguments, positional, keyword_names)) return made;
+  if (is_backward(callable)) return call_backward(callable, name, arguments, positional, keyword_names);
   if (name == "backward" || name.ends_with(".backward") || name.ends_with("run_backward"))
     stop(report::Reason::backward, name);
   // A pass backwards inside of a transform would run it on fakes.

@@ -220,6 +220,7 @@ class Tracer {
   Ref get_from_tensor(Borrowed tensor, Borrowed name);
   // A method may have been looked up before the trace.
   void check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
+  void use_memory_of(Borrowed tensor, const std::string& name);
   Ref get_from_function(Borrowed function, Borrowed name);
   Ref get_from_super(Borrowed super, Borrowed name);
   Ref get_generic(Borrowed owner, Borrowed name, bool* absent);
@@ -333,6 +334,11 @@ class Tracer {
   Ref random_method(Borrowed owner, Borrowed name);
   Ref call_random(Borrowed callable, size_t count);
   // hooks.cpp. Null: it is no call that registers a hook on a tensor.
+  Ref cache_attribute(Borrowed owner, Borrowed name);
+  bool is_backward(Borrowed callable) const;
+  Ref call_backward(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
+                    Borrowed keyword_names);
+  Ref first_gradient(Borrowed leaf, Borrowed gradient, bool is_free);
   Ref call_hook(Borrowed callable, PyObject* const* arguments, size_t count);
   bool is_hook_handle_class(PyTypeObject* type) const;
   bool hooked_ = false;  // one was registered

@@ -54,6 +54,7 @@ bool Tracer::use_iterators(PyObject* const* arguments, size_t positional, Borrow
 
 Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const std::string name = native_name(callable);
+  if (is_backward(callable)) return call_backward(callable, name, arguments, positional, keyword_names);
   std::vector<PyObject*> given;
   std::vector<Ref> tuples;
   if (name == "torch.autograd.grad" && use_iterators(arguments, positional, keyword_names, &given, &tuples))

@@ -17,7 +17,7 @@ import random
 import re
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, ItemsView, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +307,8 @@ class Observer:
             return ("cannot go on",)
 
     def see_view(self, value: Any) -> tuple[Snapshot, ...]:
+        if isinstance(value, ItemsView):  # pairs are made anew each time
+            return tuple((self.see(k), self.see(v)) for k, v in value)
         return self.all(value)
 
     def see_weakref(self, value: weakref.ref[Any]) -> tuple[Snapshot, ...]:
