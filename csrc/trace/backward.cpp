@@ -162,6 +162,9 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
   auto refuse = [&](bool condition, const char* why = "") {
     if (condition) stop(report::Reason::backward, name + why);
   };
+  // In pieces, a backend compiles what comes before it and the pass itself. AOTAutograd cannot follow a history that is
+  // used up inside of a graph, which therefore runs as it was recorded.
+  refuse(may_break && !recorder.captures_scalars());
   refuse(!pass.outputs);
   refuse(pass.create_graph && pass.create_graph.get() != Py_False, " with create_graph");
   refuse(is_given(pass.inputs), " with inputs");
@@ -201,6 +204,7 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
                        Py_True};
   Ref gradients = call_recorded(torch.grad, given + 1, 5, torch.allow_unused);
 
+  recorder.program().keeps_history = true;
   const at::AutoGradMode without_history(false);
   Ref field = checked(PyUnicode_InternFromString("grad"));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(leaves.get()); i++) {

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from harness import T, program
+from harness import Run, T, program
 from torch import nn
+
+import alternator
+
+
+def captures(t: Run) -> None:
+    """Scripts run in a process of their own."""
+    alternator.config.capture_scalar_outputs = True
 
 
 def small_net() -> nn.Module:
@@ -23,6 +30,7 @@ def gradients(net: nn.Module) -> list[Any]:
 
 @program()
 def test_a_step_of_training(t):
+    captures(t)
     net = small_net()
 
     def step(x):
@@ -45,6 +53,7 @@ def test_a_step_of_training(t):
 
 @program()
 def test_gradients_add_up(t):
+    captures(t)
     net = small_net()
 
     def step(x):
@@ -66,6 +75,7 @@ def test_gradients_add_up(t):
 
 @program()
 def test_a_gradient_is_read(t):
+    captures(t)
     def fn(x):
         (x * x).sum().backward()
         return x.grad * 2, x.grad
@@ -80,6 +90,7 @@ def test_a_gradient_is_read(t):
 
 @program()
 def test_a_leaf_of_the_functions_own(t):
+    captures(t)
     def fn(x):
         y = x.detach().clone().requires_grad_(True)
         (y * y).sum().backward()
@@ -92,6 +103,7 @@ def test_a_leaf_of_the_functions_own(t):
 
 @program()
 def test_one_gradient_for_two_and_layouts(t):
+    captures(t)
     def fn(x, y, z):
         (x + y).sum().backward(retain_graph=True)
         (z.t().matmul(x)).sum().backward()
@@ -109,6 +121,7 @@ def test_one_gradient_for_two_and_layouts(t):
 
 @program()
 def test_a_gradient_is_given(t):
+    captures(t)
     def fn(x, v):
         torch.autograd.backward(x * 2, v)
         torch.autograd.backward([x * 3, x.exp()], [v, v])
@@ -122,6 +135,7 @@ def test_a_gradient_is_given(t):
 
 @program(one_graph=False)
 def test_hooks_see_the_gradient(t):
+    captures(t)
     seen = []
     net = small_net()
 
@@ -147,6 +161,7 @@ def test_hooks_see_the_gradient(t):
 
 @program(one_graph=False)
 def test_errors_are_those_of_eager(t):
+    captures(t)
     def twice(x):
         y = (x * x).sum()
         y.backward()
@@ -167,6 +182,7 @@ def test_errors_are_those_of_eager(t):
 
 @program(one_graph=False)
 def test_what_is_not_captured_is_right(t):
+    captures(t)
     def with_graph(x):
         (x * x * x).sum().backward(create_graph=True)
         return x.grad.sum()
@@ -203,3 +219,33 @@ def test_what_is_not_captured_is_right(t):
     f(T(3, rg=True), T(3, s=1, rg=True))
     f = t.compile(of_a_view)
     f(T(3, rg=True), T(3, s=1))
+
+
+@program(one_graph=False)
+def test_in_pieces_where_breaks_are_allowed(t):
+    net = small_net()
+
+    def step(x):
+        loss = net(x).sum()
+        loss.backward()
+        return loss * 2
+
+    f = t.compile(step)
+    for s in (0, 1, 2):
+        f(T(2, 3, s=s))
+        t.note(gradients(net))
+
+
+def test_a_graph_with_a_pass_runs_as_recorded() -> None:
+    def step(net: Any, x: Any) -> Any:
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        return loss
+
+    net, other = small_net(), small_net()
+    for fullgraph in (True, False):
+        f = alternator.compile(step, backend="aot_eager", fullgraph=fullgraph)
+        for s in (0, 1, 2):
+            assert torch.allclose(f(net, T(2, 3, s=s)), step(other, T(2, 3, s=s)))
+            for mine, theirs in zip(gradients(net), gradients(other), strict=True):
+                assert torch.allclose(mine, theirs)
