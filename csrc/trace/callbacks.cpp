@@ -3,6 +3,7 @@
 #include "trace/tracer.h"
 
 #include "trace/natives.h"
+#include "trace/reading.h"
 
 #include <algorithm>
 #include <array>
@@ -165,6 +166,8 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
   PyObject* self = nullptr;
   const std::string_view name = method_of(callback, &owner, &self);
   if (self != nullptr && !PyModule_Check(self)) lifter.escape(self);
+  if (owner == &PyUnicode_Type && is_formatter(name) && (self == nullptr || has_field_path(self)))
+    stop(report::Reason::native_call, native_name(callback) + " called by native code");
   if (natives.function(callback) && !name.empty() && !among(kReflective, name)) {
     if (among(kShowing, name)) check_shown(arguments, count);
     return;
@@ -192,6 +195,26 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
     return;  // an itemgetter
   }
   stop(report::Reason::native_call, native_name(callback) + " called by native code");
+}
+
+// A function of the program's, not native code.
+static bool is_programs(PyObject* callable) {
+  return PyFunction_Check(callable) || (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable)));
+}
+
+// Whether native code gets elements that code of the program's says.
+static bool gets_elements(PyObject* const* arguments, size_t count) {
+  return !std::all_of(arguments, arguments + count, [](PyObject* argument) {
+    return PyCallable_Check(argument) || PyList_CheckExact(argument) || PyTuple_CheckExact(argument) ||
+           lift::is_plain(argument);
+  });
+}
+
+// The same for an iterator, which gives them on to a native function, or adds or compares them.
+static bool reads_elements(PyTypeObject* type, PyObject* const* arguments, size_t count) {
+  if (type == lift::known_types().partial) return false;
+  if (strcmp(type->tp_name, "itertools.groupby") == 0) return true;  // it compares what the key says
+  return std::none_of(arguments, arguments + count, is_programs) && gets_elements(arguments, count);
 }
 
 void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, size_t count) {
@@ -226,6 +249,8 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
       if (PyCallable_Check(arguments[i])) check_callback(arguments[i], arguments, count);
     }
   }
+  const bool passes_on = name == "from_iterable" || (name == "reduce" && count > 0 && !is_programs(arguments[0]));
+  if (passes_on && gets_elements(arguments, count)) Reading::later() = true;
   const bool keeps = (owner != nullptr && among(kKeeping, name)) || (owner == nullptr && among(kUnordered, name));
   for (size_t i = 0; i < count && !keeps; i++) check_order(arguments[i], "a native call");
 }
@@ -234,6 +259,7 @@ void Tracer::check_type_use(PyTypeObject* type, PyTypeObject* base, PyObject* co
   const bool encodes = base == &PyUnicode_Type || base == &PyBytes_Type || base == &PyByteArray_Type;
   if (encodes && count > 2) check_error_handler(arguments + 1, count - 1);
   if (calls_arguments(type)) {
+    if (reads_elements(type, arguments, count)) Reading::later() = true;
     for (size_t i = 0; i < count; i++) {
       if (PyCallable_Check(arguments[i])) check_callback(arguments[i], arguments, count);
     }

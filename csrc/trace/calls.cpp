@@ -11,6 +11,7 @@
 #include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
+#include "trace/reading.h"
 #include "trace/seeds.h"
 
 #include <algorithm>
@@ -432,6 +433,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     if (result) return result;
     stop_for_torch(std::string(type->tp_name) + " of a tensor");
   }
+  const Reading reading(reads_digits(base));
   Ref made = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                             keyword_names.get()));
   if (!made && warnings) check_numpy_error(type->tp_name);
@@ -563,10 +565,11 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (looks && !keeps_array && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
-  if (name == "str.format" && self != nullptr && PyUnicode_Check(self)) {
+  if (method.self && PyUnicode_Check(method.self.get()) && is_formatter(method.name)) {
     // It reads attributes and items natively: of plain values, that is all right.
-    for (size_t i = 0; i < total && has_field_path(self); i++) {
-      if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "str.format with a field path");
+    for (size_t i = 0; i < method.count && has_field_path(method.self); i++) {
+      if (!lift::is_plain(method.arguments[i]))
+        stop(report::Reason::native_call, std::string("str.") + method.name + " with a field path");
     }
   }
   std::optional<Paused> paused;
@@ -594,8 +597,15 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
+  const Reading reading(reads_digits(callable, name));
+  const size_t given_before = integers_given();
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  const bool added = !stopped && name == "builtins.sum" && integers_given() != given_before;
+  if (added && !(result && Py_IS_TYPE(result.get(), &fake::int_symbol_type))) {
+    PyErr_Clear();  // the digits may be too many for a float
+    stop(report::Reason::unknown_number, name);
+  }
   if (!result) {
     if (!stopped && (session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(name);
     if (warnings) check_numpy_error(name);

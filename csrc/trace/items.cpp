@@ -4,6 +4,7 @@
 
 #include "trace/arrays.h"
 #include "trace/natives.h"
+#include "trace/reading.h"
 
 namespace alternator::trace {
 
@@ -128,6 +129,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
     stop(report::Reason::unknown_number, "a membership test");
   const LookingUp looking_up(value);
+  const Reading reading(true);
   return alternator::contains(container, value).value();
 }
 

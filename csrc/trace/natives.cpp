@@ -350,8 +350,11 @@ bool Natives::function(Borrowed callable) const {
   if (is_denied(callable)) return false;
   if (sets_->functions.count(callable.get()) != 0) return true;
   if (PyCFunction_Check(callable.get())) {
-    PyObject* self = PyCFunction_GET_SELF(callable.get());
+    const auto* function = callable.as<PyCFunctionObject>();
+    // A static method, such as str.maketrans, gets nothing, but knows its type.
+    PyObject* self = function->m_self;
     if (self == nullptr || PyModule_Check(self)) return false;
+    if ((function->m_ml->ml_flags & METH_STATIC) != 0 && !PyType_Check(self)) return false;
     PyTypeObject* owner = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
     // A function that pybind11 made is no method of what it keeps there.
     if (strstr(owner->tp_name, "pybind11_detail_function_record") != nullptr) return false;

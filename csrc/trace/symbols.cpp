@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "graph/torch_types.h"
 #include "trace/natives.h"
+#include "trace/reading.h"
 
 #include <algorithm>
 #include <array>
@@ -127,6 +128,16 @@ bool is_container(Borrowed object) {
   PyObject* o = object.get();
   return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) ||
          PyObject_TypeCheck(o, lift::known_types().deque);
+}
+
+// Constructors that keep a number as it is, and those that go through what they are given without a look at it.
+bool keeps_arguments(PyTypeObject* base) {
+  return base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
+         PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type || base == lift::known_types().partial;
+}
+bool moves_arguments(PyTypeObject* base) {
+  return keeps_arguments(base) || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
+         base == lift::known_types().deque || strcmp(base->tp_name, "itertools.chain") == 0;
 }
 
 // Whether a number that only a run knows may come to light in it. What cannot be seen through may hold one.
@@ -284,6 +295,33 @@ bool Tracer::is_torchs_operation(Borrowed left, Borrowed right) {
   return is_plain(left) && is_plain(right) && (is_torchs(left) || (right && is_torchs(right)));
 }
 
+// The native method moves what it is given from one place to another.
+static bool is_mover(Borrowed callable) {
+  if (!PyCFunction_Check(callable.get())) return false;
+  PyObject* self = PyCFunction_GET_SELF(callable.get());
+  return self != nullptr && is_container(self) && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
+}
+
+// A sum reads them only where it adds an integer to a float, which is seen of the result.
+bool reads_digits(Borrowed callable, const std::string& name) {
+  return !among(kMovers, name) && name != "builtins.sum" && name != "_functools.reduce" && !is_mover(callable);
+}
+bool reads_digits(PyTypeObject* base) { return !moves_arguments(base); }
+
+static thread_local bool reading = false;
+Reading::Reading(bool reads) : before_(reading) { reading = reads; }
+Reading::~Reading() { reading = before_; }
+bool Reading::now() { return reading || later(); }
+bool& Reading::later() {
+  static thread_local bool later = false;
+  return later;
+}
+
+size_t& integers_given() {
+  static thread_local size_t count = 0;
+  return count;
+}
+
 // Before native code gets at a number whose digits it might read.
 void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
   if (!recorder.has_symbols()) return;
@@ -301,7 +339,7 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
     if (integers) return;
   }
   const char* method = PyCFunction_Check(callable.get()) ? callable.as<PyCFunctionObject>()->m_ml->ml_name : "";
-  const bool moves = self != nullptr && is_container(self) && !among(kReaders, method);
+  const bool moves = is_mover(callable);
   const bool is_function = self == nullptr || PyModule_Check(self) || name.starts_with("torch._C.");
   if (!is_function && !moves && may_hold(self)) stop(report::Reason::unknown_number, name);
   for (size_t i = 0; i < count; i++) {
@@ -313,11 +351,8 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
 // The same for the constructor of a type whose instances begin as those of `base`.
 void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
   if (!recorder.has_symbols()) return;
-  const bool keeps = base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
-                     PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type ||
-                     base == lift::known_types().partial;
-  const bool moves = keeps || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
-                     base == lift::known_types().deque || strcmp(base->tp_name, "itertools.chain") == 0;
+  const bool keeps = keeps_arguments(base);
+  const bool moves = moves_arguments(base);
   for (size_t i = 0; i < count; i++) {
     if (is_symbol(arguments[i]) ? !keeps : !moves && may_hold(arguments[i]))
       stop(report::Reason::unknown_number, type->tp_name);

@@ -12,6 +12,7 @@
 #include "trace/markers.h"
 #include "trace/modes.h"
 #include "trace/natives.h"
+#include "trace/reading.h"
 #include "trace/stopped.h"
 #include "trace/thread_state.h"
 #include "trace/tracing.h"
@@ -269,14 +270,44 @@ static bool gives_digits(PyCodeObject* code) {
                      [&](const char* name) { return PyUnicode_CompareWithASCIIString(code->co_name, name) == 0; });
 }
 
+// A number that only a run knows, or what holds one.
+static bool is_unknown_number(const Tracer& tracer, Borrowed result) {
+  if (Py_IS_TYPE(result.get(), &fake::int_symbol_type)) integers_given()++;
+  return fake::is_symbol(result) ||
+         ((PyTuple_Check(result.get()) || PyList_CheckExact(result.get())) && tracer.may_hold_symbol(result));
+}
+
+// What native code looks at is looked at here first, as the arguments of a native call are.
+static void check_given(Tracer& tracer, Borrowed value, const char* what, int depth = 0) {
+  constexpr int kDeepest = 3;
+  tracer.check_use(value, what);
+  if (depth == kDeepest || !(PyTuple_CheckExact(value.get()) || PyList_CheckExact(value.get()))) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.get()); i++)
+    check_given(tracer, PySequence_Fast_GET_ITEM(value.get(), i), what, depth + 1);
+}
+
 // A frame that native code begins.
 static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   const Ref code = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame)));
-  Ref result = Ref::steal(run_traced(ts, frame, throwflag, {}));
+  const bool read = Reading::now();
+  Ref result;
+  {
+    const Reading of_its_own(false);
+    result = Ref::steal(run_traced(ts, frame, throwflag, {}));
+  }
   Tracer* tracer = current_tracer;
-  if (!result || !fake::is_symbol(result) || tracer == nullptr || tracer->stopped) return result.release();
-  if (!gives_digits(code.as<PyCodeObject>())) return result.release();
-  tracer->stop_here(report::Reason::unknown_number, PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_name));
+  if (!result || tracer == nullptr || tracer->stopped) return result.release();
+  const char* name = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_name);
+  try {
+    const bool unknown = is_unknown_number(*tracer, result);
+    if (unknown && (read || (fake::is_symbol(result) && gives_digits(code.as<PyCodeObject>()))))
+      stop(report::Reason::unknown_number, name);
+    if (read) check_given(*tracer, result, name);
+    return result.release();
+  } catch (const PyError&) {  // it is set
+  } catch (const Stop& stop) {
+    tracer->stop_here(stop.reason, stop.context);
+  }
   return nullptr;
 }
 
@@ -347,6 +378,7 @@ class TraceScope {
     PyThreadState_EnterTracing(PyThreadState_Get());
     current_tracer = &tracer;
     control.evaluator = evaluate_traced;
+    Reading::later() = false;
     acquire_hook();
   }
   ~TraceScope() {
@@ -363,6 +395,7 @@ class TraceScope {
   Tracer& tracer_;
   const WithoutCollector without_collector_;
   const lift::NumpyErrors numpy_errors_;
+  const Reading reading_{false};
   ThreadState thread_;
 };
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import array
+import bisect
+import functools
+import itertools
+import math
+import operator
 import time
 from typing import Any
 
 import pytest
 import torch
-from harness import T, program
+from harness import REGISTRY, T, add_row, check, program
 from trace_support import in_child
 
 import alternator
@@ -229,6 +235,68 @@ def test_through_special_methods(t):
     for n in range(9):
         standing.number = n
         f(T(3))
+
+
+class Giving:
+    """Gives a number to whatever native code asks for one."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def give(self, *_):
+        return self.number
+
+    def __iter__(self):
+        yield self.number
+        yield 2
+        yield 2.5
+
+
+GIVEN = {
+    "fsum of a map": lambda one: math.fsum(map(Giving.give, [one])),
+    "fsum of a generator": lambda one: math.fsum(each for each in one),
+    "fsum of an object": math.fsum,
+    "product": lambda one: math.prod(one, start=0.5),
+    "sum": sum,
+    "sum from a float on": lambda one: sum(one, 0.5),
+    "array": lambda one: array.array("d", one).tolist(),
+    "key of a sort": lambda one: sorted([1, 2.5, 3], key=lambda v: one.number if v == 1 else v),
+    "key of the largest": lambda one: max([1, 2.5, 3], key=lambda v: one.number if v == 1 else v),
+    "tuples as keys": lambda one: sorted([1, 2.5, 3], key=lambda v: (0, one.number if v == 1 else v)),
+    "smallest": min,
+    "bisect": lambda one: bisect.bisect_left([1, 4, 7], 4.5, key=lambda v: one.number + v if v == 4 else v),
+    "reduce": lambda one: functools.reduce(one.give, [1, 2, 3]),
+    "operators of a reduction": lambda one: functools.reduce(operator.add, one, 0.5),
+    "accumulate": lambda one: list(itertools.accumulate([0.5, 1, 2], lambda a, b: b + one.number)),
+    "count": lambda one: operator.countOf(one, 2.5),
+    "moved": lambda one: [*one, tuple(one), list(zip(one, one)), dict(a=one.give())],
+}
+
+
+def giving(use):
+    def script(t):
+        whole, half = Giving(0), Giving(0.5)
+
+        def fn(x):
+            return torch.sin(x), use(whole), use(half)
+
+        f = t.compile(fn)
+        for n in range(9):
+            whole.number, half.number = n, n + 0.5
+            f(T(3))
+
+    return script
+
+
+GIVEN_NAMES = [
+    add_row(__name__, "test_given_to_native_code", name, giving(use), one_graph=False) for name, use in GIVEN.items()
+]
+
+
+@pytest.mark.parametrize("name", GIVEN_NAMES, ids=list(GIVEN))
+def test_given_to_native_code(name):
+    """By a callback, a generator, an element: the number comes into the trace while the native code is at work."""
+    check(REGISTRY[name])
 
 
 @program(one_graph=False)

@@ -8,12 +8,14 @@ import enum
 import functools
 import itertools
 import operator
+import re
 import threading
 import types
 import weakref
 
+import pytest
 import torch
-from harness import T, program
+from harness import REGISTRY, T, add_row, check, program
 from torch import nn
 
 
@@ -1276,3 +1278,62 @@ def test_containers_that_answer_for_themselves_are_not_asked(t):
     f = t.compile(fn)
     for _ in range(2):
         f(Table(A=1), Chosen([1]), T(2))
+
+
+class Holding:
+    """Objects that no guard sees into."""
+
+    def __init__(self, text, start):
+        self.text, self.numbers = bytearray(text), array.array("d", [start])
+        self.places, self.steps = iter(list(range(start, start + 9))), itertools.count(start)
+        self.number = start
+
+
+GIVEN = {
+    "joined": lambda all: b"-".join(one.text for one in all),
+    "joined by a map": lambda all: b"-".join(map(lambda one: one.text, all)),
+    "key": lambda all: max(all, key=lambda one: one.text).number,
+    "key in a tuple": lambda all: sorted(all, key=lambda one: (one.text, 1))[0].number,
+    "chained": lambda all: list(itertools.islice(itertools.chain.from_iterable(one.places for one in all), 1)),
+    "next of each": lambda all: list(map(next, (one.steps for one in all))),
+    "length of each": lambda all: list(map(len, (one.text for one in all))),
+    "sum of each": lambda all: list(map(sum, (one.numbers for one in all))),
+    "item of each": lambda all: list(map(operator.itemgetter(0), (one.text for one in all))),
+    "reduced": lambda all: functools.reduce(operator.add, (one.text for one in all)),
+    "accumulated": lambda all: list(itertools.accumulate(one.text for one in all)),
+    "groups": lambda all: len(list(itertools.groupby(all, key=lambda one: one.text))),
+    "put into a text": lambda all: re.sub(b"x", lambda found: all[0].text, b"axa"),
+    "found": lambda all: b"ab" in (one.text for one in all),
+    "moved": lambda all: [one.text for one in all][0] is all[0].text,
+}
+
+
+def given_from_outside(use):
+    def script(t):
+        all = [Holding(b"ab", 1), Holding(b"ac", 5)]
+
+        def fn(x):
+            return torch.sin(x), use(all)
+
+        f = t.compile(fn)
+        f(T(2))
+        f(T(2))
+        all[0].text[1] = 122
+        all[1].numbers[0] = 7.0
+        f(T(2))
+        f(T(2))
+        t.note((next(all[0].places), next(all[0].steps)))
+
+    return script
+
+
+GIVEN_NAMES = [
+    add_row(__name__, "test_given_to_native_code", name, given_from_outside(use), one_graph=False)
+    for name, use in GIVEN.items()
+]
+
+
+@pytest.mark.parametrize("name", GIVEN_NAMES, ids=list(GIVEN))
+def test_given_to_native_code(name):
+    """Outside objects that native code gets from a generator, or from a function that it calls."""
+    check(REGISTRY[name])

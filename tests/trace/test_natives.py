@@ -269,6 +269,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "str.format_map": (lambda a: "{k}".format_map(a), ({"k": 1},), ({"k": 2},)),
     "str %": (lambda a, b: ("%s %d %r %5.2f" % (a, b, a, b), "%(k)s" % {"k": a}), ("a", 1), ("b", 1), (B(1), 1), (B(2), 1)),
     "str.translate": (lambda a: "abc".translate(str.maketrans(a)), ({"a": "x"},), ({"a": "y"},)),
+    "maketrans": (lambda a, b: (str.maketrans(a, b, "z"), b"abc".translate(bytes.maketrans(a.encode(), b.encode()))), ("ab", "xy"), ("ab", "xz")),
     "f-string": (lambda a: f"{a} {a!r} {a!s:>8}", (1,), ("a",), (B(1),), (B(2),), ([B(3)],)),
     "bytes methods": (lambda a: (a.decode(), a.hex(), a.split(b","), a + b"z", a[0]), (b"a,b",), (b"a,c",)),
     "bytes.fromhex": (lambda a: (bytes.fromhex(a), int.from_bytes(b"ab", "big")), ("61",), ("62",)),
@@ -392,6 +393,12 @@ ROWS: dict[str, tuple[Any, ...]] = {
 
 # Right when they run eagerly; captured when somebody adds their lines.
 LATER: dict[str, tuple[Any, ...]] = {
+    # The attribute that is named is the one that the call has written.
+    "str.format as a function": (lambda a: (setattr(a, "v", a.v + 5), str.format("{0.v}", a), str.format("{0}", a)), (Box(1),), (Box(2),)),
+    "str.format_map of an attribute": (lambda a: (setattr(a, "v", a.v + 5), "{k.v}".format_map({"k": a}), str.format_map("{k.v}", {"k": a})), (Box(1),), (Box(2),)),
+    "str.format as a callback": (lambda a: (setattr(a, "v", a.v + 5), [*map("{0.v}".format, [a]), *map(str.format, ["{0.v}"], [a])]), (Box(1),), (Box(2),)),
+    "str.format as a key": (lambda a, b: (setattr(a, "v", a.v + 5), max([a, b], key="{0.v}".format).v), (Box(1), Box(3)), (Box(2), Box(8))),
+    "str.format_map as a callback": (lambda a: (setattr(a, "v", a.v + 5), [*map("{k.v}".format_map, [{"k": a}])]), (Box(1),), (Box(2),)),
     "json": (lambda a: (json.dumps(a, sort_keys=True), json.loads('{"a": [1, 2.5]}')), ({"b": [1, None, True], "a": "x"},), ({"b": 1},)),
     "textwrap": (lambda a: (textwrap.fill(a, 10), textwrap.dedent("  a\n  b")), ("hello big world again",), ("hello",)),
     "statistics": (lambda a: (statistics.mean(a), statistics.median(a), statistics.pstdev(a)), ([1, 2, 3, 4],), ([1, 2],)),
