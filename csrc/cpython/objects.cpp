@@ -11,7 +11,6 @@
 #include <internal/pycore_object.h>
 #include <internal/pycore_runtime.h>
 
-#include <cstddef>
 #include <cstring>
 
 namespace alternator::cpython {
@@ -190,61 +189,6 @@ uint32_t type_version(PyTypeObject* type) {
   if ((type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) == 0) return 0;
 #endif
   return type->tp_version_tag;
-}
-
-// --- OrderedDict ----------------------------------------------------------------------------------------
-
-namespace {
-
-// As in Objects/odictobject.c, which keeps it to itself; check_ordered_dict() compares.
-struct OrderedNode {
-  PyObject* key;
-  Py_hash_t hash;
-  OrderedNode *next, *previous;
-};
-
-struct OrderedDict {
-  PyDictObject dict;
-  OrderedNode *first, *last;
-  OrderedNode** fast_nodes;
-  Py_ssize_t fast_nodes_size;
-  void* resize_sentinel;
-  size_t state;
-  PyObject *instance_dict, *weak_references;
-};
-
-}  // namespace
-
-bool next_ordered_key(PyObject* ordered_dict, void** position, PyObject** key) {
-  auto* node = static_cast<OrderedNode*>(*position);
-  node = node == nullptr ? reinterpret_cast<OrderedDict*>(ordered_dict)->first : node->next;
-  if (node == nullptr) return false;
-  *position = node;
-  *key = node->key;
-  return true;
-}
-
-int check_ordered_dict() {
-  return guarded(-1, [] {
-    bool known = PyODict_Type.tp_basicsize == sizeof(OrderedDict) &&
-                 PyODict_Type.tp_dictoffset == static_cast<Py_ssize_t>(offsetof(OrderedDict, instance_dict)) &&
-                 PyODict_Type.tp_weaklistoffset == static_cast<Py_ssize_t>(offsetof(OrderedDict, weak_references));
-    if (known) {
-      Ref dict = checked(PyODict_New());
-      Ref names[3];
-      for (int i = 0; i < 3; i++) {
-        names[i] = checked(PyLong_FromLong(i));
-        check_status(PyODict_SetItem(dict.get(), names[i].get(), Py_None));
-      }
-      checked(PyObject_CallMethod(dict.get(), "move_to_end", "O", names[0].get())).reset();
-      void* position = nullptr;
-      PyObject* key = nullptr;
-      for (int i : {1, 2, 0}) known = known && next_ordered_key(dict.get(), &position, &key) && key == names[i].get();
-      known = known && !next_ordered_key(dict.get(), &position, &key);
-    }
-    ALT_CHECK(known, "this CPython keeps the order of an OrderedDict in another way");
-    return 0;
-  });
 }
 
 // --- functools.lru_cache ------------------------------------------------------------------------------

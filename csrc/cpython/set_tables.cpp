@@ -53,6 +53,16 @@ bool copy_set_table(PyObject* from, PyObject* to, const std::function<PyObject*(
   return true;
 }
 
+void exchange_elements(PyObject* set, PyTypeObject* stand_in, PyObject* (*stands_for)(PyObject*)) {
+  auto* s = reinterpret_cast<PySetObject*>(set);
+  for (Py_ssize_t i = 0; i <= s->mask; i++) {
+    PyObject* old = s->table[i].key;
+    if (old == nullptr || !Py_IS_TYPE(old, stand_in)) continue;
+    s->table[i].key = Py_NewRef(stands_for(old));
+    Py_DECREF(old);
+  }
+}
+
 namespace {
 
 constexpr size_t kLinearProbes = 9;

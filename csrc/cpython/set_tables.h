@@ -17,6 +17,9 @@ uint64_t set_layout(PyObject* set);
 // element: an object with the same hash. Allocates; false: no memory.
 bool copy_set_table(PyObject* from, PyObject* to, const std::function<PyObject*(PyObject*)>& replace = {});
 
+// As exchange_keys() of dict_tables.h does for a dict.
+void exchange_elements(PyObject* set, PyTypeObject* stand_in, PyObject* (*stands_for)(PyObject*));
+
 size_t set_table_size(PyObject* set);
 // Gives an empty set (or frozenset) a table of that size. Allocates; false: no memory.
 bool resize_empty_set(PyObject* set, size_t size);

@@ -6,6 +6,7 @@
 #include "graph/effects.h"
 #include "graph/errors.h"
 #include "py/gc.h"
+#include "trace/failures.h"
 #include "trace/stopped.h"
 #include "trace/thread_state.h"
 #include "trace/tracer.h"
@@ -165,15 +166,21 @@ static bool calls_others(const graph::Program& program) {
   });
 }
 struct NotRepeatable {};
+// A failure that the program would see, and writes that cannot be taken back, stand in one graph.
+struct NotSeparate {};
 // The call takes off a mode of its caller's.
 struct WantsModes {};
 
 struct Wishes {
   bool may_assume = true;
   bool has_modes = false;
+  bool separate = false;  // failures that the program sees, and writes for good
+  bool may_break = true;
   const std::unordered_set<std::string>* changing = nullptr;
 };
 static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, const Wishes& wishes) {
+  graph::forget_warnings();
+  trace::begin_separation(wishes.separate);
   tracer.recorder.capture_unknown(captured);
   tracer.may_assume = wishes.may_assume;
   tracer.has_modes = wishes.has_modes;
@@ -185,7 +192,8 @@ static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, co
 // The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
 // knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
 // sources. Throws CannotRebuild.
-static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, Borrowed result) {
+static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, const Wishes& wishes,
+                                          Borrowed result) {
   auto entry = std::make_unique<Entry>();
   std::vector<Borrowed> results;
   replay::Frames frames{{}, tracer.ended_frames()};
@@ -217,10 +225,16 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   entry->output_count = PyList_GET_SIZE(list.get());
   if (entry->program->has_arrays && entry->program->shape_env && has_effects(*entry->program, graph::kMutates))
     throw replay::CannotRebuild("numbers that only a run knows, next to an array whose memory is written");
+  entry->warnings = graph::take_noted_warnings();
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
   entry->draws = has_effects(*entry->program, graph::kRandom);
   if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || !tracer.draw_points().empty()))
     throw NotRepeatable();
+  if (wishes.may_break && trace::has_lasting_writes(*entry->program) &&
+      trace::has_observed_failures(*entry->program)) {
+    if (wishes.separate) throw replay::CannotRebuild("what may fail inside of a `try`, next to what is written for good");
+    throw NotSeparate();
+  }
   if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
   entry->exit_nesting = tracer.exit_nesting;
 
@@ -251,7 +265,11 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
     if (last_try) throw InternalError("the guards of a new trace do not hold: " + entry.guards->failure(roots));
     return false;
   }
-  entry.repeatable = !entry.draws && may_run_twice(*entry.program);
+  // Random numbers are put back; what that costs is spent only where something may fail.
+  const bool may_fail = entry.draws && std::ranges::any_of(entry.program->nodes, [&](const graph::Node& node) {
+    return node.live && trace::may_fail(*entry.program, node);
+  });
+  entry.repeatable = may_run_twice(*entry.program) && (!entry.draws || (may_fail && !entry.program->has_apart()));
   entry.has_arrays = entry.program->has_arrays;
   entry.calls_others = entry.has_arrays && calls_others(*entry.program);
   if (!backend.callable || !entry.has_graph()) {
@@ -325,7 +343,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
       continue;
     }
     try {
-      std::unique_ptr<Entry> entry = build_entry(tracer, std::move(ambient), {});
+      std::unique_ptr<Entry> entry = build_entry(tracer, std::move(ambient), wishes, {});
       phases->install += clock.lap();
       return entry;
     } catch (const replay::CannotRebuild&) {
@@ -369,7 +387,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     if (result) {
       tracer.keep_alive.push_back(Ref(result));
       try {
-        entry = build_entry(tracer, std::move(ambient), result);
+        entry = build_entry(tracer, std::move(ambient), wishes, result);
         phases.install += clock.lap();
       } catch (const replay::CannotRebuild& error) {
         // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
@@ -404,11 +422,13 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
 
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
                                    bool may_break, bool last_try, const std::unordered_set<std::string>* changing) {
-  for (Wishes wishes{.changing = changing};;) {
+  for (Wishes wishes{.may_break = may_break, .changing = changing};;) {
     try {
       return trace_once(chain, roots, backend, may_break, wishes, last_try);
     } catch (const NotRepeatable&) {
       wishes.may_assume = false;
+    } catch (const NotSeparate&) {
+      wishes.separate = true;
     } catch (const WantsModes&) {
       wishes.has_modes = true;
     }
@@ -538,23 +558,56 @@ bool Entry::is_of_graph() const {
   return found;
 }
 
+// Scopes of autocast that the call opens and leaves open: the graph closes its own, and the casts of weights that it
+// kept are needed behind the break.
+class OpenScopes {
+ public:
+  explicit OpenScopes(int count) : count_(count) {
+    if (count_ > 0) trace::set_autocast_nesting(trace::autocast_nesting() + count_);
+  }
+  ~OpenScopes() {
+    if (count_ > 0) trace::set_autocast_nesting(trace::autocast_nesting() - count_);
+  }
+  OpenScopes(const OpenScopes&) = delete;
+  OpenScopes& operator=(const OpenScopes&) = delete;
+  void keep() { count_ = 0; }
+
+ private:
+  int count_;
+};
+
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
   Outputs outputs;
+  OpenScopes scopes(exit_nesting);
+  std::optional<graph::WarningsKept> kept;
+  if (!warnings.empty()) {
+    if (graph::may_raise_warnings()) return {};  // as it is: nothing has happened yet
+    kept.emplace(graph::WarningsKept::Kind::kRun);
+  }
   if (assumptions.empty()) {
+    std::optional<Drawn> drawn;
+    if (draws && repeatable) drawn.emplace();
     try {
       leaving_transforms(transforms, [&] { run_graph(values, &outputs); });
     } catch (const PyError&) {
       if (!repeatable || !PyErr_ExceptionMatches(PyExc_Exception) || !is_of_graph()) throw;
       // The program says what is wrong, and where, and leaves what it had done until then.
       PyErr_Clear();
+      if (drawn) drawn->put_back();
       return {};
     }
   } else {
     if (!run_and_check(values, &outputs)) return {};
   }
+  if (kept) {
+    std::vector<graph::Warning> given = kept->take();
+    kept.reset();
+    graph::give(std::move(given), &warnings);
+  }
   replay::Residual::Results results = residual.run_all(values, outputs.begin(), outputs.size());
   if (exit_state) exit_state->apply();
-  if (exit_nesting != 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
+  scopes.keep();
+  if (exit_nesting < 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
   for (size_t i = 0; i < exit_popped; i++) PythonTorchFunctionTLS::pop_stack();
   for (size_t i = results.size() - exit_pushed; i < results.size(); i++)
     PythonTorchFunctionTLS::push_onto_stack(

@@ -6,6 +6,7 @@
 #include "graph/program.h"
 #include "graph/replay.h"
 #include "graph/state.h"
+#include "graph/warnings.h"
 #include "guards/program.h"
 #include "replay/residual.h"
 #include "report/event.h"
@@ -51,6 +52,7 @@ class Entry {
   bool repeatable = false;    // where the graph raises, nothing has happened yet
   bool is_torchs = false;     // the backend is one of torch's own
   bool has_arrays = false;    // the graph computes with arrays of numpy's
+  std::vector<graph::Warning> warnings;  // that torch gave while it was traced: a run gives them there
   bool calls_others = false;  // it runs code that is neither torch's nor numpy's
   uint64_t hits = 0;
   struct Phases {

@@ -6,6 +6,7 @@
 #include "graph/replay.h"
 #include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
+#include "graph/warnings.h"
 
 #include <c10/util/ScopeExit.h>
 
@@ -222,12 +223,16 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
 
   inside_ = true;
   Ref result;
+  std::vector<Warning> warnings;
   {
+    WarningsKept kept(WarningsKept::Kind::kFake);
     const fake::UnknownNumbers unknown(session_, pending.symbolic());
     const SymbolicKernels kernels(pending.symbolic());
     result = Ref::steal(call());
+    warnings = kept.take();
   }
   inside_ = false;
+  if (result && !warnings.empty() && may_raise_warnings()) give(std::exchange(warnings, {}));
   if (!result) {
     // A call that failed before it wrote anything has not happened.
     if (!pending.wrote_argument()) seen_ = session_.counts();
@@ -250,6 +255,9 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   if (makes_tensors || node.effects != kPure) {
     pending.keep();
     program_->nodes.push_back(std::move(node));
+    if (!warnings.empty()) note_warnings(std::move(warnings));
+  } else if (!warnings.empty()) {
+    give(std::move(warnings));  // no run will
   }
   return result;
 }

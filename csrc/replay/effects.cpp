@@ -2,6 +2,7 @@
 #include "cpython/objects.h"
 #include "cpython/set_tables.h"
 #include "replay/builder.h"
+#include "replay/known_hashes.h"
 #include "replay/mutants.h"
 #include "replay/set_order.h"
 #include "replay/tensors.h"
@@ -216,14 +217,37 @@ class Effects {
     for (size_t i = 0; i < before.size(); i++) {
       if (!stays[i]) add(ops.remove, {ops.target, builder_.value(before[i].first)});
     }
+    // From here on, no key of `after` is in the dict.
+    const KnownHashes hashes = hashes_from(shadow.copy, after, kept);
+    hashes_ = hashes.are_asked();
     for (size_t i = 0; i < after.size(); i++) {
       const auto& [key, value] = after[i];
       const bool is_new = is_new_value(before, old_places, after[i]);
       if (i < kept && !is_new) continue;
       if (!is_new) check_lifted(shadow, key, value);
-      hashes_ = hashes_ || hash_needs_writes(builder_, key);
+      if (i >= kept && hashes.are_known()) break;
       add(ops.set, {ops.target, builder_.value(key), builder_.value(value)});
     }
+    if (!hashes.are_known()) return;
+    std::vector<Operand> operands{ops.target, builder_.constant(hashes.packed())};
+    for (size_t i = kept; i < after.size(); i++) {
+      operands.push_back(builder_.value(after[i].first));
+      operands.push_back(builder_.value(after[i].second));
+    }
+    add(Op::kDictAppend, std::move(operands), ops.set == Op::kAttributeSet ? 1 : 0);
+  }
+
+  // Of the keys from there on.
+  KnownHashes hashes_from(Borrowed dict, const Items& items, size_t from) {
+    KnownHashes hashes;
+    if (cpython::has_str_keys_only(dict.get())) return hashes;
+    std::unordered_map<PyObject*, Py_hash_t> stored;
+    PyObject *key, *value;
+    Py_hash_t hash;
+    for (Py_ssize_t position = 0; cpython::next_hashed_entry(dict.get(), &position, &key, &value, &hash);)
+      stored[key] = hash;
+    for (size_t i = from; i < items.size(); i++) hashes.add(builder_, items[i].first, stored.at(items[i].first.get()));
+    return hashes;
   }
 
   void guard_ends(const Shadow& shadow, const Items& before, const Items& after) {
@@ -283,10 +307,17 @@ class Effects {
     if (!order) throw CannotRebuild("the order of the set " + shadow.source->text() + " cannot be reproduced");
     const Operand target = builder_.needed(shadow.source);
     for (const Ref& element : removed) add(Op::kSetDiscard, {target, builder_.value(element)});
-    for (const Ref& element : *order) {
-      hashes_ = hashes_ || hash_needs_writes(builder_, element);
-      add(Op::kSetAdd, {target, builder_.value(element)});
+    const std::unordered_map<PyObject*, Py_hash_t> stored = element_hashes(shadow.copy);
+    KnownHashes hashes;
+    for (const Ref& element : *order) hashes.add(builder_, element, stored.at(element.get()));
+    hashes_ = hashes.are_asked();
+    if (!hashes.are_known()) {
+      for (const Ref& element : *order) add(Op::kSetAdd, {target, builder_.value(element)});
+      return;
     }
+    std::vector<Operand> operands{target, builder_.constant(hashes.packed())};
+    for (const Ref& element : *order) operands.push_back(builder_.value(element));
+    add(Op::kSetAppend, std::move(operands));
   }
 
   static bool same_layout(const Shadow& shadow) {

@@ -8,6 +8,7 @@
 #include "interpreter/suspended.h"
 
 #include "py/import.h"
+#include "replay/known_hashes.h"
 #include "replay/set_order.h"
 #include "replay/tensors.h"
 
@@ -81,8 +82,11 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
       return checked(PyObject_Call(reinterpret_cast<PyObject*>(&PySuper_Type), operands.tuple(0).get(), nullptr));
     case Op::kMappingProxy:
       return checked(PyDictProxy_New(operands[0]));
-    case Op::kWeakref:
-      return checked(_PyWeakref_RefType.tp_new(operands.type(0), operands.tuple(1).get(), nullptr));
+    case Op::kWeakref: {
+      Ref reference = checked(_PyWeakref_RefType.tp_new(operands.type(0), operands.tuple(1).get(), nullptr));
+      if (instruction.number != 0) reference.as<PyWeakReference>()->hash = instruction.number;
+      return reference;
+    }
     case Op::kDeadWeakref: {
       Ref gone = checked(PySet_New(nullptr));
       Ref arguments = checked(PyTuple_Pack(1, gone.get()));
@@ -201,6 +205,11 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
       if (!cpython::copy_set_table(filled.get(), object)) PyErr_NoMemory(), throw PyError();
       return;
     }
+    case Op::kUpdateHashed:
+      return add_under_hashes(object, operands[1], operands.array(2));
+    case Op::kAddHashed:
+      return add_elements_under_hashes(object, operands[1], operands.array(2),
+                                       static_cast<size_t>(instruction.number));
     case Op::kExtendDeque:
       return extend_deque(object, operands.list(1));
     case Op::kInit:

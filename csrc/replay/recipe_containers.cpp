@@ -1,7 +1,7 @@
 // Containers, values, and views of them.
 #include "cpython/objects.h"
 #include "lift/plain.h"
-#include "replay/builder.h"
+#include "replay/known_hashes.h"
 #include "replay/set_order.h"
 
 #include <cmath>
@@ -56,14 +56,32 @@ Recipe list(Builder& builder, Borrowed object) {
   return recipe;
 }
 
+static void use_hashes(Step& step, const KnownHashes& hashes, Op op) {
+  step.hashes = hashes.are_asked();
+  if (!hashes.are_known()) return;
+  step.op = op;
+  step.operands.insert(step.operands.begin(), hashes.packed());
+}
+
 static Step dict_items(Builder& builder, Borrowed object) {
   Step items{Op::kUpdate};
   PyObject *key, *value;
-  for (Py_ssize_t position = 0; PyDict_Next(object.get(), &position, &key, &value) != 0;) {
-    items.hashes = items.hashes || hash_needs_writes(builder, key);
+  Py_ssize_t position = 0;
+  if (cpython::has_str_keys_only(object.get())) {
+    while (PyDict_Next(object.get(), &position, &key, &value) != 0) {
+      items.operands.push_back(Ref::share(key));
+      items.operands.push_back(Ref::share(value));
+    }
+    return items;
+  }
+  KnownHashes hashes;
+  Py_hash_t hash;
+  while (cpython::next_hashed_entry(object.get(), &position, &key, &value, &hash)) {
+    hashes.add(builder, key, hash);
     items.operands.push_back(Ref::share(key));
     items.operands.push_back(Ref::share(value));
   }
+  use_hashes(items, hashes, Op::kUpdateHashed);
   return items;
 }
 
@@ -86,11 +104,15 @@ Recipe default_dict(Builder& builder, Borrowed object) {
 Recipe ordered_dict(Builder& builder, Borrowed object) {
   Recipe recipe = new_instance(object);
   Step items{Op::kUpdateOrdered};
-  for (auto& [key, value] : ordered_items(object)) {
-    items.hashes = items.hashes || hash_needs_writes(builder, key);
-    items.operands.push_back(std::move(key));
-    items.operands.push_back(std::move(value));
+  KnownHashes hashes;
+  std::vector<Py_hash_t> stored;
+  std::vector<std::pair<Ref, Ref>> pairs = ordered_items(object, &stored);
+  for (size_t i = 0; i < pairs.size(); i++) {
+    hashes.add(builder, pairs[i].first, stored[i]);
+    items.operands.push_back(std::move(pairs[i].first));
+    items.operands.push_back(std::move(pairs[i].second));
   }
+  use_hashes(items, hashes, Op::kUpdateHashed);
   add_filling(recipe, std::move(items));
   finish_instance(builder, recipe, object);
   return recipe;
@@ -102,10 +124,13 @@ static Step set_filling(Builder& builder, Borrowed object, Op op) {
   if (!plan) cannot_rebuild(object, "its order of iteration cannot be reproduced");
   Step step{op};
   step.number = static_cast<int64_t>(plan->table);
+  const std::unordered_map<PyObject*, Py_hash_t> stored = element_hashes(object);
+  KnownHashes hashes;
   for (Ref& element : plan->elements) {
-    step.hashes = step.hashes || hash_needs_writes(builder, element);
+    hashes.add(builder, element, stored.at(element.get()));
     step.operands.push_back(std::move(element));
   }
+  use_hashes(step, hashes, Op::kAddHashed);
   return step;
 }
 
@@ -122,9 +147,9 @@ Recipe set(Builder& builder, Borrowed object) {
 Recipe frozenset(Builder& builder, Borrowed object) {
   const bool exact = PyFrozenSet_CheckExact(object.get());
   Step filling = set_filling(builder, object, exact ? Op::kFrozenset : Op::kAdd);
-  if (exact && !filling.hashes) return {std::move(filling)};
+  if (exact && !filling.hashes && filling.op == Op::kFrozenset) return {std::move(filling)};
   Recipe recipe = exact ? Recipe{{Op::kFrozenset}} : new_instance(object);
-  filling.op = Op::kAdd;
+  if (filling.op == Op::kFrozenset) filling.op = Op::kAdd;
   add_filling(recipe, std::move(filling));
   if (!exact) finish_instance(builder, recipe, object);
   return recipe;

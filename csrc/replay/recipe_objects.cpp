@@ -2,7 +2,7 @@
 #include "cpython/frame_objects.h"
 #include "lift/plain.h"
 #include "py/import.h"
-#include "replay/builder.h"
+#include "replay/known_hashes.h"
 
 #include <frameobject.h>
 
@@ -77,7 +77,7 @@ Recipe frame(Builder& builder, Borrowed object) {
   return recipe;
 }
 
-Recipe weak_reference(Builder&, Borrowed object) {
+Recipe weak_reference(Builder& builder, Borrowed object) {
   auto* reference = object.as<PyWeakReference>();
   PyObject* referent = PyWeakref_GET_OBJECT(object.get());
   Recipe recipe;
@@ -85,6 +85,10 @@ Recipe weak_reference(Builder&, Borrowed object) {
     recipe.make = {Op::kDeadWeakref, {Ref::share(object.type())}};
   } else {
     recipe.make = {Op::kWeakref, {Ref::share(object.type()), Ref::share(referent)}};
+    // One that was hashed remembers it.
+    KnownHashes hash;
+    if (reference->hash != -1) hash.add(builder, object, reference->hash);
+    if (hash.are_known()) recipe.make.number = reference->hash;
     if (reference->wr_callback != nullptr) recipe.make.operands.push_back(Ref::share(reference->wr_callback));
   }
   add_slots(recipe, object);

@@ -1,10 +1,11 @@
 #include "replay/set_order.h"
 
+#include "cpython/dict_tables.h"
 #include "cpython/objects.h"
 #include "cpython/set_tables.h"
 #include "lift/source.h"
-#include "py/lasting.h"
 #include "replay/kinds.h"
+#include "replay/known_hashes.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -19,6 +20,14 @@ std::vector<Ref> set_elements(Borrowed set) {
     elements.push_back(Ref::share(element));
   }
   return elements;
+}
+
+std::unordered_map<PyObject*, Py_hash_t> element_hashes(Borrowed set) {
+  std::unordered_map<PyObject*, Py_hash_t> hashes;
+  PyObject* element;
+  Py_hash_t hash;
+  for (Py_ssize_t position = 0; _PySet_NextEntry(set.get(), &position, &element, &hash) != 0;) hashes[element] = hash;
+  return hashes;
 }
 
 std::vector<Ref> deque_items(Borrowed deque) {
@@ -36,45 +45,25 @@ Ref deque_limit(Borrowed deque) {
   return checked(Py_TYPE(getter)->tp_descr_get(getter, deque.get(), reinterpret_cast<PyObject*>(layout)));
 }
 
-std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict) {
+std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict, std::vector<Py_hash_t>* hashes) {
+  // By identity: a look-up would ask keys of equal hashes.
+  std::unordered_map<PyObject*, PyObject*> values;
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict.get(), &at, &key, &value) != 0;) values[key] = value;
   std::vector<std::pair<Ref, Ref>> items;
-  Ref iterator = checked(PyODict_Type.tp_iter(dict.get()));
-  while (PyObject* key = PyIter_Next(iterator.get())) {
-    Ref owned = Ref::steal(key);
-    PyObject* value = PyDict_GetItemWithError(dict.get(), key);
-    if (value == nullptr) {
-      if (PyErr_Occurred()) throw PyError();
-      ALT_CHECK(false, "an OrderedDict without one of its keys");
-    }
-    items.emplace_back(std::move(owned), Ref::share(value));
+  void* position = nullptr;
+  while (cpython::next_ordered_key(dict.get(), &position, &key)) {
+    const auto found = values.find(key);
+    ALT_CHECK(found != values.end(), "an OrderedDict without one of its keys");
+    items.emplace_back(Ref::share(key), Ref::share(found->second));
+    if (hashes != nullptr) hashes->push_back(cpython::ordered_hash(position));
   }
-  if (PyErr_Occurred()) throw PyError();
   return items;
 }
 
 void fill_set(Borrowed set, PyObject* const* elements, size_t count, size_t table) {
   if (table != 0 && !cpython::resize_empty_set(set.get(), table)) PyErr_NoMemory(), throw PyError();
   for (size_t i = 0; i < count; i++) check_status(PySet_Add(set.get(), elements[i]));
-}
-
-// Stands for an element while orders are tried: the same hash, equal to itself only. The elements' own __hash__ and
-// __eq__ are not asked.
-struct StandIn {
-  PyObject_HEAD Py_hash_t hash;
-  PyObject* element;  // borrowed
-};
-
-static PyTypeObject* stand_in_type() {
-  static constinit Lasting<PyTypeObject*> lasting;
-  PyTypeObject* type = lasting.get([] {
-    static PyType_Slot slots[] = {
-        {Py_tp_hash, reinterpret_cast<void*>(+[](PyObject* self) { return reinterpret_cast<StandIn*>(self)->hash; })},
-        {}};
-    static PyType_Spec spec = {"alternator.replay.StandIn", sizeof(StandIn), 0, Py_TPFLAGS_DEFAULT, slots};
-    return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  });
-  if (type == nullptr) throw PyError();
-  return type;
 }
 
 // An address says nothing about the order on another run; every other hash does.
@@ -94,7 +83,8 @@ static bool has_stable_hash(Borrowed object) {
   return layout_of(object.type()) != object.type() && object.type()->tp_hash != PyBaseObject_Type.tp_hash;
 }
 
-// The elements of some sets and what stands for each.
+// The elements of some sets and what stands for each while orders are tried: their own __hash__ and __eq__ are not
+// asked.
 class StandIns {
  public:
   // False: the order of this set is nothing to reproduce.
@@ -104,7 +94,7 @@ class StandIns {
     for (Py_ssize_t position = 0; _PySet_NextEntry(set.get(), &position, &element, &hash) != 0;) {
       if (!has_stable_hash(element)) return false;
       if (by_element_.count(element) != 0) continue;
-      by_element_[element] = make(element, hash);
+      by_element_[element] = make_stand_in(element, hash);
     }
     return true;
   }
@@ -118,7 +108,7 @@ class StandIns {
     }
     if (PyObject* found = PyDict_GetItemWithError(plain_.get(), value.get())) return found;
     if (PyErr_Occurred()) throw PyError();
-    Ref made = make(value, PyObject_Hash(value.get()));
+    Ref made = make_stand_in(value, PyObject_Hash(value.get()));
     check_status(PyDict_SetItem(plain_.get(), value.get(), made.get()));
     return made.get();
   }
@@ -130,13 +120,6 @@ class StandIns {
   }
 
  private:
-  static Ref make(Borrowed element, Py_hash_t hash) {
-    Ref made = checked(stand_in_type()->tp_alloc(stand_in_type(), 0));
-    made.as<StandIn>()->hash = hash;
-    made.as<StandIn>()->element = element.get();
-    return made;
-  }
-
   std::unordered_map<PyObject*, Ref> by_element_;
   Ref plain_;  // a dict: plain value -> what stands for it
 };
@@ -145,7 +128,7 @@ static bool iterates_as(Borrowed trial, const std::vector<Ref>& wanted) {
   const std::vector<Ref> found = set_elements(trial);
   if (found.size() != wanted.size()) return false;
   for (size_t i = 0; i < found.size(); i++) {
-    if (found[i].as<StandIn>()->element != wanted[i].get()) return false;
+    if (found[i].as<StandIn>()->key != wanted[i].get()) return false;
   }
   return true;
 }

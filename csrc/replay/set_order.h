@@ -4,16 +4,18 @@
 #include "lift/shadow.h"
 
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace alternator::replay {
 
 std::vector<Ref> set_elements(Borrowed set);
+std::unordered_map<PyObject*, Py_hash_t> element_hashes(Borrowed set);
 std::vector<Ref> deque_items(Borrowed deque);
 Ref deque_limit(Borrowed deque);  // None, or an int
 // Of an OrderedDict, in its order (which is not that of the dict below it).
-std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict);
+std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict, std::vector<Py_hash_t>* hashes = nullptr);
 
 // The order in which a set iterates depends on how it was filled.
 struct SetPlan {

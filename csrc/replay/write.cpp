@@ -6,6 +6,7 @@
 #include "cpython/thread_locals.h"
 #include "py/import.h"
 #include "py/lasting.h"
+#include "replay/known_hashes.h"
 #include "replay/set_order.h"
 
 namespace alternator::replay {
@@ -115,11 +116,17 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
       return set_item(object, operands[1], operands[2], true);
     case Op::kOrderedDelete:
       return delete_item(object, operands[1], true);
+    case Op::kDictAppend: {
+      Ref dict = instruction.number == 0 ? Ref::share(object) : checked(PyObject_GenericGetDict(object, nullptr));
+      return add_under_hashes(dict, operands[1], operands.array(2));
+    }
     case Op::kSetDiscard:
       check_status(PySet_Discard(object, operands[1]));
       return;
     case Op::kSetAdd:
       return check_status(PySet_Add(object, operands[1]));
+    case Op::kSetAppend:
+      return add_elements_under_hashes(object, operands[1], operands.array(2), 0);
     case Op::kSetPop:
       return drop_later(checked(PySet_Pop(object)));
     case Op::kSetClear:

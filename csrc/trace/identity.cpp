@@ -2,6 +2,7 @@
 
 #include "cpython/decimals.h"
 #include "fake/python_tensor.h"
+#include "lift/addresses.h"
 #include "lift/decimals.h"
 #include "trace/tracer.h"
 
@@ -16,13 +17,17 @@ PyTypeObject identity_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 static thread_local size_t made = 0;
 
 size_t identities_made() { return made; }
-void forget_identities() { made = 0; }
+void forget_identities() {
+  made = 0;
+  lift::forget_addresses();
+}
 void note_unknown_number() { made++; }
 
 Ref make_identity(Py_ssize_t number) {
   Ref value = checked(PyLong_FromSsize_t(number));
   Ref text = checked(PyTuple_Pack(1, value.get()));
   made++;
+  lift::note_address(number);
   return checked(PyLong_Type.tp_new(&identity_type, text.get(), nullptr));
 }
 

@@ -26,6 +26,8 @@ class ThreadState {
  public:
   ThreadState() : default_dtype_(c10::get_default_dtype()), cache_(at::autocast::is_autocast_cache_enabled()) {
     for (size_t i = 0; i < dtypes_.size(); i++) dtypes_[i] = at::autocast::get_autocast_dtype(kDevices[i]);
+    // A scope of the caller's that the trace leaves stays open: what it keeps is needed by the run.
+    if (nesting_ > 0) at::autocast::increment_nesting();
   }
   ~ThreadState() {
     transforms_.restore();

@@ -10,6 +10,7 @@
 #include "graph/without_torch_functions.h"
 #include "py/names.h"
 #include "trace/error_text.h"
+#include "trace/failures.h"
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -141,14 +142,15 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (Ref values = moded ? Ref() : list_of_values(callable, name, arguments, positional)) return values;
   if (Ref array = keyword_names ? Ref() : numpy_of_tensor(callable, name, arguments, positional)) return array;
   session.clear_failure();
+  Ref result;
   try {
     const TorchRuns runs(*this);
     if (for_class) {
-      Ref result = recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
+      result = recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
       for_class_ = for_class.get();  // it is done
-      return result;
+    } else {
+      result = recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
     }
-    return recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
   } catch (const PyError&) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself
       interrupted = cpython::take_raised();
@@ -163,6 +165,9 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     PyErr_Clear();
     stop(report::Reason::torch_call, name + ": " + error.what());
   }
+  if (is_to_separate(recorder.program()))
+    stop(report::Reason::torch_call, name + ": what may fail inside of a `try`, and what is written for good, run apart");
+  return result;
 }
 
 }  // namespace alternator::trace

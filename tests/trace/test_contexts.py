@@ -488,6 +488,28 @@ def test_casts_are_forgotten_behind_a_break(t):
 
 
 @program(one_graph=False)
+def test_a_weight_is_cast_once(t):
+    def fn(linear, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = linear(x)
+            alternator.graph_break()
+            z = linear(y)
+        loss = z.float().sum()
+        loss.backward()
+        return loss
+
+    f = t.compile(fn)
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(32, 32)
+    t.watch(lambda: (linear.weight, linear.weight.grad))
+    for _ in range(3):
+        f(linear, T(16, 32))
+        with torch.no_grad():
+            linear.weight.add_(linear.weight.grad, alpha=0.01)
+        linear.zero_grad()
+
+
+@program(one_graph=False)
 def test_anomaly_mode_with_a_break(t):
     def fn(x):
         with torch.autograd.detect_anomaly(check_nan=False):

@@ -1,0 +1,158 @@
+#include "graph/warnings.h"
+
+#include "py/error.h"
+#include "py/import.h"
+#include "py/lasting.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace alternator::graph {
+
+namespace {
+
+thread_local WarningsKept* keeper = nullptr;
+thread_local PyObject *text_asked = nullptr, *module_asked = nullptr;  // borrowed
+thread_local std::vector<Warning> noted;
+
+// A filter of the module `warnings` asks one pattern about the text, another about the module in whose name it is given,
+// and its category whether that of the warning is one of its own. These objects know their thread.
+PyObject* match_text(PyObject*, PyObject* text) {
+  text_asked = text;
+  return PyBool_FromLong(keeper != nullptr ? 1 : 0);
+}
+PyObject* match_module(PyObject*, PyObject* module) {
+  module_asked = module;
+  return PyBool_FromLong(keeper != nullptr ? 1 : 0);
+}
+PyObject* has_subclass(PyObject*, PyObject* category) {
+  if (keeper == nullptr || text_asked == nullptr) Py_RETURN_FALSE;
+  keeper->keep(std::exchange(text_asked, nullptr), category, std::exchange(module_asked, nullptr));
+  Py_RETURN_TRUE;
+}
+
+Ref make_asked(const char* name, PyMethodDef* methods) {
+  PyType_Slot slots[] = {{Py_tp_methods, methods}, {}};
+  PyType_Spec spec = {name, sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
+  return checked(PyObject_CallNoArgs(checked(PyType_FromSpec(&spec)).get()));
+}
+
+Ref make_filter() {
+  static PyMethodDef of_text[] = {{"match", match_text, METH_O, nullptr}, {}};
+  static PyMethodDef of_module[] = {{"match", match_module, METH_O, nullptr}, {}};
+  static PyMethodDef of_category[] = {{"__subclasscheck__", has_subclass, METH_O, nullptr}, {}};
+  return checked(Py_BuildValue("(sNNNi)", "ignore", make_asked("alternator.graph.AnyText", of_text).release(),
+                               make_asked("alternator.graph.AnyCategory", of_category).release(),
+                               make_asked("alternator.graph.AnyModule", of_module).release(), 0));
+}
+
+// The innermost frame of the module: that is not the innermost of all where somebody warns in the name of a caller.
+Ref frame_of(Borrowed module) {
+  Ref innermost = Ref::share(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  for (Ref frame = innermost; frame && module;) {
+    Ref globals = Ref::steal(PyFrame_GetGlobals(frame.as<PyFrameObject>()));
+    Borrowed name = PyDict_GetItemString(globals.get(), "__name__");
+    if (name && PyUnicode_Check(name.get()) && PyUnicode_Compare(name.get(), module.get()) == 0) return frame;
+    frame = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame.as<PyFrameObject>())));
+  }
+  return innermost;
+}
+
+PyObject* filter() {
+  static constinit Lasting<PyObject*> lasting;
+  return lasting.get([] { return make_filter().release(); });
+}
+
+// The list that warnings are filtered by now; null: there is none.
+Ref filters_now() {
+  static constinit Lasting<PyObject*> names, name;
+  PyObject* in = names.get([] { return Py_NewRef(PyModule_GetDict(import_module("warnings").get())); });
+  Borrowed filters = PyDict_GetItemWithError(
+      in, name.get([] { return checked(PyUnicode_InternFromString("filters")).release(); }));
+  return filters && PyList_CheckExact(filters.get()) ? Ref::share(filters) : Ref();
+}
+
+// As warnings.warn() does in a frame of these globals.
+void warn_at(const Warning& warning, const Warning& place) {
+  Ref name = checked(PyUnicode_InternFromString("__warningregistry__"));
+  Ref empty = checked(PyDict_New());
+  Ref registry = Ref::share(PyDict_SetDefault(place.globals.get(), name.get(), empty.get()));
+  if (!registry) throw PyError();
+  PyObject* found = PyDict_GetItemString(place.globals.get(), "__name__");
+  Ref module = found != nullptr && PyUnicode_Check(found) ? Ref::share(found) : checked(PyUnicode_FromString("<string>"));
+  check_status(PyErr_WarnExplicitObject(warning.category.get(), warning.text.get(), place.file.get(), place.line,
+                                        module.get(), registry.get()));
+}
+
+bool is_same(const Warning& one, const Warning& other) {
+  return one.category == other.category && PyUnicode_Compare(one.text.get(), other.text.get()) == 0;
+}
+
+}  // namespace
+
+WarningsKept::WarningsKept(Kind kind)
+    : outer_(keeper), always_(c10::WarningUtils::get_warnAlways()), filters_(filters_now()) {
+  if (!filters_) return;
+  check_status(PyList_Insert(filters_.get(), 0, filter()));
+  keeper = this;
+  if (kind == Kind::kFake) c10::WarningUtils::set_warnAlways(true);
+}
+
+WarningsKept::~WarningsKept() {
+  if (!filters_) return;
+  keeper = outer_;
+  c10::WarningUtils::set_warnAlways(always_);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(filters_.get()); i++) {
+    if (PyList_GET_ITEM(filters_.get(), i) != filter()) continue;
+    const SavedError on_its_way;
+    if (PyList_SetSlice(filters_.get(), i, i + 1, nullptr) < 0) PyErr_Clear();
+    break;
+  }
+}
+
+void WarningsKept::keep(Borrowed text, Borrowed category, Borrowed module) {
+  Warning& warning = kept_.emplace_back();
+  warning.text = Ref::share(text);
+  warning.category = Ref::share(category);
+  Ref frame = frame_of(module);
+  if (!frame) return;
+  Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame.as<PyFrameObject>())));
+  warning.file = Ref::share(code.as<PyCodeObject>()->co_filename);
+  warning.globals = Ref::steal(PyFrame_GetGlobals(frame.as<PyFrameObject>()));
+  warning.line = PyFrame_GetLineNumber(frame.as<PyFrameObject>());
+}
+
+bool may_raise_warnings() {
+  Ref filters = filters_now();
+  for (Py_ssize_t i = 0; filters && i < PyList_GET_SIZE(filters.get()); i++) {
+    PyObject* one = PyList_GET_ITEM(filters.get(), i);
+    if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) == 0) return true;
+    PyObject* action = PyTuple_GET_ITEM(one, 0);
+    if (!PyUnicode_Check(action) || PyUnicode_CompareWithASCIIString(action, "error") == 0) return true;
+  }
+  return !filters;
+}
+
+void give(std::vector<Warning> warnings, const std::vector<Warning>* places) {
+  std::vector<bool> taken(places != nullptr ? places->size() : 0);
+  for (const Warning& warning : warnings) {
+    const Warning* place = &warning;
+    for (size_t i = 0; i < taken.size(); i++) {
+      if (taken[i] || !is_same((*places)[i], warning)) continue;
+      taken[i] = true;
+      place = &(*places)[i];
+      break;
+    }
+    if (place->globals) warn_at(warning, *place);
+  }
+}
+
+void forget_warnings() { noted.clear(); }
+void note_warnings(std::vector<Warning> warnings) {
+  noted.insert(noted.end(), std::make_move_iterator(warnings.begin()), std::make_move_iterator(warnings.end()));
+}
+std::vector<Warning> take_noted_warnings() { return std::exchange(noted, {}); }
+
+}  // namespace alternator::graph

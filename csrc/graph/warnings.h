@@ -1,0 +1,49 @@
+// What torch warns of. While a call is made on fakes nobody hears of it: a run warns of it again, in the name of the line
+// that the trace saw.
+#pragma once
+
+#include "py/ref.h"
+
+#include <vector>
+
+namespace alternator::graph {
+
+struct Warning {
+  Ref text, category;
+  Ref file, globals;  // of the frame that is named; null: there was none
+  int line = 0;
+};
+
+// While it lives, warnings of this thread are kept back.
+class WarningsKept {
+ public:
+  enum class Kind : uint8_t {
+    kFake,  // also those that torch gives but once: they are not used up
+    kRun,
+  };
+  explicit WarningsKept(Kind kind);
+  ~WarningsKept();
+  WarningsKept(const WarningsKept&) = delete;
+  WarningsKept& operator=(const WarningsKept&) = delete;
+
+  void keep(Borrowed text, Borrowed category, Borrowed module);
+  std::vector<Warning> take() { return std::move(kept_); }
+
+ private:
+  WarningsKept* outer_;
+  bool always_;
+  Ref filters_;
+  std::vector<Warning> kept_;
+};
+
+// Whether any filter makes errors of warnings: then they have to be given where they come up.
+bool may_raise_warnings();
+// Gives them, each in the name of where it came up; with `places`, in that of a warning of the same text there. Throws.
+void give(std::vector<Warning> warnings, const std::vector<Warning>* places = nullptr);
+
+// Of the recording that is under way.
+void forget_warnings();  // it begins
+void note_warnings(std::vector<Warning> warnings);
+std::vector<Warning> take_noted_warnings();
+
+}  // namespace alternator::graph

@@ -1,0 +1,291 @@
+#include "trace/tracer.h"
+
+#include "trace/failures.h"
+
+#include "cpython/operations.h"
+#include "graph/effects.h"
+#include "py/import.h"
+#include "py/lasting.h"
+
+#include <string_view>
+#include <unordered_set>
+
+namespace alternator::trace {
+
+namespace {
+
+// --- who sees an exception --------------------------------------------------------------------------------------
+
+struct Instruction {
+  int opcode;
+  int argument;
+  int index;  // of the opcode itself, behind its EXTENDED_ARGs
+  int next;
+};
+
+Instruction decode(PyCodeObject* code, int index) {
+  const cpython::CodeUnit* units = cpython::first_instruction(code);
+  int argument = 0;
+  for (;; index++) {
+    argument = argument << 8 | cpython::argument(units[index]);
+    const int opcode = cpython::base_opcode(units[index]);
+    if (opcode != EXTENDED_ARG) return {opcode, argument, index, index + 1 + cpython::caches(opcode)};
+  }
+}
+
+Borrowed name_at(PyCodeObject* code, int position) {
+  return position < PyTuple_GET_SIZE(code->co_names) ? PyTuple_GET_ITEM(code->co_names, position) : nullptr;
+}
+
+// Names of what an instruction loads from a namespace or an object; null: it does something else.
+Borrowed loaded_name(PyCodeObject* code, const Instruction& instruction) {
+  switch (instruction.opcode) {
+    case LOAD_NAME:
+      return name_at(code, instruction.argument);
+    case LOAD_GLOBAL:
+      return name_at(code, instruction.argument >> 1);
+    case LOAD_ATTR:
+      return name_at(code, instruction.argument >> (cpython::kLoadAttrHasMethodBit ? 1 : 0));
+#ifdef LOAD_METHOD
+    case LOAD_METHOD:
+      return name_at(code, instruction.argument);
+#endif
+    default:
+      return nullptr;
+  }
+}
+
+bool is_attribute(int opcode) {
+#ifdef LOAD_METHOD
+  if (opcode == LOAD_METHOD) return true;
+#endif
+  return opcode == LOAD_ATTR;
+}
+
+// What torch raises because of data.
+bool may_catch(Borrowed name) {
+  Borrowed found = PyDict_GetItemWithError(PyEval_GetBuiltins(), name.get());
+  if (!found || !PyExceptionClass_Check(found.get())) return true;  // who knows
+  for (PyObject* raised : {PyExc_RuntimeError, PyExc_IndexError, PyExc_ValueError}) {
+    if (PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(raised), found.as<PyTypeObject>())) return true;
+  }
+  return false;
+}
+
+// Goes on with the exception, and does nothing but put the frame in order.
+bool is_tidying(int opcode) {
+  switch (opcode) {
+    case NOP:
+    case COPY:
+    case SWAP:
+    case POP_TOP:
+    case POP_EXCEPT:
+    case LOAD_CONST:
+    case STORE_FAST:
+    case DELETE_FAST:
+#ifdef CALL_INTRINSIC_1
+    case CALL_INTRINSIC_1:
+#endif
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Torch's own managers put back what they have set, which happens in any case.
+bool is_torchs_manager(PyCodeObject* code, int body) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "torch",          "no_grad",         "enable_grad", "set_grad_enabled", "autocast",
+      "inference_mode", "record_function", "sdpa_kernel", "nullcontext"};
+  // The expression begins behind the last instruction that takes something off the stack for good.
+  const int count = static_cast<int>(Py_SIZE(code));
+  std::vector<Instruction> expression;
+  for (int at = 0; at < body && at < count;) {
+    const Instruction now = decode(code, at);
+    at = now.next;
+    switch (now.opcode) {
+      case RESUME:
+      case POP_TOP:
+      case STORE_FAST:
+      case STORE_NAME:
+      case STORE_GLOBAL:
+      case STORE_DEREF:
+      case STORE_ATTR:
+      case STORE_SUBSCR:
+      case NOP:
+        expression.clear();
+        break;
+      default:
+        expression.push_back(now);
+    }
+  }
+  if (expression.empty() || expression.back().opcode != BEFORE_WITH) return false;
+  for (const Instruction& instruction : expression) {
+    Borrowed name = loaded_name(code, instruction);
+    if (!name) continue;
+    const char* text = PyUnicode_AsUTF8(name.get());
+    return text != nullptr && kNames.count(text) != 0;
+  }
+  return false;
+}
+
+// Where the block begins that this handler is for; it is entered by the instruction before.
+int beginning_of_block(PyCodeObject* code, int target) {
+  cpython::Handler handler;
+  int index = 0;
+  while (index < target && !(cpython::find_handler(code, index, &handler) && handler.target == target)) index++;
+  return index;
+}
+
+// Whether the handler does anything about what torch raises. If not, `*raised_at` is where it goes on with it.
+bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at) {
+  Instruction now = decode(code, handler.target);
+  if (now.opcode == PUSH_EXC_INFO) now = decode(code, now.next);
+  if (now.opcode == WITH_EXCEPT_START) {
+    if (!is_torchs_manager(code, beginning_of_block(code, handler.target))) return true;
+    *raised_at = now.index;
+    return false;
+  }
+  static constexpr int kLongest = 100;
+  bool may = false, named = false;
+  for (int steps = 0; steps < kLongest; steps++) {
+    if (now.opcode == RERAISE) {
+      *raised_at = now.index;
+      return false;
+    }
+    if (Borrowed name = loaded_name(code, now)) {
+      may = may_catch(name);  // of `a.b.Error` the last one counts
+      named = true;
+      if (may && !is_attribute(decode(code, now.next).opcode)) return true;
+    } else if (now.opcode == CHECK_EXC_MATCH) {
+      if (!named || may) return true;
+      const Instruction jump = decode(code, now.next);
+      const cpython::TruthJump truth = cpython::truth_jump(jump.opcode, jump.argument);
+      if (!truth.known || truth.wanted) return true;
+      now = decode(code, jump.next + truth.units);
+      named = false;
+      continue;
+    } else if (now.opcode != BUILD_TUPLE && !is_tidying(now.opcode)) {
+      return true;
+    }
+    now = decode(code, now.next);
+  }
+  return true;
+}
+
+bool is_of_torch(PyCodeObject* code) {
+  static constinit Lasting<PyObject*> lasting;
+  PyObject* folder = lasting.get([] {
+    Ref file = checked(PyObject_GetAttrString(import_module("torch").get(), "__file__"));
+    const std::string_view path = PyUnicode_AsUTF8(file.get());
+    const std::string_view parent = path.substr(0, path.rfind('/') + 1);
+    return checked(PyUnicode_FromStringAndSize(parent.data(), static_cast<Py_ssize_t>(parent.size()))).release();
+  });
+  return PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1;
+}
+
+// --- what may fail ----------------------------------------------------------------------------------------------
+
+// Torch's functions and methods, and Python's operators, that compute something of whatever they find.
+const std::unordered_set<std::string_view>& safe_names() {
+  static const std::unordered_set<std::string_view> names = {
+#define ALT_SAFE(name) name,
+#include "trace/safe_calls.def"
+#undef ALT_SAFE
+  };
+  return names;
+}
+
+struct Separation {
+  bool wanted = false;
+  size_t seen = 0;  // nodes
+  bool fails = false, writes = false;
+};
+thread_local Separation separation;
+
+bool is_seen(const graph::Program& program, const graph::Node& node) {
+  for (uint32_t site = node.site; site != graph::kNowhere; site = program.sites[site].caller) {
+    const auto& frame = program.sites[site];
+    if (is_observed(program.sites.code(frame).as<PyCodeObject>(), frame.offset)) return true;
+  }
+  return false;
+}
+
+// Writes to something that was there before the call.
+class LastingWrites {
+ public:
+  bool among(const graph::Program& program, const graph::Node& node) {
+    if ((node.effects & graph::kActs) != 0) return true;
+    if ((node.effects & graph::kMutates) == 0) return false;
+    if (node.apart) return true;  // to the memory of an array
+    for (; known_ < program.declared.size(); known_++) {
+      const graph::TensorRecord& record = program.tensors[program.declared[known_].tensor];
+      if (record.is_symbol()) continue;
+      memory_.insert(memory_of(record));
+    }
+    bool found = false;
+    program.each_tensor_argument(node, [&](uint32_t id) {
+      const graph::TensorRecord& record = program.tensors[id];
+      found = found || (!record.is_symbol() && (memory_of(record) == nullptr || memory_.count(memory_of(record)) != 0));
+    });
+    return found;
+  }
+
+ private:
+  static const void* memory_of(const graph::TensorRecord& record) {
+    return record.fake.defined() && record.fake.has_storage() ? record.fake.storage().unsafeGetStorageImpl() : nullptr;
+  }
+  std::unordered_set<const void*> memory_;
+  size_t known_ = 0;
+};
+
+}  // namespace
+
+bool is_observed(PyCodeObject* code, int offset) {
+  int index = offset / static_cast<int>(sizeof(cpython::CodeUnit));
+  cpython::Handler handler;
+  if (!cpython::find_handler(code, index, &handler) || is_of_torch(code)) return false;
+  static constexpr int kMostHandlers = 50;
+  for (int i = 0; i < kMostHandlers; i++) {
+    if (handles(code, handler, &index)) return true;
+    if (!cpython::find_handler(code, index, &handler)) return false;
+  }
+  return true;
+}
+
+bool may_fail(const graph::Program& program, const graph::Node& node) {
+  std::string name = graph::callable_name(node.function());
+  if (name == "getitem" || name == "__getitem__") {  // by an index that is a tensor
+    size_t tensors = 0;
+    program.each_tensor_argument(node, [&](uint32_t) { tensors++; });
+    return tensors > 1;
+  }
+  if (name.size() > 1 && name.ends_with('_') && !name.ends_with("__")) name.pop_back();
+  return safe_names().count(name) == 0;
+}
+
+bool has_observed_failures(const graph::Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
+    return node.live && may_fail(program, node) && is_seen(program, node);
+  });
+}
+
+bool has_lasting_writes(const graph::Program& program) {
+  LastingWrites lasting;
+  return std::any_of(program.nodes.begin(), program.nodes.end(),
+                     [&](const graph::Node& node) { return node.live && lasting.among(program, node); });
+}
+
+void begin_separation(bool separate) { separation = {.wanted = separate}; }
+
+bool is_to_separate(const graph::Program& program) {
+  if (!separation.wanted) return false;
+  for (; separation.seen < program.nodes.size(); separation.seen++) {
+    const graph::Node& node = program.nodes[separation.seen];
+    separation.fails = separation.fails || (may_fail(program, node) && is_seen(program, node));
+    separation.writes = separation.writes || LastingWrites().among(program, node);
+  }
+  return separation.fails && separation.writes;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,25 @@
+// Torch calls that may fail because of their data, in a `try` of the program's that would see it. The graph that holds
+// one must be able to run in vain: what it writes to for good stands in another graph.
+#pragma once
+
+#include "graph/program.h"
+
+namespace alternator::trace {
+
+// Whether an exception of the instruction at this offset (in bytes) is seen by the function that it stands in: by an
+// `except` that may catch it, a `finally`, a context manager that is not torch's.
+bool is_observed(PyCodeObject* code, int offset);
+
+// A node that may fail, and whose failure is seen in the program.
+bool has_observed_failures(const graph::Program& program);
+// A node that writes to what was there before, or acts otherwise.
+bool has_lasting_writes(const graph::Program& program);
+// A node that may fail because of its data.
+bool may_fail(const graph::Program& program, const graph::Node& node);
+
+// A trace begins. `separate`: writes for good and failures that are seen have to be kept apart.
+void begin_separation(bool separate);
+// After a call was recorded: the two would stand in one graph now.
+bool is_to_separate(const graph::Program& program);
+
+}  // namespace alternator::trace

@@ -1,0 +1,194 @@
+"""A torch call that fails because of its data inside of a `try`, next to writes in place and random numbers: the program sees what eager shows it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from harness import T, program
+
+import alternator
+
+
+@program(one_graph=False)
+def test_a_write_before(t):
+    def fn(x, state, index):
+        state.add_(1)
+        try:
+            y = x[index] * 2
+        except IndexError:
+            return x - 1
+        return y + 1
+
+    f = t.compile(fn)
+    state = T(2)
+    t.watch(lambda: state)
+    for index in (1, 9, 2, 9):
+        f(T(4), state, torch.tensor([index]))
+
+
+@program(one_graph=False)
+def test_a_write_behind(t):
+    def fn(x, state, index):
+        try:
+            y = x[index] * 2
+            state.mul_(2)
+            z = x[index + 1]
+        except IndexError as error:
+            return str(error)[:5], x - 1
+        finally:
+            state.sub_(1)
+        return y + z
+
+    f = t.compile(fn)
+    state = T(2)
+    t.watch(lambda: state)
+    for index in (1, 9, 3, 2):
+        f(T(4), state, torch.tensor([index]))
+
+
+@program(one_graph=False)
+def test_running_statistics(t):
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3))
+    table = torch.nn.Embedding(4, 3)
+
+    def fn(x, index):
+        y = net(x)
+        try:
+            return y + table(index)
+        except (KeyError, IndexError):
+            return y
+
+    def other(x, index):
+        try:
+            try:
+                with torch.no_grad():
+                    return net(x) + table(index)
+            except TypeError:
+                return x
+        except (IndexError, torch.linalg.LinAlgError) as error:
+            return type(error)
+
+    t.watch(lambda: net.state_dict())
+    for g in (fn, other):
+        f = t.compile(g)
+        for index in ([1, 2], [1, 9], [0, 0]):
+            f(T(2, 3), torch.tensor(index))
+
+
+@program(one_graph=False)
+def test_random_numbers_before(t):
+    def fn(x, index):
+        noise = torch.rand(4)
+        try:
+            y = (x + noise)[index]
+        except IndexError:
+            y = torch.rand(1)
+        return y, torch.rand(2)
+
+    f = t.compile(fn)
+    torch.manual_seed(3)
+    for index in (1, 9, 2):
+        f(T(4), torch.tensor([index]))
+
+
+@program(one_graph=False)
+def test_in_a_function_that_is_called(t):
+    seen = []
+
+    def inner(x, index):
+        seen.append("inner")
+        return x[index]
+
+    def outer(x, state, index):
+        state.add_(1)
+        alternator.graph_break()
+        state.add_(1)
+        return inner(x, index)
+
+    def fn(x, state, index):
+        try:
+            return outer(x, state, index)
+        except IndexError:
+            seen.append("caught")
+            return x
+
+    f = t.compile(fn)
+    state = T(2)
+    t.watch(lambda: (seen, state))
+    for index in (1, 9, 2):
+        f(T(4), state, torch.tensor([index]))
+
+
+@program(one_graph=False)
+def test_a_context_manager_that_sees_it(t):
+    class Swallows:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, error, trace):
+            self.kind = kind
+            return True
+
+    swallows = Swallows()
+
+    def fn(x, state, index):
+        state.add_(1)
+        with swallows:
+            return x[index]
+        return x
+
+    def suppressing(x, state, index):
+        state.add_(1)
+        with contextlib.suppress(IndexError):
+            return x[index]
+        return x
+
+    state = T(2)
+    t.watch(lambda: (swallows, state))
+    for g in (fn, suppressing):
+        f = t.compile(g)
+        for index in (1, 9, 2):
+            f(T(4), state, torch.tensor([index]))
+
+
+@program(graphs=1)
+def test_nobody_sees_it(t):
+    """Neither a `try` for other errors, nor torch's own context managers, cost a graph."""
+    net = torch.nn.BatchNorm1d(3)
+    table = torch.nn.Embedding(4, 3)
+
+    def fn(x, index):
+        try:
+            with torch.no_grad():
+                y = net(x) + table(index)
+            with torch.autocast("cpu", enabled=False):
+                y = y + table(index)
+        except TypeError:
+            return x
+        except (KeyError, AttributeError):
+            return -x
+        return y
+
+    f = t.compile(fn)
+    t.watch(lambda: net.state_dict())
+    f(T(2, 3), torch.tensor([1, 2]))
+    f.hit(T(2, 3), torch.tensor([1, 0]))
+
+
+@program(graphs=1)
+def test_what_cannot_fail(t):
+    def fn(x, state):
+        try:
+            state.add_(1)
+            y = (x @ x.T).softmax(-1) / 2
+            state.mul_(y.sum())
+        except RuntimeError:
+            return x
+        return y[0]
+
+    f = t.compile(fn)
+    state = T(2)
+    t.watch(lambda: state)
+    f(T(3, 3), state)
+    f.hit(T(3, 3), state)
