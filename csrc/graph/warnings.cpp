@@ -124,13 +124,23 @@ void WarningsKept::keep(Borrowed text, Borrowed category, Borrowed module) {
   warning.line = PyFrame_GetLineNumber(frame.as<PyFrameObject>());
 }
 
+// Of the categories that torch's functions use.
+static bool concerns_torch(PyObject* category) {
+  if (!PyType_Check(category)) return true;
+  auto is = [&](PyObject* one) {
+    return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(one), reinterpret_cast<PyTypeObject*>(category)) != 0;
+  };
+  return is(PyExc_UserWarning) || is(PyExc_DeprecationWarning) || is(PyExc_FutureWarning) || is(PyExc_RuntimeWarning);
+}
+
 bool may_raise_warnings() {
   Ref filters = filters_now();
   for (Py_ssize_t i = 0; filters && i < PyList_GET_SIZE(filters.get()); i++) {
     PyObject* one = PyList_GET_ITEM(filters.get(), i);
-    if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) == 0) return true;
+    if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) < 3) return true;
     PyObject* action = PyTuple_GET_ITEM(one, 0);
-    if (!PyUnicode_Check(action) || PyUnicode_CompareWithASCIIString(action, "error") == 0) return true;
+    const bool raises = !PyUnicode_Check(action) || PyUnicode_CompareWithASCIIString(action, "error") == 0;
+    if (raises && concerns_torch(PyTuple_GET_ITEM(one, 2))) return true;
   }
   return !filters;
 }

@@ -9,6 +9,7 @@
 #include "replay/set_order.h"
 #include "replay/tensors.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace alternator::replay {
@@ -67,8 +68,26 @@ static bool is_settled(Borrowed key, Py_hash_t hash, int depth = 0) {
   return hash == -1 ? !lift::any_addresses() : !lift::is_address(hash);
 }
 
+// Whether a hash asks Python code, or an object that is filled only after it was made.
+static bool needs_more(Builder& builder, Borrowed key) {
+  PyObject* k = key.get();
+  if (lift::is_plain(k)) return false;
+  if (key.type()->tp_hash == PyTuple_Type.tp_hash) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(k); i++) {
+      if (needs_more(builder, PyTuple_GET_ITEM(k, i))) return true;
+    }
+    return false;
+  }
+  if (key.type()->tp_hash == PyFrozenSet_Type.tp_hash) {
+    if (!PyFrozenSet_CheckExact(k) && builder.world().source_of(key) == nullptr) return true;
+    const std::vector<Ref> elements = set_elements(key);
+    return std::ranges::any_of(elements, [&](const Ref& element) { return needs_more(builder, element); });
+  }
+  return hash_needs_writes(builder, key);
+}
+
 void KnownHashes::add(Builder& builder, Borrowed key, Py_hash_t hash) {
-  const bool has_code = hash_needs_writes(builder, key);
+  const bool has_code = needs_more(builder, key);
   if (has_code) {
     has_code_ = true;
     follow_addresses_ = follow_addresses_ || !is_settled(key, hash);

@@ -18,7 +18,7 @@ Ref make_stand_in(Borrowed key, Py_hash_t hash);
 class KnownHashes {
  public:
   void add(Builder& builder, Borrowed key, Py_hash_t hash);
-  // Keys with Python code, and all of their hashes are the same on every run.
+  // Some need more than native code and what is there when they are made; all of their hashes are the same on every run.
   bool are_known() const { return has_code_ && !follow_addresses_; }
   // They have to be asked, when all that they may read is as the call leaves it.
   bool are_asked() const { return has_code_ && follow_addresses_; }

@@ -195,3 +195,21 @@ def test_an_equal_that_is_not_asked_again(t):
     t.watch(lambda: log)
     f(T(3))
     f.hit(T(3))
+
+
+@program(graphs=1)
+def test_keys_that_are_filled_late(t):
+    class Frozen(frozenset):
+        pass
+
+    Key = counting([])
+    Pair = collections.namedtuple("Pair", "key number")
+
+    def fn(x):
+        return {Frozen([1, 2]): x + 1, (Frozen([3]), 1): 2}, {Frozen([4]), (Frozen([5]), 1)}, {Pair(Key(1), 2): 3}, frozenset([Frozen([6])])
+
+    f = t.compile(fn)
+    for _ in range(2):
+        d, s, p, fs = f(T(3))
+        t.note((Frozen([1, 2]) in d, d[Frozen([3]), 1], Frozen([4]) in s, (Frozen([5]), 1) in s, p[Pair(Key(1), 2)], Frozen([6]) in fs))
+    f.hit(T(3))
