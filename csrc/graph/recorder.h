@@ -45,6 +45,8 @@ class Recorder final : private TensorNames {
   void declare_array(Borrowed array, Borrowed label, Borrowed source);
   // From now on, one that was neither declared nor made is an error.
   void refuse_unknown_generators() { refuses_generators_ = true; }
+  // From now on, a call that torch warns in is an error: the program has set filters that a run would not see.
+  void refuse_warnings() { refuses_warnings_ = true; }
 
   void begin();
   bool recording() const { return active_.has_value(); }
@@ -214,6 +216,7 @@ class Recorder final : private TensorNames {
   bool captures_scalars_ = false;
   bool meets_numbers_ = false;
   bool refuses_generators_ = false;
+  bool refuses_warnings_ = false;
   bool for_array_call_ = false;
   bool inside_ = false;          // a recorded call is running
   bool for_argument_ = false;    // a tensor is asked for that torch would ask the class of

@@ -542,6 +542,11 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
         return lifter.dict_store(*attributes, name, value);
       }
     }
+    if (known != nullptr && equals(name, "requires_grad") && value && PyBool_Check(value.get()) &&
+        get_attribute(owner, name) == value &&
+        get_attribute(owner, checked(PyUnicode_InternFromString("is_leaf"))).get() == Py_True) {
+      return;  // it is what it was
+    }
     // A tensor of torch's own classes gets other data by a node, as one that the trace has made does.
     const bool is_data = equals(name, "data") && value && is_tensor(value) && !transformed_ && !is_under_modes() &&
                          (type == graph::torch_types().tensor || type == graph::torch_types().parameter);

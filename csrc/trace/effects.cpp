@@ -90,7 +90,7 @@ Borrowed log_function() { return own_function(&log_at_method); }
 
 // --- which calls these are ------------------------------------------------------------------------------------------
 
-enum class Effect : uint8_t { kNone, kPrint, kWarn, kLog, kLogs };
+enum class Effect : uint8_t { kNone, kPrint, kWarn, kForget, kLog, kLogs };
 
 static Effect effect_of(Borrowed callable) {
   static constinit Lasting<const std::unordered_map<PyObject*, Effect>*> lasting;
@@ -103,6 +103,7 @@ static Effect effect_of(Borrowed callable) {
     };
     add("builtins", nullptr, "print", Effect::kPrint);
     add("_warnings", nullptr, "warn", Effect::kWarn);
+    add("_warnings", nullptr, "_filters_mutated", Effect::kForget);
     for (const char* name : {"debug", "info", "warning", "error", "critical", "log"})
       add("logging", "Logger", name, Effect::kLog);
     add("logging", "Logger", "isEnabledFor", Effect::kLogs);
@@ -140,6 +141,11 @@ bool Tracer::call_effect(Borrowed callable, PyObject* const* arguments, size_t p
       break;
     case Effect::kWarn:
       warn(given);
+      break;
+    case Effect::kForget:  // which warnings were shown already; to warn while other filters stand is a break
+      if (given.count() != 0 || keyword_names) return false;
+      recorder.refuse_warnings();
+      add_effect(callable, checked(PyTuple_New(0)), {});
       break;
     case Effect::kLogs:
       if (given.count() != 2 || !given.all_taken() || !PyLong_CheckExact(given[1].get())) return false;

@@ -32,6 +32,33 @@ static void check_no_unknown_array(Tracer& tracer, Borrowed key) {
     stop(report::Reason::data_dependent, "an index or element that is computed from a tensor");
 }
 
+// The index of a tensor with tensors in the place of arrays, as torch makes them by itself. Null: there are none. An
+// array of several dimensions that is the whole index may stand for a tuple of its rows.
+static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
+  auto tensor_of = [&](Borrowed array, bool is_whole) {
+    const int dimensions = lift::fields_of(array).dimensions;
+    if (dimensions == 0 || (is_whole && dimensions != 1))
+      stop(report::Reason::native_call, "an index of a tensor is an array of another shape");
+    PyObject* arguments[] = {nullptr, array.get()};
+    Ref tensor = tracer.call(graph::torch_name("torch", "tensor"), arguments + 1, 1, {});
+    const at::ScalarType type = fake::unpack(tensor.get()).scalar_type();
+    if (type != at::kLong && type != at::kInt && type != at::kBool)
+      stop(report::Reason::native_call, "an index of a tensor is an array of another type");
+    return tensor;
+  };
+  if (lift::is_array(key.get())) return tensor_of(key, true);
+  if (!PyTuple_CheckExact(key.get())) return {};
+  Ref index;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key.get()); i++) {
+    PyObject* part = PyTuple_GET_ITEM(key.get(), i);
+    if (!lift::is_array(part)) continue;
+    Ref tensor = tensor_of(part, false);
+    if (!index) index = checked(PySequence_List(key.get()));
+    check_status(PyList_SetItem(index.get(), i, tensor.release()));
+  }
+  return index ? checked(PyList_AsTuple(index.get())) : Ref();
+}
+
 Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(key)) {
@@ -66,6 +93,8 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
     stop(report::Reason::unknown_number, "an index");
   if (graph::is_tensor(container)) {
+    Ref index = index_without_arrays(*this, key);
+    if (index) key = index;
     session.clear_failure();
     Ref number = number_for_torch(key);
     if (number) key = number;
@@ -95,8 +124,9 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
     stop(report::Reason::unknown_number, "an index");
   std::optional<TorchRuns> runs;
-  Ref key_number, value_number;
+  Ref index, key_number, value_number;
   if (graph::is_tensor(container)) {
+    if ((index = index_without_arrays(*this, key))) key = index;
     session.clear_failure();
     if ((key_number = number_for_torch(key))) key = key_number;
     if (value && (value_number = number_for_torch(value))) value = value_number;

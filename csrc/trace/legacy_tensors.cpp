@@ -4,6 +4,7 @@
 
 #include "cpython/objects.h"
 #include "graph/torch_types.h"
+#include "lift/numpy.h"
 #include "py/lasting.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -29,6 +30,10 @@ bool is_in(Borrowed type, const char* module) {
   Ref name = checked(PyObject_GetAttrString(type.get(), "__module__"));
   return PyUnicode_Check(name.get()) && PyUnicode_CompareWithASCIIString(name.get(), module) == 0;
 }
+
+// Of such an array, what was made of data takes the memory where the types agree, as torch.as_tensor() does today. One
+// without dimensions may be a size.
+bool is_data_array(PyObject* object) { return lift::is_array(object) && lift::fields_of(object).dimensions > 0; }
 
 }  // namespace
 
@@ -97,14 +102,16 @@ Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* argument
     only[0] = (list = checked(PySequence_List(arguments[0]))).get();
     arguments = only;
   }
-  const bool sizes = are_sizes(arguments, positional);
-  if (!sizes && (positional != 1 || !is_data(arguments[0]))) return {};
+  const bool array = positional == 1 && is_data_array(arguments[0]);
+  const bool sizes = !array && are_sizes(arguments, positional);
+  if (!sizes && !array && (positional != 1 || !is_data(arguments[0]))) return {};
   Ref zero = checked(PyLong_FromLong(0));
   std::vector<PyObject*> given = {nullptr};
   given.insert(given.end(), arguments, arguments + positional);
   if (positional == 0) given.push_back(zero.get());
   given.push_back(dtype.get());
-  Ref function = graph::torch_name("torch", sizes ? "empty" : "tensor"), names = checked(Py_BuildValue("(s)", "dtype"));
+  const char* today = sizes ? "empty" : array ? "as_tensor" : "tensor";
+  Ref function = graph::torch_name("torch", today), names = checked(Py_BuildValue("(s)", "dtype"));
   return call(function, given.data() + 1, given.size() - 2, names);
 }
 
@@ -118,8 +125,10 @@ Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* 
     self = *arguments++;
     positional--;
   }
-  if (!graph::is_tensor(self) || positional != 1 || !is_data(arguments[0])) return {};
-  if (name == "Tensor.new" && (keyword_names || PyLong_Check(arguments[0]))) return {};
+  const bool is_new = name == "Tensor.new";
+  const bool array = positional == 1 && (is_new ? is_data_array(arguments[0]) : lift::is_array(arguments[0]));
+  if (!graph::is_tensor(self) || positional != 1 || (!array && !is_data(arguments[0]))) return {};
+  if (is_new && (keyword_names || PyLong_Check(arguments[0]))) return {};
   auto of_self = [&](const char* attribute) {
     return get_attribute(self, checked(PyUnicode_InternFromString(attribute)));
   };
@@ -137,7 +146,8 @@ Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* 
   if (options[2]) given.push_back(options[2].get());
   Ref names = options[2] ? checked(Py_BuildValue("(sss)", kNames[0], kNames[1], kNames[2]))
                          : checked(Py_BuildValue("(ss)", kNames[0], kNames[1]));
-  return call(graph::torch_name("torch", "tensor"), given.data() + 1, 1, names);
+  const char* today = array && is_new ? "as_tensor" : "tensor";
+  return call(graph::torch_name("torch", today), given.data() + 1, 1, names);
 }
 
 }  // namespace alternator::trace

@@ -137,7 +137,8 @@ bool keeps_arguments(PyTypeObject* base) {
 }
 bool moves_arguments(PyTypeObject* base) {
   return keeps_arguments(base) || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
-         base == lift::known_types().deque || strcmp(base->tp_name, "itertools.chain") == 0;
+         base == &PyProperty_Type || base == &PyDictProxy_Type || base == lift::known_types().deque ||
+         strcmp(base->tp_name, "itertools.chain") == 0;
 }
 
 // Whether a number that only a run knows may come to light in it. What cannot be seen through may hold one.
@@ -281,7 +282,10 @@ void Tracer::check_comparison(Borrowed left, Borrowed right) {
   }
   auto is_other = [](Borrowed object) { return object.get() == Py_None || PyUnicode_CheckExact(object.get()); };
   if (is_symbol(left) ? is_other(right) : is_symbol(right) && is_other(left)) return;
-  auto holds = [](Borrowed object) { return is_symbol(object) || (is_container(object) && may_hold(object)); };
+  auto holds = [](Borrowed object) {
+    const bool compares_items = is_container(object) || object.type() == &PyDictProxy_Type;
+    return is_symbol(object) || (compares_items && may_hold(object));
+  };
   if (holds(left) || holds(right)) stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
 }
 

@@ -124,10 +124,12 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (positional > 0 && is_unknown_array(arguments[0]))
     return tensor_of_unknown(name, callable, arguments, positional, keyword_names);
   if (Ref tensor = tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
+  const bool moded = is_under_modes();  // it sees the call as it is
+  const bool of_array = !moded && positional > 0 && lift::is_array(arguments[positional - 1]);
+  if (Ref made = of_array ? new_from_data(callable, name, arguments, positional, keyword_names) : Ref()) return made;
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
   if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
-  const bool moded = is_under_modes();  // it sees the call as it is
   if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
   if (Ref made = moded ? Ref() : tensor_of_symbols(name, arguments, positional, keyword_names)) return made;

@@ -330,6 +330,46 @@ def test_warnings_caught_inside(t):
     f.free(T(2))
 
 
+@program()
+def test_filters_of_warnings_for_a_while(t):
+    """Which warnings were shown is forgotten with every change of the filters, so that each call warns again."""
+
+    def fn(x):
+        warnings.warn("before", stacklevel=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            y = x * 2
+        warnings.warn("after", stacklevel=1)
+        return y
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    t.note(len(warnings.filters))
+    warnings.filterwarnings("ignore", message="bef")
+    f(T(2))
+    f(T(2))
+    t.note(len(warnings.filters))
+
+
+@program(one_graph=False)
+def test_filters_of_warnings_that_stay(t):
+    def fn(x, n):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            y = x * 2
+            if n > 1:
+                warnings.warn("ignored", stacklevel=1)
+        if n > 2:
+            warnings.simplefilter("error")
+        return y + 1
+
+    f = t.compile(fn)
+    for n in (1, 1, 2, 2, 3, 3):
+        f(T(2), n)
+        t.note((len(warnings.filters), warnings.filters[0][0]))
+
+
 # ------------------------------------------------------------------------------------------------------ random numbers
 
 

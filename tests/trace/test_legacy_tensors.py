@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from harness import Run, T, program
@@ -68,6 +69,48 @@ def test_tensors_of_data(t: Run) -> None:
 
 
 @program()
+def test_tensors_of_arrays(t: Run) -> None:
+    def fn(x: Any, n: Any) -> Any:
+        a = np.arange(4) * n
+        return (
+            x + torch.Tensor(np.reshape(np.array(range(2)), [2])),
+            torch.Tensor(a),
+            torch.FloatTensor(a / 2),
+            torch.LongTensor(np.array([1.5, n])),
+            torch.DoubleTensor(np.array([[n]])),
+            x.new_tensor(np.array(n)),
+            x.new(np.ones((2, 2))),
+            x.new_tensor(a),
+            x.new_tensor(a, dtype=torch.float64, requires_grad=True),
+            torch.Tensor(np.sin(x.numpy())),
+            torch.LongTensor(x.numpy().astype(np.int64)),
+        )
+
+    f = t.compile(fn)
+    f(T(2), 1)
+    f.hit(T(2), 1)
+    f(T(2), 3)
+    f(T(2).double(), 3)
+
+
+@program(one_graph=False)
+def test_tensors_over_the_memory_of_arrays(t: Run) -> None:
+    """Where the types agree, what is written to the one shows in the other."""
+
+    def fn(x: Any, which: Any) -> Any:
+        a = np.zeros(3, dtype=np.float32)
+        b = torch.DoubleTensor(a) if which == 0 else x.new(a) if which == 1 else torch.Tensor(a)
+        b.add_(x)
+        a += 1
+        return a, b
+
+    f = t.compile(fn)
+    for which in (0, 1, 2):
+        f(T(3), which)
+        f(T(3), which)
+
+
+@program()
 def test_tensors_of_a_size(t: Run) -> None:
     def fn(x: Any) -> Any:
         return (
@@ -103,6 +146,35 @@ def test_under_a_default_device(t: Run) -> None:
     with torch.device("meta"):
         f()
     f()
+
+
+@program()
+def test_requires_grad_is_set_to_what_it_is(t: Run) -> None:
+    net = nn.Linear(2, 2)
+
+    def fn(x: Any) -> Any:
+        x.requires_grad = False
+        for p in net.parameters():
+            p.requires_grad = True
+        return net(x)
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))
+
+
+@program(one_graph=False)
+def test_requires_grad_is_set(t: Run) -> None:
+    net = nn.Linear(2, 2)
+
+    def fn(x: Any, flag: Any) -> Any:
+        net.weight.requires_grad = flag
+        return net(x)
+
+    f = t.compile(fn)
+    for flag in (True, False, False, True):
+        f(T(2), flag)
+        t.note(net.weight.requires_grad)
 
 
 @program()

@@ -388,13 +388,38 @@ TENSORS = {
     "gradient": lambda x, n: torch.tensor(np.arange(3.0) + n, requires_grad=True),
     "not_a_number": lambda x, n: torch.tensor(np.array([math.nan, math.inf, -math.inf, -0.0, n])) + x.sum(),
     "value": lambda x, n: x + 1 if torch.tensor(np.arange(n)).sum().item() > 3 else x,
+    "index": lambda x, n: (x[np.arange(3)[::-1].copy()] * n, x[None, np.array([[0, n % 3], [2, 1]])], x[..., INDEX]),
+    "index_that_is_written": lambda x, n: written_at(x.clone(), n),
 }
+INDEX = np.array([2, 0], dtype=np.int32)
+
+
+def written_at(x, n):
+    x[np.array([0, 2])] = n
+    x[np.array([1])] += 1
+    return x
 
 
 def kept(x, n):
     position = np.arange(3)
     t = torch.from_numpy(position)
     return x + t * n, position.sum()
+
+
+@program(one_graph=False)
+def test_masks_and_other_indices(t):
+    def fn(x, which):
+        if which == 0:
+            return x[np.arange(3) < 2], x[np.array([True, False, True])]
+        if which == 1:
+            return x[np.array([[0, 1], [2, 0]])]
+        if which == 2:
+            return x[np.array(1)]
+        return x[np.array([0, 1], dtype=np.uint8)]
+
+    f = t.compile(fn)
+    for which in (0, 0, 1, 1, 2, 2, 3):
+        f(T(3), which)
 
 
 TENSOR_NAMES = [

@@ -7,12 +7,14 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import inspect
 import io
 import itertools
 import math
 import numbers
 import operator
 import struct
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +85,13 @@ def kept(x: torch.Tensor, n: torch.Tensor) -> Any:
         slice(k),
         list(zip(values, [1, 2], strict=True)),
     )
+
+
+def about_functions(x: torch.Tensor, n: torch.Tensor) -> Any:
+    """Objects of the library that hold functions and mappings, made beside such a number."""
+    k = n.item()
+    shape = torch.distributions.Normal(x, x + 1, validate_args=False).batch_shape
+    return x * k, len(inspect.signature(floats).parameters), property(kept).fget is kept, shape
 
 
 def floats(x: torch.Tensor, n: torch.Tensor) -> Any:
@@ -180,7 +189,7 @@ POWERS = torch.__version__ >= "2.13"
 ROWS: dict[str, Callable[..., Any]] = {
     row.__name__: row
     for row in (
-        arithmetic, several, classes, kept, floats, writes, through_functions, torch_calls, written_item, a_float_of_an_integer,
+        arithmetic, several, classes, kept, about_functions, floats, writes, through_functions, torch_calls, written_item, a_float_of_an_integer,
         small_types, compared, nothing_else, a_row, tensors_of_numbers, powers,
     )
 }  # fmt: skip
@@ -540,10 +549,15 @@ def errors(x: torch.Tensor, n: torch.Tensor) -> Any:
     return found
 
 
+def compared_views(x: torch.Tensor, n: torch.Tensor) -> Any:
+    view = types.MappingProxyType({"a": n.item()})
+    return x * view["a"], view == {"a": 3.0}, view != {"a": 4}
+
+
 BREAKS: dict[str, Callable[..., Any]] = {
     row.__name__: row
     for row in (
-        branches, truth, counts, through_special_methods, identities, patterns, conversions, errors,
+        branches, truth, counts, through_special_methods, identities, patterns, conversions, errors, compared_views,
     )
 }  # fmt: skip
 

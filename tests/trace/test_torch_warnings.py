@@ -73,3 +73,22 @@ def test_next_to_the_programs_own(t):
     f = t.compile(fn)
     f(T(3), T(5))
     f.hit(T(3), T(5))
+
+
+@program(one_graph=False)
+def test_under_filters_of_the_functions_own(t):
+    def fn(x, out, action):
+        torch.add(x, x, out=out)
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            torch.mul(x, 2, out=out[:0])
+            y = x + 1
+        torch.sub(x, 1, out=out[:0])
+        return y
+
+    f = t.compile(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for action in ("ignore", "always", "ignore"):
+            f(T(3), T(5), action)
+            f(T(3), T(5), action)
