@@ -230,9 +230,9 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   entry->draws = has_effects(*entry->program, graph::kRandom);
   if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || !tracer.draw_points().empty()))
     throw NotRepeatable();
-  if (wishes.may_break && trace::has_lasting_writes(*entry->program) &&
-      trace::has_observed_failures(*entry->program)) {
-    if (wishes.separate) throw replay::CannotRebuild("what may fail inside of a `try`, next to what is written for good");
+  if (wishes.may_break && trace::has_lasting_writes(*entry->program) && trace::has_observed_failures(*entry->program)) {
+    if (wishes.separate)
+      throw replay::CannotRebuild("what may fail inside of a `try`, next to what is written for good");
     throw NotSeparate();
   }
   if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
@@ -267,8 +267,8 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   }
   // Random numbers are put back; what that costs is spent only where something may fail.
   const bool may_fail = entry.draws && std::ranges::any_of(entry.program->nodes, [&](const graph::Node& node) {
-    return node.live && trace::may_fail(*entry.program, node);
-  });
+                          return node.live && trace::may_fail(*entry.program, node);
+                        });
   entry.repeatable = may_run_twice(*entry.program) && (!entry.draws || (may_fail && !entry.program->has_apart()));
   entry.has_arrays = entry.program->has_arrays;
   entry.calls_others = entry.has_arrays && calls_others(*entry.program);

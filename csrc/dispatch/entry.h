@@ -47,13 +47,13 @@ class Entry {
     int refuted = 0;  // how often it did not
   };
   std::vector<Assumption> assumptions;
-  bool distrusted = false;    // one of them failed too often: that is not assumed any more
-  bool draws = false;         // the graph draws random numbers
-  bool repeatable = false;    // where the graph raises, nothing has happened yet
-  bool is_torchs = false;     // the backend is one of torch's own
-  bool has_arrays = false;    // the graph computes with arrays of numpy's
+  bool distrusted = false;               // one of them failed too often: that is not assumed any more
+  bool draws = false;                    // the graph draws random numbers
+  bool repeatable = false;               // where the graph raises, nothing has happened yet
+  bool is_torchs = false;                // the backend is one of torch's own
+  bool has_arrays = false;               // the graph computes with arrays of numpy's
   std::vector<graph::Warning> warnings;  // that torch gave while it was traced: a run gives them there
-  bool calls_others = false;  // it runs code that is neither torch's nor numpy's
+  bool calls_others = false;             // it runs code that is neither torch's nor numpy's
   uint64_t hits = 0;
   struct Phases {
     double trace = 0, install = 0;  // seconds: following the program; the residual program and the guards

@@ -232,7 +232,8 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
     warnings = kept.take();
   }
   inside_ = false;
-  if (result && !warnings.empty() && refuses_warnings_) record_error("a warning of torch's under filters of the function's own");
+  if (result && !warnings.empty() && refuses_warnings_)
+    record_error("a warning of torch's under filters of the function's own");
   if (result && !warnings.empty() && may_raise_warnings()) give(std::exchange(warnings, {}));
   if (!result) {
     // A call that failed before it wrote anything has not happened.

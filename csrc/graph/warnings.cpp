@@ -17,8 +17,8 @@ thread_local WarningsKept* keeper = nullptr;
 thread_local PyObject *text_asked = nullptr, *module_asked = nullptr;  // borrowed
 thread_local std::vector<Warning> noted;
 
-// A filter of the module `warnings` asks one pattern about the text, another about the module in whose name it is given,
-// and its category whether that of the warning is one of its own. These objects know their thread.
+// A filter of the module `warnings` asks one pattern about the text, another about the module in whose name it is
+// given, and its category whether that of the warning is one of its own. These objects know their thread.
 PyObject* match_text(PyObject*, PyObject* text) {
   text_asked = text;
   return PyBool_FromLong(keeper != nullptr ? 1 : 0);
@@ -69,8 +69,8 @@ PyObject* filter() {
 Ref filters_now() {
   static constinit Lasting<PyObject*> names, name;
   PyObject* in = names.get([] { return Py_NewRef(PyModule_GetDict(import_module("warnings").get())); });
-  Borrowed filters = PyDict_GetItemWithError(
-      in, name.get([] { return checked(PyUnicode_InternFromString("filters")).release(); }));
+  Borrowed filters =
+      PyDict_GetItemWithError(in, name.get([] { return checked(PyUnicode_InternFromString("filters")).release(); }));
   return filters && PyList_CheckExact(filters.get()) ? Ref::share(filters) : Ref();
 }
 
@@ -81,7 +81,8 @@ void warn_at(const Warning& warning, const Warning& place) {
   Ref registry = Ref::share(PyDict_SetDefault(place.globals.get(), name.get(), empty.get()));
   if (!registry) throw PyError();
   PyObject* found = PyDict_GetItemString(place.globals.get(), "__name__");
-  Ref module = found != nullptr && PyUnicode_Check(found) ? Ref::share(found) : checked(PyUnicode_FromString("<string>"));
+  Ref module =
+      found != nullptr && PyUnicode_Check(found) ? Ref::share(found) : checked(PyUnicode_FromString("<string>"));
   check_status(PyErr_WarnExplicitObject(warning.category.get(), warning.text.get(), place.file.get(), place.line,
                                         module.get(), registry.get()));
 }

@@ -1,5 +1,5 @@
-// What torch warns of. While a call is made on fakes nobody hears of it: a run warns of it again, in the name of the line
-// that the trace saw.
+// What torch warns of. While a call is made on fakes nobody hears of it: a run warns of it again, in the name of the
+// line that the trace saw.
 #pragma once
 
 #include "py/ref.h"

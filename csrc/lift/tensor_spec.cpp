@@ -46,8 +46,8 @@ bool has_no_hooks(const at::Tensor& tensor) {
   if (meta == nullptr) return true;
   if (!meta->hooks_.empty() || meta->post_acc_grad_hooks_ != nullptr) return false;
   const auto last = meta->grad_accumulator_.lock();
-  return !last || (last->pre_hooks().empty() && last->post_hooks().empty() &&
-                   last->tensor_pre_hooks().empty() && last->retains_grad_hooks().empty());
+  return !last || (last->pre_hooks().empty() && last->post_hooks().empty() && last->tensor_pre_hooks().empty() &&
+                   last->retains_grad_hooks().empty());
 }
 
 bool same(c10::IntArrayRef a, const std::vector<int64_t>& b) {

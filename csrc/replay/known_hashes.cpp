@@ -115,8 +115,8 @@ template <class Fill>
 static void exchanging(Borrowed container, Fill&& fill) {
   auto exchange = [&] {
     auto stands_for = [](PyObject* stand_in) { return reinterpret_cast<StandIn*>(stand_in)->key; };
-    (PyDict_Check(container.get()) ? cpython::exchange_keys : cpython::exchange_elements)(
-        container.get(), stand_in_type(), stands_for);
+    (PyDict_Check(container.get()) ? cpython::exchange_keys : cpython::exchange_elements)(container.get(),
+                                                                                          stand_in_type(), stands_for);
   };
   try {
     fill();

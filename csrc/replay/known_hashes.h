@@ -1,5 +1,5 @@
-// Keys under the hashes that the trace saw. Where a __hash__ or an __eq__ is Python code it has run there, under guards:
-// a run asks it no more.
+// Keys under the hashes that the trace saw. Where a __hash__ or an __eq__ is Python code it has run there, under
+// guards: a run asks it no more.
 #pragma once
 
 #include "replay/builder.h"
@@ -18,7 +18,8 @@ Ref make_stand_in(Borrowed key, Py_hash_t hash);
 class KnownHashes {
  public:
   void add(Builder& builder, Borrowed key, Py_hash_t hash);
-  // Some need more than native code and what is there when they are made; all of their hashes are the same on every run.
+  // Some need more than native code and what is there when they are made; all of their hashes are the same on every
+  // run.
   bool are_known() const { return has_code_ && !follow_addresses_; }
   // They have to be asked, when all that they may read is as the call leaves it.
   bool are_asked() const { return has_code_ && follow_addresses_; }

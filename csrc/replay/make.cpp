@@ -208,8 +208,7 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
     case Op::kUpdateHashed:
       return add_under_hashes(object, operands[1], operands.array(2));
     case Op::kAddHashed:
-      return add_elements_under_hashes(object, operands[1], operands.array(2),
-                                       static_cast<size_t>(instruction.number));
+      return add_elements_under_hashes(object, operands[1], operands.array(2), static_cast<size_t>(instruction.number));
     case Op::kExtendDeque:
       return extend_deque(object, operands.list(1));
     case Op::kInit:

@@ -16,11 +16,11 @@ bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCII
 
 // What the tensor match does not cover.
 bool is_unguarded_tensor_attribute(std::string_view name) {
-  for (const char* text : {"_version",     "_is_view",       "_base",           "grad_fn",
-                           "retains_grad", "output_nr",      "_backward_hooks", "_post_accumulate_grad_hooks",
-                           "is_pinned",    "_cdata",         "untyped_storage", "storage",
-                           "data_ptr",     "_grad",          "_grad_fn",        "is_set_to",
-                           "is_shared",    "retain_grad",    "_use_count",      "__dict__"}) {
+  for (const char* text : {"_version",     "_is_view",    "_base",           "grad_fn",
+                           "retains_grad", "output_nr",   "_backward_hooks", "_post_accumulate_grad_hooks",
+                           "is_pinned",    "_cdata",      "untyped_storage", "storage",
+                           "data_ptr",     "_grad",       "_grad_fn",        "is_set_to",
+                           "is_shared",    "retain_grad", "_use_count",      "__dict__"}) {
     if (name == text) return true;
   }
   return false;

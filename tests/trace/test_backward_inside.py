@@ -76,6 +76,7 @@ def test_gradients_add_up(t):
 @program()
 def test_a_gradient_is_read(t):
     captures(t)
+
     def fn(x):
         (x * x).sum().backward()
         return x.grad * 2, x.grad
@@ -91,6 +92,7 @@ def test_a_gradient_is_read(t):
 @program()
 def test_a_leaf_of_the_functions_own(t):
     captures(t)
+
     def fn(x):
         y = x.detach().clone().requires_grad_(True)
         (y * y).sum().backward()
@@ -104,6 +106,7 @@ def test_a_leaf_of_the_functions_own(t):
 @program()
 def test_one_gradient_for_two_and_layouts(t):
     captures(t)
+
     def fn(x, y, z):
         (x + y).sum().backward(retain_graph=True)
         (z.t().matmul(x)).sum().backward()
@@ -122,6 +125,7 @@ def test_one_gradient_for_two_and_layouts(t):
 @program()
 def test_a_gradient_is_given(t):
     captures(t)
+
     def fn(x, v):
         torch.autograd.backward(x * 2, v)
         torch.autograd.backward([x * 3, x.exp()], [v, v])
@@ -162,6 +166,7 @@ def test_hooks_see_the_gradient(t):
 @program(one_graph=False)
 def test_errors_are_those_of_eager(t):
     captures(t)
+
     def twice(x):
         y = (x * x).sum()
         y.backward()
@@ -183,6 +188,7 @@ def test_errors_are_those_of_eager(t):
 @program(one_graph=False)
 def test_what_is_not_captured_is_right(t):
     captures(t)
+
     def with_graph(x):
         (x * x * x).sum().backward(create_graph=True)
         return x.grad.sum()

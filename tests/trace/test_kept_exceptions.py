@@ -344,7 +344,12 @@ def test_two_exceptions_of_one_frame(t):
         f(T(2))
         first, second = errors[-2:]
         t.note(first.__traceback__.tb_frame is second.__traceback__.tb_frame)
-        t.note((first.__traceback__.tb_frame.f_back is sys._getframe(), first.__traceback__.tb_frame.f_lineno - fn.__code__.co_firstlineno))
+        t.note(
+            (
+                first.__traceback__.tb_frame.f_back is sys._getframe(),
+                first.__traceback__.tb_frame.f_lineno - fn.__code__.co_firstlineno,
+            )
+        )
 
 
 @program(one_graph=False)

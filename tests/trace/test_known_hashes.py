@@ -5,6 +5,7 @@ import weakref
 
 from harness import T, program
 
+
 def counting(log):
     class Key:
         def __init__(self, n, tag=None):
@@ -44,7 +45,17 @@ def test_dicts_sets_and_their_like(t):
     for _ in range(2):
         d, s, fs, o, nested, counter, default = f(T(3))
         log.append("asked from outside")
-        log.append((d[Key(4)], Key(2) in s, Key(4) in fs, o[Key(1)] is o[Key(1)], nested[frozenset([Key(4), Key(1)])], nested[Key(2), 1], default[Key(2)]))
+        log.append(
+            (
+                d[Key(4)],
+                Key(2) in s,
+                Key(4) in fs,
+                o[Key(1)] is o[Key(1)],
+                nested[frozenset([Key(4), Key(1)])],
+                nested[Key(2), 1],
+                default[Key(2)],
+            )
+        )
         log.append(list(map(repr, s)))
         o.move_to_end(Key(1), last=False)
         del o[Key(2)]
@@ -206,10 +217,24 @@ def test_keys_that_are_filled_late(t):
     Pair = collections.namedtuple("Pair", "key number")
 
     def fn(x):
-        return {Frozen([1, 2]): x + 1, (Frozen([3]), 1): 2}, {Frozen([4]), (Frozen([5]), 1)}, {Pair(Key(1), 2): 3}, frozenset([Frozen([6])])
+        return (
+            {Frozen([1, 2]): x + 1, (Frozen([3]), 1): 2},
+            {Frozen([4]), (Frozen([5]), 1)},
+            {Pair(Key(1), 2): 3},
+            frozenset([Frozen([6])]),
+        )
 
     f = t.compile(fn)
     for _ in range(2):
         d, s, p, fs = f(T(3))
-        t.note((Frozen([1, 2]) in d, d[Frozen([3]), 1], Frozen([4]) in s, (Frozen([5]), 1) in s, p[Pair(Key(1), 2)], Frozen([6]) in fs))
+        t.note(
+            (
+                Frozen([1, 2]) in d,
+                d[Frozen([3]), 1],
+                Frozen([4]) in s,
+                (Frozen([5]), 1) in s,
+                p[Pair(Key(1), 2)],
+                Frozen([6]) in fs,
+            )
+        )
     f.hit(T(3))

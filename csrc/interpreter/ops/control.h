@@ -99,8 +99,8 @@ ALT_OP(END_FOR) {
 }
 
 ALT_OP(RESUME) {
-  const bool leaves = S::kMayLeave ? cpython::resume_needs_default_loop(m.ts, m.code)
-                                   : cpython::resume_is_observed(m.ts, m.code);
+  const bool leaves =
+      S::kMayLeave ? cpython::resume_needs_default_loop(m.ts, m.code) : cpython::resume_is_observed(m.ts, m.code);
   if (leaves) [[unlikely]]
     return Flow::kLeave;
   return (oparg & cpython::kResumeMask) < 2 ? m.handle_breaker() : Flow::kNext;
