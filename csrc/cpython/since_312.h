@@ -96,10 +96,10 @@ inline bool is_watched(PyCodeObject* code) {
 inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
   return code->_co_instrumentation_version != monitoring_version(ts) || is_watched(code);
 }
-// The same for a frame that only a trace sees: where nobody watches, and nobody has ever watched this code, there is
+// The same for a frame that only a trace sees: where nobody watches, and nobody has left marks in this code, there is
 // nothing to put in or to take out.
 inline bool resume_is_observed(PyThreadState* ts, PyCodeObject* code) {
-  return resume_needs_default_loop(ts, code) && (code->_co_monitoring != nullptr || tracing_active(ts));
+  return is_watched(code) || (code->_co_instrumentation_version != monitoring_version(ts) && tracing_active(ts));
 }
 
 // --- recursion -----------------------------------------------------------------------------------

@@ -73,11 +73,12 @@ struct Shelf {
   void remove(const std::shared_ptr<Entry>& entry) {
     std::erase_if(books, [&](const Book& book) { return book.entry == entry; });
   }
-  // The newest first.
+  // The newest first. What could not be captured is tried again once nobody remembers it: marks and settings may be others.
   template <class Wanted>
   std::vector<std::shared_ptr<Entry>> find(Wanted&& wanted) const {
     std::vector<std::shared_ptr<Entry>> found;
     for (size_t i = books.size(); i-- > 0;) {
+      if (books[i].is_left() && books[i].entry->eager_because) continue;
       if (wanted(books[i])) found.push_back(books[i].entry);
     }
     return found;

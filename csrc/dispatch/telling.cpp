@@ -87,7 +87,7 @@ std::vector<std::string> names_of(const Chain& chain) {
       names.push_back(function_name + "." + (name != nullptr ? name : "?"));
     }
     for (size_t j = 0; j < state.stack.size(); j++) unnamed("value stack[" + std::to_string(j) + "]");
-    for (const char* other : {"first argument", "generator", "namespace"}) unnamed(other);
+    for (const char* other : {"first argument", "generator", "namespace", "frame"}) unnamed(other);
     if (state.saved_exception_slot >= 0) unnamed("exception");
     PyErr_Clear();
   }

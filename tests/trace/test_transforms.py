@@ -754,7 +754,7 @@ class Squared(torch.autograd.Function):
 
     @staticmethod
     def forward(x):
-        return x * x * SCALE[0]
+        return x * x * FACTOR[0]
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -783,7 +783,7 @@ class Tripled(torch.autograd.Function):
         return x * 3, in_dims[0]
 
 
-SCALE = [1]
+FACTOR = [1]
 
 
 @program()
@@ -797,11 +797,11 @@ def test_autograd_functions_inside(t):
         )
 
     f = t.compile(fn)
-    t.undo(lambda: SCALE.__setitem__(0, 1))
+    t.undo(lambda: FACTOR.__setitem__(0, 1))
     f(T(3), torch.arange(3))
     f(T(3, rg=True), torch.arange(3))[0].sum().backward()
     f.hit(T(3), torch.arange(3))
-    SCALE[0] = 2
+    FACTOR[0] = 2
     f(T(3), torch.arange(3))
     t.patch(Tripled, "vmap", staticmethod(lambda info, in_dims, x: (x[:, None] * info.batch_size, in_dims[0])))
     f(T(3), torch.arange(3))
