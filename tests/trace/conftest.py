@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """These come first: a process that has run a backward pass may not fork any more."""
     here = Path(__file__).resolve().parent
     items.sort(key=lambda item: here not in item.path.parents)
+
+
+def threads_of_autograd() -> list[str]:
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if name.startswith("pt_autograd")]
+
+
+@pytest.fixture(autouse=True)
+def no_threads_of_autograd() -> Iterator[None]:
+    """Who starts some here takes the backward pass from all tests that come after: `alone` and `in_child` are for that."""
+    before = threads_of_autograd()
+    yield
+    assert threads_of_autograd() == before, "a backward pass outside of a child"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from harness import REGISTRY, T, add_row, check, program
-from trace_support import with_two_numbers
+from trace_support import alone, with_two_numbers
 
 import alternator
 
@@ -736,6 +736,7 @@ def test_nothing_of_the_trace_stays():
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@alone
 def test_other_backends(backend):
     def fn(x, w):
         y = (x @ w).relu()
@@ -766,6 +767,7 @@ def test_other_backends(backend):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@alone
 def test_a_tensor_is_written_next_to_an_array(backend):
     """Running statistics are written by what the backend compiles, unless the array lies in their memory."""
 
