@@ -66,6 +66,7 @@ void adopt_frame_object(Frame* frame, Ref object) {
   empty_frame(adopted);
   PyObject_GC_UnTrack(object.get());  // as long as the frame runs
   std::vector<Ref> let_go;
+  let_go.reserve(static_cast<size_t>(own->stacktop) + 3);
   for (int i = 0; i < own->stacktop; i++) let_go.push_back(Ref::steal(std::exchange(own->localsplus[i], nullptr)));
   let_go.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(adopted->f_back, nullptr))));
 #if PY_VERSION_HEX >= 0x030D0000

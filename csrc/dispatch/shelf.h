@@ -73,7 +73,8 @@ struct Shelf {
   void remove(const std::shared_ptr<Entry>& entry) {
     std::erase_if(books, [&](const Book& book) { return book.entry == entry; });
   }
-  // The newest first. What could not be captured is tried again once nobody remembers it: marks and settings may be others.
+  // The newest first. What could not be captured is tried again once nobody remembers it: marks and settings may be
+  // others.
   template <class Wanted>
   std::vector<std::shared_ptr<Entry>> find(Wanted&& wanted) const {
     std::vector<std::shared_ptr<Entry>> found;
