@@ -359,7 +359,9 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     return remember(value, std::move(copy), source);
   }
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
-  if (has_plain_layout(type) || layout_base(type) == known_types().simple_namespace) {
+  const bool is_namespace = layout_base(type) == known_types().simple_namespace;
+  if (has_plain_layout(type) || is_namespace) {
+    if (is_namespace) has_arrays_ = true;  // native code that compares it looks into the real one
     source->bears_identity = true;
     use_special_methods(type);
     return lift_itself(value, source, true);

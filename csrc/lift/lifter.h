@@ -204,7 +204,7 @@ class Lifter {
   WriteMark mark_writes() const;
   bool has_writes_since(const WriteMark& mark) const;
   // Whether there is anything from outside that native code must not find in a container: arrays of numpy's, which are
-  // copies that cannot be written, and opaque objects.
+  // copies that cannot be written, opaque objects, and namespaces.
   bool has_arrays() const { return has_arrays_; }
   UnknownArrays unknown_arrays;
   // (fake, source) of the tensors that were lifted, in order.

@@ -148,11 +148,14 @@ static bool may_be_gone_through(Borrowed object) {
          PyObject_TypeCheck(o, lift::known_types().deque);
 }
 
-// An opaque object that native code compares, computes with or goes through wherever it finds it.
+// An opaque object that native code compares, computes with or goes through wherever it finds it; or a namespace, whose
+// attributes it compares.
 static bool is_looked_into(const lift::Lifter& lifter, Borrowed object) {
   const lift::Known* known = lifter.known(object);
-  if (known == nullptr || !known->opaque) return false;
   PyTypeObject* type = object.type();
+  if (known != nullptr && known->instance && lift::layout_base(type) == lift::known_types().simple_namespace)
+    return true;
+  if (known == nullptr || !known->opaque) return false;
   const PyNumberMethods* number = type->tp_as_number;
   const PySequenceMethods* sequence = type->tp_as_sequence;
   return type->tp_richcompare != PyBaseObject_Type.tp_richcompare || type->tp_iternext != nullptr ||

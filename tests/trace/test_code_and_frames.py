@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 import traceback
 
+import torch
 from harness import T, program
+from trace_support import in_child
+
+import alternator
 
 SCALE = 2
 
@@ -200,3 +204,18 @@ def test_exception_that_the_caller_handles(t):
             raise ValueError(text)
         except ValueError:
             f.free(T(2))
+
+
+@in_child
+def test_somebody_listens_to_audit_events(front):
+    heard = []
+    sys.addaudithook(lambda event, arguments: heard.append(event))
+
+    def fn(x):
+        return (x * 2).sum(), fn.__code__.co_argcount
+
+    compiled = alternator.compile(fn, backend="eager")
+    for s in (0, 1):
+        (got, count), (wanted, _) = compiled(T(3, s=s)), fn(T(3, s=s))
+        assert torch.equal(got, wanted) and count == 1
+    assert "object.__getattr__" in heard

@@ -1337,3 +1337,20 @@ GIVEN_NAMES = [
 def test_given_to_native_code(name):
     """Outside objects that native code gets from a generator, or from a function that it calls."""
     check(REGISTRY[name])
+
+
+@program(one_graph=False)
+def test_namespaces_in_containers(t):
+    """Native code that compares one looks at its attributes by itself."""
+    space = types.SimpleNamespace(n=2)
+
+    def fn(x, k):
+        same = types.SimpleNamespace(n=k)
+        return x + 1, [space] == [same], (space,) == (same,), {"a": space} == {"a": same}, same in [space]
+
+    f = t.compile(fn)
+    f(T(2), 2)
+    f(T(2), 2)
+    space.n = 3
+    f(T(2), 2)
+    f(T(2), 3)
