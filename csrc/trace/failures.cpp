@@ -196,13 +196,6 @@ const std::unordered_set<std::string_view>& safe_names() {
   return names;
 }
 
-struct Separation {
-  bool wanted = false;
-  size_t seen = 0;  // nodes
-  bool fails = false, writes = false;
-};
-thread_local Separation separation;
-
 bool is_seen(const graph::Program& program, const graph::Node& node) {
   for (uint32_t site = node.site; site != graph::kNowhere; site = program.sites[site].caller) {
     const auto& frame = program.sites[site];
@@ -238,6 +231,14 @@ class LastingWrites {
   std::unordered_set<const void*> memory_;
   size_t known_ = 0;
 };
+
+struct Separation {
+  bool wanted = false;
+  size_t seen = 0;  // nodes
+  bool fails = false, writes = false;
+  LastingWrites lasting{};
+};
+thread_local Separation separation;
 
 }  // namespace
 
@@ -283,7 +284,7 @@ bool is_to_separate(const graph::Program& program) {
   for (; separation.seen < program.nodes.size(); separation.seen++) {
     const graph::Node& node = program.nodes[separation.seen];
     separation.fails = separation.fails || (may_fail(program, node) && is_seen(program, node));
-    separation.writes = separation.writes || LastingWrites().among(program, node);
+    separation.writes = separation.writes || separation.lasting.among(program, node);
   }
   return separation.fails && separation.writes;
 }

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from harness import Run, T, program
 from torch import nn
-from trace_support import in_child
+from trace_support import in_child, small_net
 
 import alternator
 
@@ -15,14 +15,6 @@ import alternator
 def captures(t: Run) -> None:
     """Scripts run in a process of their own."""
     alternator.config.capture_scalar_outputs = True
-
-
-def small_net() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.copy_(T(*parameter.shape))
-    return net
 
 
 def gradients(net: nn.Module) -> list[Any]:

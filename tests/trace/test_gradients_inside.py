@@ -7,17 +7,9 @@ from typing import Any
 import torch
 from harness import T, program
 from torch import nn
-from trace_support import in_child
+from trace_support import in_child, small_net
 
 import alternator
-
-
-def small_net() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.copy_(T(*parameter.shape))
-    return net
 
 
 def force(net: Any, x: Any) -> Any:

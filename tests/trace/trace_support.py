@@ -13,6 +13,7 @@ import pytest
 import torch
 from frontends import FrontEnd, chosen, missing
 from harness import Run, T, forked, the_frontend
+from torch import nn
 
 
 def frontend() -> FrontEnd:
@@ -108,3 +109,11 @@ def with_two_numbers(expression: Callable[[Any, int], Any]) -> Callable[[Run], N
         f(T(3), 2)
 
     return script
+
+
+def small_net() -> nn.Module:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(T(*parameter.shape))
+    return net
