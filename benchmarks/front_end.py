@@ -34,6 +34,8 @@ import record  # noqa: E402
 
 import alternator  # noqa: E402
 
+SECONDS = 1.0  # of measuring
+
 Compile = Callable[..., Any]
 Call = Callable[[], Any]
 
@@ -91,6 +93,15 @@ def milliseconds(call: Call) -> float:
     return (time.process_time() - start) * 1e3
 
 
+def within(seconds: float, least: int, measure: Callable[[], float]) -> list[float]:
+    """Each is measured for as long as the other, however short one measurement is; `least` times at any rate."""
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < least or time.perf_counter() < end:
+        found.append(measure())
+    return found
+
+
 def forget() -> None:
     torch._dynamo.reset()
     alternator.reset()
@@ -104,7 +115,7 @@ def trace(compile: Compile, module: Any, example: Any, rounds: int, backend: Any
 
     eager = min(milliseconds(lambda: module(example)) for _ in range(3))
     first()  # what is imported late is imported now
-    return statistics.median(first() for _ in range(rounds)) - eager
+    return statistics.median(within(SECONDS, rounds, first)) - eager
 
 
 def cost(compile: Compile, fn: Any, example: Any, calls: int) -> float:
@@ -114,13 +125,14 @@ def cost(compile: Compile, fn: Any, example: Any, calls: int) -> float:
     with torch.no_grad():
         for _ in range(3):
             compiled(example)
-        best = float("inf")
-        for _ in range(9):
+
+        def several() -> float:
             start = time.perf_counter()
             for _ in range(calls):
                 compiled(example)
-            best = min(best, time.perf_counter() - start)
-    return best / calls * 1e6
+            return time.perf_counter() - start
+
+        return min(within(SECONDS, 9, several)) / calls * 1e6
 
 
 def start_up(compiled: bool) -> float:
