@@ -166,6 +166,11 @@ def _begin_step() -> None:
     GenerationTracker.generation += 1
 
 
+def _is_numpy_number(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.number)
+
+
 def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
@@ -264,6 +269,8 @@ class Handoff:
             with self._timed(graph), logs.progress(graph):
                 if apart and self._gives_back(gm, is_as_exported, inputs):
                     answer = None
+                elif apart and any(map(_is_numpy_number, inputs)):
+                    return NotImplemented
                 elif apart:
                     if self.looks_inside:  # the module has been in its hands
                         gm = export(fake_mode)
@@ -278,6 +285,12 @@ class Handoff:
     def is_torchs(self) -> bool:
         """Where its code raises, the call runs as it is, and raises what eager would."""
         return self.backend.is_torchs
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether numbers of numpy's may be inputs of a graph: of whoever runs it as it is. For a compiler they are constants."""
+        whole = getattr(self.backend.compiler, "whole_graphs", False)
+        return not (self.backend.is_torchs or self.looks_inside or whole or self._is_set("verify_correctness"))
 
     @property
     def begin_step(self) -> Callable[[], None] | None:

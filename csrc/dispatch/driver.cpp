@@ -228,7 +228,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   bool knows_numbers = changing.empty();
   for (int tries = 1; entry == nullptr; tries++) {
     entry = trace_entry(chain.empty() ? start : chain, roots(), compilation_.backend, !compilation_.fullgraph,
-                        tries >= kMostTries, knows_numbers ? nullptr : &changing);
+                        tries >= kMostTries, knows_numbers ? nullptr : &changing, &compilation_.knows_numpy);
     // Without the numbers it comes to nothing.
     if (!knows_numbers && entry != nullptr && entry->eager_because) {
       knows_numbers = true;

@@ -37,6 +37,7 @@ struct Compilation {
   std::vector<std::shared_ptr<Place>> resumed;
   size_t graphs = 0;                         // that were made
   std::unordered_set<std::string> changing;  // numbers that no entry is made for any more: see lift::Lifter
+  bool knows_numpy = false;                  // numbers of numpy's are constants: see trace_entry
   std::shared_ptr<Family> family = std::make_shared<Family>();
 
   explicit Compilation(std::shared_ptr<Store> shared) : store(std::move(shared)) { reset(); }
@@ -47,6 +48,7 @@ struct Compilation {
     fresh->shelf = store->start;
     graphs = 0;
     changing.clear();
+    knows_numpy = false;
     const auto dying =
         std::make_tuple(std::exchange(start, fresh), std::exchange(resumed, {}), std::exchange(family->callees, {}));
   }

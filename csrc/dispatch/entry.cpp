@@ -5,6 +5,7 @@
 #include "fake/transforms.h"
 #include "graph/effects.h"
 #include "graph/errors.h"
+#include "lift/handed_numbers.h"
 #include "py/gc.h"
 #include "trace/failures.h"
 #include "trace/stopped.h"
@@ -16,6 +17,7 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -165,17 +167,24 @@ static bool calls_others(const graph::Program& program) {
            strncmp(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.", 6) != 0;
   });
 }
+// Where numpy would warn, nothing has happened yet, and nobody else sees what is raised instead.
+static bool may_begin_again(const Entry& entry) {
+  return may_run_twice(*entry.program) && !entry.draws && !calls_others(*entry.program);
+}
 struct NotRepeatable {};
 // A failure that the program would see, and writes that cannot be taken back, stand in one graph.
 struct NotSeparate {};
 // The call takes off a mode of its caller's.
 struct WantsModes {};
+// Something needs to know a number of numpy's that is handed over.
+struct WantsNumbers {};
 
 struct Wishes {
   bool may_assume = true;
   bool has_modes = false;
   bool separate = false;  // failures that the program sees, and writes for good
   bool may_break = true;
+  bool knows_numpy = true;  // the numbers of its that are handed over
   const std::unordered_set<std::string>* changing = nullptr;
 };
 static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, const Wishes& wishes) {
@@ -285,6 +294,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   Answer answer = leaving_transforms(entry.transforms, [&] {
     return hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
   });
+  if (answer.wants_numbers) throw WantsNumbers();
   if (answer.callable) {
     entry.compiled = std::move(answer.callable);
     entry.boxed = answer.boxed;
@@ -374,6 +384,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
   {
     const WithoutCollector until_the_trace_is_gone;  // nearly all that it made goes with it
     const at::RecordFunctionGuard unseen(false);     // a profiler has no use for operators on fakes
+    const lift::HandedNumbers handed(!wishes.knows_numpy);
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
@@ -384,12 +395,21 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     raise_interrupt(tracer);
     phases.trace += clock.lap();
     if (!result && tracer.wants_modes) throw WantsModes();
+    if (handed.any() && (!result || tracer.raises)) throw WantsNumbers();
     if (result) {
       tracer.keep_alive.push_back(Ref(result));
       try {
         entry = build_entry(tracer, std::move(ambient), wishes, result);
         phases.install += clock.lap();
+        if (handed.any() && !may_begin_again(*entry)) throw WantsNumbers();
+      } catch (const NotRepeatable&) {
+        if (handed.any()) throw WantsNumbers();
+        throw;
+      } catch (const NotSeparate&) {
+        if (handed.any()) throw WantsNumbers();
+        throw;
       } catch (const replay::CannotRebuild& error) {
+        if (handed.any()) throw WantsNumbers();
         // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
         if (may_break) entry = stop_before(chain, tracer.draw_points(), captured, wishes, &phases);
         if (entry == nullptr)
@@ -420,9 +440,19 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
   return holds ? std::move(entry) : nullptr;
 }
 
+// A compiler has no inputs that are numbers of numpy's, and makes faster code of constants.
+static bool takes_numbers(const Backend& backend) {
+  if (!backend.callable) return true;
+  Ref takes = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "takes_numbers"));
+  if (!takes) PyErr_Clear();
+  return takes.get() == Py_True;
+}
+
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try, const std::unordered_set<std::string>* changing) {
-  for (Wishes wishes{.may_break = may_break, .changing = changing};;) {
+                                   bool may_break, bool last_try, const std::unordered_set<std::string>* changing,
+                                   bool* knows_numpy) {
+  if (!*knows_numpy && !takes_numbers(backend)) *knows_numpy = true;
+  for (Wishes wishes{.may_break = may_break, .knows_numpy = *knows_numpy, .changing = changing};;) {
     try {
       return trace_once(chain, roots, backend, may_break, wishes, last_try);
     } catch (const NotRepeatable&) {
@@ -431,6 +461,8 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       wishes.separate = true;
     } catch (const WantsModes&) {
       wishes.has_modes = true;
+    } catch (const WantsNumbers&) {
+      wishes.knows_numpy = *knows_numpy = true;
     }
   }
 }
@@ -464,6 +496,8 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
   if (eager != nullptr && (!differentiates || has_hooks(values, inputs))) {
     eager->run_each(arguments, inputs.size(), &outputs->own);
   } else {
+    // Such a graph closes the blocks of `torch.no_grad()` that are open around it; one that fails closes none.
+    const c10::AutoGradMode kept(c10::GradMode::is_enabled());
     Ref result;
     if (boxed) {
       Ref list = checked(PyList_New(static_cast<Py_ssize_t>(inputs.size())));

@@ -105,7 +105,10 @@ struct Backend {
 // in `eager_because`: what the trace read until then is guarded, so that only such calls are given up. Null: what it
 // had read changed while it ran. `roots`: the chain's values, for guards.
 // `changing`: as in lift::Lifter.
+// `knows_numpy`: numbers of numpy's are constants (otherwise lift/handed_numbers.h); it becomes true where they have to
+// be.
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try, const std::unordered_set<std::string>* changing);
+                                   bool may_break, bool last_try, const std::unordered_set<std::string>* changing,
+                                   bool* knows_numpy);
 
 }  // namespace alternator::dispatch

@@ -221,10 +221,11 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   what->snapshot = {};
   if (!result) throw PyError();
   if (result.get() == Py_None) return {};
+  if (result.get() == Py_NotImplemented) return {.wants_numbers = true};
   PyObject* callable = nullptr;
   int boxed = 0;
   if (PyArg_ParseTuple(result.get(), "Op", &callable, &boxed) == 0) throw PyError();
-  return {Ref::share(callable), boxed != 0};
+  return {Ref::share(callable), boxed != 0, false};
 }
 
 Sharing::Sharing(const std::vector<Ref>& values, const std::vector<size_t>& inputs, bool has_arrays)

@@ -27,6 +27,7 @@ namespace alternator::dispatch {
 struct Answer {
   Ref callable;  // null: none
   bool boxed = false;
+  bool wants_numbers = false;  // as constants: numbers of numpy's are among the inputs
 };
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
                  const std::vector<const lift::Source*>& sources, Borrowed code);

@@ -1,5 +1,7 @@
 #include "fake/symbol.h"
 
+#include "fake/handed_number.h"
+
 #include <limits>
 #include <string>
 
@@ -9,6 +11,7 @@ PyTypeObject int_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject float_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject bool_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 SymbolHooks symbol_hooks = {};
+PyTypeObject* handed_number_type = nullptr;
 
 namespace {
 
@@ -119,6 +122,13 @@ int init_symbols() {
     if (PyType_Ready(type) < 0) return -1;
   }
   return 0;
+}
+
+Ref make_handed_number(Borrowed number) {
+  Ref made = checked(handed_number_type->tp_alloc(handed_number_type, 0));
+  made.as<HandedNumber>()->example =
+      checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(number.type()), "i", 1)).release();
+  return made;
 }
 
 Ref make_symbol(PyTypeObject* cls) {

@@ -69,13 +69,17 @@ class Exporter {
 
   Ref run() {
     placeholders();
-    StateWalk walk(program_.states.at(0));
+    Ambient outermost = program_.states.at(0);
+    if (shows_grad_sets()) outermost.grad = *program_.grad_sets.outermost();
+    StateWalk walk(outermost);
     for (uint32_t n = 0; n < program_.nodes.size(); ++n) {
       if (!program_.nodes[n].live) continue;
+      grad_sets(walk, n);
       steps(walk.to(program_.states[program_.nodes[n].state]));
       call(program_.nodes[n]);
     }
-    steps(walk.finish(program_.states[0]));
+    grad_sets(walk, static_cast<uint32_t>(program_.nodes.size()));
+    steps(walk.finish(outermost));
     output();
     Ref module = fx_.finish(attributes_);
     if (recomputed_) {
@@ -163,6 +167,16 @@ class Exporter {
   }
 
   // ---- nodes
+
+  // A graph that is cut into pieces is cut where the state changes: no more often than it must.
+  bool shows_grad_sets() const { return !has_apart_ && program_.grad_sets.outermost(); }
+
+  // Those that the program makes before a node.
+  void grad_sets(StateWalk& walk, uint32_t node) {
+    const std::vector<GradSets::Set>& all = program_.grad_sets.all();
+    for (; shows_grad_sets() && grad_sets_ < all.size() && all[grad_sets_].before_node <= node; grad_sets_++)
+      steps({walk.set_grad(all[grad_sets_].mode)});
+  }
 
   void steps(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
@@ -360,6 +374,7 @@ class Exporter {
   Ref attributes_;
   std::vector<Ref> attribute_nodes_;  // per object of the arena
   std::vector<Ref> scopes_;
+  size_t grad_sets_ = 0;  // how many are written
   bool has_apart_ = false;
   Ref recomputed_;  // a list of the names of such nodes, with the part that each belongs to; null: there are none
   std::optional<FxExamples> examples_;

@@ -58,6 +58,7 @@ void Program::finish(Unused unused) {
   mark_live(unused);
   settle_constants();
   order_inputs();
+  grad_sets.finish(static_cast<uint32_t>(nodes.size()));
 }
 
 void Program::mark_live(Unused unused) {

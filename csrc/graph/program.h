@@ -1,6 +1,7 @@
 // The recorded program: one node per torch API call, in order, over tensors that are known by number.
 #pragma once
 
+#include "graph/grad_sets.h"
 #include "graph/site.h"
 #include "graph/state.h"
 #include "graph/value.h"
@@ -105,6 +106,7 @@ class Program {
   std::vector<Input> declared;  // everything that may be an input
   std::vector<Constant> constants;
   std::vector<Ambient> states;  // states[0] is the state on entry
+  GradSets grad_sets;
   uint16_t exit_state = 0;
   uint16_t checkpoints = 0;  // how many parts are checkpointed
   Arena arena;

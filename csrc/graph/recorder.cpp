@@ -1,5 +1,6 @@
 #include "graph/pending.h"
 
+#include "fake/handed_number.h"
 #include "fake/symbolic.h"
 #include "fake/transforms.h"
 #include "graph/errors.h"
@@ -12,6 +13,8 @@
 
 namespace alternator::graph {
 namespace {
+
+bool is_of_numpy(Borrowed object) { return is_array(object) || fake::is_handed_number(object); }
 
 constexpr const char* kUnseen = "a torch call that was not recorded wrote to a tensor or drew random numbers";
 
@@ -30,6 +33,7 @@ void Recorder::begin() {
   ALT_CHECK(program_ != nullptr, "this recorder has given its program away");
   if (!mode_) mode_ = make_mode(*this);
   if (program_->states.empty()) program_->states.push_back(Ambient::now());
+  program_->grad_sets.begin(program_->states[0].grad);
   last_state_ = state_number();
   thread_ = PyThread_get_thread_ident();
   active_.emplace(session_);
@@ -56,7 +60,7 @@ std::unique_ptr<Program> Recorder::finish(Borrowed result, Unused unused) {
   program_->finish(unused);
   // What stood for them in the recording may be large.
   for (TensorRecord& record : program_->tensors)
-    if (record.symbol && is_array(record.symbol)) record.symbol = Ref::share(Py_None);
+    if (record.symbol && is_of_numpy(record.symbol)) record.symbol = Ref::share(Py_None);
   known_.clear();
   symbols_.clear();
   items_.clear();
@@ -129,10 +133,11 @@ void Recorder::declare_array(Borrowed array, Borrowed label, Borrowed source) {
 
 uint32_t Recorder::object_id(Borrowed object) {
   if (!is_generator(object)) {
-    if (!program_->has_arrays || !is_array(object)) return kNone;
+    const bool is_number = fake::is_handed_number(object);
+    if (!is_number && (!program_->has_arrays || !is_array(object))) return kNone;
     const auto array = symbols_.find(object.get());
-    if (array == symbols_.end()) return kNone;
-    if (!for_array_call_) record_error("an array of numpy's reached a torch call");
+    if (array == symbols_.end() && !is_number) return kNone;
+    if (array == symbols_.end() || !for_array_call_) record_error("an array or a number of numpy's reached a torch call");
     return array->second;
   }
   const auto found = symbols_.find(object.get());
@@ -389,7 +394,7 @@ bool Recorder::bind(Ref& result, Node& node) {
       result = std::move(symbol);
       any = true;
     }
-  } else if (program_->has_arrays && is_array(result)) {
+  } else if (program_->has_arrays && is_of_numpy(result)) {
     if (symbols_.count(result.get()) == 0) {
       node.result = add_symbol(result, {}, Origin::Result, position);
       any = true;

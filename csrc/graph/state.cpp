@@ -137,6 +137,11 @@ std::vector<Step> StateWalk::to(const Ambient& target) {
   return steps;
 }
 
+Step StateWalk::set_grad(bool mode) {
+  current_.grad = mode;
+  return {.kind = StepKind::SetGrad, .flag = mode};
+}
+
 std::vector<Step> StateWalk::finish(const Ambient& target) {
   std::vector<Step> steps;
   while (!open_.empty()) leave(steps);

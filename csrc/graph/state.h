@@ -1,6 +1,6 @@
 // The state that decides what a torch call does: grad mode, inference mode, autocast, default dtype, flags of torch's.
 //
-// A program does not record the calls that set it. Each node remembers the state that it ran in, and the steps from
+// A program does not record the calls that set it (but see grad_sets.h). Each node remembers the state that it ran in, and the steps from
 // one node's state to the next one's are worked out when the program is written down or replayed. So it does not
 // matter who changed the state, and a change that no node sees leaves nothing behind.
 #pragma once
@@ -75,6 +75,8 @@ class StateWalk {
 
   // The steps that lead from the current state to `target`.
   std::vector<Step> to(const Ambient& target);
+  // The program sets the grad mode, whatever it was.
+  Step set_grad(bool mode);
   // Closes what is open and goes to `target`: what the program leaves behind.
   std::vector<Step> finish(const Ambient& target);
 

@@ -72,8 +72,21 @@ Target attribute_target(Borrowed wrapper, const std::string& accessor) {
           sets ? "setattr" : "delattr"};
 }
 
+// A method that torch.Tensor hides behind one of its own (x.unflatten() calls super().unflatten()): torch's function of
+// that name is made of the same operator. Null: there is none.
+Ref function_of_method(Borrowed callable, const std::string& name) {
+  if (!Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || name.empty()) return {};
+  Ref found = Ref::steal(PyObject_GetAttrString(torch_name("torch._C", "_VariableFunctions").get(), name.c_str()));
+  // As generated code would find it.
+  PyObject* torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");  // borrowed
+  Ref written = found && torch != nullptr ? Ref::steal(PyObject_GetAttrString(torch, name.c_str())) : Ref();
+  PyErr_Clear();
+  return found && written.get() == found.get() ? std::move(found) : Ref();
+}
+
 Target function_target(Borrowed callable, std::string name) {
-  Ref target = can_be_named(callable) ? Ref::share(callable) : make_named_callable(callable);
+  Ref target = can_be_named(callable) ? Ref::share(callable) : function_of_method(callable, name);
+  if (!target) target = make_named_callable(callable);
   if (name.empty() || target.get() != callable.get()) name = callable_name(target);
   return {Target::Form::Function, std::move(target), Ref(), std::move(name)};
 }

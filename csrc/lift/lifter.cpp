@@ -4,15 +4,19 @@
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "lift/decimals.h"
+#include "lift/handed_numbers.h"
 #include "lift/mutants.h"
 #include "lift/numpy.h"
 #include "lift/tensor_spec.h"
 #include "lift/trees.h"
 #include "py/names.h"
 
+#include "fake/handed_number.h"
 #include "fake/mirror.h"
 #include "fake/python_tensor.h"
 #include "fake/symbol.h"
+
+#include <utility>
 
 namespace alternator::lift {
 
@@ -247,6 +251,22 @@ Ref Lifter::lift_changing(Borrowed number, Source* source) {
   return lifted;
 }
 
+static thread_local HandedNumbers* handed_numbers = nullptr;
+
+HandedNumbers::HandedNumbers(bool wanted) : wanted_(wanted), outer_(std::exchange(handed_numbers, this)) {}
+HandedNumbers::~HandedNumbers() { handed_numbers = outer_; }
+
+Ref HandedNumbers::find(Borrowed value, const Source* source, bool* is_new) {
+  HandedNumbers* scope = handed_numbers;
+  if (scope == nullptr || !scope->wanted_ || source->parent != nullptr || source->access != Access::kSlot) return {};
+  const NumpyKind kind = numpy_kind(value.get());
+  if (kind == NumpyKind::kNone || kind == NumpyKind::kBool) return {};
+  Ref& number = scope->lifted_[source];
+  *is_new = !number;
+  if (!number) number = fake::make_handed_number(value);
+  return number;
+}
+
 // A default argument, of a function that stays the same.
 static bool is_default(const Source& source) {
   return source.parent != nullptr && source.parent->access == Access::kDefaults;
@@ -274,6 +294,14 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
     check_lasting(value);
   if (keeps_changing(value, *source)) return lift_changing(value, source);
+  bool is_new = false;
+  if (Ref number = only_lasting ? Ref() : HandedNumbers::find(value, source, &is_new)) {
+    if (is_new) {
+      guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(value.type()));
+      know(number, value, source);
+    }
+    return number;
+  }
   const bool nan = is_nan(value.get());
   if (is_plain(value.get()) && !is_enum_member(value.get()) && !nan) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);

@@ -4,6 +4,7 @@
 #include "replay/errors.h"
 #include "replay/residual.h"
 
+#include "fake/handed_number.h"
 #include "fake/python_tensor.h"
 
 #include <algorithm>
@@ -27,7 +28,9 @@ bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.is_code_con
 bool LifterWorld::is_constant(Borrowed object) { return lifter_.is_noted_constant(object); }
 std::vector<EffectCall> LifterWorld::calls() { return lifter_.effects(); }
 bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(fake::unpack(tensor.get())); }
-bool LifterWorld::is_graph_array(Borrowed object) { return lifter_.unknown_arrays.is_result(object); }
+bool LifterWorld::is_graph_array(Borrowed object) {
+  return lifter_.unknown_arrays.is_result(object) || fake::is_handed_number(object);
+}
 const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(); }
 std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }
 void LifterWorld::guard_length(const lift::Shadow& shadow) {

@@ -3,16 +3,20 @@
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
+#include "fake/handed_number.h"
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/arrays.h"
 #include "trace/bound_slots.h"
 #include "trace/ends.h"
+#include "trace/grad_blocks.h"
 #include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
 #include "trace/reading.h"
 #include "trace/seeds.h"
+
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
@@ -395,6 +399,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     return checked(PyObject_Vectorcall(type_object.get(), arguments, 0, nullptr));
   }
   if (type == &PyType_Type && total == 1 && positional == 1) {
+    if (fake::is_handed_number(arguments[0])) return Ref::share(fake::example_of(arguments[0]).type());
     if (is_drawn(arguments[0])) return Ref::share(&PyFloat_Type);
     if (is_hook_handle(arguments[0])) stop(report::Reason::hook, "its handle is used");
     if (fake::is_symbol(arguments[0])) return Ref::share(fake::class_of_symbol(arguments[0]));
@@ -599,6 +604,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
   const Reading reading(reads_digits(callable, name));
   const size_t given_before = integers_given();
+  const bool grad_before = c10::GradMode::is_enabled();
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   const bool added = !stopped && name == "builtins.sum" && integers_given() != given_before;
@@ -611,6 +617,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (warnings) check_numpy_error(name);
     throw PyError();
   }
+  if (name.ends_with("._set_grad_enabled")) note_grad_set(grad_before, recorder);
   if (makes_class) finish_class(result);
   if (const SetMethod* changes = set_method(method))
     lifter.note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);

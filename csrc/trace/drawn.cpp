@@ -1,12 +1,19 @@
 #include "trace/drawn.h"
 
 #include "cpython/objects.h"
+#include "cpython/version.h"
+#include "fake/handed_number.h"
+#include "graph/torch_types.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
+#include "trace/error_text.h"
 #include "trace/tracer.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
+
 #include <cmath>
+#include <tuple>
 
 namespace alternator::trace {
 
@@ -34,7 +41,12 @@ int init_drawn() {
   numbers.nb_int = numbers.nb_float = numbers.nb_index = one;
   numbers.nb_bool = [](PyObject*) -> int { return refuse_drawn(), -1; };
   drawn_type.tp_name = "float";
-  drawn_type.tp_basicsize = sizeof(PyObject);
+  drawn_type.tp_basicsize = sizeof(fake::HandedNumber);  // numbers of numpy's refuse the same
+  drawn_type.tp_dealloc = [](PyObject* object) {
+    Py_CLEAR(reinterpret_cast<fake::HandedNumber*>(object)->example);
+    Py_TYPE(object)->tp_free(object);
+  };
+  fake::handed_number_type = &drawn_type;
   drawn_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
   drawn_type.tp_as_number = &numbers;
   drawn_type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse_drawn(), -1; };
@@ -88,7 +100,76 @@ Ref Tracer::call_random(Borrowed callable, size_t count) {
   return make_drawn();
 }
 
+// What may be done with a number of numpy's that only a run knows: nothing whose result has a class, a type or a shape
+// that depends on the number. With a tensor, the first four.
+static const char* name_of_arithmetic(binaryfunc operation, bool with_tensor) {
+  const std::tuple<binaryfunc, binaryfunc, const char*> rows[] = {
+      {PyNumber_Add, PyNumber_InPlaceAdd, "add"},
+      {PyNumber_Subtract, PyNumber_InPlaceSubtract, "sub"},
+      {PyNumber_Multiply, PyNumber_InPlaceMultiply, "mul"},
+      {PyNumber_TrueDivide, PyNumber_InPlaceTrueDivide, "truediv"},
+      {PyNumber_FloorDivide, PyNumber_InPlaceFloorDivide, "floordiv"},
+      {PyNumber_Remainder, PyNumber_InPlaceRemainder, "mod"},
+  };
+  size_t usable = with_tensor ? 4 : std::size(rows);
+  for (const auto& [plain, in_place, name] : rows) {
+    if (usable-- == 0) break;
+    if (operation == plain || (operation == in_place && !with_tensor)) return name;
+  }
+  return nullptr;
+}
+
+// A node that calls numpy, or torch, on the number itself.
 Ref Tracer::combine_drawn(binaryfunc operation, Borrowed left, Borrowed right) {
+  using fake::is_handed_number;
+  if (is_handed_number(left) || is_handed_number(right)) {
+    const auto refuse = [](const char* why) { stop(report::Reason::unknown_number, why); };
+    Borrowed tensor = graph::is_tensor(left) ? left : graph::is_tensor(right) ? right : Borrowed();
+    const char* name = name_of_arithmetic(operation, static_cast<bool>(tensor));
+    const auto is_number = [](Borrowed operand) {
+      PyObject* o = operand.get();
+      return is_handed_number(operand) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
+             (lift::is_numpy_number(o) && lift::numpy_kind(o) != lift::NumpyKind::kBool);
+    };
+    if (name == nullptr || (!tensor && (!is_number(left) || !is_number(right)))) refuse("an operator of a number of numpy's");
+    if (transformed_ || recorder.is_silent() || recorder.is_checkpointed() || is_under_modes() ||
+        at::impl::PythonTorchFunctionTLS::stack_len() != 1)
+      refuse("a number of numpy's under a mode, or inside of a transform, a conditional or a checkpoint");
+    if (tensor) {
+      const at::Tensor& fake = fake::unpack(tensor.get());
+      if (!is_torchs_operation(tensor, {}) || !fake::is_fake(fake) || fake::is_wrapped(fake) || session.known_value(fake))
+        refuse("an operator of a number of numpy's and a tensor whose numbers are known, or of a subclass");
+    }
+    const auto example = [&](Borrowed operand) {
+      if (!is_handed_number(operand)) return Ref::share(operand);
+      return tensor ? lift::python_number(fake::example_of(operand)) : Ref::share(fake::example_of(operand));
+    };
+    Ref function = graph::torch_name("operator", name);
+    Ref tried_left = example(left), tried_right = example(right), result;
+    {
+      const Paused paused(*this);
+      const graph::Recorder::Silent silent(recorder);
+      const lift::WarningsRaise warnings;
+      const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
+      result = Ref::steal(PyObject_CallFunctionObjArgs(function.get(), tried_left.get(), tried_right.get(), nullptr));
+    }
+    if (!result) stop(report::Reason::native_call, std::string("operator.") + name + ": " + take_error_text());
+    if (!tensor) {
+      if (!lift::is_numpy_number(result.get()) || lift::numpy_kind(result.get()) == lift::NumpyKind::kBool)
+        refuse("an operator of a number of numpy's that gives something else");
+      result = fake::make_handed_number(result);
+      keep_alive.push_back(Ref(result));
+    }
+    for (Borrowed operand : {left, right}) {
+      const lift::Known* known = is_handed_number(operand) ? lifter.known(operand) : nullptr;
+      if (known == nullptr) continue;
+      Ref label = checked(PyUnicode_FromString(known->source->text().c_str()));
+      recorder.declare_array(operand, label, checked(PyLong_FromUnsignedLong(known->source->id)));
+    }
+    PyObject* operands[] = {left.get(), right.get()};
+    recorder.note_array_call(function, operands, 2, {}, Ref(result), /*writes=*/false);
+    return result;
+  }
   const bool divides = operation == PyNumber_TrueDivide || operation == PyNumber_InPlaceTrueDivide;
   const bool known = divides || operation == PyNumber_Add || operation == PyNumber_Subtract ||
                      operation == PyNumber_Multiply || operation == PyNumber_InPlaceAdd ||

@@ -2,6 +2,7 @@
 #include "trace/hooks.h"
 #include "trace/tracer.h"
 
+#include "fake/handed_number.h"
 #include "trace/arrays.h"
 #include "trace/natives.h"
 #include "trace/reading.h"
@@ -253,6 +254,9 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   if (left == right && fake::is_symbol(left) && recorder.shares_symbols())
     stop(report::Reason::unknown_number, "an identity test");
   if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
+    stop(report::Reason::unknown_number, "an identity test");
+  // They may be one object outside.
+  if (left != right && fake::is_handed_number(left) && fake::is_handed_number(right))
     stop(report::Reason::unknown_number, "an identity test");
   // A tuple of the code's own: which object the other one is was not asked of any guard.
   auto is_literal = [&](Borrowed object) {

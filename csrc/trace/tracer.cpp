@@ -8,6 +8,7 @@
 #include "interpreter/loop.h"
 #include "py/gc.h"
 #include "py/lasting.h"
+#include "trace/grad_blocks.h"
 #include "trace/hooks.h"
 #include "trace/markers.h"
 #include "trace/modes.h"
@@ -637,6 +638,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     recorder.begin();
     auto begin = [&] {
       if (has_modes) take_modes();
+      note_open_blocks(chain, recorder);
       fill(chain, &frames);
     };
     if (tracing.status(begin) == 0) result = continue_chain(frames, run_traced);

@@ -615,3 +615,39 @@ def test_one_row_of_those_that_are_gone_through() -> None:
                 assert ours.grad is not None and torch.equal(ours.grad, theirs.grad)
                 assert torch.equal(ours.grad.signbit(), theirs.grad.signbit())
         assert seen == [wanted], (fn.__name__, seen)
+
+
+@pytest.mark.parametrize("transform", [torch.func.jacfwd, torch.func.hessian, torch.func.jacrev])
+def test_graphs_of_transforms_are_compiled_again(transform: Any) -> None:
+    """Each node is something that generated code can name: also what torch.Tensor hides (`unflatten`)."""
+    seen: list[Any] = []
+
+    def spy(module: Any, inputs: Any) -> Any:
+        seen.append(module)
+        return module.forward
+
+    def cubes(x: Any) -> Any:
+        return (x.sin() ** 3).sum()
+
+    def fn(x: Any) -> Any:
+        return transform(cubes)(x)
+
+    expected = fn(x())
+    torch.testing.assert_close(alternator.compile(fn, backend=spy, fullgraph=True)(x()), expected)
+    (module,) = seen
+    module.real_recompile()
+    for again in (alternator.compile, torch.compile):
+        (result,) = again(module, backend="eager", fullgraph=True)(x())
+        torch.testing.assert_close(result, expected)
+
+
+def test_a_method_that_is_hidden_is_a_function() -> None:
+    seen: list[Any] = []
+
+    def spy(module: Any, inputs: Any) -> Any:
+        seen.append(module)
+        return module.forward
+
+    compiled = alternator.compile(lambda x: x.unflatten(1, (3, -1)), backend=spy, fullgraph=True)
+    assert compiled(x()).shape == (2, 3, 1)
+    assert seen[0].graph.find_nodes(op="call_function", target=torch.unflatten)
