@@ -208,7 +208,8 @@ class Handoff:
                 "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
-                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, or writes next to an array"
+                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, writes next to an array, or "
+                "applies an autograd.Function that keeps on ctx what may change until its backward()"
                 if leaves
                 else "a tensor of a subclass is among its inputs"
                 if odd

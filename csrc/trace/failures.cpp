@@ -2,10 +2,10 @@
 
 #include "trace/failures.h"
 
-#include "cpython/operations.h"
 #include "graph/effects.h"
 #include "py/import.h"
 #include "py/lasting.h"
+#include "trace/instructions.h"
 
 #include <string_view>
 #include <unordered_set>
@@ -15,52 +15,6 @@ namespace alternator::trace {
 namespace {
 
 // --- who sees an exception --------------------------------------------------------------------------------------
-
-struct Instruction {
-  int opcode;
-  int argument;
-  int index;  // of the opcode itself, behind its EXTENDED_ARGs
-  int next;
-};
-
-Instruction decode(PyCodeObject* code, int index) {
-  const cpython::CodeUnit* units = cpython::first_instruction(code);
-  int argument = 0;
-  for (;; index++) {
-    argument = argument << 8 | cpython::argument(units[index]);
-    const int opcode = cpython::base_opcode(units[index]);
-    if (opcode != EXTENDED_ARG) return {opcode, argument, index, index + 1 + cpython::caches(opcode)};
-  }
-}
-
-Borrowed name_at(PyCodeObject* code, int position) {
-  return position < PyTuple_GET_SIZE(code->co_names) ? PyTuple_GET_ITEM(code->co_names, position) : nullptr;
-}
-
-// Names of what an instruction loads from a namespace or an object; null: it does something else.
-Borrowed loaded_name(PyCodeObject* code, const Instruction& instruction) {
-  switch (instruction.opcode) {
-    case LOAD_NAME:
-      return name_at(code, instruction.argument);
-    case LOAD_GLOBAL:
-      return name_at(code, instruction.argument >> 1);
-    case LOAD_ATTR:
-      return name_at(code, instruction.argument >> (cpython::kLoadAttrHasMethodBit ? 1 : 0));
-#ifdef LOAD_METHOD
-    case LOAD_METHOD:
-      return name_at(code, instruction.argument);
-#endif
-    default:
-      return nullptr;
-  }
-}
-
-bool is_attribute(int opcode) {
-#ifdef LOAD_METHOD
-  if (opcode == LOAD_METHOD) return true;
-#endif
-  return opcode == LOAD_ATTR;
-}
 
 // What torch raises because of data.
 bool may_catch(Borrowed name) {
@@ -156,7 +110,7 @@ bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at
     if (Borrowed name = loaded_name(code, now)) {
       may = may_catch(name);  // of `a.b.Error` the last one counts
       named = true;
-      if (may && !is_attribute(decode(code, now.next).opcode)) return true;
+      if (may && !loads_attribute(decode(code, now.next).opcode)) return true;
     } else if (now.opcode == CHECK_EXC_MATCH) {
       if (!named || may) return true;
       const Instruction jump = decode(code, now.next);
