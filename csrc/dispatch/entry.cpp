@@ -178,9 +178,10 @@ struct Wishes {
   bool may_break = true;
   const std::unordered_set<std::string>* changing = nullptr;
 };
-static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, const Wishes& wishes) {
+static void set_up(trace::Tracer& tracer, const Chain& chain, graph::Recorder::Captured captured,
+                   const Wishes& wishes) {
   graph::forget_warnings();
-  trace::begin_separation(wishes.separate);
+  trace::begin_separation(wishes.separate, chain);
   tracer.recorder.capture_unknown(captured);
   tracer.may_assume = wishes.may_assume;
   tracer.has_modes = wishes.has_modes;
@@ -332,7 +333,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-    set_up(tracer, captured, wishes);
+    set_up(tracer, chain, captured, wishes);
     Clock clock;
     (void)tracer.run(chain, &points[at]);
     raise_interrupt(tracer);
@@ -378,7 +379,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.may_break = may_break;
-    set_up(tracer, captured, wishes);
+    set_up(tracer, chain, captured, wishes);
     Clock clock;
     Ref result = tracer.run(chain, nullptr);
     raise_interrupt(tracer);

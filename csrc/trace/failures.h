@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graph/program.h"
+#include "interpreter/frame_state.h"
 
 namespace alternator::trace {
 
@@ -17,8 +18,10 @@ bool has_lasting_writes(const graph::Program& program);
 // A node that may fail because of its data.
 bool may_fail(const graph::Program& program, const graph::Node& node);
 
-// A trace begins. `separate`: writes for good and failures that are seen have to be kept apart.
-void begin_separation(bool separate);
+// A trace begins at a stopped chain. `separate`: writes for good and failures that are seen have to be kept apart.
+void begin_separation(bool separate, const Chain& chain);
+// The trace enters a `with` block, by the instruction at this index.
+void note_manager(PyCodeObject* code, int index, Borrowed manager);
 // After a call was recorded: the two would stand in one graph now.
 bool is_to_separate(const graph::Program& program);
 
