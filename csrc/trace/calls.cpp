@@ -597,7 +597,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
-  const Reading reading(reads_digits(callable, name));
+  const bool adds = name == "builtins.sum" || name == "builtins.any" || name == "builtins.all";
+  const Reading reading(reads_digits(callable, name), adds);
   const size_t given_before = integers_given();
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));

@@ -290,7 +290,7 @@ static void check_given(Tracer& tracer, Borrowed value, const char* what, int de
 // A frame that native code begins.
 static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   const Ref code = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame)));
-  const bool read = Reading::now();
+  const bool read = Reading::now(), added = Reading::adds();
   Ref result;
   {
     const Reading of_its_own(false);
@@ -305,6 +305,7 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
       stop(report::Reason::unknown_number, name);
     const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may follow an address
     if (read && !is_hash) check_given(*tracer, result, name);
+    if (!read && added && !unknown) tracer->check_use(result, name);
     return result.release();
   } catch (const PyError&) {  // it is set
   } catch (const Stop& stop) {
