@@ -176,6 +176,9 @@ def _is_of_a_subclass(value: Any) -> bool:
     return torch.Tensor in bases[1:] and torch.nn.Parameter not in bases
 
 
+_WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
+
+
 class Handoff:
     """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
 
@@ -279,6 +282,12 @@ class Handoff:
     def is_torchs(self) -> bool:
         """Where its code raises, the call runs as it is, and raises what eager would."""
         return self.backend.is_torchs
+
+    @property
+    def writes_last(self) -> bool:
+        """Whether its code writes to its inputs when all is computed, by operators of torch's: where it raises before that, nothing has
+        happened. Inductor's kernels write wherever it suits them."""
+        return self.backend.is_torchs and self.backend.name in _WRITE_LAST
 
     @property
     def begin_step(self) -> Callable[[], None] | None:

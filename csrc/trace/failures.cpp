@@ -194,6 +194,7 @@ class LastingWrites {
 
 struct Separation {
   bool wanted = false;
+  std::optional<uint32_t> until{};  // a node
   size_t seen = 0;  // nodes
   bool fails = false, writes = false;
   LastingWrites lasting{};
@@ -236,8 +237,17 @@ bool has_lasting_writes(const graph::Program& program) {
                      [&](const graph::Node& node) { return node.live && lasting.among(program, node); });
 }
 
-void begin_separation(bool separate, const Chain& chain) {
-  separation = {.wanted = separate};
+bool is_left_at_once(PyCodeObject* code, int offset) {
+  cpython::Handler handler;
+  return !cpython::find_handler(code, offset / static_cast<int>(sizeof(cpython::CodeUnit)), &handler) ||
+         (!is_of_torch(code) && !is_observed(code, offset));
+}
+
+thread_local bool separates __attribute__((tls_model("initial-exec"))) = false;
+
+void begin_separation(bool separate, const Chain& chain, std::optional<uint32_t> until) {
+  separation = {.wanted = separate, .until = until};
+  separates = separate || until;
   managers = {};
   for (const FrameState& state : chain) {
     auto* code = state.code.as<PyCodeObject>();
@@ -264,6 +274,7 @@ void note_manager(PyCodeObject* code, int index, Borrowed manager) {
 }
 
 bool is_to_separate(const graph::Program& program) {
+  if (separation.until && program.nodes.size() > *separation.until) return true;
   if (!separation.wanted) return false;
   for (; separation.seen < program.nodes.size(); separation.seen++) {
     const graph::Node& node = program.nodes[separation.seen];

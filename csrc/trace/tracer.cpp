@@ -1,6 +1,7 @@
 #include "trace/tracer.h"
 
 #include "trace/ends.h"
+#include "trace/failures.h"
 
 #include "graph/torch_types.h"
 #include "interpreter/capture.h"
@@ -501,6 +502,10 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
 }
 
 Verdict Tracer::begin_instruction(const Position& position) {
+  if (separates && !stopped && is_to_separate(recorder.program())) [[unlikely]] {
+    stop_here(report::Reason::torch_call, "what may fail inside of a `try`, and what is written for good, run apart");
+    return Verdict::kFail;
+  }
   if ((watches_ends_ || shadows_seen_ != lifter.shadows().size()) && !check_ends(position)) [[unlikely]]
     return Verdict::kFail;
   frame_ = position.frame;
