@@ -1,15 +1,18 @@
 """Whether a `backward()` of the user's does the same whenever it runs.
 
 A graph calls `MyFunction.apply` as it is. AOTAutograd runs its `backward()` once, while it compiles: what that reads from
-outside, and what it does besides computing, would be as it was then, and no guard knows of it.
+outside, and what it does besides computing, would be as it was then, and no guard knows of it. Guards know which functions it
+calls by name, and the trace has seen what is kept on `ctx`: see csrc/trace/backward_reads.h.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
+import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -21,6 +24,16 @@ _BUILTINS: set[Any] = {
     list, map, max, min, pow, range, reversed, round, set, slice, sorted, str, sum, tuple, type, zip,
 }
 # fmt: on
+# Of the library's functions: those that ask for, or set, a state of the thread or of the process.
+_AMBIENT = re.compile(r"_?(is|are|get|set|has|current|use|manual|initial)_|seed")
+_OF_ARGUMENTS = {
+    "is_tensor", "is_floating_point", "is_complex", "is_nonzero", "is_same_size", "is_signed", "is_conj", "is_neg", "is_storage",
+    "get_device", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "is_tensor_like", "set_grad_enabled",
+    "is_available", "device_count", "get_device_properties", "get_device_capability", "get_device_name",
+}  # fmt: skip
+_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format, float)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
 _WRITES = {"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "IMPORT_NAME"}
 
 
@@ -32,9 +45,13 @@ def changing_backwards(gm: Any) -> list[type]:
             continue
         applied = getattr(node.target, "__wrapped__", node.target)
         cls: Any = getattr(applied, "__self__", None)
-        if _is_function(cls) and getattr(applied, "__name__", "") == "apply" and not _is_closed(cls.backward, set()):
+        if _is_function(cls) and getattr(applied, "__name__", "") == "apply" and not _has_closed_backward(cls, set()):
             found.append(cls)
     return found
+
+
+def _has_closed_backward(cls: Any, seen: set[Any]) -> bool:
+    return _is_closed(cls.backward, seen) and _is_closed(cls.vjp, seen)
 
 
 def _is_function(value: Any) -> bool:
@@ -53,35 +70,56 @@ def _is_closed(function: Any, seen: set[Any]) -> bool:
     if function.__code__ in seen:
         return True
     seen.add(function.__code__)
+    if not all(map(_is_plain, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))):
+        return False
     if str(function.__globals__.get("__name__")).partition(".")[0] in _LIBRARIES:  # once_differentiable, for one
-        return all(_is_code(cell.cell_contents, "", seen) for cell in function.__closure__ or ())
+        return all(_is_code(cell.cell_contents, (), seen) for cell in function.__closure__ or ())
     return all(_is_code(value, used, seen) for value, used in _values_read(function, function.__code__))
 
 
-def _is_code(value: Any, used: str, seen: set[Any]) -> bool:
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if type(value) is tuple else isinstance(value, _PLAIN)
+
+
+def _asks_around(value: Any) -> bool:
+    """Whether a function of the library's is about a state of the thread or of the process."""
+    name = getattr(value, "__name__", "")
+    return not isinstance(value, type) and name not in _OF_ARGUMENTS and _AMBIENT.match(name) is not None
+
+
+def _is_code(value: Any, used: Sequence[str], seen: set[Any]) -> bool:
+    if isinstance(value, types.ModuleType) and _is_librarys(value):
+        for name in used:
+            value = getattr(value, name, None)
+            if not isinstance(value, types.ModuleType):
+                break
+        if isinstance(value, _CONSTANTS):
+            return True
+    if _is_librarys(value) and _asks_around(value):
+        return False
     if isinstance(value, types.FunctionType):
         return _is_closed(value, seen)
     if _is_function(value) and not _is_librarys(value):
-        return used == "apply" and _is_closed(value.forward, seen) and _is_closed(value.backward, seen)
+        return [*used[:1]] == ["apply"] and _is_closed(value.forward, seen) and _has_closed_backward(value, seen)
     name = getattr(value, "__name__", None)
     if isinstance(name, str) and getattr(builtins, name, None) is value:
         return value in _BUILTINS or (isinstance(value, type) and issubclass(value, BaseException))
     return (callable(value) or isinstance(value, types.ModuleType)) and _is_librarys(value)
 
 
-def _values_read(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[Any, str]]:
-    """What is read from outside, each with the attribute that is asked of it at once; a write is a value that is no code."""
+def _values_read(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[Any, list[str]]]:
+    """What is read from outside, each with the attributes that are asked of it at once; a write is a value that is no code."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL")]
-    for instruction, after in zip(instructions, [*instructions[1:], None], strict=True):
+    for position, instruction in enumerate(instructions):
         name = instruction.argval
-        used = str(after.argval) if after is not None and after.opname in ("LOAD_ATTR", "LOAD_METHOD") else ""
-        if instruction.opname in _WRITES:
-            yield None, ""
+        used = [str(i.argval) for i in takewhile(lambda i: i.opname in _LOADS, instructions[position + 1 :])]
+        if instruction.opname in _WRITES or (instruction.opname in _LOADS and name == "_forward_cls"):
+            yield None, []
         elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield function.__globals__.get(name, getattr(builtins, name, None)), used
         elif instruction.opname in ("STORE_DEREF", "DELETE_DEREF") and name in cells:
-            yield None, ""
+            yield None, []
         elif instruction.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF") and name in cells:
             try:
                 yield cells[name].cell_contents, used

@@ -181,6 +181,9 @@ def _is_of_a_subclass(value: Any) -> bool:
     return torch.Tensor in bases[1:] and torch.nn.Parameter not in bases
 
 
+_WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
+
+
 class Handoff:
     """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
 
@@ -213,7 +216,8 @@ class Handoff:
                 "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
-                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, or writes next to an array"
+                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, writes next to an array, or "
+                "applies an autograd.Function that keeps on ctx what may change until its backward()"
                 if leaves
                 else "a tensor of a subclass is among its inputs"
                 if odd
@@ -291,6 +295,12 @@ class Handoff:
         """Whether numbers of numpy's may be inputs of a graph: of whoever runs it as it is. For a compiler they are constants."""
         whole = getattr(self.backend.compiler, "whole_graphs", False)
         return not (self.backend.is_torchs or self.looks_inside or whole or self._is_set("verify_correctness"))
+
+    @property
+    def writes_last(self) -> bool:
+        """Whether its code writes to its inputs when all is computed, by operators of torch's: where it raises before that, nothing has
+        happened. Inductor's kernels write wherever it suits them."""
+        return self.backend.is_torchs and self.backend.name in _WRITE_LAST
 
     @property
     def begin_step(self) -> Callable[[], None] | None:

@@ -162,8 +162,9 @@ class Call {
   Ref run();
   bool is_known();
 
-  // Where it goes on without us: whether what it calls from there is worth a look.
+  // Where it goes on without us: whether what it calls from there is worth a look; and how.
   bool calls_on = false;
+  Ref continue_alone();
 
   Chain chain;                    // empty: the function has not begun
   Chain next;                     // where it goes on: empty but while the call is on its way there
@@ -177,7 +178,9 @@ class Call {
     chain.swap(next);
     next.clear();
   }
+  Chain start() const;
   void note_changes(Place& place);
+  bool leave_by(const Entry& entry, graph::Failure& failure);
   std::shared_ptr<Entry> trace(Place& place);
   std::shared_ptr<Entry> adopt(Place& place, std::vector<Ref>* found_values);
 
@@ -187,6 +190,7 @@ class Call {
   Ref function_;
   bool may_trace_;
   int traces_ = 0;
+  Ref raised_;  // by the instruction that the chain stands before
 };
 
 void Call::collect_values() {
@@ -211,23 +215,27 @@ void Call::note_changes(Place& place) {
     compilation_.changing.insert(failure.source);
 }
 
+// The function, as a chain that has not begun.
+Chain Call::start() const {
+  Chain start;
+  FrameState& state = start.emplace_back();
+  state.function = function_;
+  state.code = Ref::share(PyFunction_GET_CODE(function_.get()));
+  state.locals.assign(slots.begin(), slots.end());
+  return start;
+}
+
 std::shared_ptr<Entry> Call::trace(Place& place) {
   totals.traces++;
   traces_++;
   tell_recompile(compilation_, place, roots());
   note_changes(place);
   const std::unordered_set<std::string> changing = compilation_.changing;  // another thread may add to it
-  Chain start;
-  if (chain.empty()) {
-    FrameState& state = start.emplace_back();
-    state.function = function_;
-    state.code = Ref::share(PyFunction_GET_CODE(function_.get()));
-    state.locals.assign(slots.begin(), slots.end());
-  }
+  const Chain from = chain.empty() ? start() : Chain();
   std::shared_ptr<Entry> entry;
   bool knows_numbers = changing.empty();
   for (int tries = 1; entry == nullptr; tries++) {
-    entry = trace_entry(chain.empty() ? start : chain, roots(), compilation_.backend, !compilation_.fullgraph,
+    entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, !compilation_.fullgraph,
                         tries >= kMostTries, knows_numbers ? nullptr : &changing, &compilation_.knows_numpy);
     // Without the numbers it comes to nothing.
     if (!knows_numbers && entry != nullptr && entry->eager_because) {
@@ -309,6 +317,51 @@ bool Call::is_known() {
   return false;
 }
 
+// The graph has raised after it has written for good. What the call had done until then is done now, and its frames
+// stand where it was raised. False: nothing is known of that, and nothing was done.
+bool Call::leave_by(const Entry& entry, graph::Failure& failure) {
+  if (failure.node == graph::kNowhere || PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;
+  Ref error = cpython::take_raised();
+  Left left;
+  std::vector<Ref> needed;
+  try {
+    // Where the graph has changed what the trace has seen of its tensors, it would see something else now.
+    if (entry.admits(roots(), &needed)) {
+      const Chain from = chain.empty() ? start() : Chain();
+      left = trace_failure(chain.empty() ? from : chain, entry, failure);
+      needed.clear();
+      if (left.entry != nullptr && !left.entry->guards->check(roots(), &needed)) left.entry.reset();
+    }
+  } catch (const PyError&) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw;
+    PyErr_Clear();
+    left.entry.reset();
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    left.entry.reset();
+  }
+  if (left.entry == nullptr) {
+    cpython::set_raised(std::move(error));
+    return false;
+  }
+  check_status(PyException_SetTraceback(error.get(), failure.traceback ? failure.traceback.get() : Py_None));
+  failure = {};
+  std::vector<PyObject*> outputs(left.outputs.size());
+  for (size_t i = 0; i < outputs.size(); i++) outputs[i] = left.outputs[i].get();
+  (void)left.entry->finish(needed, outputs.data(), outputs.size(), &next);
+  slots.clear();
+  values.clear();
+  go_on();
+  chain.back().function = function_;
+  if (left.has_raised) raised_ = std::move(error);
+  return true;
+}
+
+// In CPython's own loop.
+Ref Call::continue_alone() {
+  return raised_ ? continue_raising(chain, std::move(raised_)) : continue_chain(chain, nullptr);
+}
+
 // Null without an exception: the rest of the call is to run as it is.
 Ref Call::run() {
   std::shared_ptr<Place> place = compilation_.start;
@@ -338,7 +391,14 @@ Ref Call::run() {
     // Nothing of it is recorded, and nobody asked for it to be compiled.
     if (!compilation_.function && chain.empty() && entry->stop.empty() && !entry->has_graph()) return {};
     entry->hits++;
-    Ref result = entry->run(found_values, &next);
+    Ref result;
+    graph::Failure failure;
+    try {
+      result = entry->run(found_values, &next, &failure);
+    } catch (const PyError&) {
+      if (!leave_by(*entry, failure)) throw;
+      return {};
+    }
     if (result) return result;
     if (next.empty()) {  // the data is not as assumed
       if (entry->distrusted) (void)drop(*place, entry);
@@ -417,7 +477,7 @@ Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, 
     return {};
   }
   call.values.clear();
-  result = continue_chain(call.chain, nullptr);
+  result = call.continue_alone();
   if (!result) throw PyError();
   return result;
 }
@@ -551,7 +611,7 @@ PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t posi
   }
   call.values.clear();
   acquire_hook();
-  Ref result = continue_chain(call.chain, nullptr);
+  Ref result = call.continue_alone();
   release_hook();
   return result.release();
 }

@@ -23,6 +23,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <exception>
 
 namespace alternator::dispatch {
 
@@ -186,10 +187,12 @@ struct Wishes {
   bool may_break = true;
   bool knows_numpy = true;  // the numbers of its that are handed over
   const std::unordered_set<std::string>* changing = nullptr;
+  std::optional<uint32_t> until{};  // a node
 };
-static void set_up(trace::Tracer& tracer, graph::Recorder::Captured captured, const Wishes& wishes) {
+static void set_up(trace::Tracer& tracer, const Chain& chain, graph::Recorder::Captured captured,
+                   const Wishes& wishes) {
   graph::forget_warnings();
-  trace::begin_separation(wishes.separate);
+  trace::begin_separation(wishes.separate, chain, wishes.until);
   tracer.recorder.capture_unknown(captured);
   tracer.may_assume = wishes.may_assume;
   tracer.has_modes = wishes.has_modes;
@@ -308,6 +311,12 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   Ref torchs = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "is_torchs"));
   if (!torchs) PyErr_Clear();
   entry.is_torchs = torchs.get() == Py_True;
+  if (entry.compiled && !entry.repeatable && !has_effects(*entry.program, graph::kActs | graph::kTransforms) &&
+      !entry.program->has_apart()) {
+    Ref last = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "writes_last"));
+    if (!last) PyErr_Clear();
+    entry.writes_last = last.get() == Py_True;
+  }
   return true;
 }
 
@@ -342,7 +351,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-    set_up(tracer, captured, wishes);
+    set_up(tracer, chain, captured, wishes);
     Clock clock;
     (void)tracer.run(chain, &points[at]);
     raise_interrupt(tracer);
@@ -389,7 +398,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
     tracer.may_break = may_break;
-    set_up(tracer, captured, wishes);
+    set_up(tracer, chain, captured, wishes);
     Clock clock;
     Ref result = tracer.run(chain, nullptr);
     raise_interrupt(tracer);
@@ -435,6 +444,9 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     }
   }
   entry->phases = phases;
+  entry->manner = {wishes.may_assume, wishes.separate, captured.scalars, captured.sizes,
+                   wishes.changing == nullptr ? nullptr
+                                              : std::make_shared<const std::unordered_set<std::string>>(*wishes.changing)};
   const bool holds = compile_entry(*entry, roots, backend, chain.back().code, last_try);
   entry->program->modules.clear();  // an export names them; an entry keeps none alive
   return holds ? std::move(entry) : nullptr;
@@ -467,13 +479,223 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
   }
 }
 
+// --- a graph that failed ----------------------------------------------------------------------------------------
+
+namespace {
+
+// What a failed run cannot give back: it was computed, and dropped when nobody was to use it any more.
+class Lost {
+ public:
+  Lost(const graph::Program& program, const graph::Failure& failure) {
+    for (size_t i = 0; i < program.tensors.size() && i < failure.tensors.size(); i++) {
+      const graph::TensorRecord& record = program.tensors[i];
+      if (record.origin == graph::Origin::Input || failure.tensors[i]) continue;
+      if (record.fake.defined()) tensors_.insert(record.fake.unsafeGetTensorImpl());
+      if (record.symbol) objects_.insert(record.symbol.get());
+    }
+  }
+
+  bool is_in(Borrowed value, int depth = 0) const {
+    constexpr int kDeepest = 4;
+    if (!value || depth > kDeepest) return false;
+    PyObject* object = value.get();
+    if (graph::is_tensor(value)) return tensors_.count(fake::unpack(object).unsafeGetTensorImpl()) != 0;
+    if (objects_.count(object) != 0) return true;
+    if (PyCell_Check(object)) return is_in(PyCell_GET(object), depth + 1);
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
+        if (is_in(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
+    }
+    PyObject *key, *item;
+    for (Py_ssize_t at = 0; PyDict_Check(object) && PyDict_Next(object, &at, &key, &item) != 0;)
+      if (is_in(item, depth + 1)) return true;
+    return false;
+  }
+
+ private:
+  std::unordered_set<const c10::TensorImpl*> tensors_;
+  std::unordered_set<const PyObject*> objects_;
+};
+
+int offset_of(int index) { return index * static_cast<int>(sizeof(cpython::CodeUnit)); }
+
+// Of frames that nobody looks at any more: what is lost, or all of it.
+void drop_variables(Chain& chain, const Lost& lost, bool all) {
+  for (FrameState& state : chain) {
+    const int index = state.joint == Joint::kNone ? state.next : state.current;
+    if (!trace::is_left_at_once(state.code.as<PyCodeObject>(), offset_of(index))) continue;
+    for (Ref& local : state.locals)
+      if (all || lost.is_in(local)) local.reset();
+    for (Ref& value : state.stack)
+      if (lost.is_in(value)) value = Ref::share(Py_None);
+    if (all || lost.is_in(state.first_argument)) state.first_argument.reset();
+  }
+}
+
+// Whether the chain stands at the instruction that a node was recorded in. The innermost frame then says which one it
+// is: it stands before the first part of it (KW_NAMES, PRECALL).
+bool stands_at(Chain& chain, const graph::Program& program, const graph::Node& node) {
+  constexpr int kMostParts = 8;
+  uint32_t site = node.site;
+  for (size_t i = 0; i < chain.size(); i++) {
+    if (site == graph::kNowhere) return false;
+    const auto& frame = program.sites[site];
+    const int index = frame.offset / offset_of(1);
+    if (program.sites.code(frame) != Borrowed(chain[i].code)) return false;
+    if (i > 0 ? chain[i].current != index : index < chain[i].next || index > chain[i].next + kMostParts) return false;
+    site = frame.caller;
+  }
+  if (site != graph::kNowhere || chain.front().joint != Joint::kNone) return false;
+  const int index = program.sites[node.site].offset / offset_of(1);
+  if (!cpython::can_throw_at(chain.front().code.as<PyCodeObject>(), index)) return false;
+  chain.front().next = index;
+  return true;
+}
+
+// What was recorded on the way there is what has run.
+bool begins_like(const graph::Program& whole, const graph::Program& part, uint32_t failed) {
+  if (part.nodes.size() > failed || part.tensors.size() > whole.tensors.size()) return false;
+  for (size_t i = 0; i < part.nodes.size(); i++) {
+    const graph::Node &one = whole.nodes[i], &other = part.nodes[i];
+    if (one.site != other.site || one.result != other.result || one.positional != other.positional ||
+        one.keyword != other.keyword || one.elements != other.elements || one.element_count != other.element_count)
+      return false;
+  }
+  for (size_t i = 0; i < part.tensors.size(); i++) {
+    const graph::TensorRecord &one = whole.tensors[i], &other = part.tensors[i];
+    if (one.origin != other.origin || one.index != other.index || one.is_symbol() != other.is_symbol()) return false;
+  }
+  return true;
+}
+
+// False: something is not there any more.
+bool take_outputs(const graph::Program& program, const graph::Failure& failure, std::vector<Ref>* outputs) {
+  const graph::Value list = program.result;
+  bool complete = true;
+  auto leaf = [&](graph::Value value) {
+    if (!value.is_tensor()) return Ref::share(program.arena.object(value));
+    const bool known = value.index < failure.tensors.size() && failure.tensors[value.index];
+    complete = complete && known;
+    return known ? Ref(failure.tensors[value.index]) : Ref::share(Py_None);
+  };
+  for (uint32_t i = 0; i < list.count(); i++)
+    outputs->push_back(graph::rebuild(program.arena, program.arena[list.index + i], leaf));
+  return complete;
+}
+
+}  // namespace
+
+namespace {
+
+// How a call that has failed leaves what it was in.
+enum class Leaving : uint8_t {
+  kRaise,     // the instruction has raised
+  kRaiseOnly, // ... and nobody looks at the variables of its frames
+  kAgain,     // the instruction is executed again, for real
+};
+
+// What the nodes from here to the one that failed have done may be done again.
+bool may_repeat(const graph::Program& program, size_t first, uint32_t failed) {
+  return std::all_of(program.nodes.begin() + static_cast<ptrdiff_t>(first), program.nodes.begin() + failed + 1,
+                     [](const graph::Node& node) { return node.effects == graph::kPure; });
+}
+
+}  // namespace
+
+// The trace is run once more as far as a point on the way to the node that failed, and cut there: what the graph has
+// computed so far stands for a run of the part.
+static Left cut_failed(const Chain& chain, const Entry& failed, const graph::Failure& failure,
+                       const trace::BreakPoint& point, Leaving leaving, graph::Recorder::Captured captured,
+                       const Wishes& wishes) {
+  trace::OwnedTracer owned;
+  trace::Tracer& tracer = *owned;
+  guards::AmbientGuard ambient = guards::AmbientGuard::capture();
+  set_up(tracer, chain, captured, wishes);
+  (void)tracer.run(chain, &point);
+  raise_interrupt(tracer);
+  const graph::Program& program = *failed.program;
+  const graph::Program& part = tracer.recorder.program();
+  if (tracer.cut.empty() || tracer.stopped || waits_through_native_code(tracer.cut) >= 0 ||
+      !begins_like(program, part, failure.node))
+    return {};
+  if (leaving == Leaving::kAgain) {
+    if (!may_repeat(program, part.nodes.size(), failure.node)) return {};
+  } else {
+    if (!stands_at(tracer.cut, program, program.nodes[failure.node])) return {};
+    drop_variables(tracer.cut, Lost(part, failure), leaving == Leaving::kRaiseOnly);
+  }
+  try {
+    Left left{build_entry(tracer, std::move(ambient), wishes, {}), {}, leaving != Leaving::kAgain};
+    if (take_outputs(*left.entry->program, failure, &left.outputs)) return left;
+  } catch (const replay::CannotRebuild&) {
+  }
+  return {};
+}
+
+// The way to the node is found again, since the guards still hold: nothing of what the call does in Python has been
+// done yet.
+Left trace_failure(const Chain& chain, const Entry& failed, const graph::Failure& failure) {
+  if (failed.transforms || failure.node >= failed.program->nodes.size()) return {};
+  const graph::Recorder::Captured captured{.scalars = failed.manner.scalars, .sizes = failed.manner.sizes};
+  Wishes wishes{.may_assume = failed.manner.may_assume,
+                .has_modes = failed.has_modes,
+                .separate = failed.manner.separate,
+                .may_break = false,
+                .changing = failed.manner.changing.get(),
+                .until = failure.node};
+  const WithoutCollector until_the_trace_is_gone;
+  const at::RecordFunctionGuard unseen(false);
+  std::vector<trace::BreakPoint> points;
+  {
+    trace::OwnedTracer owned;
+    trace::Tracer& tracer = *owned;
+    set_up(tracer, chain, captured, wishes);
+    (void)tracer.run(chain, nullptr);
+    raise_interrupt(tracer);
+    if (!tracer.stopped || tracer.break_points.empty()) return {};
+    points = std::move(tracer.break_points);
+  }
+  wishes.until.reset();
+  for (const Leaving leaving : {Leaving::kRaise, Leaving::kRaiseOnly}) {
+    Left left = cut_failed(chain, failed, failure, points.front(), leaving, captured, wishes);
+    if (left.entry != nullptr) return left;
+  }
+  for (const trace::BreakPoint& point : points) {
+    Left left = cut_failed(chain, failed, failure, point, Leaving::kAgain, captured, wishes);
+    if (left.entry != nullptr) return left;
+  }
+  return {};
+}
+
 // A reference is nothing but a pointer.
 static_assert(sizeof(Ref) == sizeof(PyObject*) && std::is_standard_layout_v<Ref>);
 PyObject* const* Entry::Outputs::begin() const {
   return of_backend ? PySequence_Fast_ITEMS(of_backend.get()) : reinterpret_cast<PyObject* const*>(own.data());
 }
 
-void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
+namespace {
+
+// Where a backend's graph raises between what sets a state of the thread and what puts it back, nobody else does.
+class StateAsBefore {
+ public:
+  explicit StateAsBefore(const graph::Ambient& state)
+      : state_(state), nesting_(trace::autocast_nesting()), errors_(std::uncaught_exceptions()) {}
+  ~StateAsBefore() {
+    if (std::uncaught_exceptions() == errors_) return;
+    state_.apply();
+    trace::set_autocast_nesting(nesting_);
+  }
+  StateAsBefore(const StateAsBefore&) = delete;
+  StateAsBefore& operator=(const StateAsBefore&) = delete;
+
+ private:
+  const graph::Ambient& state_;
+  int nesting_, errors_;
+};
+
+}  // namespace
+
+void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::Failure* failure) const {
   std::optional<WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
   // Where numpy would warn, the call runs as it is, and warns where the program does. Others, who might catch what is
@@ -494,10 +716,9 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs) const {
     for (const Ref* from = values.data(); size_t position : inputs) *argument++ = from[position].get();
   }
   if (eager != nullptr && (!differentiates || has_hooks(values, inputs))) {
-    eager->run_each(arguments, inputs.size(), &outputs->own);
+    eager->run_each(arguments, inputs.size(), &outputs->own, failure);
   } else {
-    // Such a graph closes the blocks of `torch.no_grad()` that are open around it; one that fails closes none.
-    const c10::AutoGradMode kept(c10::GradMode::is_enabled());
+    const StateAsBefore state(program->states[0]);
     Ref result;
     if (boxed) {
       Ref list = checked(PyList_New(static_cast<Py_ssize_t>(inputs.size())));
@@ -592,6 +813,18 @@ bool Entry::is_of_graph() const {
   return found;
 }
 
+// How often each input has been written to; empty: it cannot be said.
+static std::vector<uint32_t> versions_of(const std::vector<Ref>& values, const std::vector<size_t>& inputs) {
+  std::vector<uint32_t> versions;
+  for (size_t position : inputs) {
+    if (!graph::is_tensor(values[position])) return {};
+    const at::Tensor& tensor = fake::unpack(values[position].get());
+    if (tensor.is_inference()) return {};
+    versions.push_back(tensor.unsafeGetTensorImpl()->version_counter().current_version());
+  }
+  return versions;
+}
+
 // Scopes of autocast that the call opens and leaves open: the graph closes its own, and the casts of weights that it
 // kept are needed behind the break.
 class OpenScopes {
@@ -610,7 +843,7 @@ class OpenScopes {
   int count_;
 };
 
-Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
+Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* failure) {
   Outputs outputs;
   OpenScopes scopes(exit_nesting);
   std::optional<graph::WarningsKept> kept;
@@ -619,12 +852,26 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
     kept.emplace(graph::WarningsKept::Kind::kRun);
   }
   if (assumptions.empty()) {
+    const std::vector<uint32_t> versions = writes_last ? versions_of(values, inputs) : std::vector<uint32_t>();
+    // AOTAutograd counts what is going to be written once before; what writes counts it again.
+    const auto is_unwritten = [&] {
+      const std::vector<uint32_t> now = versions.empty() ? versions : versions_of(values, inputs);
+      return !now.empty() && std::equal(now.begin(), now.end(), versions.begin(), versions.end(),
+                                        [](uint32_t after, uint32_t before) { return after <= before + 1; });
+    };
     std::optional<Drawn> drawn;
-    if (draws && repeatable) drawn.emplace();
+    if (draws && (repeatable || !versions.empty())) drawn.emplace();
     try {
-      leaving_transforms(transforms, [&] { run_graph(values, &outputs); });
+      leaving_transforms(transforms, [&] { run_graph(values, &outputs, repeatable ? nullptr : failure); });
     } catch (const PyError&) {
-      if (!repeatable || !PyErr_ExceptionMatches(PyExc_Exception) || !is_of_graph()) throw;
+      const bool may_repeat = repeatable || is_unwritten();
+      if (kept && !may_repeat) {
+        const SavedError on_its_way;
+        std::vector<graph::Warning> given = kept->take();
+        kept.reset();
+        graph::give(std::move(given), &warnings);
+      }
+      if (!may_repeat || !PyErr_ExceptionMatches(PyExc_Exception) || !is_of_graph()) throw;
       // The program says what is wrong, and where, and leaves what it had done until then.
       PyErr_Clear();
       if (drawn) drawn->put_back();
@@ -638,7 +885,17 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain) {
     kept.reset();
     graph::give(std::move(given), &warnings);
   }
-  replay::Residual::Results results = residual.run_all(values, outputs.begin(), outputs.size());
+  return finish(values, outputs.begin(), outputs.size(), chain, scopes);
+}
+
+Ref Entry::finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain) {
+  OpenScopes scopes(exit_nesting);
+  return finish(values, outputs, count, chain, scopes);
+}
+
+Ref Entry::finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain,
+                  OpenScopes& scopes) {
+  replay::Residual::Results results = residual.run_all(values, outputs, count);
   if (exit_state) exit_state->apply();
   scopes.keep();
   if (exit_nesting < 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);

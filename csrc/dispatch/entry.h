@@ -13,9 +13,12 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <unordered_set>
 
 namespace alternator::dispatch {
 
+class OpenScopes;
 class Sharing;
 struct Place;
 
@@ -50,6 +53,7 @@ class Entry {
   bool distrusted = false;               // one of them failed too often: that is not assumed any more
   bool draws = false;                    // the graph draws random numbers
   bool repeatable = false;               // where the graph raises, nothing has happened yet
+  bool writes_last = false;              // ... unless an input has been written to, which its version then says
   bool is_torchs = false;                // the backend is one of torch's own
   bool has_arrays = false;               // the graph computes with arrays of numpy's
   std::vector<graph::Warning> warnings;  // that torch gave while it was traced: a run gives them there
@@ -71,6 +75,11 @@ class Entry {
   size_t exit_popped = 0, exit_pushed = 0;
   bool has_modes = false;     // what they make of a call is in the graph: it runs without them
   std::weak_ptr<Place> next;  // where a call was last found after its stop
+  // How it was traced: the same way is found again.
+  struct Manner {
+    bool may_assume = true, separate = false, scalars = false, sizes = false;
+    std::shared_ptr<const std::unordered_set<std::string>> changing;  // null: none
+  } manner;
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
   // Whether it is good for this call; fills the needed values.
@@ -78,8 +87,10 @@ class Entry {
   Ref guard_texts() const;  // a list
   // The rest of a call whose guards hold: its result; or null, and `chain` is where it goes on. The outermost frame's
   // function is the caller's to fill in. Where `chain` is empty too, the data is not as assumed, or the graph raised,
-  // and nothing has happened.
-  Ref run(const std::vector<Ref>& values, Chain* chain);
+  // and nothing has happened. Where it throws, `failure` says what is known of it.
+  Ref run(const std::vector<Ref>& values, Chain* chain, graph::Failure* failure);
+  // What it does when the graph has run.
+  Ref finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain);
 
  private:
   // What the graph gives.
@@ -92,10 +103,11 @@ class Entry {
       return of_backend ? static_cast<size_t>(PySequence_Fast_GET_SIZE(of_backend.get())) : own.size();
     }
   };
+  Ref finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain, OpenScopes& scopes);
   bool run_and_check(const std::vector<Ref>& values, Outputs* outputs);
   void refute(size_t assumption);
   bool is_of_graph() const;
-  void run_graph(const std::vector<Ref>& values, Outputs* outputs) const;
+  void run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::Failure* failure = nullptr) const;
 };
 
 struct Backend {
@@ -110,5 +122,14 @@ struct Backend {
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
                                    bool may_break, bool last_try, const std::unordered_set<std::string>* changing,
                                    bool* knows_numpy);
+
+// The graph of an entry that was traced from `chain` has failed, after it has written for good: what the call has done
+// until then, and where it stands, as an entry whose graph has run already. Null: it cannot be said.
+struct Left {
+  std::unique_ptr<Entry> entry;
+  std::vector<Ref> outputs;
+  bool has_raised = false;  // the instruction that it stands before has; otherwise that is executed again
+};
+Left trace_failure(const Chain& chain, const Entry& failed, const graph::Failure& failure);
 
 }  // namespace alternator::dispatch

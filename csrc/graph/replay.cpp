@@ -48,6 +48,9 @@ class Run {
 
   void set(uint32_t tensor, Ref value) { tensors_[tensor] = std::move(value); }
   const Ref& operator[](uint32_t tensor) const { return tensors_[tensor]; }
+  std::vector<Ref> take() {
+    return {std::make_move_iterator(tensors_.begin()), std::make_move_iterator(tensors_.end())};
+  }
 
   void step(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
@@ -190,13 +193,26 @@ void Replay::check_count(size_t count) const {
   throw PyError();
 }
 
-void Replay::run_nodes(Run& run) const {
+static Ref current_traceback() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref found = Ref::share(traceback);
+  PyErr_Restore(type, value, traceback);
+  return found;
+}
+
+void Replay::run_nodes(Run& run, Failure* failure) const {
   for (const Stop& stop : stops_) {
     try {
       run.step(stop.before);
       run.node(stop);
     } catch (const PyError&) {
+      if (failure != nullptr) failure->traceback = current_traceback();
       run.unwind(stop.node);
+      if (failure != nullptr) {
+        failure->node = stop.node;
+        failure->tensors = run.take();
+      }
       throw;
     }
   }
@@ -210,10 +226,10 @@ Ref Replay::run(PyObject* const* inputs, size_t count) const {
   return run.build(program_.result);
 }
 
-void Replay::run_each(PyObject* const* inputs, size_t count, Results* results) const {
+void Replay::run_each(PyObject* const* inputs, size_t count, Results* results, Failure* failure) const {
   check_count(count);
   Run run(program_, inputs);
-  run_nodes(run);
+  run_nodes(run, failure);
   const Value list = program_.result;
   ALT_CHECK(list.kind() == ValueKind::List, "what was recorded is no list");
   for (uint32_t i = 0; i < list.count(); ++i) results->push_back(run.build(program_.arena[list.index + i]));

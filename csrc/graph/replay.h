@@ -12,6 +12,13 @@ namespace alternator::graph {
 
 class Run;
 
+// Where a run failed, and what it had computed until then, by number: null, if nobody was to use it any more.
+struct Failure {
+  uint32_t node = kNowhere;
+  std::vector<Ref> tensors;
+  Ref traceback;  // of the error as the node raised it, without the user's lines; null: none
+};
+
 class Replay {
  public:
   // The program must be finished and outlive the replay.
@@ -23,12 +30,12 @@ class Replay {
   Ref run(PyObject* const* inputs, size_t count) const;
   // The same where what was recorded is a list: its elements.
   using Results = c10::SmallVector<Ref, 4>;
-  void run_each(PyObject* const* inputs, size_t count, Results* results) const;
+  void run_each(PyObject* const* inputs, size_t count, Results* results, Failure* failure = nullptr) const;
 
  private:
   friend class Run;
   void check_count(size_t count) const;
-  void run_nodes(Run& run) const;
+  void run_nodes(Run& run, Failure* failure = nullptr) const;
   friend Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
 
   // What happens around one live node.

@@ -44,6 +44,8 @@ const std::string* cannot_continue(const Chain& chain);
 // them, so that objects die when they would have died. Null with NotImplementedError where one of its joints cannot be
 // continued.
 Ref continue_chain(Chain& chain, FrameRunner runner);
+// The same, where the instruction that its innermost frame stands before has raised this exception. In CPython's loop.
+Ref continue_raising(Chain& chain, Ref exception);
 // In our loop, under what the thread's control says.
 PyObject* run_in_loop(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry);
 // A generator whose frame is cleared, as those of captured frames are. Nothing of its code runs.

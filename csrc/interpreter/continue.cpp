@@ -114,6 +114,25 @@ Ref continue_chain(Chain& chain, FrameRunner runner) {
   return run_state(chain, chain.size() - 1, runner);
 }
 
+namespace {
+
+// What the innermost frame of a chain is to raise.
+struct Thrown {
+  const Chain* into = nullptr;
+  Ref exception;
+};
+thread_local Thrown* thrown __attribute__((tls_model("initial-exec"))) = nullptr;
+
+}  // namespace
+
+Ref continue_raising(Chain& chain, Ref exception) {
+  Thrown here{&chain, std::move(exception)};
+  Thrown* const before = std::exchange(thrown, &here);
+  Ref result = continue_chain(chain, nullptr);
+  thrown = before;
+  return result;
+}
+
 bool is_pending(cpython::Frame* frame, int throwflag) {
   if (control.pending == nullptr || throwflag) return false;
   const FrameState& state = (*control.pending)[control.pending_index];
@@ -217,6 +236,13 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   }
 
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
+  if (state.joint == Joint::kNone && thrown != nullptr && thrown->into == &chain) {
+    cpython::set_throw_position(frame, first + state.next);
+    const Ref exception = std::move(thrown->exception);
+    thrown = nullptr;
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())), exception.get());
+    return go_on(ts, frame, 1, runner, entry);
+  }
   if (state.joint == Joint::kNone) {
     cpython::set_next_instruction(frame, first + state.next);
     return go_on(ts, frame, 0, runner, entry);

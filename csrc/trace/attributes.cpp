@@ -10,6 +10,7 @@
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
+#include "trace/failures.h"
 #include "trace/identity.h"
 #include "trace/natives.h"
 #include "trace/tensor_attributes.h"
@@ -727,6 +728,10 @@ Ref Tracer::special_method(Borrowed owner, Borrowed name) {
     stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));
   Borrowed attribute = lifter.type_attribute(owner.type(), name);
   if (!attribute) return {};
+  if (name.get() == names::__exit__ && frame_ != nullptr) {
+    keep_alive.push_back(Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame_))));
+    note_manager(cpython::code_of(frame_), index_, owner);
+  }
   if (known != nullptr && known->instance && Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type))
     return lifter.load_field(owner, name, attribute);
   return bind_descriptor(attribute, owner, owner.type(), lifter.attribute_source(owner.type(), name));

@@ -2,6 +2,7 @@
 #include "trace/tracer.h"
 
 #include "py/import.h"
+#include "trace/backward_reads.h"
 #include "trace/natives.h"
 
 #include <c10/core/GradMode.h>
@@ -118,7 +119,7 @@ Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count
 // Otherwise it is one node: at replay its forward runs for real, and its backward when its turn comes. It is first
 // traced without being recorded, so that what forward (or the rule that takes its place) reads is guarded and what
 // cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may anything have
-// been written before, which it would see too late.
+// been written before, which it would see too late. `rehearse` gives ctx, or null.
 template <typename Rehearse>
 Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name,
                         const Rehearse& rehearse) {
@@ -127,12 +128,15 @@ Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, 
     if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
   }
   if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
+  Ref context;
   {
     const graph::Recorder::Silent silent(recorder);
-    rehearse();
+    context = rehearse();
   }
   if (lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to an outside object");
   function_applied_ = true;
+  // AOTAutograd would run its backward once, while it compiles.
+  if (!guard_backward(*this, cls, context, {arguments, count})) recorder.program().keeps_history = true;
   // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
   return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
 }
@@ -147,7 +151,7 @@ Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
   if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
   if (!wants_gradient(arguments, positional)) return apply_forward(cls, arguments, positional, name);
-  return apply_whole(cls, arguments, positional, name, [&] { (void)run_forward(cls, arguments, positional); });
+  return apply_whole(cls, arguments, positional, name, [&] { return run_forward(cls, arguments, positional).context; });
 }
 
 // Whether vmap is all that is going on.
@@ -254,9 +258,12 @@ Ref Tracer::call_transformed_function(Borrowed callable, PyObject* const* argume
   const size_t count = positional - 1;
   Ref generated = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("generate_vmap_rule")));
   if (generated.get() != Py_True)
-    return apply_whole(cls, given, count, name, [&] { run_vmap_rule(cls, given, count, name); });
+    return apply_whole(cls, given, count, name, [&] {
+      run_vmap_rule(cls, given, count, name);
+      return Ref();
+    });
   if (!std::any_of(given, given + count, may_want_gradient)) return apply_forward(cls, given, count, name);
-  return apply_whole(cls, given, count, name, [&] { (void)run_forward(cls, given, count); });
+  return apply_whole(cls, given, count, name, [&] { return run_forward(cls, given, count).context; });
 }
 
 }  // namespace alternator::trace

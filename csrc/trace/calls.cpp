@@ -602,7 +602,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
-  const Reading reading(reads_digits(callable, name));
+  const bool adds = name == "builtins.sum" || name == "builtins.any" || name == "builtins.all";
+  const Reading reading(reads_digits(callable, name), adds);
   const size_t given_before = integers_given();
   const bool grad_before = c10::GradMode::is_enabled();
   Ref result = Ref::steal(

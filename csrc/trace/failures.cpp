@@ -2,11 +2,14 @@
 
 #include "trace/failures.h"
 
-#include "cpython/operations.h"
 #include "graph/effects.h"
 #include "py/import.h"
 #include "py/lasting.h"
+#include "py/names.h"
+#include "trace/instructions.h"
 
+#include <cstring>
+#include <set>
 #include <string_view>
 #include <unordered_set>
 
@@ -14,53 +17,9 @@ namespace alternator::trace {
 
 namespace {
 
+constexpr int kMostHandlers = 50;
+
 // --- who sees an exception --------------------------------------------------------------------------------------
-
-struct Instruction {
-  int opcode;
-  int argument;
-  int index;  // of the opcode itself, behind its EXTENDED_ARGs
-  int next;
-};
-
-Instruction decode(PyCodeObject* code, int index) {
-  const cpython::CodeUnit* units = cpython::first_instruction(code);
-  int argument = 0;
-  for (;; index++) {
-    argument = argument << 8 | cpython::argument(units[index]);
-    const int opcode = cpython::base_opcode(units[index]);
-    if (opcode != EXTENDED_ARG) return {opcode, argument, index, index + 1 + cpython::caches(opcode)};
-  }
-}
-
-Borrowed name_at(PyCodeObject* code, int position) {
-  return position < PyTuple_GET_SIZE(code->co_names) ? PyTuple_GET_ITEM(code->co_names, position) : nullptr;
-}
-
-// Names of what an instruction loads from a namespace or an object; null: it does something else.
-Borrowed loaded_name(PyCodeObject* code, const Instruction& instruction) {
-  switch (instruction.opcode) {
-    case LOAD_NAME:
-      return name_at(code, instruction.argument);
-    case LOAD_GLOBAL:
-      return name_at(code, instruction.argument >> 1);
-    case LOAD_ATTR:
-      return name_at(code, instruction.argument >> (cpython::kLoadAttrHasMethodBit ? 1 : 0));
-#ifdef LOAD_METHOD
-    case LOAD_METHOD:
-      return name_at(code, instruction.argument);
-#endif
-    default:
-      return nullptr;
-  }
-}
-
-bool is_attribute(int opcode) {
-#ifdef LOAD_METHOD
-  if (opcode == LOAD_METHOD) return true;
-#endif
-  return opcode == LOAD_ATTR;
-}
 
 // What torch raises because of data.
 bool may_catch(Borrowed name) {
@@ -92,49 +51,61 @@ bool is_tidying(int opcode) {
   }
 }
 
-// Torch's own managers put back what they have set, which happens in any case.
-bool is_torchs_manager(PyCodeObject* code, int body) {
-  static const std::unordered_set<std::string_view> kNames = {
-      "torch",          "no_grad",         "enable_grad", "set_grad_enabled", "autocast",
-      "inference_mode", "record_function", "sdpa_kernel", "nullcontext"};
-  // The expression begins behind the last instruction that takes something off the stack for good.
-  const int count = static_cast<int>(Py_SIZE(code));
-  std::vector<Instruction> expression;
-  for (int at = 0; at < body && at < count;) {
-    const Instruction now = decode(code, at);
-    at = now.next;
-    switch (now.opcode) {
-      case RESUME:
-      case POP_TOP:
-      case STORE_FAST:
-      case STORE_NAME:
-      case STORE_GLOBAL:
-      case STORE_DEREF:
-      case STORE_ATTR:
-      case STORE_SUBSCR:
-      case NOP:
-        expression.clear();
-        break;
-      default:
-        expression.push_back(now);
-    }
-  }
-  if (expression.empty() || expression.back().opcode != BEFORE_WITH) return false;
-  for (const Instruction& instruction : expression) {
-    Borrowed name = loaded_name(code, instruction);
-    if (!name) continue;
-    const char* text = PyUnicode_AsUTF8(name.get());
-    return text != nullptr && kNames.count(text) != 0;
-  }
-  return false;
+bool is_of_torch(PyCodeObject* code) {
+  static constinit Lasting<PyObject*> lasting;
+  PyObject* folder = lasting.get([] {
+    Ref file = checked(PyObject_GetAttrString(import_module("torch").get(), "__file__"));
+    const std::string_view path = PyUnicode_AsUTF8(file.get());
+    const std::string_view parent = path.substr(0, path.rfind('/') + 1);
+    return checked(PyUnicode_FromStringAndSize(parent.data(), static_cast<Py_ssize_t>(parent.size()))).release();
+  });
+  return PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1;
 }
 
-// Where the block begins that this handler is for; it is entered by the instruction before.
-int beginning_of_block(PyCodeObject* code, int target) {
-  cpython::Handler handler;
-  int index = 0;
-  while (index < target && !(cpython::find_handler(code, index, &handler) && handler.target == target)) index++;
-  return index;
+bool is_class_of_contextlib(PyTypeObject* type, const char* name) {
+  Borrowed contextlib = PyDict_GetItemString(PyImport_GetModuleDict(), "contextlib");
+  Ref found = contextlib ? Ref::steal(PyObject_GetAttrString(contextlib.get(), name)) : Ref();
+  if (!found) PyErr_Clear();
+  return found.get() == reinterpret_cast<PyObject*>(type);
+}
+
+// Torch's own managers put back what they have set, which happens in any case.
+bool is_torchs_manager(Borrowed manager) {
+  const SavedError outer;
+  PyTypeObject* type = manager.type();
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
+    const std::string_view name = type->tp_name;
+    return name.starts_with("torch.") || name.starts_with("alternator.");  // what stands for torch's in a trace
+  }
+  Borrowed exit = _PyType_Lookup(type, names::__exit__);
+  if (!exit) return false;
+  if (!PyFunction_Check(exit.get())) return strncmp(type->tp_name, "torch.", 6) == 0;  // pybind11's
+  if (is_of_torch(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(exit.get())))) return true;
+  if (is_class_of_contextlib(type, "nullcontext")) return true;
+  if (!is_class_of_contextlib(type, "_GeneratorContextManager")) return false;
+  Ref generator = Ref::steal(PyObject_GetAttrString(manager.get(), "gen"));
+  if (!generator) PyErr_Clear();
+  return generator && PyGen_CheckExact(generator.get()) &&
+         is_of_torch(cpython::code_of_generator(generator.as<PyGenObject>()));
+}
+
+// The `with` blocks that the trace has been in, by where an exception in one goes.
+struct Managers {
+  using Block = std::pair<PyCodeObject*, int>;
+  std::set<Block> torchs, others;
+
+  void note(PyCodeObject* code, int target, Borrowed manager) {
+    (is_torchs_manager(manager) ? torchs : others).emplace(code, target);
+  }
+  bool are_torchs(PyCodeObject* code, int target) const {
+    return torchs.count({code, target}) != 0 && others.count({code, target}) == 0;
+  }
+};
+thread_local Managers managers;
+
+bool leaves_with(PyCodeObject* code, int target) {
+  const Instruction first = decode(code, target);
+  return first.opcode == PUSH_EXC_INFO && decode(code, first.next).opcode == WITH_EXCEPT_START;
 }
 
 // Whether the handler does anything about what torch raises. If not, `*raised_at` is where it goes on with it.
@@ -142,7 +113,7 @@ bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at
   Instruction now = decode(code, handler.target);
   if (now.opcode == PUSH_EXC_INFO) now = decode(code, now.next);
   if (now.opcode == WITH_EXCEPT_START) {
-    if (!is_torchs_manager(code, beginning_of_block(code, handler.target))) return true;
+    if (!managers.are_torchs(code, handler.target)) return true;
     *raised_at = now.index;
     return false;
   }
@@ -156,7 +127,7 @@ bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at
     if (Borrowed name = loaded_name(code, now)) {
       may = may_catch(name);  // of `a.b.Error` the last one counts
       named = true;
-      if (may && !is_attribute(decode(code, now.next).opcode)) return true;
+      if (may && !loads_attribute(decode(code, now.next).opcode)) return true;
     } else if (now.opcode == CHECK_EXC_MATCH) {
       if (!named || may) return true;
       const Instruction jump = decode(code, now.next);
@@ -171,17 +142,6 @@ bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at
     now = decode(code, now.next);
   }
   return true;
-}
-
-bool is_of_torch(PyCodeObject* code) {
-  static constinit Lasting<PyObject*> lasting;
-  PyObject* folder = lasting.get([] {
-    Ref file = checked(PyObject_GetAttrString(import_module("torch").get(), "__file__"));
-    const std::string_view path = PyUnicode_AsUTF8(file.get());
-    const std::string_view parent = path.substr(0, path.rfind('/') + 1);
-    return checked(PyUnicode_FromStringAndSize(parent.data(), static_cast<Py_ssize_t>(parent.size()))).release();
-  });
-  return PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1;
 }
 
 // --- what may fail ----------------------------------------------------------------------------------------------
@@ -234,6 +194,7 @@ class LastingWrites {
 
 struct Separation {
   bool wanted = false;
+  std::optional<uint32_t> until{};  // a node
   size_t seen = 0;  // nodes
   bool fails = false, writes = false;
   LastingWrites lasting{};
@@ -246,7 +207,6 @@ bool is_observed(PyCodeObject* code, int offset) {
   int index = offset / static_cast<int>(sizeof(cpython::CodeUnit));
   cpython::Handler handler;
   if (!cpython::find_handler(code, index, &handler) || is_of_torch(code)) return false;
-  static constexpr int kMostHandlers = 50;
   for (int i = 0; i < kMostHandlers; i++) {
     if (handles(code, handler, &index)) return true;
     if (!cpython::find_handler(code, index, &handler)) return false;
@@ -277,9 +237,44 @@ bool has_lasting_writes(const graph::Program& program) {
                      [&](const graph::Node& node) { return node.live && lasting.among(program, node); });
 }
 
-void begin_separation(bool separate) { separation = {.wanted = separate}; }
+bool is_left_at_once(PyCodeObject* code, int offset) {
+  cpython::Handler handler;
+  return !cpython::find_handler(code, offset / static_cast<int>(sizeof(cpython::CodeUnit)), &handler) ||
+         (!is_of_torch(code) && !is_observed(code, offset));
+}
+
+thread_local bool separates __attribute__((tls_model("initial-exec"))) = false;
+
+void begin_separation(bool separate, const Chain& chain, std::optional<uint32_t> until) {
+  separation = {.wanted = separate, .until = until};
+  separates = separate || until;
+  managers = {};
+  for (const FrameState& state : chain) {
+    auto* code = state.code.as<PyCodeObject>();
+    int index = state.joint == Joint::kNone ? state.next : state.current;
+    cpython::Handler handler;
+    for (int i = 0; i < kMostHandlers && cpython::find_handler(code, index, &handler); i++) {
+      index = handler.target;
+      const auto exit = static_cast<size_t>(handler.depth) - 1;  // on the value stack
+      if (!leaves_with(code, index) || exit >= state.stack.size() || !state.stack[exit]) continue;
+      PyObject* method = state.stack[exit].get();
+      PyObject* manager = PyMethod_Check(method)      ? PyMethod_GET_SELF(method)
+                          : PyCFunction_Check(method) ? PyCFunction_GET_SELF(method)
+                                                      : nullptr;
+      if (manager != nullptr) managers.note(code, index, manager);
+    }
+  }
+}
+
+void note_manager(PyCodeObject* code, int index, Borrowed manager) {
+  const Instruction now = decode(code, index);
+  cpython::Handler handler;
+  if (now.opcode == BEFORE_WITH && cpython::find_handler(code, now.next, &handler) && leaves_with(code, handler.target))
+    managers.note(code, handler.target, manager);
+}
 
 bool is_to_separate(const graph::Program& program) {
+  if (separation.until && program.nodes.size() > *separation.until) return true;
   if (!separation.wanted) return false;
   for (; separation.seen < program.nodes.size(); separation.seen++) {
     const graph::Node& node = program.nodes[separation.seen];

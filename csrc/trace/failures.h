@@ -3,6 +3,9 @@
 #pragma once
 
 #include "graph/program.h"
+#include "interpreter/frame_state.h"
+
+#include <optional>
 
 namespace alternator::trace {
 
@@ -17,9 +20,17 @@ bool has_lasting_writes(const graph::Program& program);
 // A node that may fail because of its data.
 bool may_fail(const graph::Program& program, const graph::Node& node);
 
-// A trace begins. `separate`: writes for good and failures that are seen have to be kept apart.
-void begin_separation(bool separate);
-// After a call was recorded: the two would stand in one graph now.
+// An exception of the instruction leaves the function without a look at its variables.
+bool is_left_at_once(PyCodeObject* code, int offset);
+
+// A trace begins at a stopped chain. `separate`: writes for good and failures that are seen have to be kept apart.
+// `until`: it is to stop at the instruction that records this node.
+void begin_separation(bool separate, const Chain& chain, std::optional<uint32_t> until = std::nullopt);
+// The trace enters a `with` block, by the instruction at this index.
+void note_manager(PyCodeObject* code, int index, Borrowed manager);
+// After an instruction: the two would stand in one graph now, or the node is there.
 bool is_to_separate(const graph::Program& program);
+// Whether anybody wants to know.
+extern thread_local bool separates __attribute__((tls_model("initial-exec")));
 
 }  // namespace alternator::trace

@@ -13,18 +13,21 @@ namespace alternator::trace {
 // result of a special method. What that code does in between is its own affair.
 class Reading {
  public:
-  explicit Reading(bool reads);
+  explicit Reading(bool reads, bool adds = false);
   ~Reading();
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
   static bool now();
+  // ... that adds what it gets, or asks for its truth: it looks at anything but a number that only a run knows, for
+  // which that is recorded, or a break.
+  static bool adds();
   // In this trace an iterator was made that hands what code of the program's gives it to native code by itself, such
   // as map(math.sqrt, generator): whoever goes through it may do so by accident.
   static bool& later();
 
  private:
-  const bool before_;
+  const bool before_, added_before_;
 };
 
 // Whether the function, or the constructor of a type whose instances begin as those of `base`, reads them.

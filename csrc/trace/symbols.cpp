@@ -312,10 +312,15 @@ bool reads_digits(Borrowed callable, const std::string& name) {
 }
 bool reads_digits(PyTypeObject* base) { return !moves_arguments(base); }
 
-static thread_local bool reading = false;
-Reading::Reading(bool reads) : before_(reading) { reading = reads; }
-Reading::~Reading() { reading = before_; }
+static thread_local bool reading = false, adding = false;
+Reading::Reading(bool reads, bool adds)
+    : before_(std::exchange(reading, reads)), added_before_(std::exchange(adding, adds)) {}
+Reading::~Reading() {
+  reading = before_;
+  adding = added_before_;
+}
 bool Reading::now() { return reading || later(); }
+bool Reading::adds() { return adding; }
 bool& Reading::later() {
   static thread_local bool later = false;
   return later;

@@ -167,9 +167,6 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     PyErr_Clear();
     stop(report::Reason::torch_call, name + ": " + error.what());
   }
-  if (is_to_separate(recorder.program()))
-    stop(report::Reason::torch_call,
-         name + ": what may fail inside of a `try`, and what is written for good, run apart");
   return result;
 }
 

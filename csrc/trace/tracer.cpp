@@ -1,6 +1,7 @@
 #include "trace/tracer.h"
 
 #include "trace/ends.h"
+#include "trace/failures.h"
 
 #include "graph/torch_types.h"
 #include "interpreter/capture.h"
@@ -291,7 +292,7 @@ static void check_given(Tracer& tracer, Borrowed value, const char* what, int de
 // A frame that native code begins.
 static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   const Ref code = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame)));
-  const bool read = Reading::now();
+  const bool read = Reading::now(), added = Reading::adds();
   Ref result;
   {
     const Reading of_its_own(false);
@@ -306,6 +307,7 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
       stop(report::Reason::unknown_number, name);
     const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may follow an address
     if (read && !is_hash) check_given(*tracer, result, name);
+    if (!read && added && !unknown) tracer->check_use(result, name);
     return result.release();
   } catch (const PyError&) {  // it is set
   } catch (const Stop& stop) {
@@ -501,6 +503,10 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
 }
 
 Verdict Tracer::begin_instruction(const Position& position) {
+  if (separates && !stopped && is_to_separate(recorder.program())) [[unlikely]] {
+    stop_here(report::Reason::torch_call, "what may fail inside of a `try`, and what is written for good, run apart");
+    return Verdict::kFail;
+  }
   if ((watches_ends_ || shadows_seen_ != lifter.shadows().size()) && !check_ends(position)) [[unlikely]]
     return Verdict::kFail;
   frame_ = position.frame;

@@ -265,6 +265,182 @@ def test_what_backward_reads_from_outside_with_aot_autograd(front):
             assert torch.equal(*gradients), (value, gradients)
 
 
+def tripled(g):
+    return g * 3
+
+
+class Patched(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return tripled(g)
+
+
+@in_child
+def test_code_that_is_patched_with_aot_autograd(front):
+    """What backward() is, and what it calls by name, is guarded."""
+    first, other, third = Patched.__dict__["backward"], staticmethod(lambda ctx, g: g * 7), tripled
+
+    def fn(x):
+        return Patched.apply(x) + 1
+
+    compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+    graphs = []
+    for backward, helper in ((first, third), (other, third), (first, third), (first, lambda g: g * 5), (other, third)):
+        Patched.backward = backward
+        globals()["tripled"] = helper
+        gradients = []
+        for call in (fn, compiled):
+            x = T(3, rg=True)
+            y = call(x)
+            y.sum().backward()
+            gradients.append(x.grad)
+        assert torch.equal(*gradients), gradients
+        assert type(y.grad_fn).__name__ == "CompiledFunctionBackward"
+        graphs.append(front.counters()["graphs"])
+    assert graphs == [1, 2, 2, 3, 3]
+
+
+OUTSIDE = {"runs": 0.0}
+WEIGHT = torch.ones(3)
+
+
+class KeepsADict(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.outside = OUTSIDE
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.outside["runs"] += 1
+        return g * ctx.outside["runs"]
+
+
+class KeepsATensor(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.weights = (1, WEIGHT)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.weights[1]
+
+
+class KeepsAList(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.runs = [0]
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        runs = ctx.runs
+        runs += [1]
+        return g * len(runs)
+
+
+class KeepsADefault(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g, runs=[]):  # noqa: B006
+        runs.append(1)
+        return g * (len(runs) % 3)
+
+
+class AsksForTheGradMode(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (5 if torch.is_grad_enabled() else 3)
+
+
+class AsksForAutocast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def vjp(ctx, g):
+        return g * (5 if torch.is_autocast_enabled("cpu") else 3)
+
+
+class AsksForAFlag(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (5 if torch.backends.cudnn.enabled else 3)
+
+
+@in_child
+def test_what_backward_finds_on_ctx_and_around_it_with_aot_autograd(front):
+    def restart():
+        OUTSIDE["runs"] = 0.0
+        WEIGHT.fill_(1)
+        KeepsADefault.backward.__defaults__[0].clear()
+
+    for cls in (KeepsADict, KeepsATensor, KeepsAList, KeepsADefault, AsksForTheGradMode, AsksForAutocast, AsksForAFlag):
+
+        def fn(x, cls=cls):
+            return cls.apply(x) + 1
+
+        compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+        found = []
+        for call in (fn, compiled):
+            restart()
+            for i in range(3):
+                x = T(3, rg=True)
+                y = call(x).sum()
+                WEIGHT.add_(1)
+                with torch.autocast("cpu", enabled=i == 1), torch.backends.cudnn.flags(enabled=i != 1):
+                    (first,) = torch.autograd.grad(y, x, retain_graph=True, create_graph=i == 1)
+                    (second,) = torch.autograd.grad(y, x)
+                found.append((first.tolist(), second.tolist(), OUTSIDE["runs"]))
+        assert found[:3] == found[3:], (cls, found)
+
+
+class KeepsShapes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.sizes = list(x.shape)
+        ctx.options = {"dim": 0, "pair": (1, [2, 3])}
+        return x.sum(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        scale = ctx.options["pair"][1][0] * torch.pi
+        return g.expand(ctx.sizes).to(torch.float32) * scale
+
+
+@in_child
+def test_containers_that_nobody_changes_go_through_aot_autograd(front):
+    def fn(x):
+        return KeepsShapes.apply(x) + 1
+
+    compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+    gradients = []
+    for call in (fn, compiled):
+        x = T(3, rg=True)
+        y = call(x)
+        y.backward()
+        gradients.append(x.grad)
+    assert type(y.grad_fn).__name__ == "CompiledFunctionBackward"
+    assert torch.equal(*gradients)
+
+
 @in_child
 def test_a_backward_of_its_arguments_alone_goes_through_aot_autograd(front):
     from alternator.backwards import _is_closed

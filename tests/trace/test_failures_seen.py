@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import torch
 from harness import T, program
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from trace_support import in_child
 
 import alternator
 
@@ -150,6 +153,96 @@ def test_a_context_manager_that_sees_it(t):
         f = t.compile(g)
         for index in (1, 9, 2):
             f(T(4), state, torch.tensor([index]))
+
+
+class no_grad:  # noqa: N801
+    """Not torch's, in spite of its name."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.seen.append(kind)
+        return kind is IndexError
+
+
+@contextlib.contextmanager
+def autocast(name):
+    try:
+        yield name
+    except IndexError:
+        pass
+
+
+@program(one_graph=False)
+def test_a_context_manager_with_a_name_of_torchs(t):
+    manager = no_grad()
+    seen = []
+
+    class Settled(torch.no_grad):
+        def __exit__(self, kind, error, trace):
+            seen.append(kind)
+            super().__exit__(kind, error, trace)
+            return True
+
+    def own_class(x, state, index):
+        state.add_(1)
+        with no_grad() as entered:
+            return x[index], entered
+        return x, entered
+
+    def outside(x, state, index):
+        state.add_(1)
+        with manager:
+            alternator.graph_break()
+            state.add_(1)
+            return x[index]
+        return x
+
+    def subclass(x, state, index):
+        state.add_(1)
+        with Settled():
+            return x[index]
+        return x
+
+    def generator(x, state, index):
+        state.add_(1)
+        with autocast("cpu"):
+            return x[index]
+        return x
+
+    state = T(2)
+    t.watch(lambda: (manager, state, seen))
+    for g in (own_class, outside, subclass, generator):
+        f = t.compile(g)
+        for index in (1, 9, 2):
+            f(T(4), state, torch.tensor([index]))
+
+
+@in_child
+def test_torchs_managers_under_any_name_cost_nothing(front):
+    """Neither where they are entered in the call, nor where it goes on inside of them."""
+    quiet, precise = torch.no_grad, functools.partial(torch.autocast, "cpu", enabled=False)
+    table = torch.nn.Embedding(4, 3)
+
+    def fn(x, state, index):
+        with quiet(), contextlib.nullcontext():
+            alternator.graph_break()
+            state.add_(1)
+            y = table(index)
+        with precise(), sdpa_kernel(SDPBackend.MATH):
+            state.add_(1)
+            return y + table(index)
+
+    f = alternator.compile(fn, backend="eager")
+    state = T(2)
+    for _ in range(2):
+        f(T(2, 3), state, torch.tensor([1, 2]))
+    assert front.counters()["graphs"] == 1
+    assert torch.equal(state, T(2) + 4)
 
 
 @program(graphs=1)

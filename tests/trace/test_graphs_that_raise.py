@@ -121,6 +121,268 @@ def test_a_factorisation_that_fails(t):
     f(-4 * torch.eye(2), [])
 
 
+# Of a spy's code nobody knows which node has failed: it is no backend for these.
+
+
+@program(one_graph=False, spied=False)
+def test_after_a_write_in_place(t):
+    """What the call had done until then is done, once, and the error says where."""
+    state, seen, box = T(2), [], {"n": 0}
+
+    def fn(x, index):
+        box["n"] += 1
+        seen.append(x * 2)
+        state.add_(1)
+        print("before", box["n"])
+        y = x[index] * 2
+        print("after")
+        seen.append(y)
+        return y
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, len(seen), box))
+    for index in (1, 9, 2, 9, 9, 0):
+        f(T(4), torch.tensor([index]))
+
+
+@program(one_graph=False, spied=False)
+def test_after_a_write_in_a_function_that_is_called(t):
+    state, seen = T(2), []
+
+    def inner(x, index):
+        seen.append("inner")
+        again = x + 1
+        return (
+            again * 2
+            + again[
+                index
+            ]
+        )
+
+    def outer(x, index):
+        dropped = x.sum()
+        state.add_(1)
+        seen.append(dropped)
+        return inner(x, index) + dropped
+
+    def fn(x, index):
+        unused = [x.exp()]
+        with torch.no_grad():
+            seen.append(torch.is_grad_enabled())
+            return outer(x, index) * 2, unused
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen))
+    for index in (1, 9, 2, 9):
+        f(T(4), torch.tensor([index]))
+
+
+@program(one_graph=False, spied=False)
+def test_after_a_write_by_a_module(t):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(3)
+            self.table = torch.nn.Embedding(4, 3)
+            self.calls = 0
+            self.last = None
+
+        def forward(self, x, index):
+            self.calls += 1
+            self.last = self.norm(x)
+            return self.last + self.table(index)
+
+    net = Net()
+    f = t.compile(net)
+    t.watch(lambda: (net.calls, net.last, net.state_dict()))
+    for index in ([1, 2], [1, 9], [0, 0], [9, 9]):
+        f(T(2, 3), torch.tensor(index))
+
+
+@program(one_graph=False, spied=False)
+def test_a_write_that_fails_itself(t):
+    seen, state = [], T(4)
+
+    def fn(index, value):
+        for step in range(3):
+            seen.append(step)
+            state.index_add_(0, index + step, value)
+        return state * 2
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen))
+    for index in (0, 2, 1, 3):
+        f(torch.tensor([index]), torch.ones(1))
+
+
+@program(one_graph=False, spied=False)
+def test_a_write_among_random_numbers(t):
+    seen, state = [], T(2)
+
+    def fn(x, index):
+        state.add_(1)
+        seen.append(torch.rand(2))
+        y = x[index]
+        seen.append(torch.rand(2))
+        return y
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen))
+    torch.manual_seed(3)
+    for index in (1, 9, 2):
+        f(T(4), torch.tensor([index]))
+
+
+@program(one_graph=False, spied=False)
+def test_a_write_while_something_is_handled(t):
+    state, seen = T(2), []
+
+    def fn(x, index):
+        try:
+            raise KeyError("first")
+        except KeyError:
+            seen.append(1)
+            state.add_(1)
+            y = x[index]
+        return y
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen))
+    for index in (1, 9, 2):
+        f(T(4), torch.tensor([index]))
+
+
+@program(one_graph=False, spied=False)
+def test_in_a_callback_of_native_code_and_in_a_generator(t):
+    """Where the frame cannot be left as it is, the instruction that called it is executed again, if that has written nothing."""
+    state, seen = T(2), []
+
+    def by_key(x, index):
+        state.add_(1)
+
+        def key(k):
+            seen.append(k)
+            return (x[index + k]).dim() * k
+
+        return sorted([2, 1, 0], key=key)
+
+    def each(x, index):
+        for k in range(2):
+            seen.append(k)
+            state.add_(1)
+            yield x[index + k]
+
+    def by_generator(x, index):
+        return [y * 2 for y in each(x, index)]
+
+    t.watch(lambda: (state, seen))
+    for g in (by_key, by_generator):
+        f = t.compile(g)
+        for index in (1, 9, 0, 3):
+            f(T(4), torch.tensor([index]))
+
+
+@program(one_graph=False, spied=False)
+def test_a_write_behind_a_break(t):
+    state, seen = T(2), []
+
+    def fn(x, index):
+        y = x * 2
+        seen.append(y)
+        alternator.graph_break()
+        state.add_(1)
+        seen.append(1)
+        z = y[index]
+        seen.append(2)
+        return z
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen))
+    for index in (1, 9, 2, 9):
+        f(T(4), torch.tensor([index]))
+
+
+class Wrapped:
+    """A backend of one's own, whose code is not the recorded program."""
+
+    def __call__(self, gm: Any, inputs: list[Any]) -> Any:
+        return lambda *given: gm.forward(*given)
+
+
+@alone
+def test_the_modes_of_the_thread_behind_a_backends_error() -> None:
+    state = torch.zeros(2)
+
+    def fn(x: Any, index: Any) -> Any:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            state.add_(1)
+            return x[index] @ x
+
+    compiled = alternator.compile(fn, backend=Wrapped())
+    compiled(torch.ones(4, 4), torch.tensor([1]))
+    with pytest.raises(IndexError):
+        compiled(torch.ones(4, 4), torch.tensor([9]))
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", torch.bfloat16):  # which begins, and ends, as the outermost
+        pass
+    assert torch.autocast_increment_nesting() == 1
+    torch.autocast_decrement_nesting()
+
+
+@alone
+def test_what_an_error_leaves_to_a_debugger() -> None:
+    """Variables that are still there are in the frames; one graph serves all calls."""
+    state = torch.zeros(2)
+
+    def fn(x: Any, index: Any) -> Any:
+        count, used = 3, x + 1
+        state.add_(1)
+        return (x[index] + used) * count
+
+    alternator.reset()
+    compiled = alternator.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        compiled(torch.ones(4), torch.tensor([1]))
+        with pytest.raises(IndexError) as raised:
+            compiled(torch.ones(4), torch.tensor([9]))
+        frame = raised.traceback[-1].frame
+        assert frame.code.name == "fn"
+        assert frame.f_locals["count"] == 3 and torch.equal(frame.f_locals["used"], torch.full((4,), 2.0))
+    assert state.tolist() == [6, 6]
+    assert alternator.counters()["graphs"] == 1
+
+
+@alone
+def test_compiled_writes_with_aot_autograd() -> None:
+    """Its graphs write last: where they raise, nothing is written yet."""
+    for where in ("eager", "aot_eager"):
+        alternator.reset()
+        state, seen = torch.zeros(2), []
+
+        def fn(x: Any, index: Any, state: Any = state, seen: list[Any] = seen) -> Any:
+            seen.append("before")
+            state.add_(torch.rand(2) * 0 + 1)
+            y = x[index]
+            seen.append("after")
+            return y
+
+        compiled = alternator.compile(fn, backend=where)
+        torch.manual_seed(0)
+        for index in (1, 9, 2, 9):
+            if index < 4:
+                compiled(torch.ones(4), torch.tensor([index]))
+                continue
+            with pytest.raises(IndexError) as raised:
+                compiled(torch.ones(4), torch.tensor([index]))
+            assert raised.traceback[-1].frame.code.name == "fn"
+        drawn = torch.rand(1)
+        assert state.tolist() == [4, 4]
+        assert seen == ["before", "after", "before"] * 2
+        torch.manual_seed(0)
+        assert torch.equal(torch.rand(9)[8:], drawn)
+        assert alternator.counters()["graphs"] == 1
+
+
 @alone
 def test_what_was_written_before_is_not_written_twice() -> None:
     def fn(x: Any, buffer: Any, index: Any) -> Any:

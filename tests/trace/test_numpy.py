@@ -991,3 +991,46 @@ def test_outside_arrays_inside_of_others(t):
     for which in range(10):
         for k in (1, 2, 2):
             f(T(3), np.arange(3) * k + k, which)
+
+
+@program(one_graph=False)
+def test_what_a_generator_gives_to_a_sum(t):
+    """Native code adds it, or asks for its truth: what is in it is read."""
+    arrays = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
+    buffers = [bytearray(b"ab"), bytearray(b"c")]
+
+    def each(values):
+        for value in values:
+            yield value
+
+    def summed(x):
+        return x + 1, sum(each(arrays), 0.0)
+
+    def with_a_start(x):
+        return x + torch.tensor(sum(each(arrays), np.zeros(2)))
+
+    def truth(x):
+        return x + 1, any(each(buffers[:1])), all(each(buffers))
+
+    functions = [t.compile(fn) for fn in (summed, with_a_start, truth)]
+    for step in range(4):
+        for f in functions:
+            f(T(2))
+        arrays[0][0] += 1
+        buffers[0][:] = b"" if step % 2 == 0 else b"xy"
+
+
+@program(graphs=1)
+def test_tensors_that_a_generator_gives_to_a_sum(t):
+    weights = [torch.nn.Parameter(T(2, s=i)) for i in range(3)]
+
+    def each():
+        for weight in weights:
+            yield weight
+
+    def fn(x):
+        return sum(each(), x), any(weight.dim() == 3 for weight in weights)
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2, s=5))
