@@ -1,4 +1,5 @@
 // The rest of an instruction, once the frame that it called has finished.
+#include "cpython/attribute_error.h"
 #include "interpreter/class_body.h"
 #include "interpreter/joint.h"
 #include "interpreter/special_methods.h"
@@ -62,11 +63,13 @@ Delivery Deliverer::attribute(Ref result) {
   const bool as_method = cpython::is_load_method(opcode) || (cpython::kLoadAttrHasMethodBit && (oparg & 1));
   if (!result && !of_super && PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyObject* fallback = type_attribute(Py_TYPE(owner), "__getattr__");
+    PyObject* attribute = name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg);
     if (fallback != nullptr && Borrowed(fallback) != Borrowed(inner.function)) {
       PyErr_Clear();
-      PyObject* arguments[] = {owner, name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg)};
+      PyObject* arguments[] = {owner, attribute};
       result = Ref::steal(PyObject_Vectorcall(fallback, arguments, 2, nullptr));
     }
+    if (!result) cpython::name_attribute_error(owner, attribute);
   }
   if (!result) return fail();
   drop(outer.operands);

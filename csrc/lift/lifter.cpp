@@ -16,6 +16,7 @@
 #include "fake/python_tensor.h"
 #include "fake/symbol.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace alternator::lift {
@@ -237,7 +238,13 @@ Source* Lifter::origin_of(Borrowed plain) {
 bool Lifter::keeps_changing(Borrowed value, const Source& source) const {
   if (changing == nullptr || only_lasting || !(PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get())))
     return false;
-  return source.is_variable() && changing->contains(source.text());
+  if (!source.is_variable()) return false;
+  // Of containers, only those of a tuple that was taken apart (see lift_tuple()) are the program's own.
+  auto is_tuple = [](const Guard& guard) {
+    return guard.kind == GuardKind::kType && Borrowed(guard.object) == reinterpret_cast<PyObject*>(&PyTuple_Type);
+  };
+  if (source.access == Access::kIndex && std::ranges::none_of(source.parent->guards, is_tuple)) return false;
+  return changing->contains(source.text());
 }
 
 // The same one whenever it is read: so is the number.
@@ -437,6 +444,11 @@ Ref Lifter::lift_tuple(Borrowed tuple, Source* source) {
   if (tuple.type() != &PyTuple_Type) use_special_methods(tuple.type());
   Ref copy = checked(tuple.type()->tp_alloc(tuple.type(), count));
   bool same = true;
+  // Native code may take the tuple: its numbers are numbers.
+  struct Restored {
+    const std::unordered_set<std::string>*&place, *before;
+    ~Restored() { place = before; }
+  } const restored{changing, std::exchange(changing, nullptr)};
   for (Py_ssize_t i = 0; i < count; i++) {
     Borrowed element = PyTuple_GET_ITEM(tuple.get(), i);
     Ref lifted = lift(element, tree_.child(source, Access::kIndex, {}, i));
@@ -516,7 +528,8 @@ Ref Lifter::lift_builtin(Borrowed builtin, Source* source) {
   Ref name = checked(PyUnicode_InternFromString(function->m_ml->ml_name));
   guard(tree_.child(source, Access::kField, names::__name__), GuardKind::kEquals, name);
   Ref bound_to = lift(self, tree_.child(source, Access::kMethodSelf));
-  escape(bound_to);
+  // Appending needs nothing of what is there; whoever else calls it sees to the rest, as for one that the call binds.
+  if (!PyList_CheckExact(self) || strcmp(function->m_ml->ml_name, "append") != 0) escape(bound_to);
   PyTypeObject* defining = PyCFunction_GET_CLASS(builtin.get());  // some are handed the class that has them: re.match
   return remember(builtin, checked(PyCMethod_New(function->m_ml, bound_to.get(), function->m_module, defining)),
                   source);

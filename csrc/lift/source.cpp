@@ -7,7 +7,8 @@ namespace alternator::lift {
 bool Source::is_variable() const {
   const bool is_attribute = access == Access::kItem && parent != nullptr &&
                             (parent->access == Access::kDict || parent->access == Access::kGlobals);
-  return access == Access::kSlot || access == Access::kContents || is_attribute;
+  const bool is_element = access == Access::kIndex && parent != nullptr && parent->access == Access::kSlot;
+  return access == Access::kSlot || access == Access::kContents || is_attribute || is_element;
 }
 
 namespace {

@@ -1,4 +1,5 @@
 // Write-back: the difference, by identity, between each private copy and what it was when it was lifted.
+#include "cpython/deque_iterator.h"
 #include "cpython/objects.h"
 #include "cpython/set_tables.h"
 #include "replay/builder.h"
@@ -134,11 +135,15 @@ class Effects {
   void deque(const Shadow& shadow) {
     const std::vector<Ref> before = items_of_list(shadow.snapshot), after = deque_items(shadow.copy);
     size_t prefix = common_prefix(before, after);
-    if (prefix == before.size() && prefix == after.size()) return;
+    size_t dropped = 0;
+    if (prefix == before.size() && prefix == after.size()) {
+      // What came and went leaves a mark: iterators from before notice it.
+      if (prefix == 0 || !cpython::was_deque_changed(shadow.copy, before.size())) return;
+      dropped = 1;
+    }
     guard_ends(shadow, before, after, lift::Access::kIndex);
     const Operand target = builder_.needed(shadow.source);
     // What is left of it begins the new one; with all of it dropped, nothing has to.
-    size_t dropped = 0;
     while ((prefix = common_prefix(before, after, dropped)) + dropped != before.size()) dropped++;
     if (dropped > 0) {
       builder_.world().guard_length(shadow);

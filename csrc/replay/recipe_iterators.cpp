@@ -1,4 +1,5 @@
 // Iterators, and the other types that say with __reduce_ex__ how they are made.
+#include "cpython/deque_iterator.h"
 #include "cpython/pickling.h"
 #include "interpreter/suspended.h"
 #include "lift/decimals.h"
@@ -37,6 +38,9 @@ static Recipe decimal_context(Borrowed object) {
 Recipe reduced(Builder& builder, Borrowed object) {
   require_exact(object);
   if (lift::is_decimal_context(object.get())) return decimal_context(object);
+  if (object.type() == lift::known_types().deque_iterator &&
+      !cpython::is_current_deque_iterator(object, lift::known_types().deque))
+    cannot_rebuild(object, "its deque was changed");
   Ref reduce = checked(PyObject_GetAttrString(object.get(), "__reduce_ex__")), protocol = checked(PyLong_FromLong(4));
   PyObject* argument = protocol.get();
   Ref parts = cpython::call_quietly(reduce.get(), &argument, 1);
@@ -89,6 +93,26 @@ Recipe generator(Builder&, Borrowed object) {
   return recipe;
 }
 
+// An entry that was taken out and put in again leaves the size as it was: one made anew would not stand where this one
+// does.
+static void require_same_rest(Borrowed iterator, Borrowed view, Py_ssize_t seen) {
+  Ref parts = Ref::steal(PyObject_CallMethod(iterator.get(), "__reduce__", nullptr));  // lists what a copy of it gives
+  if (!parts) {
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) throw PyError();
+    PyErr_Clear();
+    cannot_rebuild(iterator, "its dict was changed");
+  }
+  PyObject* rest = PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.get(), 1), 0);
+  Ref all = checked(PySequence_List(view.get()));
+  bool same = PyList_GET_SIZE(rest) == PyList_GET_SIZE(all.get()) - seen;
+  for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(rest); i++) {
+    PyObject *one = PyList_GET_ITEM(rest, i), *other = PyList_GET_ITEM(all.get(), seen + i);
+    same = iterator.type() == &PyDictIterItem_Type ? PyTuple_GET_ITEM(one, 0) == PyTuple_GET_ITEM(other, 0)
+                                                   : one == other;
+  }
+  if (!same) cannot_rebuild(iterator, "its dict was changed");
+}
+
 Recipe dict_iterator(Builder& builder, Borrowed object) {
   Ref dict;
   for (Ref& held : referents(object)) {
@@ -110,6 +134,7 @@ Recipe dict_iterator(Builder& builder, Borrowed object) {
                        : object.type() == &PyDictIterValue_Type ? &PyDictValues_Type
                                                                 : &PyDictItems_Type;
   Recipe recipe{{Op::kDictIterator, {checked(_PyDictView_New(dict.get(), view))}}};
+  if (left > 0) require_same_rest(object, recipe.make.operands[0], seen);
   recipe.make.hashes = true;  // it notes the size of the dict
   if (seen > 0) recipe.fill.push_back({Op::kAdvance, {}, seen, false, true});
   return recipe;

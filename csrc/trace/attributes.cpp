@@ -2,6 +2,7 @@
 #include "trace/hooks.h"
 #include "trace/tracer.h"
 
+#include "cpython/attribute_error.h"
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
@@ -82,7 +83,7 @@ void no_attribute(Borrowed owner, Borrowed name, bool writes) {
 
 // --- reading ----------------------------------------------------------------------------------------------
 
-Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
+Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
   PyTypeObject* type = owner.type();
   if (PyModule_Check(owner.get())) return get_from_module(owner, name);
   if (PyType_Check(owner.get())) return get_from_type(owner.as<PyTypeObject>(), name);
@@ -144,6 +145,9 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) {
     return lifter.lift(value, tree->child(known->source, lift::Access::kField, name));
   if (field == Borrowed(value)) return value;  // of the type, which is guarded
   stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
+} catch (const PyError&) {
+  if (!stopped) cpython::name_attribute_error(owner, name);
+  throw;
 }
 
 // A method of object's under the name of a builtin class: dict.__getattribute__ and its like.

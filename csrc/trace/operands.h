@@ -108,6 +108,7 @@ inline int operands_looked_at(int opcode, int oparg) {
 inline bool looks_into_operands(int opcode) {
   switch (opcode) {
     case LIST_APPEND:
+      return false;  // whatever is in the list
     case SET_ADD:
     case MAP_ADD:
     case LIST_EXTEND:

@@ -1,4 +1,5 @@
 #include "trace/tracer.h"
+#include "trace/unread.h"
 
 #include "trace/ends.h"
 #include "trace/failures.h"
@@ -60,7 +61,7 @@ int init_trace() {
   return PyType_Ready(&lazy_type);
 }
 
-Ref Tracer::unread(Borrowed value, lift::Source* source) {
+Ref make_unread(lift::Lifter& lifter, Borrowed value, lift::Source* source) {
   auto* lazy = PyObject_New(LazyObject, &lazy_type);
   if (lazy == nullptr) throw PyError();
   lazy->value = Py_NewRef(value.get());
@@ -70,6 +71,26 @@ Ref Tracer::unread(Borrowed value, lift::Source* source) {
   lifter.know_unread(made, value, source);
   return made;
 }
+
+Ref unread_elements(lift::Lifter& lifter, Borrowed stand_in, int count) {
+  if (!Py_IS_TYPE(stand_in.get(), &lazy_type)) return {};
+  const auto* lazy = stand_in.as<LazyObject>();
+  if (lazy->lifted != nullptr || !PyTuple_CheckExact(lazy->value) || PyTuple_GET_SIZE(lazy->value) != count ||
+      lifter.is_lifted(lazy->value))
+    return {};
+  lift::SourceTree& tree = lifter.tree();
+  tree.guard(lazy->source, {lift::GuardKind::kType, Ref::share(&PyTuple_Type)});
+  tree.guard(lazy->source, {lift::GuardKind::kLength, {}, {}, count});
+  Ref elements = checked(PyTuple_New(count));
+  for (int i = 0; i < count; i++) {
+    Borrowed element = PyTuple_GET_ITEM(lazy->value, i);
+    Ref made = make_unread(lifter, element, tree.child(lazy->source, lift::Access::kIndex, {}, i));
+    PyTuple_SET_ITEM(elements.get(), i, made.release());
+  }
+  return elements;
+}
+
+Ref Tracer::unread(Borrowed value, lift::Source* source) { return make_unread(lifter, value, source); }
 
 // --- the user's lines -------------------------------------------------------------------------------------
 

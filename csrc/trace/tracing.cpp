@@ -3,6 +3,7 @@
 #include "trace/operands.h"
 
 #include "trace/natives.h"
+#include "trace/unread.h"
 
 #include <string_view>
 
@@ -37,6 +38,14 @@ int Tracing::read_operands(const Position& position) {
   }
   const int count = std::min(operands_looked_at(opcode, oparg), position.stack_size());
   const bool looks_into = looks_into_operands(opcode);
+  if (opcode == UNPACK_SEQUENCE && position.sp[-1] != nullptr) {
+    Ref elements;
+    if (status([&] { elements = unread_elements(t.lifter, position.sp[-1], oparg); }) < 0) return -1;
+    if (elements) {
+      Py_SETREF(position.sp[-1], elements.release());
+      return 0;
+    }
+  }
   for (int i = 1; i <= count; i++) {
     if (position.sp[-i] == nullptr) continue;
     if (local(&position.sp[-i]) == nullptr) return -1;

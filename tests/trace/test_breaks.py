@@ -971,6 +971,51 @@ def test_iterators_of_what_was_changed_since_the_last_break(t):
 
 
 @program(one_graph=False)
+def test_iterators_of_what_was_changed_under_them(t):
+    """Of the size that it was: only the iterator knows."""
+
+    def rest(steps):
+        try:
+            return list(steps)
+        except RuntimeError as error:
+            return str(error)
+
+    def of_a_dict(x, show):
+        table = {"a": 1, "b": 2, "c": 3}
+        steps = iter(show(table))
+        first = next(steps)
+        table["d"] = table.pop("a")
+        alternator.graph_break()
+        return x + 1, first, rest(steps), table
+
+    def of_a_deque(x, most):
+        items = collections.deque([1, 2, 3], most)
+        steps = iter(items)
+        first = next(steps)
+        items.append(items.pop() if most is None else 3)
+        alternator.graph_break()
+        return x + 1, first, rest(steps), items
+
+    def behind_the_break(x, most):
+        items = collections.deque([1, 2, 3], most)
+        steps = iter(items)
+        first = next(steps)
+        alternator.graph_break()
+        y = x + 1
+        items.append(items.pop())
+        alternator.graph_break()
+        return y, first, rest(steps), items
+
+    f = t.compile(of_a_dict)
+    for show in (dict.keys, dict.values, dict.items, dict.items):
+        f(T(3), show)
+    for fn in (of_a_deque, behind_the_break):
+        f = t.compile(fn)
+        for most in (None, 3, 3):
+            f(T(3), most)
+
+
+@program(one_graph=False)
 def test_a_coroutine_that_is_waiting_to_begin(t):
     async def work(x):
         return x * 2

@@ -89,7 +89,52 @@ def in_a_cell(x: Any) -> Any:
     return x, n
 
 
-LOOPS = [counting_down, reading_the_index, counting_up, until_it_is_small, with_a_rate, in_a_cell]
+def numbering(x: Any) -> Any:
+    for i, y in enumerate([x + k for k in range(20)]):
+        x = torch.sin(x) + y
+        time.sleep(0)
+    return x, i
+
+
+def using_the_numbers(x: Any) -> Any:
+    total = 0
+    for i, (name, y) in enumerate(dict.fromkeys("abcdefghijkl", x).items()):
+        x = torch.sin(x) + y
+        total += i
+        time.sleep(0)
+    return x, total, i, name
+
+
+def once_more(x: Any) -> Any:
+    y = torch.sin(x)
+    time.sleep(0)
+    return y + 1
+
+
+def appending(x: Any) -> Any:
+    made = []
+    for _ in range(20):
+        made.append(once_more(x))
+    return sum(made), len(made)
+
+
+def in_a_comprehension(x: Any) -> Any:
+    made = [once_more(x) for _ in range(20)]
+    return sum(made), len(made)
+
+
+LOOPS = [
+    counting_down,
+    reading_the_index,
+    counting_up,
+    until_it_is_small,
+    with_a_rate,
+    in_a_cell,
+    numbering,
+    using_the_numbers,
+    appending,
+    in_a_comprehension,
+]
 
 
 @pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
@@ -110,6 +155,48 @@ def test_a_loop_that_counts_makes_few_graphs(fn: Any) -> None:
         assert "too_many_entries" not in after["breaks"]
 
     body()
+
+
+@program(one_graph=False)
+def test_a_tuple_that_is_taken_apart(t):
+    """What is not read of it is not guarded; what is, is. Given back, it is the same object."""
+    kept = []
+    t.watch(lambda: list(kept))
+
+    def fn(x, pair, other):
+        number, thing = pair
+        kept.append(pair)
+        if thing is other:
+            return x * 2, thing, number
+        thing.append(x + 1)
+        return x, pair, thing, number
+
+    f = t.compile(fn)
+    for n in range(12):
+        shared = [n]
+        f(T(3), (1000 + n, shared), shared)
+        f(T(3), (n, [n]), shared)
+        f(T(3), (2.5, [n]), None)
+    alone = t.compile(lambda x, pair: [x + 1, *(lambda a, b: (b, b))(*pair)])
+    alone(T(3), (1, 2))
+    alone(T(3), [1, 2])
+    apart = t.compile(lambda x, pair: [(x + a, b) for a, b in (pair,)])
+    apart(T(3), (1, "text"))
+    apart(T(3), (1, "text"))
+    apart(T(3), (1, None))
+    apart(T(3), (1, 2, 3))  # too many values
+
+
+@program(one_graph=False)
+def test_a_tuple_with_a_changing_number_as_a_whole(t):
+    def fn(x, pair):
+        number, name = pair
+        y = x + 1
+        return y, {pair: 1}, pair == (3, "a"), f"{pair}", hash(pair) == hash((number, name)), "%d %s" % pair
+
+    f = t.compile(fn)
+    for n in range(10):
+        f(T(3), (n, "a"))
 
 
 @program(one_graph=False)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 
+import torch
 from harness import T, program
+
+import alternator
 
 
 class Box:
@@ -114,6 +117,75 @@ def test_getattr_and_getattribute(t):
     f = t.compile(lambda a, b, x: (x + a.q + a.dyn_5 + b.w + b.q, hasattr(a, "nope"), getattr(a, "zip", 4)))
     f(A(), B(), T(2))
     f.hit(A(), B(), T(2))
+
+
+@program()
+def test_what_an_attribute_error_is_about(t):
+    class Asked:
+        def __getattr__(self, name):
+            raise AttributeError("none of these", name="chosen") if name == "named" else AttributeError("not " + name)
+
+        @property
+        def hidden(self):
+            return self._hidden
+
+        @property
+        def broken(self):
+            raise AttributeError("broken")
+
+    class Meta(type):
+        def __getattr__(cls, name):
+            raise AttributeError("no class has " + name)
+
+    class Plain(metaclass=Meta):
+        pass
+
+    def fn(x, o, stop):
+        found = []
+        for read in (
+            lambda: o.zork,
+            lambda: o.named,
+            lambda: o.hidden,
+            lambda: o.broken,
+            lambda: Plain.foo,
+            lambda: getattr(o, "bar"),
+            lambda: torch.not_there,
+        ):
+            try:
+                read()
+            except AttributeError as error:
+                found.append((str(error), error.name, error.obj is o, error.obj is None))
+        if stop:
+            alternator.graph_break()
+        return x + 1, found
+
+    f = t.compile(fn)
+    f(T(2), Asked(), False)
+    f.hit(T(2), Asked(), False)
+
+
+@program(one_graph=False)
+def test_what_an_attribute_error_behind_a_break_is_about(t):
+    class Asked:
+        def __getattr__(self, name):
+            alternator.graph_break()
+            raise AttributeError("not " + name)
+
+    class Plain:
+        @property
+        def broken(self):
+            alternator.graph_break()
+            raise AttributeError("broken")
+
+    def fn(x, o):
+        try:
+            return x + o.broken
+        except AttributeError as error:
+            return x + 1, str(error), error.name, error.obj is o
+
+    f = t.compile(fn)
+    for o in (Asked(), Plain(), Asked()):
+        f(T(2), o)
 
 
 @program()
