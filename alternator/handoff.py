@@ -182,6 +182,16 @@ def _is_of_a_subclass(value: Any) -> bool:
 
 
 _WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
+# What AOTAutograd says of graphs that eager has no trouble with, or only in a backward pass that may never come: inputs that share
+# memory without being views of each other (`p` and `p.detach()`), and writes to what a backward pass would need.
+_REFUSALS = (
+    "does not yet handle non-differentiable view input mutations",
+    "one of the variables needed for gradient computation has been modified by an inplace operation",
+)
+
+
+def _is_refusal(error: Exception) -> bool:
+    return any(text in str(error) for text in _REFUSALS)
 
 
 class Handoff:
@@ -239,7 +249,14 @@ class Handoff:
             static: list[Any] = []
             if fake_mode is not None:
                 stack.enter_context(tracing(TracingContext(fake_mode)))
-                static = self._static_examples(fake_mode, inputs)
+                try:
+                    static = self._static_examples(fake_mode, inputs)
+                except RuntimeError as error:
+                    # No tensor without data can be made like one of them: its gradient is of another size, say.
+                    if not self.backend.is_torchs or asserts:
+                        raise
+                    self._tell_refused(name, error)
+                    as_recorded = True
             gm = export(fake_mode)
             if apart and fake_mode is None and needs_examples(gm):
                 fake_mode = self._fake_mode(shape_env, needed=True)
@@ -401,6 +418,9 @@ class Handoff:
         except Exception as error:
             if self._asks_to_skip(error):
                 return None
+            if self.backend.is_torchs and _is_refusal(error):
+                self._tell_refused(name, error)
+                return None
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             failed = backend_failed(self.backend.name, name, where, error)
             if not self._is_set("suppress_errors"):
@@ -453,6 +473,10 @@ class Handoff:
             return (lambda *given: call(list(given))) if takes_a_list else call
 
         return InPieces(gm, inputs, fake_mode, compile_piece), False
+
+    def _tell_refused(self, name: str, error: Exception) -> None:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        logs.log.warning("%s runs as it was recorded, not through %s: %s", name, self.backend.name, reason)
 
     @staticmethod
     def _asks_to_skip(error: Exception) -> bool:

@@ -3,6 +3,7 @@
 #include "fake/fallback.h"
 
 #include "fake/arguments.h"
+#include "fake/asked.h"
 #include "fake/constants.h"
 #include "fake/error_type.h"
 #include "fake/kernels.h"
@@ -14,6 +15,8 @@ namespace alternator::fake {
 namespace {
 
 using torch::jit::Stack;
+
+thread_local const c10::TensorImpl* t_asked = nullptr;
 
 SessionState& session_for(const Op& op) {
   if (SessionState* session = SessionState::current()) [[likely]]
@@ -96,6 +99,8 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
       compute_symbolically(call);
       return;
     }
+    const bool is_number = op.name == "aten::_local_scalar_dense" || op.name == "aten::item";
+    t_asked = is_number ? call.arguments()[0].toTensor().unsafeGetTensorImpl() : nullptr;
     fail(FailureKind::DataDependent, op.name,
          op.data_dependent ? "the result depends on the data of a tensor"
                            : "the shape of the result depends on the data of a tensor");
@@ -113,6 +118,8 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
 }
 
 }  // namespace
+
+const c10::TensorImpl* last_asked() { return t_asked; }
 
 void run_boxed(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
   const OutermostCall call;

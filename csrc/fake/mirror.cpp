@@ -11,6 +11,7 @@
 
 #include <c10/core/DispatchKeySet.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 #include "fake/python_tensor.h"
@@ -19,6 +20,23 @@
 
 namespace alternator::fake {
 namespace {
+
+// In the anomaly mode a node that is made asks Python for the lines that made it: this one's would be ours.
+class WithoutAnomalies {
+ public:
+  WithoutAnomalies() {
+    if (on_) torch::autograd::AnomalyMode::set_enabled(false, nan_);
+  }
+  ~WithoutAnomalies() {
+    if (on_) torch::autograd::AnomalyMode::set_enabled(true, nan_);
+  }
+  WithoutAnomalies(const WithoutAnomalies&) = delete;
+  WithoutAnomalies& operator=(const WithoutAnomalies&) = delete;
+
+ private:
+  const bool on_ = torch::autograd::AnomalyMode::is_enabled();
+  const bool nan_ = torch::autograd::AnomalyMode::should_check_nan();
+};
 
 // The grad_fn of an input that has a history outside the trace. It has the name of the real one; going through
 // it would leave the trace.
@@ -156,6 +174,7 @@ at::Tensor SessionState::mirror(const at::Tensor& real) {
                        nullptr, view->get_creation_meta());
   }
   if (const auto& history = real.grad_fn()) {
+    const WithoutAnomalies without_anomalies;
     const NodePtr node = make_node<OutsideHistory>(history->name());
     ag::impl::set_gradient_edge(fake, {node, node->add_input_metadata(fake)});
   } else if (real.requires_grad()) {

@@ -46,10 +46,13 @@ size_t Program::live_count() const {
 }
 
 bool Program::has_apart() const {
-  // Kernels ask for these flags when a graph runs, and a compiler sets them while it compiles.
-  const std::optional<fake::Flags>& entry = states[0].flags;
+  // Kernels ask for these flags, and factories for the default dtype, when a graph runs; a compiler sets them while it
+  // compiles.
+  const Ambient& entry = states[0];
   const auto is_apart = [&](const Node& node) {
-    return node.apart || (entry && states[node.state].flags->differ_in(*entry, fake::kKernels));
+    const Ambient& state = states[node.state];
+    return node.apart || state.default_dtype != entry.default_dtype ||
+           (entry.flags && state.flags->differ_in(*entry.flags, fake::kKernels));
   };
   return std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return node.live && is_apart(node); });
 }

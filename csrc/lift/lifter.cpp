@@ -538,12 +538,15 @@ Ref Lifter::lift_builtin(Borrowed builtin, Source* source) {
 // A reference to the lifted referent. Its callback, if it has one, belongs to the outside reference; the lifted one
 // does nothing then, but it is not the one that `weakref.ref(x)` gives.
 Ref Lifter::lift_weak_reference(Borrowed reference, Source* source) {
+  Ref referent = Ref::share(PyWeakref_GetObject(reference.get()));
+  if (referent.get() == Py_None) {
+    // It says None for ever. Its hash, if it has one, is its own: another dead one is another case.
+    guard(source, GuardKind::kIs, reference);
+    return lift_itself(reference, constant(reference), false);
+  }
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(reference.type()));
   source->bears_identity = true;
-  Ref referent = Ref::share(PyWeakref_GetObject(reference.get()));
   Ref lifted = lift(referent, tree_.child(source, Access::kReferent));
-  // Whether it can be hashed depends on whether it was while its object lived: nobody can see that.
-  if (lifted.get() == Py_None) throw CannotLift("a dead weak reference");
   Borrowed callback = reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback;
   static PyMethodDef method = {"callback", [](PyObject*, PyObject*) { return Py_NewRef(Py_None); }, METH_O, nullptr};
   Ref nothing = callback ? checked(PyCFunction_New(&method, nullptr)) : Ref();

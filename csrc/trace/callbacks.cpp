@@ -4,6 +4,7 @@
 
 #include "trace/natives.h"
 #include "trace/reading.h"
+#include "trace/text.h"
 
 #include <algorithm>
 #include <array>
@@ -242,7 +243,16 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
     if (bound && !PyUnicode_Check(self)) check_text(self);
     // object.__repr__ shows the address, whatever the class says.
     if (owner == &PyBaseObject_Type && name == "__repr__") stop(report::Reason::identity_text, "object.__repr__");
-    for (size_t i = 0; i < count; i++) check_text(arguments[i]);
+    const bool formats = bound && PyUnicode_Check(self) && name == "format";
+    const bool is_builtin = owner == nullptr && name == "format";
+    for (size_t i = 0; i < count; i++) {
+      if (formats)
+        check_field_text(*this, self, arguments[i]);
+      else if (is_builtin)
+        check_own_text(*this, arguments[i], OwnText::kFormat);
+      else
+        check_text(arguments[i]);
+    }
   }
   if (among(kCallers, name)) {
     for (size_t i = 0; i < count; i++) {

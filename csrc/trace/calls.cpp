@@ -15,6 +15,7 @@
 #include "trace/natives.h"
 #include "trace/reading.h"
 #include "trace/seeds.h"
+#include "trace/text.h"
 
 #include <c10/core/GradMode.h>
 
@@ -425,7 +426,8 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   for (size_t i = 0; i < total && !only_moves; i++) check_arrays_within(*this, arguments[i]);
   check_type_use(type, base, arguments, total);
   if (type == &PyUnicode_Type || type == &PyBytes_Type) {
-    for (size_t i = 0; i < total; i++) check_text(arguments[i]);
+    if (type == &PyUnicode_Type && total == 1) check_own_text(*this, arguments[0]);
+    for (size_t i = 0; i < total && (total > 1 || type == &PyBytes_Type); i++) check_text(arguments[i]);
   } else {
     for (size_t i = 0; i < total; i++)
       if (!fake::is_symbol(arguments[i])) check_use(arguments[i], type->tp_name);

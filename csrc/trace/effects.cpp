@@ -6,6 +6,7 @@
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
+#include "trace/text.h"
 #include "trace/tracer.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -255,7 +256,10 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   }
   if (!shows_text_) return {};
   // Its __repr__ runs now, as traced code.
-  check_text(value);
+  if (depth == 0)
+    check_own_text(*this, value);
+  else
+    check_text(value);
   const size_t before = lifter.effects().size();
   Ref text = Ref::steal(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
   if (!text && stopped) throw PyError();

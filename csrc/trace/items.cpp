@@ -4,6 +4,7 @@
 
 #include "fake/handed_number.h"
 #include "trace/arrays.h"
+#include "trace/asked_numbers.h"
 #include "trace/natives.h"
 #include "trace/reading.h"
 
@@ -97,6 +98,8 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
     Ref index = index_without_arrays(*this, key);
     if (index) key = index;
     session.clear_failure();
+    Ref cut = slices_with_numbers(*this, key);
+    if (cut) key = cut;
     Ref number = number_for_torch(key);
     if (number) key = number;
     PyObject* const operands[] = {container.get(), key.get()};
@@ -125,10 +128,11 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
     stop(report::Reason::unknown_number, "an index");
   std::optional<TorchRuns> runs;
-  Ref index, key_number, value_number;
+  Ref index, cut, key_number, value_number;
   if (graph::is_tensor(container)) {
     if ((index = index_without_arrays(*this, key))) key = index;
     session.clear_failure();
+    if ((cut = slices_with_numbers(*this, key))) key = cut;
     if ((key_number = number_for_torch(key))) key = key_number;
     if (value && (value_number = number_for_torch(value))) value = value_number;
     PyObject* const operands[] = {container.get(), key.get(), value ? value.get() : Py_None};

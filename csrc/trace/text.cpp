@@ -1,5 +1,5 @@
 // Texts: what a native function may show of a value without showing its data or its address.
-#include "trace/tracer.h"
+#include "trace/text.h"
 
 #include "cpython/objects.h"
 #include "lift/decimals.h"
@@ -111,6 +111,47 @@ void Tracer::check_text(Borrowed value, int depth) {
   if (shows_parts(*this, value, depth)) return;
   if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v) != nullptr && PyModule_Check(PyCFunction_GET_SELF(v))) return;
   stop(report::Reason::identity_text, type->tp_name);
+}
+
+void check_own_text(Tracer& t, Borrowed value, OwnText how) {
+  PyTypeObject* type = value.type();
+  bool is_own = is_python(type, how == OwnText::kStr ? "__str__" : "__format__");
+  if (how == OwnText::kFormat && !is_own) {
+    PyObject* format = _PyType_Lookup(type, checked(PyUnicode_InternFromString("__format__")).get());
+    PyObject* plain = PyDict_GetItemString(PyBaseObject_Type.tp_dict, "__format__");  // it asks for __str__
+    is_own = format == plain && is_python(type, "__str__");
+  }
+  if (!is_own || graph::is_tensor(value) || lift::is_plain(value.get())) return t.check_text(value);
+  t.lifter.escape(value);
+  t.check_use(value, "text");
+}
+
+// Whether a format asks for a repr: %r and %a.
+static bool percent_asks_for_repr(Borrowed format) {
+  if (!PyUnicode_Check(format.get())) return true;
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
+  for (Py_ssize_t i = 0; i < length; i++) {
+    if (PyUnicode_READ_CHAR(format.get(), i) != '%') continue;
+    if (++i < length && PyUnicode_READ_CHAR(format.get(), i) == '(') return true;  // a dict of values
+    while (i < length && std::strchr("#0- +*.123456789hlL", static_cast<int>(PyUnicode_READ_CHAR(format.get(), i)))) i++;
+    const Py_UCS4 c = i < length ? PyUnicode_READ_CHAR(format.get(), i) : 'r';
+    if (c == 'r' || c == 'a') return true;
+  }
+  return false;
+}
+
+void check_percent_text(Tracer& t, Borrowed format, Borrowed value) {
+  if (percent_asks_for_repr(format)) return t.check_text(value);
+  if (!PyTuple_CheckExact(value.get())) return check_own_text(t, value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++)
+    check_own_text(t, PyTuple_GET_ITEM(value.get(), i));
+}
+
+void check_field_text(Tracer& t, Borrowed format, Borrowed value) {
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
+  const bool converts = PyUnicode_FindChar(format.get(), '!', 0, length, 1) != -1;  // {!r}
+  if (converts) return t.check_text(value);
+  check_own_text(t, value, OwnText::kFormat);
 }
 
 // Sets in a list or tuple are looked at too: native code may go through them in turn.

@@ -2,6 +2,7 @@
 #include "trace/tracer.h"
 
 #include "cpython/version.h"
+#include "fake/asked.h"
 #include "fake/session.h"
 #include "graph/errors.h"
 #include "graph/mode.h"
@@ -9,6 +10,7 @@
 #include "graph/torch_types.h"
 #include "graph/without_torch_functions.h"
 #include "py/names.h"
+#include "trace/asked_numbers.h"
 #include "trace/error_text.h"
 #include "trace/failures.h"
 #include "trace/natives.h"
@@ -79,25 +81,74 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
   return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
 }
 
-// Torch has asked for the number in a tensor that stands where it wants a number: `value=`, `alpha=`. Recorded as what
-// .item() gives, nobody has to know it. False: that was not it.
+// What .item() of a tensor gives, recorded.
+static Ref number_in(Tracer& tracer, PyObject* tensor) {
+  PyObject* item[] = {nullptr, tensor};
+  const TorchRuns runs(tracer);
+  return tracer.recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {});
+}
+
+// Tensors that `is_number` says stand for numbers, alone or in tuples, lists and slices, replaced by their numbers.
+// Null: there are none.
+template <class IsNumber>
+static Ref with_numbers(Tracer& tracer, PyObject* value, const IsNumber& is_number, bool in_slice = false) {
+  if (graph::is_unknown_scalar(tracer.session, value)) {
+    return is_number(value, in_slice) ? number_in(tracer, value) : Ref();
+  }
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    Ref parts[] = {with_numbers(tracer, slice->start, is_number, true),
+                   with_numbers(tracer, slice->stop, is_number, true),
+                   with_numbers(tracer, slice->step, is_number, true)};
+    if (!parts[0] && !parts[1] && !parts[2]) return {};
+    auto part = [&](size_t i, PyObject* before) { return parts[i] ? parts[i].get() : before; };
+    return checked(PySlice_New(part(0, slice->start), part(1, slice->stop), part(2, slice->step)));
+  }
+  if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value)) return {};
+  Ref copy;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+    Ref number = with_numbers(tracer, PySequence_Fast_GET_ITEM(value, i), is_number);
+    if (!number) continue;
+    if (!copy) copy = checked(PySequence_List(value));
+    check_status(PyList_SetItem(copy.get(), i, number.release()));
+  }
+  return copy && PyTuple_CheckExact(value) ? checked(PyList_AsTuple(copy.get())) : std::move(copy);
+}
+
+Ref slices_with_numbers(Tracer& tracer, Borrowed key) {
+  if (!tracer.recorder.captures_scalars() || !graph::is_top_mode(tracer.recorder.mode())) return {};
+  if (!PySlice_Check(key.get()) && !PyTuple_CheckExact(key.get())) return {};
+  return with_numbers(tracer, key.get(), [](PyObject*, bool in_slice) { return in_slice; });
+}
+
+// Torch has asked for the number in a tensor that stands where it wants a number: `value=`, `alpha=`, a size. Recorded
+// as what .item() gives, nobody has to know it. False: that was not it.
 bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, size_t total,
                                  std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
   const fake::Failure* failure = session.failure();
-  if (failure == nullptr || failure->kind != fake::FailureKind::DataDependent ||
-      failure->op != "aten::_local_scalar_dense" || is_unwinding() || transformed_ || is_under_modes()) {
+  if (failure == nullptr || failure->kind != fake::FailureKind::DataDependent || is_unwinding() || transformed_ ||
+      is_under_modes() || (failure->op != "aten::_local_scalar_dense" && failure->op != "aten::item")) {
     return false;
   }
   given->assign(1, nullptr);
   given->insert(given->end(), arguments, arguments + total);
   const SavedError failed;
+  if (recorder.captures_scalars()) {
+    const c10::TensorImpl* asked = fake::last_asked();
+    for (size_t i = 0; i < total; i++) {
+      Ref number = with_numbers(*this, arguments[i], [&](PyObject* tensor, bool) {
+        return fake::unpack(tensor).unsafeGetTensorImpl() == asked;
+      });
+      if (!number) continue;
+      (*given)[i + 1] = number.get();
+      numbers->push_back(std::move(number));
+    }
+    if (!numbers->empty()) return true;
+  }
   const CapturingScalars capturing(*this);
   for (size_t i = positional; i < total; i++) {
     if (!graph::is_unknown_scalar(session, arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
-    PyObject* item[] = {nullptr, arguments[i]};
-    const TorchRuns runs(*this);
-    numbers->push_back(
-        recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {}));
+    numbers->push_back(number_in(*this, arguments[i]));
     (*given)[i + 1] = numbers->back().get();
   }
   return !numbers->empty();
@@ -129,6 +180,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (Ref made = of_array ? new_from_data(callable, name, arguments, positional, keyword_names) : Ref()) return made;
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
+  PyObject* const* as_given = arguments;
   if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
   if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
@@ -158,9 +210,11 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
       interrupted = cpython::take_raised();
       stop(report::Reason::interrupted, name);
     }
-    if (numbers.empty() && numbers_for_tensors(arguments, positional, total, &given, &numbers)) {
+    std::vector<PyObject*> again;
+    std::vector<Ref> asked;
+    if (!for_class && numbers_for_tensors(as_given, positional, total, &again, &asked)) {
       PyErr_Clear();
-      return call_torch(callable, given.data() + 1, positional, keyword_names);
+      return call_torch(callable, again.data() + 1, positional, keyword_names);
     }
     stop_for_torch(name);
   } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 #include "trace/arrays.h"
 #include "trace/operators.h"
 #include "trace/patterns.h"
+#include "trace/text.h"
 #include "trace/tracer.h"
 
 #include "graph/errors.h"
@@ -161,7 +162,7 @@ struct Tracing : Concrete {
         (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get()))) {
       // Texts with % show what stands on the right.
       if (status([&] {
-            t.check_text(right);
+            check_percent_text(t, left, right);
             if (holds_identity(right)) stop(report::Reason::identity_number, "a text");
             if (t.may_hold_symbol(right)) stop(report::Reason::unknown_number, "a text");
           }) < 0) {
@@ -207,11 +208,18 @@ struct Tracing : Concrete {
     return guard(Tri(-1), [&] { return t.truth(object); });
   }
   Ref format(Borrowed object, PyObject* (*conversion)(PyObject*), Borrowed spec) {
-    if (status([&] { t.check_text(object); }) < 0) return {};
+    const auto check = [&] {
+      if (conversion == nullptr || conversion == PyObject_Str)
+        check_own_text(t, object, conversion == nullptr ? OwnText::kFormat : OwnText::kStr);
+      else
+        t.check_text(object);
+    };
+    if (status(check) < 0) return {};
     return Concrete::format(object, conversion, spec);
   }
   Ref convert(PyObject* (*conversion)(PyObject*), Borrowed object) {
-    if (status([&] { t.check_text(object); }) < 0) return {};
+    const auto check = [&] { conversion == PyObject_Str ? check_own_text(t, object) : t.check_text(object); };
+    if (status(check) < 0) return {};
     return Concrete::convert(conversion, object);
   }
 

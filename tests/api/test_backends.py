@@ -563,6 +563,52 @@ def test_leaves_that_the_function_makes(backend: str, caplog: pytest.LogCaptureF
     assert ("as it was recorded" in caplog.text) == (backend != "eager")
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_default_dtype_set_inside(backend: str) -> None:
+    """A factory asks for it when it runs, which a compiler does only once."""
+
+    def fn(x: torch.Tensor) -> Any:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        a = torch.ones(3) * 2
+        torch.set_default_dtype(before)
+        return x + 1, a, torch.ones(3)
+
+    compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(torch.ones(3)), fn(torch.ones(3)), rtol=0, atol=0)
+
+
+def test_graphs_that_aot_autograd_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    """They run as they were recorded: eager has no trouble with them, or only in a backward pass."""
+
+    def shared(p: torch.Tensor, alias: torch.Tensor) -> Any:
+        alias.mul_(2)
+        return p * 3
+
+    p = torch.nn.Parameter(torch.ones(3))
+    compiled = alternator.compile(shared, backend="aot_eager", fullgraph=True)
+    result = compiled(p, p.detach())
+    assert result.tolist() == [6, 6, 6] and result.requires_grad and p.tolist() == [2, 2, 2]
+
+    def needed(x: torch.Tensor) -> Any:
+        y = x.exp()
+        y.add_(1)
+        return y
+
+    result = alternator.compile(needed, backend="aot_eager", fullgraph=True)(torch.zeros(3, requires_grad=True))
+    assert result.tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+    net = torch.nn.Linear(3, 2)
+    compiled = alternator.compile(net, backend="aot_eager", fullgraph=True)
+    compiled(torch.ones(1, 3)).sum().backward()
+    net.weight.data, net.bias.data = torch.ones(4, 3), torch.zeros(4)  # the gradients are of another size now
+    assert compiled(torch.ones(1, 3)).tolist() == [[3, 3, 3, 3]]
+    assert caplog.text.count("as it was recorded") == 3
+
+
 def test_one_row_of_those_that_are_gone_through() -> None:
     """A node for the row that is used; where somebody could tell the two apart, all rows and the item."""
 

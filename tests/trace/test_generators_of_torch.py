@@ -154,6 +154,20 @@ def test_fork(t):
 
 
 @program()
+def test_fork_asks_a_cache_that_is_empty(t):
+    def fn(x):
+        with torch.random.fork_rng():
+            return x + 1
+
+    f = t.compile(fn)
+    torch.get_device_module.cache_clear()
+    f(T(3))
+    f.hit(T(3))
+    torch.get_device_module.cache_clear()
+    f(T(3))
+
+
+@program()
 def test_fork_of_no_devices_and_an_error(t):
     def fn(x):
         try:

@@ -834,6 +834,15 @@ def test_anomaly_mode(t):
 
 
 @program()
+def test_anomaly_mode_and_inputs_with_a_history(t):
+    f = t.compile(lambda x: (x * 2).sum())
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        f(T(2, rg=True) * 3)
+        f.hit(T(2, rg=True) * 3)
+    f(T(2, rg=True) * 3)
+
+
+@program()
 def test_training_flag_and_submodules(t):
     net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
     f = t.compile(net)

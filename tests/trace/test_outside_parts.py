@@ -165,6 +165,24 @@ def test_dead_weak_references(t):
 
 
 @program()
+def test_weak_references_that_say_nothing(t):
+    thing = Thing()
+    alive, dead, another = weakref.ref(thing), weakref.ref(Thing()), weakref.ref(Thing())
+
+    def fn(x, reference, other):
+        return x + (1 if reference() is None else 2), reference is other, reference == other
+
+    f = t.compile(fn)
+    f(T(3), alive, alive)
+    f.miss(T(3), dead, alive)
+    f.hit(T(3), dead, alive)
+    f.miss(T(3), dead, dead)
+    f.miss(T(3), dead, another)
+    f.hit(T(3), dead, another)
+    f.hit(T(3), alive, alive)
+
+
+@program()
 def test_where_a_tensor_begins(t):
     def fn(x):
         return x + x.storage_offset(), x[1:].storage_offset(), x.clone().storage_offset()

@@ -252,7 +252,24 @@ def shapes(x: torch.Tensor, n: torch.Tensor) -> Any:
     return x.reshape(a + b, -1), torch.ones(a, 4) @ torch.ones(4, b), torch.ones(a).sum().item()
 
 
-SHAPES = {row.__name__: row for row in (experts, sizes, shapes)}
+def tensors_as_sizes(x: torch.Tensor, n: torch.Tensor) -> Any:
+    """Where torch wants a number, and in slices, a tensor of one number stands for it."""
+    a, b = n
+    row = x[:, 0]
+    return (
+        torch.zeros(a, 2),
+        torch.arange(a),
+        torch.full((a, b), 2.0),
+        x.new_ones([a, 1]).sum(),
+        row.repeat(a),
+        row[a:],
+        row[: b - 1] * 2,
+        x[a:, 1],
+        torch.add(row, row, alpha=a),
+    )
+
+
+SHAPES = {row.__name__: row for row in (experts, sizes, shapes, tensors_as_sizes)}
 
 
 def shape_script_of(function: Callable[..., Any]) -> Callable[[Run], None]:
@@ -280,6 +297,21 @@ def test_shapes_with_aot_autograd(row: str) -> None:
     compiled = alternator.compile(SHAPES[row], backend="aot_eager", fullgraph=True)
     for value in ([3, 5], [1, 7], [4, 4]):
         torch.testing.assert_close(compiled(T(8, 2), torch.tensor(value)), SHAPES[row](T(8, 2), torch.tensor(value)))
+
+
+def largest(x: torch.Tensor, k: torch.Tensor) -> Any:
+    y = x * 2
+    y[:k] = 0
+    return torch.topk(x, k), y
+
+
+@program(graphs=1)
+def test_largest(t: Run) -> None:
+    captures(t)
+    f = t.compile(largest)
+    f(T(6), torch.tensor(3))
+    for k in (2, 5, 6):
+        f.hit(T(6), torch.tensor(k))
 
 
 @alone

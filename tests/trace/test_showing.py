@@ -20,6 +20,49 @@ class Colour(enum.Enum):
     RED = 1
 
 
+class OnlyStr:
+    def __init__(self, name):
+        self.name = name
+
+    def __str__(self):
+        return f"<{self.name}>"
+
+
+class OnlyFormat(OnlyStr):
+    __str__ = object.__str__
+
+    def __format__(self, spec):
+        return f"{self.name}|{spec}"
+
+
+@program()
+def test_classes_that_say_only_some_of_their_texts(t):
+    def fn(x, a, b):
+        print(a, OnlyStr("made"))
+        texts = f"{a}", f"{a!s}", str(a), format(a), "{} {}".format(a, 1), "%s and %5s" % (a, a), "%s" % a
+        return x + 1, texts, f"{b}", f"{b:>4}", format(b, "x"), "{0:q}".format(b)
+
+    f = t.compile(fn)
+    f(T(2), OnlyStr("one"), OnlyFormat("1"))
+    f.hit(T(2), OnlyStr("one"), OnlyFormat("1"))
+    f(T(2), OnlyStr("two"), OnlyFormat("1"))
+    f(T(2), OnlyStr("two"), OnlyFormat("2"))
+    t.undo(lambda text=OnlyStr.__str__: setattr(OnlyStr, "__str__", text))
+    OnlyStr.__str__ = lambda self: "other"
+    f(T(2), OnlyStr("two"), OnlyFormat("2"))
+
+
+@program(one_graph=False)
+def test_addresses_in_texts_of_classes_that_say_only_some(t):
+    def fn(x, a, b):
+        texts = repr(a), f"{a!r}", "{!r}".format(a), "%r" % a, f"{[a]}", f"{b!s}", str(b), "%(b)s" % {"b": b}
+        return x + 1, [str(id(a)) in text or hex(id(a)) in text or hex(id(b)) in text for text in texts]
+
+    f = t.compile(fn)
+    f(T(2), OnlyStr("one"), OnlyFormat("1"))
+    f(T(2), OnlyStr("one"), OnlyFormat("1"))
+
+
 @program()
 def test_print_of_many_kinds(t):
     class Named:

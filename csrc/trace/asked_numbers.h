@@ -1,0 +1,12 @@
+// Tensors that stand where torch wants a number (torch_calls.cpp).
+#pragma once
+
+#include "trace/tracer.h"
+
+namespace alternator::trace {
+
+// The index of a tensor with numbers in the place of tensors in its slices, where these are captured. Null: there are
+// none.
+Ref slices_with_numbers(Tracer& tracer, Borrowed key);
+
+}  // namespace alternator::trace
