@@ -7,7 +7,9 @@
 #include "fake/python_calls.h"
 #include "fake/storage.h"
 #include "fake/tensor_impl.h"
+#include "fake/transforms.h"
 #include "py/error.h"
+#include "trace/interrupts.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -35,6 +37,22 @@ class PySession {
  private:
   Session session_;
   std::vector<std::unique_ptr<Active>> active_;
+};
+
+// In C++, so that no interrupt comes between an exception and what is put back for it.
+class ThreadKept {
+ public:
+  void enter() { before_.emplace(); }
+  bool exit(const py::object&, const py::object& error, const py::object&) {
+    if (error.is_none() || !before_) return false;
+    // Context managers of torch's that were entered and not left yet would be left when the exception dies.
+    if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) == 0) trace::end_frames(error.ptr());
+    before_->restore();
+    return false;
+  }
+
+ private:
+  std::optional<TransformsAsBefore> before_;
 };
 
 const at::Tensor& unpack(const py::handle& object) {
@@ -152,6 +170,11 @@ void bind_fake(py::module_& module) {
         for (const FlagRow& row : Flags::rows()) names.emplace_back(row.setter);
         return names;
       });
+  py::class_<ThreadKept>(module, "ThreadKept",
+                         "Puts torch's state of the thread back where its `with` statement is left by an exception.")
+      .def(py::init<>())
+      .def("__enter__", &ThreadKept::enter)
+      .def("__exit__", &ThreadKept::exit);
   module.def("is_fake", [](const py::object& tensor) { return is_fake(unpack(tensor)); });
   module.def("session_of", [](const py::object& tensor) { return session_of(unpack(tensor)); });
   module.def(

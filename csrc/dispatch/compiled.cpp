@@ -379,7 +379,9 @@ PyMethodDef functions[] = {
 }  // namespace
 
 int init_dispatch(PyObject* module) {
-  if (init_names() < 0 || cpython::init_micros() < 0 || init_capture() < 0 || trace::init_trace() < 0) return -1;
+  if (init_names() < 0 || cpython::init_micros() < 0 || init_capture() < 0 || graph::init_warnings() < 0 ||
+      trace::init_trace() < 0)
+    return -1;
   Ref type = Ref::steal(PyType_FromSpec(&compiled_spec));
   if (!type || PyModule_AddObjectRef(module, "Compiled", type.get()) < 0) return -1;
   compiled_type = reinterpret_cast<PyTypeObject*>(type.release());

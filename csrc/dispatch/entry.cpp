@@ -31,6 +31,18 @@ using at::impl::PythonTorchFunctionTLS;
 
 namespace {
 
+// What dies with a trace may be a guard of torch's that was not left: what it puts back is put back here.
+class ThreadAsBefore {
+ public:
+  ThreadAsBefore() = default;
+  ~ThreadAsBefore() { before_.restore(); }
+  ThreadAsBefore(const ThreadAsBefore&) = delete;
+  ThreadAsBefore& operator=(const ThreadAsBefore&) = delete;
+
+ private:
+  const fake::TransformsAsBefore before_;
+};
+
 // Seconds since it was made, or since the last lap.
 class Clock {
  public:
@@ -348,6 +360,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
                                           graph::Recorder::Captured captured, const Wishes& wishes,
                                           Entry::Phases* phases) {
   for (size_t at = 0; at < points.size();) {
+    const ThreadAsBefore thread;
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
@@ -394,6 +407,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     const WithoutCollector until_the_trace_is_gone;  // nearly all that it made goes with it
     const at::RecordFunctionGuard unseen(false);     // a profiler has no use for operators on fakes
     const lift::HandedNumbers handed(!wishes.knows_numpy);
+    const ThreadAsBefore thread;
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();

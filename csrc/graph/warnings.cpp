@@ -1,5 +1,6 @@
 #include "graph/warnings.h"
 
+#include "cpython/current_globals.h"
 #include "py/error.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -65,13 +66,58 @@ PyObject* filter() {
   return lasting.get([] { return make_filter().release(); });
 }
 
+PyObject* filters_name() {
+  static constinit Lasting<PyObject*> name;
+  return name.get([] { return checked(PyUnicode_InternFromString("filters")).release(); });
+}
+
 // The list that warnings are filtered by now; null: there is none.
 Ref filters_now() {
-  static constinit Lasting<PyObject*> names, name;
+  static constinit Lasting<PyObject*> names;
   PyObject* in = names.get([] { return Py_NewRef(PyModule_GetDict(import_module("warnings").get())); });
-  Borrowed filters =
-      PyDict_GetItemWithError(in, name.get([] { return checked(PyUnicode_InternFromString("filters")).release(); }));
+  Borrowed filters = PyDict_GetItemWithError(in, filters_name());
   return filters && PyList_CheckExact(filters.get()) ? Ref::share(filters) : Ref();
+}
+
+// A module notes which of its lines have warned of what: neither is the trace to write there, nor to miss what was
+// shown before. So a frame of a trace has these globals while it makes a torch call.
+PyObject* globals_of_trace() {
+  static constinit Lasting<PyObject*> lasting;
+  return lasting.get([] {
+    Ref made = checked(PyDict_New());
+    Ref builtins = import_module("builtins"), name = checked(PyUnicode_InternFromString("alternator.trace"));
+    check_status(PyDict_SetItemString(made.get(), "__builtins__", builtins.get()));  // imports ask for them
+    check_status(PyDict_SetItemString(made.get(), "__name__", name.get()));
+    return made.release();
+  });
+}
+
+// --- the class of the module ---------------------------------------------------------------------------------------
+
+PyTypeObject* module_class = nullptr;
+
+// What `warnings.filters` is, and so what native code that warns goes by.
+PyObject* get_filters(PyObject* module, void*) {
+  PyObject* filters = PyDict_GetItemWithError(PyModule_GetDict(module), filters_name());
+  if (filters == nullptr) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_AttributeError, "module 'warnings' has no attribute 'filters'");
+    return nullptr;
+  }
+  if (keeper == nullptr || !PyList_CheckExact(filters)) return Py_NewRef(filters);
+  return keeper->lend(filters).release();
+}
+
+int set_filters(PyObject* module, PyObject* filters, void*) {
+  PyObject* names = PyModule_GetDict(module);
+  if (filters == nullptr) return PyDict_DelItem(names, filters_name());
+  return PyDict_SetItem(names, filters_name(), keeper != nullptr ? keeper->original(filters).get() : filters);
+}
+
+// A module is not pickled, but picklers that know better ask for the very class of modules.
+PyObject* reduce(PyObject*, PyObject*) {
+  Ref importing = Ref::steal(PyImport_ImportModule("importlib"));
+  Ref import = importing ? Ref::steal(PyObject_GetAttrString(importing.get(), "import_module")) : Ref();
+  return import ? Py_BuildValue("(O(s))", import.get(), "warnings") : nullptr;
 }
 
 // As warnings.warn() does in a frame of these globals.
@@ -93,24 +139,57 @@ bool is_same(const Warning& one, const Warning& other) {
 
 }  // namespace
 
+int init_warnings() {
+  static PyGetSetDef fields[] = {{"filters", get_filters, set_filters, nullptr, nullptr}, {}};
+  static PyMethodDef methods[] = {{"__reduce__", reduce, METH_NOARGS, nullptr}, {}};
+  PyType_Slot slots[] = {{Py_tp_getset, fields}, {Py_tp_methods, methods}, {}};
+  PyType_Spec spec = {"alternator.graph.WarningsModule", 0, 0, Py_TPFLAGS_DEFAULT, slots};
+  try {
+    Ref bases = checked(PyTuple_Pack(1, &PyModule_Type));
+    Ref made = checked(PyType_FromSpecWithBases(&spec, bases.get()));
+    Ref module = import_module("warnings");
+    if (Py_TYPE(module.get()) != &PyModule_Type) return 0;  // it has a class of somebody else's
+    check_status(PyObject_SetAttrString(module.get(), "__class__", made.get()));
+    module_class = reinterpret_cast<PyTypeObject*>(made.release());
+  } catch (const PyError&) {
+    return -1;
+  }
+  return 0;
+}
+
+bool is_plain_module_class(PyTypeObject* type) { return type == &PyModule_Type || type == module_class; }
+
 WarningsKept::WarningsKept(Kind kind)
-    : outer_(keeper), always_(c10::WarningUtils::get_warnAlways()), filters_(filters_now()) {
-  if (!filters_) return;
-  check_status(PyList_Insert(filters_.get(), 0, filter()));
-  keeper = this;
-  if (kind == Kind::kFake) c10::WarningUtils::set_warnAlways(true);
+    : outer_(std::exchange(keeper, this)), repeats_(kind == Kind::kFake && !c10::WarningUtils::get_warnAlways()) {
+  if (repeats_) c10::WarningUtils::set_warnAlways(true);
+  if (kind != Kind::kFake) return;
+  place_ = cpython::current_globals();
+  if (place_ != nullptr && *place_ != globals_of_trace()) real_ = std::exchange(*place_, globals_of_trace());
 }
 
 WarningsKept::~WarningsKept() {
-  if (!filters_) return;
   keeper = outer_;
-  c10::WarningUtils::set_warnAlways(always_);
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(filters_.get()); i++) {
-    if (PyList_GET_ITEM(filters_.get(), i) != filter()) continue;
-    const SavedError on_its_way;
-    if (PyList_SetSlice(filters_.get(), i, i + 1, nullptr) < 0) PyErr_Clear();
-    break;
+  if (real_ != nullptr) *place_ = real_;
+  if (repeats_) c10::WarningUtils::set_warnAlways(false);
+}
+
+// Code that changes the filters for a while (warnings.catch_warnings) takes what it is given here, puts a copy of it
+// in the place, and it itself in the end. The copy has our filter in it, behind what that code added.
+Ref WarningsKept::lend(Borrowed filters) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(filters.get()); i++) {
+    if (PyList_GET_ITEM(filters.get(), i) == filter()) return Ref::share(filters);
   }
+  Ref lent = Ref::steal(PyList_GetSlice(filters.get(), 0, PyList_GET_SIZE(filters.get())));
+  if (!lent || PyList_Insert(lent.get(), 0, filter()) < 0) return Ref();
+  lent_.emplace_back(Ref(lent), Ref::share(filters));
+  return lent;
+}
+
+Borrowed WarningsKept::original(Borrowed filters) const {
+  for (const auto& [lent, original] : lent_) {
+    if (lent.get() == filters.get()) return original;
+  }
+  return filters;
 }
 
 void WarningsKept::keep(Borrowed text, Borrowed category, Borrowed module) {
@@ -122,6 +201,9 @@ void WarningsKept::keep(Borrowed text, Borrowed category, Borrowed module) {
   Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame.as<PyFrameObject>())));
   warning.file = Ref::share(code.as<PyCodeObject>()->co_filename);
   warning.globals = Ref::steal(PyFrame_GetGlobals(frame.as<PyFrameObject>()));
+  for (const WarningsKept* of = this; of != nullptr && warning.globals.get() == globals_of_trace(); of = of->outer_) {
+    if (of->real_ != nullptr) warning.globals = Ref::share(of->real_);
+  }
   warning.line = PyFrame_GetLineNumber(frame.as<PyFrameObject>());
 }
 

@@ -1,9 +1,14 @@
 // What torch warns of. While a call is made on fakes nobody hears of it: a run warns of it again, in the name of the
 // line that the trace saw.
+//
+// Whoever warns, in C++ or in Python, asks `warnings.filters` what to do about it, and there is but one such list in the
+// process. It is not touched: the module has a class of ours, whose `filters` is the list itself for everybody but a
+// thread that keeps its warnings back.
 #pragma once
 
 #include "py/ref.h"
 
+#include <utility>
 #include <vector>
 
 namespace alternator::graph {
@@ -27,14 +32,23 @@ class WarningsKept {
   WarningsKept& operator=(const WarningsKept&) = delete;
 
   void keep(Borrowed text, Borrowed category, Borrowed module);
+  // The filters that this thread is to see in place of these; null: an exception is set.
+  Ref lend(Borrowed filters);
+  // Which filters these were lent for: themselves, where they are no such.
+  Borrowed original(Borrowed filters) const;
   std::vector<Warning> take() { return std::move(kept_); }
 
  private:
   WarningsKept* outer_;
-  bool always_;
-  Ref filters_;
+  bool repeats_;  // what torch gives but once
+  PyObject **place_ = nullptr, *real_ = nullptr;  // the globals of the frame that makes the call
+  std::vector<std::pair<Ref, Ref>> lent_;  // and what they stand for
   std::vector<Warning> kept_;
 };
+
+int init_warnings();
+// Whether it is that of modules, or ours of the module `warnings`: attributes are those that stand in the module.
+bool is_plain_module_class(PyTypeObject* type);
 
 // Whether any filter makes errors of warnings: then they have to be given where they come up.
 bool may_raise_warnings();

@@ -7,6 +7,7 @@
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
+#include "graph/warnings.h"
 #include "lift/decimals.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -353,7 +354,7 @@ Ref Tracer::get_cached_property(Borrowed property, Borrowed owner, lift::Source*
 Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
   lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(module.get()));
   if (equals(name, "__dict__")) return Ref(name_space.copy);
-  if (module.type() != &PyModule_Type) {  // torch.backends.cudnn.enabled
+  if (!graph::is_plain_module_class(module.type())) {  // torch.backends.cudnn.enabled
     PyObject* attribute = _PyType_Lookup(module.type(), name.get());
     if (attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr &&
         (Py_TYPE(attribute)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0)
@@ -369,10 +370,10 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     return call_function(fallback, arguments + 1, 1, {});
   }
   if (PyObject* attribute = _PyType_Lookup(module.type(), name.get());
-      attribute != nullptr && module.type() == &PyModule_Type) {
+      attribute != nullptr && graph::is_plain_module_class(module.type())) {
     return checked(PyObject_GetAttr(module.get(), name.get()));
   }
-  if (module.type() != &PyModule_Type) {  // torch.ops: it makes what is asked for
+  if (!graph::is_plain_module_class(module.type())) {  // torch.ops: it makes what is asked for
     Ref owner = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(module.type()), "__module__"));
     PyErr_Clear();
     const char* text = owner && PyUnicode_Check(owner.get()) ? PyUnicode_AsUTF8(owner.get()) : nullptr;
@@ -571,8 +572,9 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     return;
   }
   if (PyModule_Check(owner.get())) {
-    if (type != &PyModule_Type && set_on_odd_module(*this, owner, name, value)) return;
-    if (PyObject* attribute = type != &PyModule_Type ? _PyType_Lookup(type, name.get()) : nullptr;
+    const bool is_odd = !graph::is_plain_module_class(type);
+    if (is_odd && set_on_odd_module(*this, owner, name, value)) return;
+    if (PyObject* attribute = is_odd ? _PyType_Lookup(type, name.get()) : nullptr;
         attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
       return set_generic(owner, name, value);
     lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));

@@ -5,6 +5,7 @@
 #include "cpython/version.h"
 #include "py/import.h"
 #include "py/lasting.h"
+#include "trace/interrupts.h"
 
 #include <frameobject.h>
 
@@ -40,6 +41,37 @@ PyObject* raised_value() {
 
 }  // namespace
 
+void end_frames(Borrowed exception, int depth) {
+  constexpr int kDeepest = 20;
+  auto* e = exception.as<PyBaseExceptionObject>();
+  std::vector<Ref> frames;
+  if (e->traceback != nullptr && PyTraceBack_Check(e->traceback)) {
+    for (auto* entry = reinterpret_cast<PyTracebackObject*>(e->traceback); entry != nullptr; entry = entry->tb_next)
+      frames.push_back(Ref::share(reinterpret_cast<PyObject*>(entry->tb_frame)));
+  }
+  for (; !frames.empty(); frames.pop_back()) {
+    if (!Ref::steal(PyObject_CallMethod(frames.back().get(), "clear", nullptr))) PyErr_Clear();
+  }
+  if (depth == kDeepest) return;
+  if (e->cause != nullptr) end_frames(e->cause, depth + 1);
+  if (e->context != nullptr) end_frames(e->context, depth + 1);
+}
+
+bool is_interrupt(const Tracer& tracer) {
+  if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  PyObject* value = raised_value();
+  return value == nullptr || !tracer.lifter.made_here(value);
+}
+
+void stop_for_interrupt(Tracer& tracer, const std::string& what) {
+  tracer.interrupted = cpython::take_raised();
+  {
+    const Paused paused(tracer);
+    end_frames(tracer.interrupted);
+  }
+  stop(report::Reason::interrupted, what);
+}
+
 // What a group from outside holds is nothing that native code may read: it would not be guarded.
 void Tracer::check_group(Borrowed exception, int depth) {
   constexpr int kDeepest = 100;
@@ -63,6 +95,7 @@ void Tracer::before_raise(Ref* exception) {
   // Its context, cause and traceback would be written.
   if (lifter.known(*exception) != nullptr && PyExceptionInstance_Check(exception->get()))
     stop(report::Reason::outside_exception, exception->type()->tp_name);
+  if (!PyErr_GivenExceptionMatches(exception->get(), PyExc_Exception)) lifter.note_made_here(*exception);
 }
 
 // What CPython has to say: a str that no exception was made of yet, or the first argument of one.
@@ -88,6 +121,9 @@ void Tracer::raising() {
   }
   if (is_our_own(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   PyObject* value = raised_value();
+  // By native code that looks for signals, or that runs code which does.
+  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) && is_interrupt(*this))
+    stop_for_interrupt(*this, "native code");
   // Eager may warn, ignore it or raise.
   if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a floating-point error of numpy's");
   // The program sees a copy of an outside array, which nobody may write.

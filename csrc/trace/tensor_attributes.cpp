@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
 #include "lift/tensor_spec.h"
+#include "trace/interrupts.h"
 #include "trace/natives.h"
 #include "trace/tensor_attributes.h"
 
@@ -170,6 +171,7 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
   if (!value && is_unwinding()) throw PyError();
   if (!value && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    if (is_interrupt(*this)) stop_for_interrupt(*this, text_of(name));
     PyErr_Clear();
     stop(report::Reason::torch_call, "the attribute " + text_of(name) + " of a tensor");
   }

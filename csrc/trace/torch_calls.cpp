@@ -13,6 +13,7 @@
 #include "trace/asked_numbers.h"
 #include "trace/error_text.h"
 #include "trace/failures.h"
+#include "trace/interrupts.h"
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -57,6 +58,7 @@ static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t coun
 
 void Tracer::stop_for_torch(const std::string& what) {
   if (is_unwinding()) throw PyError();  // out of a mode of the program's
+  if (is_interrupt(*this)) stop_for_interrupt(*this, what);
   const fake::Failure* failure = session.failure();
   const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
   const std::string text = take_error_text();
@@ -206,10 +208,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
       result = recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
     }
   } catch (const PyError&) {
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // torch looks for signals by itself
-      interrupted = cpython::take_raised();
-      stop(report::Reason::interrupted, name);
-    }
+    if (!is_unwinding() && is_interrupt(*this)) stop_for_interrupt(*this, name);
     std::vector<PyObject*> again;
     std::vector<Ref> asked;
     if (!for_class && numbers_for_tensors(as_given, positional, total, &again, &asked)) {

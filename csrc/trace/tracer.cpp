@@ -274,13 +274,29 @@ static PyObject* torch_function_code() {
 
 // The callback of a weak reference whose object is gone, made by code that was not traced: torch's own tables of fake
 // tensors have such. It is no part of the program.
+static bool is_dead_reference(PyObject* object) {
+  if (object == nullptr || !PyWeakref_CheckRef(object)) return false;
+  auto* reference = reinterpret_cast<PyWeakReference*>(object);
+  return reference->wr_object == Py_None && reference->wr_callback == nullptr;
+}
+
+// What a frame raises that was begun because an object has ended is shown, and lost.
+static bool tells_of_end(cpython::Frame* frame) {
+  PyCodeObject* code = cpython::code_of(frame);
+  for (int i = 0; i < std::min(code->co_argcount, 2); i++) {  // a method gets it second
+    if (is_dead_reference(frame->localsplus[i])) return true;
+  }
+  if ((code->co_flags & CO_VARARGS) == 0) return false;
+  PyObject* rest = frame->localsplus[code->co_argcount + code->co_kwonlyargcount];
+  return rest != nullptr && PyTuple_CheckExact(rest) && PyTuple_GET_SIZE(rest) > 0 &&
+         is_dead_reference(PyTuple_GET_ITEM(rest, PyTuple_GET_SIZE(rest) - 1));
+}
+
 static bool is_foreign_callback(const Tracer& tracer, cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
   PyObject* first = code->co_argcount > 0 ? frame->localsplus[0] : nullptr;
-  if (first == nullptr || !PyWeakref_CheckRef(first)) return false;
-  auto* reference = reinterpret_cast<PyWeakReference*>(first);
+  if (!is_dead_reference(first)) return false;
   Borrowed function = reinterpret_cast<PyObject*>(cpython::function_of(frame));
-  if (reference->wr_object != Py_None || reference->wr_callback != nullptr) return false;
   // A method of the reference is called by the program.
   PyObject* method = _PyType_Lookup(Py_TYPE(first), code->co_name);
   return method != function.get() && tracer.lifter.known(function) == nullptr && !tracer.lifter.made_here(function);
@@ -314,10 +330,15 @@ static void check_given(Tracer& tracer, Borrowed value, const char* what, int de
 static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   const Ref code = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame)));
   const bool read = Reading::now(), added = Reading::adds();
+  const bool loses_errors = throwflag == 0 && tells_of_end(frame);
   Ref result;
   {
     const Reading of_its_own(false);
     result = Ref::steal(run_traced(ts, frame, throwflag, {}));
+  }
+  if (!result && loses_errors && capture_in_flight()) {
+    PyErr_Clear();  // whoever runs next notices
+    return Py_NewRef(Py_None);
   }
   Tracer* tracer = current_tracer;
   if (!result || tracer == nullptr || tracer->stopped) return result.release();

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import random
+import sys
 import weakref
 
 from harness import T, program
@@ -524,3 +526,55 @@ def test_exceptions_behind_a_break(t):
         return x + len(Thing.log), seen
 
     again(t, named, *(OLD[name] for name in ("a number", "a finaliser", "nothing", "a list", "deep", "another")))
+
+
+class Told:
+    """A callback that a trace cannot follow: it asks for a random number of the system's."""
+
+    def method(self, reference):
+        Thing.log.append((type(self).__name__, random.SystemRandom().random() < 0))
+
+    __call__ = method
+
+
+@program(one_graph=False, spied=False)
+def test_a_break_in_a_callback_is_not_shown(t):
+    """What a callback of a weak reference raises is printed by CPython; that a trace ends there is nobody's business."""
+
+    def told(make, x):
+        old = make()
+        reference = weakref.ref(old, Told().method)
+        old = None  # noqa: F841
+        return x + len(Thing.log), reference() is None
+
+    def told_object(make, x):
+        old = make()
+        reference = weakref.ref(old, Told())
+        old = None  # noqa: F841
+        return x + len(Thing.log), reference() is None
+
+    def told_function(make, x):
+        old = make()
+        reference = weakref.ref(old, lambda *given: Thing.log.append(random.SystemRandom().random() < 0))
+        old = None  # noqa: F841
+        return x + len(Thing.log), reference() is None
+
+    def table(make, x):
+        values = weakref.WeakValueDictionary()
+        old = make()
+        values["a"] = old
+        count = len(values)
+        old = None  # noqa: F841
+        return x + count, len(values)
+
+    shown = collections.deque()
+    hook, sys.unraisablehook = sys.unraisablehook, shown.append  # no Python: a trace that ends runs none
+    try:
+        for fn in (told, told_object, told_function, table):
+            Thing.log = []
+            f = t.compile(fn)
+            for _ in range(2):
+                f(Holder, T(2))
+                t.note([*Thing.log, len(shown)])
+    finally:
+        sys.unraisablehook = hook

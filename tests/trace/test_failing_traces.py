@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import signal
 import sys
 from typing import Any
@@ -257,6 +259,143 @@ def test_interrupts_in_a_module(front):
         assert net.calls in (calls, calls + 1)
         assert torch.is_grad_enabled() and torch._C._len_torch_function_stack() == 0
         assert torch.equal(f(x), wanted)
+
+
+def dispatch_state() -> tuple[str, ...]:
+    """What the dispatcher of torch goes by in this thread."""
+    return (
+        str(torch._C._dispatch_tls_local_include_set()),
+        str(torch._C._dispatch_tls_local_exclude_set()),
+        modes(),
+    )
+
+
+class Left:
+    """Context managers of torch's, entered and not left: what an interrupt between entering and the body leaves behind."""
+
+    def __init__(self):
+        self.managers = [self.keys(), torch._C._EnablePythonDispatcher(), self.keys(), torch.no_grad()]
+        for manager in self.managers:
+            manager.__enter__()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def keys():
+        with torch._C._PreserveDispatchKeyGuard():
+            yield
+
+
+def interrupt_now() -> None:
+    signal.signal(signal.SIGALRM, Interrupt.hit)
+    signal.raise_signal(signal.SIGALRM)
+
+
+def ends_later(call: Any) -> None:
+    """A call that is interrupted, and an exception that is kept for a while: neither it nor its end disturbs the thread."""
+    before = dispatch_state()
+    kept = None
+    try:
+        call()
+    except KeyboardInterrupt as error:
+        kept = error
+    assert kept is not None, "the interrupt was lost"
+    assert dispatch_state() == before, dispatch_state()
+    del kept
+    gc.collect()
+    assert dispatch_state() == before, dispatch_state()
+    assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
+
+
+@in_child
+def test_what_an_interrupted_backend_left_open_does_not_end_later(front):
+    def backend(module, example_inputs):
+        left = Left()
+        interrupt_now()
+        return left
+
+    if not front.counts:
+        return
+    box = Box()
+    f = front.compile(with_tensors, backend)
+    ends_later(lambda: f(box, T(2)))
+    assert not hasattr(box, "result")
+
+
+def fake_kernels(interrupted: list[bool]) -> Any:
+    """An operator whose fake kernel is interrupted, in the midst of a trace."""
+
+    def kernel(x):
+        left = Left() if interrupted[0] else None
+        if interrupted[0]:
+            interrupt_now()
+        return torch.empty_like(x), left
+
+    op = torch.library.custom_op("alternator_tests::plain", lambda x: x + 1, mutates_args=(), schema="(Tensor x) -> Tensor")
+    op.register_fake(lambda x: kernel(x)[0])
+    return op
+
+
+@in_child
+def test_what_an_interrupted_trace_left_open_does_not_end_later(front):
+    interrupted = [True]
+    op = fake_kernels(interrupted)
+
+    def fn(o, x):
+        o.n += 1
+        return op(x) * o.n
+
+    if not front.counts:
+        return
+    box = Box()
+    f = front.compile(fn, eager_backend)
+    ends_later(lambda: f(box, T(2)))
+    assert box.n == 3
+    interrupted[0] = False
+    assert torch.equal(f(box, T(2)), (T(2) + 1) * 4) and box.n == 4
+
+
+@in_child
+def test_an_interrupt_is_not_taken_for_an_error_of_torchs(front):
+    """It is neither a graph break, after which the call goes on, nor what the function raises from then on."""
+    interrupted = [True]
+    op = fake_kernels(interrupted)
+
+    def call(x):
+        return op(x) + 1
+
+    def twice(x):
+        y = x + 1
+        return [op(one) for one in (x, y)]
+
+    for fn in (call, twice):
+        interrupted[0] = True
+        f = front.compile(fn, eager_backend)
+        if front.counts:
+            ends_later(lambda f=f: f(T(2)))
+        interrupted[0] = False
+        result, wanted = f(T(2)), fn(T(2))
+        assert all(map(torch.equal, result, wanted))
+
+
+@in_child
+def test_an_interrupt_that_the_program_raises_is_its_own(front):
+    def fn(x, o):
+        o.n += 1
+        try:
+            raise KeyboardInterrupt("mine")
+        except KeyboardInterrupt as error:
+            o.items.append(str(error))
+        if o.n > 4:
+            raise KeyboardInterrupt
+        return x + o.n
+
+    f = front.compile(fn, eager_backend)
+    box = Box()
+    assert torch.equal(f(T(2), box), T(2) + 4)
+    for n in (5, 6):
+        with pytest.raises(KeyboardInterrupt):
+            f(T(2), box)
+        assert box.n == n and box.items == [1, 2] + ["mine"] * (n - 3)
 
 
 # ------------------------------------------------------------------------------------------------------------ backends

@@ -348,3 +348,135 @@ def test_a_finaliser_does_not_run_in_a_trace(front):
     assert gc.isenabled() == enabled
     if front.counts and not front.counters()["eager"]:
         assert all(log)
+
+
+def warning_program(x, out):
+    y = torch.add(x, x, out=out)
+    return x.T.sum() + y.sum()  # of three dimensions: torch warns of that once in a process
+
+
+@in_child
+def test_no_thread_sees_the_filters_of_warnings_change(front):
+    """What torch warns of on fakes is kept back, and yet there is but one list of filters, which nobody writes to."""
+    import warnings
+
+    filters, contents = warnings.filters, list(warnings.filters)
+    retraced(front, warning_program, 1, lambda f: f(T(2, 3, 3), T(5)))  # what torch loads once changes them for a while
+
+    def look():
+        return warnings.filters is filters and vars(warnings)["filters"] is filters and filters == contents
+
+    with Watcher(look) as watcher:
+        retraced(front, warning_program, 40, lambda f: f(T(2, 3, 3), T(5)))
+    assert watcher.seen == {True}
+    assert warnings.filters is filters and filters == contents
+
+
+@in_child
+def test_other_threads_catch_warnings_of_their_own(front):
+    """What another thread takes over from the filters, it has with nothing of ours in it."""
+    import warnings
+
+    def fn(x, out):
+        for _ in range(10):
+            x = torch.add(x, 1, out=out[:0])
+        return x
+
+    def look():
+        before = warnings.filters[:]
+        with warnings.catch_warnings():
+            inside = warnings.filters[:]
+        return len(before), len(inside), {type(one[1]).__module__ for one in before} <= {"builtins", "re"}
+
+    warnings.simplefilter("ignore")
+    count = len(warnings.filters)
+    retraced(front, fn, 1, lambda f: f(T(2), T(5)))
+    with Watcher(look) as watcher:
+        retraced(front, fn, 30, lambda f: f(T(2), T(5)))
+    assert watcher.seen == {(count, count, True)}, watcher.seen
+
+
+@in_child
+def test_a_module_does_not_learn_what_was_warned_of_in_a_trace(front):
+    """Its `__warningregistry__` is made by the first warning that is shown, and says which were: in a trace, none is."""
+    space = {"torch": torch}
+    exec("def fn(x, out, n):\n torch.add(x, n, out=out)\n return out * 2", space)
+    seen = []
+
+    def backend(module, example_inputs):
+        seen.append("__warningregistry__" in space)
+        return module.forward
+
+    f = front.compile(space["fn"], backend)
+    f(T(2), T(5), 1)
+    if front.counts:
+        assert seen == [False] and len(space["__warningregistry__"]) == 2
+
+
+@in_child
+def test_a_line_that_has_warned_does_not_warn_again_because_it_is_compiled_again(front):
+    import warnings
+
+    space = {"torch": torch, "__name__": "some_module"}
+    exec("def fn(x, out, n):\n torch.add(x, n, out=out)\n return out * 2", space)
+    f = front.compile(space["fn"], eager_backend)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        warnings.simplefilter("default")
+        for n in (1, 2, 3, 1, 2):
+            f(T(2), T(5), n)
+    assert [(one.filename, one.lineno) for one in caught] == [("<string>", 2)], [str(one) for one in caught]
+
+
+@in_child
+def test_torch_code_that_changes_filters_for_a_while(front):
+    """A function of torch's that is called as a whole may set filters of its own: they are put back."""
+    import warnings
+
+    def quiet(x, out):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.add(x, x, out=torch.empty_like(out))
+        torch.sub(x, 1, out=torch.empty_like(out))
+
+    filters, contents = warnings.filters, list(warnings.filters)
+    schema = "(Tensor x, Tensor(a!) out) -> ()"
+    op = torch.library.custom_op("alternator_tests::quiet", lambda x, out: None, mutates_args=("out",), schema=schema)
+    op.register_fake(lambda x, out: quiet(x, out))
+
+    def fn(x, out):
+        torch.ops.alternator_tests.quiet(x, out)
+        return x + 1
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        inner, inside = warnings.filters, list(warnings.filters)
+        retraced(front, fn, 3, lambda f: f(T(3), T(5)))
+        assert warnings.filters is inner and inner == inside
+    assert warnings.filters is filters and filters == contents
+    assert not [one for one in caught if "resized" in str(one.message)], [str(one.message) for one in caught]
+
+
+@in_child
+def test_the_module_of_warnings_stays_a_module(front):
+    import importlib
+    import pickle
+    import types
+    import warnings
+
+    assert isinstance(warnings, types.ModuleType) and "warnings.py" in repr(warnings)
+    assert pickle.loads(pickle.dumps(warnings)) is warnings
+    before = warnings.filters
+    warnings.filters = [*before]
+    assert vars(warnings)["filters"] is warnings.filters is not before
+    warnings.filters = before
+    assert importlib.reload(warnings) is warnings
+
+    def fn(x):
+        return x + len(warnings.filters), hasattr(warnings, "nothing"), warnings.__name__
+
+    f = front.compile(fn, eager_backend)
+    for _ in range(2):
+        result, has, name = f(T(2))
+        assert torch.equal(result, T(2) + len(warnings.filters)) and (has, name) == (False, "warnings")
+        warnings.simplefilter("ignore", ResourceWarning)
