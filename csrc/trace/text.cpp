@@ -117,9 +117,9 @@ void check_own_text(Tracer& t, Borrowed value, OwnText how) {
   PyTypeObject* type = value.type();
   bool is_own = is_python(type, how == OwnText::kStr ? "__str__" : "__format__");
   if (how == OwnText::kFormat && !is_own) {
-    PyObject* format = _PyType_Lookup(type, checked(PyUnicode_InternFromString("__format__")).get());
-    PyObject* plain = PyDict_GetItemString(PyBaseObject_Type.tp_dict, "__format__");  // it asks for __str__
-    is_own = format == plain && is_python(type, "__str__");
+    const Ref name = checked(PyUnicode_InternFromString("__format__"));
+    const bool is_plain = _PyType_Lookup(type, name.get()) == _PyType_Lookup(&PyBaseObject_Type, name.get());
+    is_own = is_plain && is_python(type, "__str__");  // which that one asks
   }
   if (!is_own || graph::is_tensor(value) || lift::is_plain(value.get())) return t.check_text(value);
   t.lifter.escape(value);
