@@ -75,7 +75,9 @@ Target attribute_target(Borrowed wrapper, const std::string& accessor) {
 // A method that torch.Tensor hides behind one of its own (x.unflatten() calls super().unflatten()): torch's function of
 // that name is made of the same operator. Null: there is none.
 Ref function_of_method(Borrowed callable, const std::string& name) {
-  if (!Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || name.empty()) return {};
+  if (!Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || name.empty() ||
+      PyType_IsSubtype(torch_types().tensor, callable.as<PyDescrObject>()->d_type) == 0)
+    return {};
   Ref found = Ref::steal(PyObject_GetAttrString(torch_name("torch._C", "_VariableFunctions").get(), name.c_str()));
   // As generated code would find it.
   PyObject* torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");  // borrowed
@@ -84,8 +86,9 @@ Ref function_of_method(Borrowed callable, const std::string& name) {
   return found && written.get() == found.get() ? std::move(found) : Ref();
 }
 
-Target function_target(Borrowed callable, std::string name) {
-  Ref target = can_be_named(callable) ? Ref::share(callable) : function_of_method(callable, name);
+Target function_target(Borrowed callable, std::string name, bool overridden = false) {
+  Ref target = can_be_named(callable) ? Ref::share(callable) : Ref();
+  if (!target && !overridden) target = function_of_method(callable, name);  // a class would be asked about another one
   if (!target) target = make_named_callable(callable);
   if (name.empty() || target.get() != callable.get()) name = callable_name(target);
   return {Target::Form::Function, std::move(target), Ref(), std::move(name)};
@@ -97,7 +100,7 @@ Target find(const Program& program, const Node& node) {
     return attribute_target(node.callable, name);
   const bool on_tensor = node.positional > 0 && program.argument(node, 0).is_tensor();
   if (!on_tensor || name.empty() || node.overridden || !is_tensor_method(node.callable, name))
-    return function_target(node.callable, std::move(name));
+    return function_target(node.callable, std::move(name), node.overridden);
   if (const Operator* op = find_operator(name);
       op != nullptr && op->arguments == node.positional && node.keyword == 0) {
     if (!op->reflected) return {Target::Form::Function, operator_function(op->function), Ref(), op->function};

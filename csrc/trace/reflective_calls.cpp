@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
+#include "fake/handed_number.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
@@ -188,6 +189,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     return Ref::share(Py_None);
   }
   if (is(natives.id, 1, 1)) {
+    if (fake::is_handed_number(arguments[0])) stop(report::Reason::unknown_number, "id");  // two may be one object
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
     Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
     // Plain values are guarded by value, not by which object they are.
