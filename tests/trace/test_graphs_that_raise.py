@@ -329,6 +329,72 @@ def test_the_modes_of_the_thread_behind_a_backends_error() -> None:
     torch.autocast_decrement_nesting()
 
 
+@program(one_graph=False, spied=False)
+def test_what_was_dropped_is_computed_again(t):
+    """A tensor that an object had for a while, and that no later call of torch's uses."""
+    state, seen, box = T(4), [], {}
+
+    def fn(x, index):
+        seen.append(x * 3)
+        with torch.no_grad():
+            seen.append((x * 4).view(2, 2))
+        box["chunks"] = x.chunk(2)
+        largest, where = x.max(0)
+        box["where"] = where
+        seen.append(largest)
+        state.add_(1)
+        y = x[index] + where
+        seen.clear()
+        box.clear()
+        return y
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen, box))
+    for index in (1, 9, 2, 9):
+        f(T(4), torch.tensor([index]))
+
+
+@alone
+def test_what_was_dropped_and_cannot_be_computed_again() -> None:
+    """It was written to, was computed of what was written, or has a history: nothing is shown that is not what it was."""
+
+    def written(x: Any, state: Any) -> Any:
+        y = x * 2
+        y.add_(state)
+        state.add_(1)
+        return y
+
+    def of_what_was_written(x: Any, state: Any) -> Any:
+        y = state * 2
+        state.add_(1)
+        return y
+
+    def with_a_history(x: Any, state: Any) -> Any:
+        state.add_(1)
+        return x.requires_grad_() * 2
+
+    for make in (written, of_what_was_written, with_a_history):
+        seen: list[Any] = []
+
+        def fn(x: Any, state: Any, index: Any, make: Any = make, seen: list[Any] = seen) -> Any:
+            seen.append(make(x, state))
+            y = state[index]
+            seen.clear()
+            return y
+
+        compiled = alternator.compile(fn, backend="eager")
+        state = torch.zeros(4)
+        compiled(torch.ones(4), state, torch.tensor([1]))
+        with pytest.raises(IndexError):
+            compiled(torch.ones(4), state, torch.tensor([9]))
+        found, expected = list(seen), torch.zeros(4) + 1
+        assert torch.equal(state, torch.full((4,), 2.0))
+        seen.clear()
+        with pytest.raises(IndexError):
+            fn(torch.ones(4), expected, torch.tensor([9]))
+        assert not found or torch.equal(found[0], seen[0])
+
+
 @alone
 def test_what_an_error_leaves_to_a_debugger() -> None:
     """Variables that are still there are in the frames; one graph serves all calls."""
