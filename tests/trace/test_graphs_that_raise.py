@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import traceback
 from typing import Any
 
@@ -327,6 +329,59 @@ def test_the_modes_of_the_thread_behind_a_backends_error() -> None:
         pass
     assert torch.autocast_increment_nesting() == 1
     torch.autocast_decrement_nesting()
+
+
+@program(one_graph=False, spied=False)
+def test_a_write_in_what_an_instruction_calls(t):
+    """A function that is compiled by itself, since its caller is not to be."""
+    state, seen = T(2), []
+
+    def inner(x, index):
+        seen.append(x)
+        state.add_(1)
+        return (x + 1)[index]
+
+    @alternator.disable(recursive=False)
+    def outer(x, index):
+        return inner(x * 2, index)
+
+    def fn(x, index):
+        return outer(x + 1, index) * 2
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen))
+    for index in (1, 9, 2, 9):
+        f(T(4), torch.tensor([index]))
+
+
+@alone
+def test_a_failure_leaves_nothing_behind() -> None:
+    state, seen = torch.zeros(2), []
+
+    def fn(x: Any, index: Any) -> Any:
+        y = x * 2
+        seen.append(y)
+        state.add_(1)
+        return (y + 1)[index]
+
+    compiled = alternator.compile(fn, backend="eager", fullgraph=True)
+    x, good, bad = torch.ones(4), torch.tensor([1]), torch.tensor([9])
+
+    def fail(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(IndexError):
+                compiled(x, bad)
+            seen.clear()
+
+    compiled(x, good)
+    fail(5)
+    gc.collect()
+    before = len(gc.get_objects()), sys.getrefcount(x)
+    fail(50)
+    gc.collect()
+    after = len(gc.get_objects()), sys.getrefcount(x)
+    assert after[0] <= before[0] + 10 and after[1] == before[1]
+    assert alternator.counters()["traces"] == 1
 
 
 @program(one_graph=False, spied=False)
