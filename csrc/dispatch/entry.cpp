@@ -582,19 +582,27 @@ bool begins_like(const graph::Program& whole, const graph::Program& part, uint32
   return true;
 }
 
-// False: something is not there any more.
-bool take_outputs(const graph::Program& program, const graph::Failure& failure, std::vector<Ref>* outputs) {
-  const graph::Value list = program.result;
-  bool complete = true;
+// What a part of the program returns. False: something is not there any more, and cannot be computed again.
+bool take_outputs(const graph::Program& program, const graph::Program& part, graph::Failure* failure,
+                  std::vector<Ref>* outputs) {
+  const graph::Value list = part.result;
+  std::vector<uint32_t> lost;
   auto leaf = [&](graph::Value value) {
-    if (!value.is_tensor()) return Ref::share(program.arena.object(value));
-    const bool known = value.index < failure.tensors.size() && failure.tensors[value.index];
-    complete = complete && known;
-    return known ? Ref(failure.tensors[value.index]) : Ref::share(Py_None);
+    if (!value.is_tensor()) return Ref::share(part.arena.object(value));
+    if (failure->tensors[value.index]) return Ref(failure->tensors[value.index]);
+    lost.push_back(value.index);
+    return Ref::share(Py_None);
   };
-  for (uint32_t i = 0; i < list.count(); i++)
-    outputs->push_back(graph::rebuild(program.arena, program.arena[list.index + i], leaf));
-  return complete;
+  auto take = [&] {
+    outputs->clear();
+    for (uint32_t i = 0; i < list.count(); i++)
+      outputs->push_back(graph::rebuild(part.arena, part.arena[list.index + i], leaf));
+  };
+  take();
+  if (lost.empty()) return true;
+  if (!graph::compute_again(program, std::exchange(lost, {}), failure)) return false;
+  take();
+  return lost.empty();
 }
 
 }  // namespace
@@ -618,7 +626,7 @@ bool may_repeat(const graph::Program& program, size_t first, uint32_t failed) {
 
 // The trace is run once more as far as a point on the way to the node that failed, and cut there: what the graph has
 // computed so far stands for a run of the part.
-static Left cut_failed(const Chain& chain, const Entry& failed, const graph::Failure& failure,
+static Left cut_failed(const Chain& chain, const Entry& failed, graph::Failure& failure,
                        const trace::BreakPoint& point, Leaving leaving, graph::Recorder::Captured captured,
                        const Wishes& wishes) {
   trace::OwnedTracer owned;
@@ -640,7 +648,7 @@ static Left cut_failed(const Chain& chain, const Entry& failed, const graph::Fai
   }
   try {
     Left left{build_entry(tracer, std::move(ambient), wishes, {}), {}, leaving != Leaving::kAgain};
-    if (take_outputs(*left.entry->program, failure, &left.outputs)) return left;
+    if (take_outputs(program, *left.entry->program, &failure, &left.outputs)) return left;
   } catch (const replay::CannotRebuild&) {
   }
   return {};
@@ -648,7 +656,7 @@ static Left cut_failed(const Chain& chain, const Entry& failed, const graph::Fai
 
 // The way to the node is found again, since the guards still hold: nothing of what the call does in Python has been
 // done yet.
-Left trace_failure(const Chain& chain, const Entry& failed, const graph::Failure& failure) {
+Left trace_failure(const Chain& chain, const Entry& failed, graph::Failure& failure) {
   if (failed.transforms || failure.node >= failed.program->nodes.size()) return {};
   const graph::Recorder::Captured captured{.scalars = failed.manner.scalars, .sizes = failed.manner.sizes};
   Wishes wishes{.may_assume = failed.manner.may_assume,

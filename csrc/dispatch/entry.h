@@ -130,6 +130,6 @@ struct Left {
   std::vector<Ref> outputs;
   bool has_raised = false;  // the instruction that it stands before has; otherwise that is executed again
 };
-Left trace_failure(const Chain& chain, const Entry& failed, const graph::Failure& failure);
+Left trace_failure(const Chain& chain, const Entry& failed, graph::Failure& failure);
 
 }  // namespace alternator::dispatch

@@ -8,6 +8,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
+#include <set>
+
 // Exported by every CPython, declared only in its private headers from 3.13 on.
 extern "C" void _PyTraceback_Add(const char* function, const char* file, int line);
 
@@ -46,6 +49,10 @@ class Run {
       tensors_[constant.tensor] = checked(THPVariable_Wrap(constant.fresh ? constant.value.clone() : constant.value));
   }
 
+  Run(const Program& program, std::vector<Ref> tensors)
+      : program_(program),
+        tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
+
   void set(uint32_t tensor, Ref value) { tensors_[tensor] = std::move(value); }
   const Ref& operator[](uint32_t tensor) const { return tensors_[tensor]; }
   std::vector<Ref> take() {
@@ -67,7 +74,8 @@ class Run {
     }
   }
 
-  void node(const Replay::Stop& stop) {
+  // `whole`: also the parts of its result that the program does without.
+  void node(const Replay::Stop& stop, bool whole = false) {
     const Node& node = program_.nodes[stop.node];
     const uint32_t count = node.argument_count();
     c10::SmallVector<Ref, 4> made;  // what the arguments are but tensors and constants
@@ -89,7 +97,7 @@ class Run {
     parts.resize(node.element_count);
     for (uint32_t i = 0; i < node.element_count; ++i) {
       const Element& element = program_.elements[node.elements + i];
-      if (!element.live) continue;
+      if (!element.live && !whole) continue;
       const Ref& container = element.container == kWhole ? result : parts[element.container - node.elements];
       parts[i] = checked(PyObject_GetItem(container.get(), element.key.get()));
     }
@@ -185,6 +193,114 @@ Ref value_now(const Program& program, uint32_t tensor, const fake::Session& sess
   run.step(walk.finish(program.states[0]));
   now.apply();
   return run[tensor];
+}
+
+namespace {
+
+// The nodes that tensors take which a failed run has dropped.
+class Again {
+ public:
+  Again(const Program& program, const Failure& failure) : program_(program), failure_(failure) {}
+
+  // False: they cannot be run again.
+  bool add(uint32_t tensor) {
+    if (failure_.tensors[tensor]) return true;
+    const uint32_t maker = program_.maker(tensor);
+    if (maker == kNowhere || maker >= failure_.node) return false;
+    if (!nodes_.insert(maker).second) return true;
+    const Node& node = program_.nodes[maker];
+    if (node.effects != kPure || node.apart || !use_results(node) || was_written_since(maker)) return false;
+    bool possible = true;
+    program_.each_tensor_argument(node, [&](uint32_t argument) { possible = possible && add(argument); });
+    return possible;
+  }
+  const std::set<uint32_t>& nodes() const { return nodes_; }
+
+ private:
+  const void* memory_of(uint32_t tensor) const {
+    const at::Tensor& fake = program_.tensors[tensor].fake;
+    return fake.defined() && fake.has_storage() ? fake.storage().unsafeGetStorageImpl() : nullptr;
+  }
+
+  // A result is to be new: no view that is still there, and no history, leads to the one that was dropped.
+  bool use_results(const Node& node) {
+    std::vector<uint32_t> results;
+    if (node.result != kNowhere) results.push_back(node.result);
+    for (uint32_t i = 0; i < node.element_count; ++i)
+      if (const uint32_t made = program_.elements[node.elements + i].tensor; made != kNowhere) results.push_back(made);
+    for (uint32_t made : results) {
+      if (failure_.tensors[made]) continue;
+      const TensorRecord& record = program_.tensors[made];
+      if (record.is_symbol() || memory_of(made) == nullptr || record.fake.requires_grad()) return false;
+      bool is_view = false;
+      program_.each_tensor_argument(node, [&](uint32_t argument) {
+        is_view = is_view || memory_of(argument) == memory_of(made);
+      });
+      for (uint32_t other = 0; !is_view && other < program_.tensors.size(); ++other)
+        if (failure_.tensors[other] && memory_of(other) == memory_of(made)) return false;
+    }
+    return true;
+  }
+
+  // Of what the node reads or makes.
+  bool was_written_since(uint32_t maker) const {
+    std::set<const void*> used;
+    const auto use = [&](uint32_t tensor) { used.insert(memory_of(tensor)); };
+    const Node& node = program_.nodes[maker];
+    program_.each_tensor_argument(node, use);
+    if (node.result != kNowhere) use(node.result);
+    for (uint32_t i = 0; i < node.element_count; ++i)
+      if (const uint32_t made = program_.elements[node.elements + i].tensor; made != kNowhere) use(made);
+    bool found = used.count(nullptr) != 0;
+    for (uint32_t n = maker + 1; !found && n <= failure_.node; ++n) {
+      const Node& later = program_.nodes[n];
+      if (!later.live || (later.effects & (kMutates | kActs | kTransforms)) == 0) continue;
+      program_.each_tensor_argument(later, [&](uint32_t tensor) { found = found || used.count(memory_of(tensor)) != 0; });
+      found = found || (later.effects & (kActs | kTransforms)) != 0;
+    }
+    return found;
+  }
+
+  const Program& program_;
+  const Failure& failure_;
+  std::set<uint32_t> nodes_;
+};
+
+}  // namespace
+
+bool compute_again(const Program& program, const std::vector<uint32_t>& wanted, Failure* failure) {
+  if (program.has_arrays || failure->tensors.size() != program.tensors.size()) return false;
+  Again again(program, *failure);
+  if (!std::all_of(wanted.begin(), wanted.end(), [&](uint32_t tensor) { return again.add(tensor); })) return false;
+  const Ambient now = Ambient::now();
+  if (now.inference != program.states.at(0).inference) return false;
+  Run run(program, std::move(failure->tensors));
+  StateWalk walk(program.states[0]);
+  bool complete = true;
+  for (uint32_t n : again.nodes()) {
+    const Node& node = program.nodes[n];
+    try {
+      Replay::Stop stop{n, walk.to(program.states[node.state]), {}, {}};
+      // What is there stays the object that it is.
+      if (node.result != kNowhere && !run[node.result]) stop.made.push_back(node.result);
+      for (uint32_t i = 0; i < node.element_count; ++i) {
+        const uint32_t made = program.elements[node.elements + i].tensor;
+        if (made != kNowhere && !run[made]) stop.made.push_back(made);
+      }
+      run.step(stop.before);
+      run.node(stop, /*whole=*/true);
+    } catch (const PyError&) {
+      run.unwind(n);
+      PyErr_Clear();
+      complete = false;
+      break;
+    }
+  }
+  if (complete) run.step(walk.finish(program.states[0]));
+  now.apply();
+  failure->tensors = run.take();
+  return complete &&
+         std::all_of(wanted.begin(), wanted.end(), [&](uint32_t tensor) { return bool(failure->tensors[tensor]); });
 }
 
 void Replay::check_count(size_t count) const {

@@ -19,6 +19,11 @@ struct Failure {
   Ref traceback;  // of the error as the node raised it, without the user's lines; null: none
 };
 
+// Computes again what such a run has computed and dropped, as far as that gives the same: nothing of it was written
+// since, and nobody has it under another name. The thread's state is that of the program's beginning. False: not all of
+// `wanted` could be had.
+bool compute_again(const Program& program, const std::vector<uint32_t>& wanted, Failure* failure);
+
 class Replay {
  public:
   // The program must be finished and outlive the replay.
@@ -37,6 +42,7 @@ class Replay {
   void check_count(size_t count) const;
   void run_nodes(Run& run, Failure* failure = nullptr) const;
   friend Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
+  friend bool compute_again(const Program& program, const std::vector<uint32_t>& wanted, Failure* failure);
 
   // What happens around one live node.
   struct Stop {

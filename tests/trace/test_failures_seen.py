@@ -245,6 +245,51 @@ def test_torchs_managers_under_any_name_cost_nothing(front):
     assert torch.equal(state, T(2) + 4)
 
 
+@in_child
+def test_with_fullgraph(front):
+    """One graph; where it fails, the handler finds the variables as they are."""
+    seen, state = [], T(2)
+
+    def fn(x, index):
+        y = x * 2
+        try:
+            state.add_(1)
+            seen.append(1)
+            return x[index]
+        except IndexError:
+            seen.append("caught")
+            return y + len(seen)
+
+    f = alternator.compile(fn, backend="eager", fullgraph=True)
+    for index in (1, 9, 2, 9):
+        now, then = f(T(4), torch.tensor([index])), list(seen)
+        seen.clear()
+        assert torch.equal(now, fn(T(4), torch.tensor([index])))
+        assert then == seen
+        seen.clear()
+    assert torch.equal(state, T(2) + 8)
+    assert front.counters()["graphs"] == 1
+
+
+@in_child
+def test_what_stands_apart_is_compiled(front):
+    def fn(x, state, index):
+        y = x * 2
+        try:
+            state.add_(1)
+            return x[index]
+        except IndexError:
+            return y
+
+    f = alternator.compile(fn, backend="eager")
+    state = T(2)
+    for index in (1, 9, 2):
+        assert torch.equal(f(T(4), state, torch.tensor([index])), T(4)[index : index + 1] if index < 4 else T(4) * 2)
+    assert torch.equal(state, T(2) + 3)
+    assert front.counters()["graphs"] == 1
+    assert front.counters()["breaks"].keys() == {"torch_call"}
+
+
 @program(graphs=1)
 def test_nobody_sees_it(t):
     """Neither a `try` for other errors, nor torch's own context managers, cost a graph."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import traceback
 from typing import Any
 
@@ -327,6 +329,125 @@ def test_the_modes_of_the_thread_behind_a_backends_error() -> None:
         pass
     assert torch.autocast_increment_nesting() == 1
     torch.autocast_decrement_nesting()
+
+
+@program(one_graph=False, spied=False)
+def test_a_write_in_what_an_instruction_calls(t):
+    """A function that is compiled by itself, since its caller is not to be."""
+    state, seen = T(2), []
+
+    def inner(x, index):
+        seen.append(x)
+        state.add_(1)
+        return (x + 1)[index]
+
+    @alternator.disable(recursive=False)
+    def outer(x, index):
+        return inner(x * 2, index)
+
+    def fn(x, index):
+        return outer(x + 1, index) * 2
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen))
+    for index in (1, 9, 2, 9):
+        f(T(4), torch.tensor([index]))
+
+
+@alone
+def test_a_failure_leaves_nothing_behind() -> None:
+    state, seen = torch.zeros(2), []
+
+    def fn(x: Any, index: Any) -> Any:
+        y = x * 2
+        seen.append(y)
+        state.add_(1)
+        return (y + 1)[index]
+
+    compiled = alternator.compile(fn, backend="eager", fullgraph=True)
+    x, good, bad = torch.ones(4), torch.tensor([1]), torch.tensor([9])
+
+    def fail(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(IndexError):
+                compiled(x, bad)
+            seen.clear()
+
+    compiled(x, good)
+    fail(5)
+    gc.collect()
+    before = len(gc.get_objects()), sys.getrefcount(x)
+    fail(50)
+    gc.collect()
+    after = len(gc.get_objects()), sys.getrefcount(x)
+    assert after[0] <= before[0] + 10 and after[1] == before[1]
+    assert alternator.counters()["traces"] == 1
+
+
+@program(one_graph=False, spied=False)
+def test_what_was_dropped_is_computed_again(t):
+    """A tensor that an object had for a while, and that no later call of torch's uses."""
+    state, seen, box = T(4), [], {}
+
+    def fn(x, index):
+        seen.append(x * 3)
+        with torch.no_grad():
+            seen.append((x * 4).view(2, 2))
+        box["chunks"] = x.chunk(2)
+        largest, where = x.max(0)
+        box["where"] = where
+        seen.append(largest)
+        state.add_(1)
+        y = x[index] + where
+        seen.clear()
+        box.clear()
+        return y
+
+    f = t.compile(fn)
+    t.watch(lambda: (state, seen, box))
+    for index in (1, 9, 2, 9):
+        f(T(4), torch.tensor([index]))
+
+
+@alone
+def test_what_was_dropped_and_cannot_be_computed_again() -> None:
+    """It was written to, was computed of what was written, or has a history: nothing is shown that is not what it was."""
+
+    def written(x: Any, state: Any) -> Any:
+        y = x * 2
+        y.add_(state)
+        state.add_(1)
+        return y
+
+    def of_what_was_written(x: Any, state: Any) -> Any:
+        y = state * 2
+        state.add_(1)
+        return y
+
+    def with_a_history(x: Any, state: Any) -> Any:
+        state.add_(1)
+        return x.requires_grad_() * 2
+
+    for make in (written, of_what_was_written, with_a_history):
+        seen: list[Any] = []
+
+        def fn(x: Any, state: Any, index: Any, make: Any = make, seen: list[Any] = seen) -> Any:
+            seen.append(make(x, state))
+            y = state[index]
+            seen.clear()
+            return y
+
+        compiled = alternator.compile(fn, backend="eager")
+        state = torch.zeros(4)
+        compiled(torch.ones(4), state, torch.tensor([1]))
+        with pytest.raises(IndexError):
+            compiled(torch.ones(4), state, torch.tensor([9]))
+        found, expected = list(seen), torch.zeros(4) + 1
+        assert torch.equal(state, torch.full((4,), 2.0))
+        seen.clear()
+        with pytest.raises(IndexError):
+            fn(torch.ones(4), expected, torch.tensor([9]))
+        assert not found or torch.equal(found[0], seen[0])
 
 
 @alone
