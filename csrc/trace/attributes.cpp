@@ -82,6 +82,13 @@ void no_attribute(Borrowed owner, Borrowed name, bool writes) {
   throw PyError();
 }
 
+// A weak proxy that the call has made, of something that lives. What one from outside stands for was never lifted.
+static bool is_proxy_of_trace(const lift::Lifter& lifter, Borrowed object) {
+  if (!PyWeakref_CheckProxy(object.get())) return false;
+  if (lifter.known(object) != nullptr) stop(report::Reason::opaque_object, "a weak proxy from outside");
+  return PyWeakref_GetObject(object.get()) != Py_None;
+}
+
 // --- reading ----------------------------------------------------------------------------------------------
 
 Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
@@ -93,7 +100,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
   if (PyFunction_Check(owner.get())) return get_from_function(owner, name);
   if (PyFrame_Check(owner.get())) return get_from_frame(owner, name);
   if (lift::is_array(owner.get())) return get_from_array(owner, name);
-  if (PyWeakref_CheckProxy(owner.get()) && PyWeakref_GetObject(owner.get()) != Py_None)
+  if (is_proxy_of_trace(lifter, owner))
     return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
   // What a bound method does not have itself it answers for its function, the text included.
   if (type == &PyMethod_Type && (_PyType_Lookup(type, name.get()) == nullptr || equals(name, "__doc__")))
@@ -529,7 +536,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
   if (value) lifter.escape(value);
   auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
-  if (PyWeakref_CheckProxy(owner.get()) && PyWeakref_GetObject(owner.get()) != Py_None)
+  if (is_proxy_of_trace(lifter, owner))
     return set_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name, value);
   if (PyType_Check(owner.get())) {
     if (!lifter.made_here(owner)) return set_on_class(owner.as<PyTypeObject>(), name, value);

@@ -126,6 +126,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   Ref shown;
   if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (Py_IS_TYPE(callable.get(), &_PyWeakref_CallableProxyType)) {
+    if (lifter.known(callable) != nullptr) stop(report::Reason::opaque_object, "a weak proxy from outside");
     Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
     if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
   }
@@ -565,7 +566,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
     const bool looks =
-        (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]) || is_hook_handle(arguments[i]);
+        (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]) ||
+        is_hook_handle(arguments[i]) || PyWeakref_CheckProxy(arguments[i]);  // a proxy says that it is its object
     const bool keeps_array = i + 1 == total && lift::is_array(arguments[i]) && only_keeps(method);
     if (PySlice_Check(arguments[i]) && holds_unknown_array(arguments[i]))
       stop(report::Reason::data_dependent, name + " of a slice");

@@ -4,6 +4,7 @@
 #include "cpython/frame_objects.h"
 #include "py/names.h"
 #include "trace/natives.h"
+#include "trace/tensor_attributes.h"
 
 #include <frameobject.h>
 
@@ -22,9 +23,11 @@ bool Tracer::is_running_here(cpython::Frame* wanted) const {
   return false;
 }
 
-// Only frames of the trace are ever met: through tracebacks, generators and sys._getframe.
+// Frames of the trace are met through tracebacks, generators and sys._getframe; others through tracebacks of before.
 Ref Tracer::get_from_frame(Borrowed frame, Borrowed name) {
   auto* object = frame.as<PyFrameObject>();
+  if (const lift::Known* known = lifter.known(frame); known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, "frame." + text_of(name));
   if (equals(name, "f_globals") || equals(name, "f_builtins")) {
     Ref dict = checked(PyObject_GetAttr(frame.get(), name.get()));
     return lifter.made_here(dict) ? std::move(dict) : Ref(lifter.name_space(dict).copy);

@@ -219,3 +219,28 @@ def test_somebody_listens_to_audit_events(front):
         (got, count), (wanted, _) = compiled(T(3, s=s)), fn(T(3, s=s))
         assert torch.equal(got, wanted) and count == 1
     assert "object.__getattr__" in heard
+
+
+@program(one_graph=False)
+def test_frames_of_a_traceback_behind_a_break(t):
+    """An entry for one frame is none for another."""
+
+    def inner(x):
+        raise ValueError(x.shape[0])
+
+    def fn(x):
+        try:
+            inner(x)
+        except ValueError as error:
+            alternator.graph_break()
+            at, seen = error.__traceback__, []
+            while at is not None:
+                frame = at.tb_frame
+                seen.append((frame.f_code.co_name, at.tb_lineno, frame.f_globals is globals()))
+                at = at.tb_next
+            return x + 1, seen
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+    f(T(3))

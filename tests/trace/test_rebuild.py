@@ -724,6 +724,43 @@ def test_a_proxy_is_not_what_it_stands_for(t):
 
 
 @program(one_graph=False)
+def test_a_proxy_from_outside(t):
+    """What it stands for is looked at for real: nothing else finds it again."""
+
+    class Scale(Box):
+        def __call__(self, x):
+            return x * self.value
+
+        def __len__(self):
+            return self.value
+
+    one, other = Scale(2), Box(5)
+    held = weakref.proxy(one)
+    t.watch(lambda: one.value)
+
+    def fn(x, given):
+        held.value += 1
+        return x * held.value, held(x), len(held), given.value, isinstance(given, Scale), given.__class__.__name__
+
+    f = t.compile(fn)
+    f(T(2), weakref.proxy(one))
+    f(T(2), weakref.proxy(one))
+    one.value = 7
+    f(T(2), weakref.proxy(other))
+    other.value = 1
+    f(T(2), weakref.proxy(other))
+
+    def made_here(o, x):
+        near = weakref.proxy(o)
+        near.value += 1
+        return x * near.value, isinstance(near, Box)
+
+    f = t.compile(made_here)
+    f(one, T(2))
+    f(one, T(2))
+
+
+@program(one_graph=False)
 def test_finaliser_of_an_object_made_in_the_call(t):
     log = []
 
