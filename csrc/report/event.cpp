@@ -78,7 +78,23 @@ std::string place(const Line& line, const Shown& shown) {
 
 std::string Break::text() const {
   std::string result;
-  for (size_t i = callers.size(); i-- > 0;) result += place(callers[i], show(callers[i]));
+  // As in tracebacks: a recursion is not shown level by level.
+  constexpr size_t kShownRepeats = 3;
+  size_t repeats = 0;
+  const auto end_repeats = [&] {
+    if (repeats > kShownRepeats)
+      result += "  [Previous line repeated " + std::to_string(repeats - kShownRepeats) + " more times]\n";
+  };
+  for (size_t i = callers.size(); i-- > 0;) {
+    const bool again = i + 1 < callers.size() && callers[i].code.get() == callers[i + 1].code.get() &&
+                       callers[i].line == callers[i + 1].line;
+    if (!again) {
+      end_repeats();
+      repeats = 0;
+    }
+    if (++repeats <= kShownRepeats) result += place(callers[i], show(callers[i]));
+  }
+  end_repeats();
   if (code) {
     const Line at{code, line, index};
     const Shown shown = show(at);

@@ -267,7 +267,8 @@ static bool is_inside_get_value(cpython::Frame* frame) {
 }
 
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  switch (mark_of(function)) {
+  const Mark mark = mark_of(function);
+  switch (mark) {
     case Mark::kNone:
       break;
     case Mark::kCompilingQuery:
@@ -275,8 +276,10 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
       return Ref::share(is_inside_get_value(frame_) || may_take_fast_path(*this, frame_) ? Py_False : Py_True);
+    case Mark::kCompiled:
     case Mark::kShield: {
-      Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString("__wrapped__")));
+      const char* field = mark == Mark::kShield ? "__wrapped__" : "_torchdynamo_inline";
+      Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString(field)));
       try {
         if (wrapped.get() == Natives::table().checkpoint) return call_checkpoint(arguments, positional, keyword_names);
         return call(wrapped, arguments, positional, keyword_names);

@@ -93,6 +93,11 @@ Mark mark_of(Borrowed function) {
           equals(module_name(function), "torch.nn.modules.lazy"))
         return Mark::kMaterialises;
       break;
+    case 53:  // it has the name and the attributes of what it was made of
+      if (equals(qualified, "_TorchDynamoContext.__call__.<locals>.compile_wrapper") &&
+          equals(module_name(function), "torch._dynamo.eval_frame") && attribute(function, "_torchdynamo_inline"))
+        return Mark::kCompiled;
+      break;
     default:
       break;
   }

@@ -19,6 +19,7 @@ enum class Mark : uint8_t {
   kExpectation,     // what is behind torch._check()
   kMaterialises,    // a lazy module makes its parameters, removes its hooks and changes its class
   kNumber,          // the optimizers' way to a number: item(), or the tensor where the program is being compiled
+  kCompiled,        // what torch.compile made: a part of the program, as TorchDynamo takes it
   kNotes,           // TorchDynamo notes, for itself alone, that a module was made
 };
 Mark mark_of(Borrowed function);

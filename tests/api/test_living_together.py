@@ -242,6 +242,27 @@ def test_dynamo_inside_of_ours() -> None:
     torch._dynamo.reset()
 
 
+def test_dynamo_inside_of_ours_is_a_part_of_it() -> None:
+    net = torch.nn.Linear(4, 4)
+    net.compile(backend="eager")
+    wrapped = torch.compile(torch.nn.Linear(4, 4), backend="eager")
+    inner = torch.compile(lambda x, by=2: x * by, backend="eager", fullgraph=True)
+    whole = alternator.compile(lambda x: wrapped(net(inner(x))) + inner(x, by=3), backend="eager", fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(whole(x()), wrapped._orig_mod(net(x() * 2)) + x() * 3)
+    assert alternator.counters()["graphs"] == 1 and not alternator.counters()["breaks"]
+
+    @torch.compile(backend="eager")
+    def failing(x: Any) -> Any:
+        raise KeyError(x.shape[0])
+
+    outer = alternator.compile(lambda x: failing(x + 1), backend="eager")
+    for _ in range(2):
+        with pytest.raises(KeyError, match="4"):
+            outer(x())
+    torch._dynamo.reset()
+
+
 def test_ours_inside_of_dynamo() -> None:
     inner = alternator.compile(lambda x: x + 1, backend="eager")
     outer = torch.compile(lambda x: inner(x) * 2, backend="eager")

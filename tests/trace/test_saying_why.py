@@ -52,6 +52,23 @@ def test_fullgraph_raises_in_a_callee(front):
 
 
 @in_child
+def test_a_recursion_is_not_shown_level_by_level(front):
+    def deep(x, levels):
+        if levels == 0:
+            return untraceable(x)
+        return deep(x + 1, levels - 1)
+
+    f = front.compile(deep, eager_backend, fullgraph=True)
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        f(T(2), 40)
+    text = str(caught.value)
+    assert text.count("return deep(x + 1, levels - 1)") == 3
+    assert "[Previous line repeated 37 more times]" in text
+    assert "return untraceable(x)" in text
+    assert "y.numpy(force=True)" in text
+
+
+@in_child
 def test_fullgraph_leaves_the_world_alone(front):
     items = []
 
