@@ -231,6 +231,16 @@ _MOST_KEPT = 64
 _kept_lock = threading.RLock()  # the collector may run a finaliser that compiles
 
 
+def _after_fork() -> None:
+    """In a child: other threads, which may have been tracing or holding the lock, are not there."""
+    global _kept_lock
+    _kept_lock = threading.RLock()
+    _C.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool) -> Shared:
     key = id(function.__code__), backend.key, fullgraph
     with _kept_lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from types import TracebackType
@@ -16,6 +17,14 @@ from . import compiler
 _originals: dict[tuple[Any, str], Any] = {}
 _lock = threading.Lock()
 _depth = 0
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 # Modules of torch that pass a user's call on.
 _PASSING_ON = ("torch.compiler", "torch.nn.modules.module")

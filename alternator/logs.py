@@ -93,6 +93,13 @@ class Repeated:
 
 
 repeated = Repeated()
+
+
+def _after_fork() -> None:
+    repeated.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 atexit.register(repeated.flush)
 
 

@@ -9,7 +9,7 @@
 #include "fake/tensor_impl.h"
 #include "fake/transforms.h"
 #include "py/error.h"
-#include "trace/interrupts.h"
+#include "py/frames.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -46,7 +46,7 @@ class ThreadKept {
   bool exit(const py::object&, const py::object& error, const py::object&) {
     if (error.is_none() || !before_) return false;
     // Context managers of torch's that were entered and not left yet would be left when the exception dies.
-    if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) == 0) trace::end_frames(error.ptr());
+    if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) == 0) end_frames(error.ptr());
     before_->restore();
     return false;
   }

@@ -3,6 +3,7 @@
 #include "dispatch/driver.h"
 #include "dispatch/stance.h"
 #include "interpreter/capture.h"
+#include "py/forking.h"
 #include "py/import.h"
 #include "py/names.h"
 #include "trace/tracer.h"
@@ -359,7 +360,13 @@ PyObject* module_break_every(PyObject*, PyObject* number) {
   return PyLong_FromUnsignedLongLong(std::exchange(trace::Tracer::break_every, every));
 }
 
+PyObject* module_after_fork(PyObject*, PyObject*) {
+  after_fork_in_child();
+  Py_RETURN_NONE;
+}
+
 PyMethodDef functions[] = {
+    {"after_fork", module_after_fork, METH_NOARGS, "after_fork(): in a child, what other threads had begun is over"},
     {"break_every", module_break_every, METH_O,
      "break_every(n): every trace breaks at the latest before its n-th instruction; 0: where it must. Gives what was"},
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),

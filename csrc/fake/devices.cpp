@@ -1,5 +1,7 @@
 #include "fake/devices.h"
 
+#include "py/forking.h"
+
 #include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
@@ -20,21 +22,29 @@ namespace {
 
 std::mutex g_mutex;
 int g_active_sessions = 0;
+thread_local int t_active_sessions = 0;
+SwitchedBy active_sessions() { return {g_active_sessions, t_active_sessions}; }
+
+void expect_fakes(bool on) {
+  if (!at::hasCUDA()) torch::utils::set_requires_device_init(c10::kCUDA, !on);
+  torch::utils::set_only_lift_cpu_tensors(on);
+}
+
+[[maybe_unused]] const bool g_in_children = in_children([] {
+  new (&g_mutex) std::mutex;
+  if (active_sessions().keep_own()) expect_fakes(false);
+});
 
 }  // namespace
 
 void session_begins() {
   const std::lock_guard lock(g_mutex);
-  if (g_active_sessions++ != 0) return;
-  if (!at::hasCUDA()) torch::utils::set_requires_device_init(c10::kCUDA, false);
-  torch::utils::set_only_lift_cpu_tensors(true);
+  if (active_sessions().begin()) expect_fakes(true);
 }
 
 void session_ends() {
   const std::lock_guard lock(g_mutex);
-  if (--g_active_sessions != 0) return;
-  if (!at::hasCUDA()) torch::utils::set_requires_device_init(c10::kCUDA, true);
-  torch::utils::set_only_lift_cpu_tensors(false);
+  if (active_sessions().end()) expect_fakes(false);
 }
 
 c10::Device with_index(c10::Device device) {

@@ -2,6 +2,7 @@
 
 #include "fake/rules/rules.h"
 #include "fake/version.h"
+#include "py/forking.h"
 
 #include <ATen/core/enum_tag.h>
 
@@ -204,6 +205,8 @@ Table& table() {
   static auto* instance = new Table;  // Never freed: threads may still run at exit.
   return *instance;
 }
+
+[[maybe_unused]] const bool in_child = in_children([] { new (&table().mutex) std::mutex; });
 
 bool is_current(const Op& op, const c10::impl::OperatorEntry& entry) {
   return op.is_core || op.fingerprint == fingerprint_of(entry);

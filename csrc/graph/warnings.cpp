@@ -2,6 +2,7 @@
 
 #include "cpython/current_globals.h"
 #include "py/error.h"
+#include "py/forking.h"
 #include "py/import.h"
 #include "py/lasting.h"
 
@@ -96,6 +97,17 @@ PyObject* globals_of_trace() {
 
 PyTypeObject* module_class = nullptr;
 
+// Torch's flag that what is given but once is given each time.
+bool repeats_before = false;
+SwitchedBy repeating() {
+  static int all = 0;
+  static thread_local int own = 0;
+  return {all, own};
+}
+[[maybe_unused]] const bool in_child = in_children([] {
+  if (repeating().keep_own()) c10::WarningUtils::set_warnAlways(repeats_before);
+});
+
 // What `warnings.filters` is, and so what native code that warns goes by.
 PyObject* get_filters(PyObject* module, void*) {
   PyObject* filters = PyDict_GetItemWithError(PyModule_GetDict(module), filters_name());
@@ -159,10 +171,10 @@ int init_warnings() {
 
 bool is_plain_module_class(PyTypeObject* type) { return type == &PyModule_Type || type == module_class; }
 
-WarningsKept::WarningsKept(Kind kind)
-    : outer_(std::exchange(keeper, this)), repeats_(kind == Kind::kFake && !c10::WarningUtils::get_warnAlways()) {
-  if (repeats_) c10::WarningUtils::set_warnAlways(true);
-  if (kind != Kind::kFake) return;
+WarningsKept::WarningsKept(Kind kind) : outer_(std::exchange(keeper, this)), repeats_(kind == Kind::kFake) {
+  if (!repeats_) return;
+  if (repeating().begin()) repeats_before = c10::WarningUtils::get_warnAlways();
+  c10::WarningUtils::set_warnAlways(true);
   place_ = cpython::current_globals();
   if (place_ != nullptr && *place_ != globals_of_trace()) real_ = std::exchange(*place_, globals_of_trace());
 }
@@ -170,7 +182,8 @@ WarningsKept::WarningsKept(Kind kind)
 WarningsKept::~WarningsKept() {
   keeper = outer_;
   if (real_ != nullptr) *place_ = real_;
-  if (repeats_) c10::WarningUtils::set_warnAlways(false);
+  if (!repeats_) return;
+  if (repeating().end()) c10::WarningUtils::set_warnAlways(repeats_before);
 }
 
 // Code that changes the filters for a while (warnings.catch_warnings) takes what it is given here, puts a copy of it

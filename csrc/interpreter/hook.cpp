@@ -2,6 +2,7 @@
 
 #include "interpreter/capture.h"
 #include "interpreter/loop.h"
+#include "py/forking.h"
 
 #include <utility>
 
@@ -12,7 +13,9 @@ thread_local FrameTaker frame_taker = nullptr;
 GlobalControl global_control;
 
 static _PyFrameEvalFunction chained = nullptr;
-static int users = 0;
+static int all_users = 0;
+static thread_local int own_users = 0;
+static SwitchedBy users() { return {all_users, own_users}; }
 
 // To the hook below ours, which has not ended.
 static thread_local cpython::Frame* forwarded __attribute__((tls_model("initial-exec"))) = nullptr;
@@ -60,21 +63,28 @@ static PyObject* idle_hook(PyThreadState* ts, cpython::Frame* frame, int throwfl
 }
 
 void acquire_hook() {
-  if (users++ > 0) return;
+  if (!users().begin()) return;
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   _PyFrameEvalFunction found = _PyInterpreterState_GetEvalFrameFunc(interpreter);
   chained = found == _PyEval_EvalFrameDefault || found == hook ? nullptr : found;
   _PyInterpreterState_SetEvalFrameFunc(interpreter, hook);
 }
 
-void release_hook() {
-  if (users == 0 || --users > 0) return;
+static void uninstall() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   // Somebody may have installed a hook of his own on top of ours: then it is his to remove.
   if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == hook) {
     _PyInterpreterState_SetEvalFrameFunc(interpreter, chained != nullptr ? chained : _PyEval_EvalFrameDefault);
   }
 }
+
+void release_hook() {
+  if (all_users != 0 && users().end()) uninstall();
+}
+
+[[maybe_unused]] static const bool in_child = in_children([] {
+  if (!global_control.interpret && users().keep_own()) uninstall();
+});
 
 bool hook_installed() { return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook; }
 

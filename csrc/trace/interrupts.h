@@ -1,17 +1,11 @@
 // What a signal's handler raises while code of torch's runs for a trace.
 #pragma once
 
-#include "py/ref.h"
-
 #include <string>
 
 namespace alternator::trace {
 
 class Tracer;
-
-// Frames that an exception holds lose their variables, innermost first; so do those of what was handled meanwhile. One
-// that runs is left alone. Runs code.
-void end_frames(Borrowed exception, int depth = 0);
 
 // The exception that is set is the program's to see, and the trace is none: stops it. Torch's frames that the exception
 // holds end here, in the thread's state that they know: a context manager that was entered and not left yet would put

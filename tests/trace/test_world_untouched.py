@@ -480,3 +480,83 @@ def test_the_module_of_warnings_stays_a_module(front):
         result, has, name = f(T(2))
         assert torch.equal(result, T(2) + len(warnings.filters)) and (has, name) == (False, "warnings")
         warnings.simplefilter("ignore", ResourceWarning)
+
+
+@in_child
+def test_a_fork_while_another_thread_traces(front):
+    """The child goes on without that thread: the collector, the hook and torch's flags are as they were before the trace."""
+    import gc
+    import os
+    import signal
+    import warnings
+
+    answers: list[int] = []
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            try:
+                before = torch._C._get_warnAlways(), gc.isenabled(), torch.tensor([1.0]).tolist()
+                compiled = front.compile(lambda x: (x + 1).relu(), eager_backend)
+                right = all(torch.equal(compiled(T(2)), (T(2) + 1).relu()) for _ in range(2))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                os._exit(0 if right and before == (False, True, [1.0]) and gc.isenabled() else 3)
+            finally:
+                os._exit(4)
+        answers.append(os.waitpid(child, 0)[1])
+
+    def kernel(x):
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        return torch.empty_like(x)
+
+    schema = "(Tensor x) -> Tensor"
+    op = torch.library.custom_op("alternator_tests::forks", lambda x: x + 1, mutates_args=(), schema=schema)
+    op.register_fake(kernel)
+    f = front.compile(lambda x: op(x) * 2, eager_backend)
+    assert torch.equal(f(T(2)), (T(2) + 1) * 2)
+    assert set(answers) <= {0} and (answers or not front.counts), answers
+    assert gc.isenabled() and not torch._C._get_warnAlways()
+
+
+@in_child
+def test_a_fork_while_another_thread_compiles(front):
+    """Whatever lock that thread holds, it holds in the parent only."""
+    import os
+    import signal
+    from types import ModuleType
+
+    locks = [
+        value
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType) and (name == "alternator" or name.startswith("alternator."))
+        for value in [*vars(module).values(), getattr(vars(module).get("repeated"), "lock", None)]
+        if isinstance(value, type(threading.Lock()) | type(threading.RLock()))
+    ]
+    ready, done = threading.Event(), threading.Event()
+
+    def hold():
+        for lock in locks:
+            lock.acquire()
+        ready.set()
+        done.wait()
+        for lock in locks:
+            lock.release()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            compiled = front.compile(lambda x: (x + 1).relu(), eager_backend)
+            os._exit(0 if torch.equal(compiled(T(2)), (T(2) + 1).relu()) else 3)
+        finally:
+            os._exit(4)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
