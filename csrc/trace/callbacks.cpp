@@ -4,6 +4,7 @@
 
 #include "trace/natives.h"
 #include "trace/reading.h"
+#include "trace/text.h"
 
 #include <algorithm>
 #include <array>
@@ -242,7 +243,13 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
     if (bound && !PyUnicode_Check(self)) check_text(self);
     // object.__repr__ shows the address, whatever the class says.
     if (owner == &PyBaseObject_Type && name == "__repr__") stop(report::Reason::identity_text, "object.__repr__");
-    for (size_t i = 0; i < count; i++) check_text(arguments[i]);
+    for (size_t i = 0; i < count; i++) {
+      if (owner == nullptr && name == "format" && i == 0) {
+        check_text_of(*this, arguments[i], TextOf::kFormat);
+      } else {
+        check_text(arguments[i]);
+      }
+    }
   }
   if (among(kCallers, name)) {
     for (size_t i = 0; i < count; i++) {

@@ -13,6 +13,7 @@
 #include "trace/natives.h"
 #include "trace/reading.h"
 #include "trace/seeds.h"
+#include "trace/text.h"
 
 #include <algorithm>
 
@@ -420,7 +421,11 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   for (size_t i = 0; i < total && !only_moves; i++) check_arrays_within(*this, arguments[i]);
   check_type_use(type, base, arguments, total);
   if (type == &PyUnicode_Type || type == &PyBytes_Type) {
-    for (size_t i = 0; i < total; i++) check_text(arguments[i]);
+    if (total == 1 && type == &PyUnicode_Type) {
+      check_text_of(*this, arguments[0], TextOf::kStr);
+    } else {
+      for (size_t i = 0; i < total; i++) check_text(arguments[i]);
+    }
   } else {
     for (size_t i = 0; i < total; i++)
       if (!fake::is_symbol(arguments[i])) check_use(arguments[i], type->tp_name);
@@ -596,6 +601,9 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   if (method.self && !only_moves(method, name)) check_arrays_within(*this, method.self);
   const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
+  const SetMethod* const changes = set_method(method);
+  if (changes != nullptr)
+    lifter.before_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
   const Reading reading(reads_digits(callable, name));
   const size_t given_before = integers_given();
@@ -612,7 +620,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     throw PyError();
   }
   if (makes_class) finish_class(result);
-  if (const SetMethod* changes = set_method(method))
+  if (changes != nullptr)
     lifter.note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   if (PyCode_Check(result.get()) && (name == "builtins.compile" || name == "code.replace"))
     lifter.note_made_here(result);

@@ -6,6 +6,7 @@
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
+#include "trace/text.h"
 #include "trace/tracer.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -254,8 +255,12 @@ Ref Tracer::freeze(Borrowed value, int depth) {
     return copy;
   }
   if (!shows_text_) return {};
-  // Its __repr__ runs now, as traced code.
-  check_text(value);
+  // Its __str__ or __repr__ runs now, as traced code.
+  if (depth == 0) {
+    check_text_of(*this, value, TextOf::kStr);
+  } else {
+    check_text(value);
+  }
   const size_t before = lifter.effects().size();
   Ref text = Ref::steal(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
   if (!text && stopped) throw PyError();

@@ -1,5 +1,5 @@
 // Texts: what a native function may show of a value without showing its data or its address.
-#include "trace/tracer.h"
+#include "trace/text.h"
 
 #include "cpython/objects.h"
 #include "lift/decimals.h"
@@ -111,6 +111,18 @@ void Tracer::check_text(Borrowed value, int depth) {
   if (shows_parts(*this, value, depth)) return;
   if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v) != nullptr && PyModule_Check(PyCFunction_GET_SELF(v))) return;
   stop(report::Reason::identity_text, type->tp_name);
+}
+
+void check_text_of(Tracer& tracer, Borrowed value, TextOf how) {
+  PyTypeObject* const type = value.type();
+  Ref name = checked(PyUnicode_InternFromString("__format__"));
+  // object.__format__ asks for str().
+  const bool by_str = how == TextOf::kStr ||
+                      _PyType_Lookup(type, name.get()) == _PyType_Lookup(&PyBaseObject_Type, name.get());
+  if (lift::layout_base(type) != &PyBaseObject_Type || !is_python(type, by_str ? "__str__" : "__format__"))
+    return tracer.check_text(value);
+  tracer.lifter.escape(value);
+  tracer.check_use(value, "text");  // the method is traced
 }
 
 // Sets in a list or tuple are looked at too: native code may go through them in turn.
