@@ -21,6 +21,7 @@ Found find_key(PyObject* found, Access access, PyObject* key, lift::Memo* memo) 
   PyObject* value;
   if (lift::is_stand_in(access, found)) return lift::find_attribute(found, key, &value);
   if (PyDict_Check(found)) return lift::find_item(found, key, &value, &memo->keys);
+  if (PyAnySet_Check(found)) return lift::find_element(found, key);
   return Found::kUnknown;
 }
 
@@ -39,6 +40,7 @@ bool has_keys(PyObject* found, Access access, const std::vector<Pin>& wanted) {
                                    : PyDict_Next(found, &position, &key, &value) != 0;
     PyObject* expected = pin.get();
     if (!there || expected == nullptr) return false;
+    if (expected == lift::any_key()) continue;
     if (expected == lift::any_tensor() ? !lift::is_tensor(key) : !lift::plain_equal(expected, key)) return false;
   }
   return true;

@@ -69,6 +69,11 @@ struct Concrete {
   int enter(cpython::Frame*) { return 0; }
   // A value is about to be kept where no opcode of ours sees it read: in a container, a cell, a result.
   int escape(Borrowed) { return 0; }
+  // A frame ends with this result.
+  int returning(cpython::Frame*, Borrowed) { return 0; }
+  // These become the elements of a new tuple or list. 1: gathered() wants to know of it.
+  int gather(PyObject**, int) { return 0; }
+  void gathered(Borrowed) {}
 
   // --- names ---
   PyObject* local(PyObject** slot) { return *slot; }        // borrowed; null: unbound

@@ -33,20 +33,31 @@ static bool is_hashed_by_address(PyObject* key) {
   return hash != nullptr && hash == _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name.get());
 }
 
-// False: tensors are among them.
+// An instance of a class statement's class that leaves that to `object`. Another call may have another one in its place.
+static bool is_instance_hashed_by_address(PyObject* key) {
+  PyTypeObject* type = Py_TYPE(key);
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !is_plain(key) && !PyType_Check(key) &&
+         type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare &&
+         layout_base(type) == &PyBaseObject_Type && has_plain_layout(type);
+}
+
+// False: tensors or such instances are among them.
 static bool check_keys(Borrowed container) {
   PyObject *key, *value;
   Py_hash_t hash;
   if (PyDict_Check(container.get())) {
     const bool plain_type = container.type() == &PyDict_Type || container.type() == known_types().default_dict;
-    bool tensors = false;
+    bool by_address = false;
     for (Py_ssize_t position = 0; PyDict_Next(container.get(), &position, &key, &value);) {
-      if (has_native_hash(key)) continue;
+      if (has_native_hash(key)) {
+        by_address = by_address || (plain_type && is_instance_hashed_by_address(key));
+        continue;
+      }
       if (!plain_type || !is_hashed_by_address(key))
         throw CannotLift(std::string("a dict with a key of type ") + Py_TYPE(key)->tp_name);
-      tensors = true;
+      by_address = true;
     }
-    return !tensors;
+    return !by_address;
   } else {
     for (Py_ssize_t position = 0; _PySet_NextEntry(container.get(), &position, &key, &hash) != 0;) {
       if (!has_native_hash(key))
@@ -188,7 +199,7 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
   source->bears_identity = true;
   if ((PyDict_Check(container.get()) || PyAnySet_Check(container.get())) && !check_keys(container))
-    return lift_dict_of_tensors(container, source);
+    return lift_dict_by_place(container, source);
   if (type != base) use_special_methods(type);
 
   if (PyAnySet_Check(container.get())) {
@@ -203,12 +214,6 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
       add_shadow(PyList_Check(container.get()) ? ShadowKind::kList : ShadowKind::kDict, container, copy, source);
   Ref lifted = remember(container, std::move(copy), source);
   known_[lifted.get()].shadow = &shadow;
-  if (shadow.length >= kOneGuardFrom && all_plain(container)) {
-    guard(source, GuardKind::kEquals, shadow.snapshot);
-    guarded_whole_.push_back(Ref::share(container));
-    shadow.whole = true;
-    return lifted;
-  }
   if (type != base) lift_container_attributes(container, lifted, source);
   if (base == known_types().default_dict) lift_default_factory(container, lifted, source);
   // Only the exact types have their slots read one by one: others may be read by their own methods.
@@ -223,9 +228,9 @@ static void set_item(Borrowed dict, Borrowed key, Borrowed value) {
                                                  : PyDict_SetItem(dict.get(), key.get(), value.get()));
 }
 
-// Tensors are among its keys: the private copy has fakes in their place. It is lifted whole, and all its parts are
-// found by where they stand.
-Ref Lifter::lift_dict_of_tensors(Borrowed dict, Source* source) {
+// Tensors are among its keys (the private copy has fakes in their place), or instances that another call may have made
+// anew. It is lifted whole, and all its parts are found by where they stand.
+Ref Lifter::lift_dict_by_place(Borrowed dict, Source* source) {
   Ref copy = empty_like(dict, dict.type());
   Shadow& shadow = add_shadow(ShadowKind::kDict, dict, copy, source);
   shadow.whole = true;
@@ -237,7 +242,10 @@ Ref Lifter::lift_dict_of_tensors(Borrowed dict, Source* source) {
   std::vector<Ref> values;
   for (Py_ssize_t i = 0; i < shadow.length; i++) {
     Borrowed key = PyTuple_GET_ITEM(keys.get(), i);
-    PyTuple_SET_ITEM(wanted.get(), i, Py_NewRef(fake::is_tensor_object(key.get()) ? any_tensor() : key.get()));
+    PyObject* as_guarded = key.get();
+    if (fake::is_tensor_object(key.get())) as_guarded = any_tensor();
+    if (is_instance_hashed_by_address(key.get())) as_guarded = any_key();  // the guards on it say of which class it is
+    PyTuple_SET_ITEM(wanted.get(), i, Py_NewRef(as_guarded));
   }
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict.get(), &position, &key, &value);) values.push_back(Ref::share(value));
@@ -269,7 +277,8 @@ Ref Lifter::lift_dict_of_tensors(Borrowed dict, Source* source) {
 }
 
 // A set is lifted whole. Of plain values it is one guard, which compares in the order of iteration: equal sets may
-// iterate in different orders. Elements that are objects are found again one by one, in that order.
+// iterate in different orders; until something but membership is asked, it needs none. Elements that are objects are
+// found again one by one, in that order.
 Ref Lifter::lift_set(Borrowed set, Source* source) {
   Ref elements = checked(PyList_AsTuple(elements_of(set).get()));
   const Py_ssize_t count = PyTuple_GET_SIZE(elements.get());
@@ -281,10 +290,10 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
   const bool frozen = PyFrozenSet_Check(set.get());
   const bool exact = set.type() == &PyFrozenSet_Type || set.type() == &PySet_Type;
   std::vector<Ref> lifted_elements;
-  if (plain && exact) {
+  if (plain && exact && frozen) {
     guard(source, GuardKind::kEquals, set);
     guarded_whole_.push_back(Ref::share(set));
-  } else {
+  } else if (!(plain && exact)) {
     guard(source, GuardKind::kLength, {}, count);
     for (Py_ssize_t i = 0; i < count; i++) {
       Borrowed element = PyTuple_GET_ITEM(elements.get(), i);
@@ -300,6 +309,7 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
   if (!cpython::copy_set_table(set.get(), copy.get())) PyErr_NoMemory(), throw PyError();
   Shadow& shadow = add_shadow(ShadowKind::kSet, set, copy, source);
   shadow.whole = !plain;
+  shadow.unseen = plain && exact;
   if (!exact) lift_whole(shadow);
   Ref lifted = remember(set, std::move(copy), source);
   known_[lifted.get()].shadow = &shadow;
@@ -307,7 +317,6 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
   return lifted;
 }
 
-// A deque is lifted whole: its methods read it natively.
 Ref Lifter::lift_deque(Borrowed deque, Source* source) {
   if (deque.type() != known_types().deque)
     throw CannotLift(std::string("a container of type ") + deque.type()->tp_name);
@@ -316,20 +325,11 @@ Ref Lifter::lift_deque(Borrowed deque, Source* source) {
   guard(tree_.child(source, Access::kField, maxlen_name), bound.get() == Py_None ? GuardKind::kIs : GuardKind::kEquals,
         bound);
   Ref elements = checked(PySequence_List(deque.get()));
-  const Py_ssize_t count = PyList_GET_SIZE(elements.get());
-  guard(source, GuardKind::kLength, {}, count);
-  Ref copy = checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(deque.type()),
-                                                  checked(PyTuple_New(0)).get(), bound.get(), nullptr));
-  // Known before its elements are: it may hold itself.
+  Ref copy = checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(deque.type()), elements.get(),
+                                                  bound.get(), nullptr));
   Ref lifted = remember(deque, std::move(copy), source);
-  for (Py_ssize_t i = 0; i < count; i++) {
-    Ref element = lift(PyList_GET_ITEM(elements.get(), i), tree_.child(source, Access::kIndex, {}, i));
-    escape(element);
-    (void)checked(
-        PyObject_CallMethodOneArg(lifted.get(), checked(PyUnicode_InternFromString("append")).get(), element.get()));
-  }
   Shadow& shadow = add_shadow(ShadowKind::kDeque, deque, lifted, source);
-  shadow.whole = true;
+  shadow.lifted_slots.assign(static_cast<size_t>(shadow.length), false);
   known_[lifted.get()].shadow = &shadow;
   return lifted;
 }
@@ -406,7 +406,14 @@ Ref Lifter::dict_item(Shadow& shadow, Borrowed key) {
     return {};
   }
   Ref outside = Ref::share(value);
-  Ref lifted = lift(outside, tree_.child(shadow.source, Access::kItem, name));
+  if (++shadow.slots_read == kOneGuardFrom && is_one_guard(shadow)) {
+    lift_whole(shadow);
+    return outside;
+  }
+  // What is found in a namespace is not only for the value stack.
+  const bool is_dict = !shadow.owner && !shadow.is_namespace && !shadow.in_progress;
+  Source* place = tree_.child(shadow.source, Access::kItem, name);
+  Ref lifted = is_dict ? lift_open(outside, place) : lift(outside, place);
   check_status(PyDict_SetItem(shadow.snapshot.get(), name.get(), lifted.get()));
   check_status(PyDict_SetItem(shadow.copy.get(), name.get(), lifted.get()));
   return lifted;
@@ -449,19 +456,66 @@ void Lifter::dict_store(Shadow& shadow, Borrowed key, Borrowed value) {
                      : PyDict_DelItem(shadow.copy.get(), kept.get()));
 }
 
-void Lifter::guard_length(Shadow& shadow) { guard(shadow.source, GuardKind::kLength, {}, shadow.length); }
-void Lifter::guard_truth(Shadow& shadow) { guard(shadow.source, GuardKind::kTruth, {}, shadow.length > 0 ? 1 : 0); }
+void Lifter::guard_length(Shadow& shadow) {
+  if (!shadow.steps.empty()) guard_contents(shadow);  // how many were added depends on those that were there
+  guard(shadow.source, GuardKind::kLength, {}, shadow.length);
+}
+void Lifter::guard_truth(Shadow& shadow) {
+  if (!shadow.steps.empty()) guard_contents(shadow);
+  guard(shadow.source, GuardKind::kTruth, {}, shadow.length > 0 ? 1 : 0);
+}
+
+bool Lifter::is_one_guard(const Shadow& shadow) const {
+  return !shadow.owner && !shadow.is_namespace && shadow.length >= kOneGuardFrom && all_plain(shadow.original);
+}
 
 Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
-  Borrowed value = PyList_GET_ITEM(shadow.copy.get(), index);
-  if (shadow.whole || index >= shadow.length || shadow.lifted_slots[static_cast<size_t>(index)])
-    return Ref::share(value);
-  Ref outside = Ref::share(value);
-  Ref lifted = lift(outside, tree_.child(shadow.source, Access::kIndex, {}, index));
+  // Not by a method of a subclass of list; a deque is one exactly.
+  const bool is_list = shadow.kind == ShadowKind::kList;
+  Ref value = is_list ? Ref::share(PyList_GET_ITEM(shadow.copy.get(), index))
+                      : checked(PySequence_GetItem(shadow.copy.get(), index));
+  if (shadow.whole || index >= shadow.length || shadow.lifted_slots[static_cast<size_t>(index)]) return value;
+  if (++shadow.slots_read == kOneGuardFrom && is_one_guard(shadow)) {
+    lift_whole(shadow);
+    return value;
+  }
+  Source* place = tree_.child(shadow.source, Access::kIndex, {}, index);
+  Ref lifted = shadow.in_progress ? lift(value, place) : lift_open(value, place);
   shadow.lifted_slots[static_cast<size_t>(index)] = true;
   check_status(PyList_SetItem(shadow.snapshot.get(), index, Py_NewRef(lifted.get())));
-  check_status(PyList_SetItem(shadow.copy.get(), index, Py_NewRef(lifted.get())));
+  check_status(is_list ? PyList_SetItem(shadow.copy.get(), index, Py_NewRef(lifted.get()))
+                       : PySequence_SetItem(shadow.copy.get(), index, lifted.get()));
   return lifted;
+}
+
+void Lifter::guard_contents(Shadow& set) {
+  if (!set.unseen) return;
+  set.unseen = false;
+  guard(set.source, GuardKind::kEquals, set.original);
+  guarded_whole_.push_back(Ref(set.original));
+}
+
+// Whether one element is there. False: only the guard on all of them could say so.
+bool Lifter::guard_element(Shadow& set, Borrowed element) {
+  const Found found = is_plain(element.get()) && !is_nan(element.get())
+                          ? find_element(set.original.get(), element.get())
+                          : Found::kUnknown;
+  if (found == Found::kUnknown) return false;
+  guard(set.source, found == Found::kYes ? GuardKind::kHasKey : GuardKind::kLacksKey, element);
+  return true;
+}
+
+bool Lifter::set_contains(Shadow& shadow, Borrowed element) {
+  note_read(shadow.copy);
+  if (shadow.unseen && !guard_element(shadow, element)) guard_contents(shadow);
+  return contains(shadow.copy, element).value();
+}
+
+void Lifter::before_set_step(Borrowed set, SetStepKind kind, Borrowed element) {
+  Known* k = known(set);
+  if (k == nullptr || k->shadow == nullptr || !k->shadow->unseen) return;
+  // What is taken out must be what it was.
+  if (kind != SetStepKind::kAdded || !element || !guard_element(*k->shadow, element)) guard_contents(*k->shadow);
 }
 
 void Lifter::note_set_step(Borrowed set, SetStepKind kind, Borrowed element) {
@@ -496,10 +550,12 @@ void Lifter::lift_dict_whole(Shadow& shadow) {
 void Lifter::lift_whole(Shadow& shadow) {
   if (shadow.whole || shadow.in_progress) return;  // a container may hold itself
   shadow.in_progress = true;
-  if (shadow.kind == ShadowKind::kList) {
+  if (is_one_guard(shadow)) {
+    guard(shadow.source, GuardKind::kEquals, shadow.original);
+    guarded_whole_.push_back(Ref(shadow.original));
+  } else if (shadow.kind == ShadowKind::kList || shadow.kind == ShadowKind::kDeque) {
     guard_length(shadow);
-    for (Py_ssize_t i = 0; i < shadow.length && i < PyList_GET_SIZE(shadow.copy.get()); i++)
-      escape(list_item(shadow, i));
+    for (Py_ssize_t i = 0; i < shadow.length && i < Py_SIZE(shadow.copy.get()); i++) escape(list_item(shadow, i));
   } else if (shadow.kind == ShadowKind::kDict) {
     // What hashes a key is not what the program runs here.
     if (untraced && !hash_natively(shadow.original)) {
@@ -508,6 +564,7 @@ void Lifter::lift_whole(Shadow& shadow) {
       lift_dict_whole(shadow);
     }
   } else if (shadow.kind == ShadowKind::kSet) {
+    guard_contents(shadow);
     // Where the next elements come to stand depends on where these do. Those that are hashed by their address stand
     // elsewhere in another call: their order is not to be seen.
     const uint64_t layout = cpython::set_layout(shadow.original.get());

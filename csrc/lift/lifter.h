@@ -4,6 +4,7 @@
 #include "fake/fake.h"
 #include "lift/shadow.h"
 #include "lift/unknown_arrays.h"
+#include "lift/unread.h"
 
 #include <functional>
 #include <unordered_set>
@@ -48,16 +49,34 @@ class Lifter {
   const Known* known(Borrowed lifted) const { return const_cast<Lifter*>(this)->known(lifted); }
   // A container that leaves the stack and the locals is lifted whole.
   void escape(Borrowed lifted) {
+    if (!open_.empty()) close(lifted);
     if (Known* k = known(lifted); k != nullptr && k->shadow != nullptr) lift_whole(*k->shadow);
   }
   // Keeps an object alive until the trace ends; returns it.
   PyObject* keep(Ref object);
 
+  // --- what nobody has looked at yet (unread.cpp) ---
+  Ref unread(Borrowed value, Source* source);  // a stand-in
+  PyObject* read(Borrowed stand_in);           // what it stands for, lifted; borrowed
+  // As lift(), but the elements of a tuple are lifted as they are read: for what goes to the value stack only. Whoever
+  // lets an open container go anywhere else calls escape().
+  Ref lift_open(Borrowed value, Source* source);
+  bool has_open() const { return !open_.empty(); }
+  bool is_open(Borrowed container) const { return !open_.empty() && open_.contains(container.get()); }
+  // A tuple or list that was made of what is_partly_read().
+  void note_open(Borrowed made);
+  bool is_partly_read(Borrowed value) const;
+  Ref open_item(Borrowed container, Py_ssize_t index);  // null: there is none
+  void guard_open_length(Borrowed container);
+  void guard_open_truth(Borrowed container);
+
   // --- containers: slots are lifted when they are first read ---
   Ref dict_item(Shadow& shadow, Borrowed key);  // null: absent, and guarded so
   bool dict_contains(Shadow& shadow, Borrowed key);
   void dict_store(Shadow& shadow, Borrowed key, Borrowed value);  // null value: delete a key that is there
-  Ref list_item(Shadow& shadow, Py_ssize_t index);
+  Ref list_item(Shadow& shadow, Py_ssize_t index);  // of a deque too
+  bool set_contains(Shadow& shadow, Borrowed element);
+  void before_set_step(Borrowed set, SetStepKind kind, Borrowed element);  // any set
   void note_set_step(Borrowed set, SetStepKind kind, Borrowed element);  // any set; it was done
   void lift_whole(Shadow& shadow);
   void guard_length(Shadow& shadow);
@@ -233,7 +252,7 @@ class Lifter {
   Ref lift_tuple(Borrowed tuple, Source* source);
   Ref lift_container(Borrowed container, Source* source);
   Ref lift_set(Borrowed set, Source* source);
-  Ref lift_dict_of_tensors(Borrowed dict, Source* source);
+  Ref lift_dict_by_place(Borrowed dict, Source* source);
   Ref lift_deque(Borrowed deque, Source* source);
   Ref lift_method(Borrowed method, Source* source);
   Ref lift_builtin(Borrowed builtin, Source* source);
@@ -245,6 +264,11 @@ class Lifter {
   Ref lift_view(Borrowed view, Source* source);
   Ref lift_function(Borrowed function, Source* source);
   Ref lift_itself(Borrowed object, Source* source, bool instance, bool opaque = false);
+  void close(Borrowed container);
+  void read_slot(Borrowed container, Open& open, Py_ssize_t index);
+  void guard_contents(Shadow& set);
+  bool guard_element(Shadow& set, Borrowed element);
+  bool is_one_guard(const Shadow& shadow) const;
   Shadow& add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, Source* source);
   void lift_dict_whole(Shadow& shadow);
   void lift_default_factory(Borrowed original, Borrowed copy, Source* source);
@@ -267,6 +291,7 @@ class Lifter {
   std::vector<EffectCall> effects_;
   std::unordered_set<PyTypeObject*> special_, odd_;
   std::deque<Shadow> shadows_;
+  std::unordered_map<PyObject*, Open> open_;
   Ref keys_;  // dict: plain keys that were asked for -> the first that is equal
   std::unordered_map<PyObject*, Shadow*> name_spaces_;
   struct Cell {

@@ -423,4 +423,22 @@ Found find_item(PyObject* dict, PyObject* key, PyObject** value, KeySafety* safe
   return equals_itself_only && *safety == KeySafety::kSafe ? Found::kNo : Found::kUnknown;
 }
 
+Found find_element(PyObject* set, PyObject* element) {
+  if (!compares_natively(element) || !hashes_natively(element)) return Found::kUnknown;
+  const Py_hash_t wanted = PyObject_Hash(element);
+  Found answer = Found::kNo;
+  PyObject* found;
+  Py_hash_t hash;
+  for (Py_ssize_t position = 0; _PySet_NextEntry(set, &position, &found, &hash) != 0;) {
+    if (hash != wanted) continue;
+    if (found == element) return Found::kYes;
+    if (!compares_natively(found)) {
+      answer = Found::kUnknown;
+    } else if (PyObject_RichCompareBool(found, element, Py_EQ) == 1) {
+      return Found::kYes;
+    }
+  }
+  return answer;
+}
+
 }  // namespace alternator::lift

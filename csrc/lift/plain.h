@@ -35,6 +35,7 @@ enum class Found : uint8_t { kNo, kYes, kUnknown };
 // What is known of a dict's keys; starts as kUnasked. The answers hold while the dict is not changed.
 enum class KeySafety : uint8_t { kUnasked, kSafe, kUnsafe };
 Found find_item(PyObject* dict, PyObject* key, PyObject** value, KeySafety* safety);
+Found find_element(PyObject* set, PyObject* element);
 // hash() of it runs C code only, and does not fail.
 bool hashes_natively(PyObject* key);
 

@@ -26,6 +26,8 @@ struct Shadow {
   bool is_namespace = false;                  // a module's dict (globals)
   bool whole = false;                         // every slot is lifted; of a set: the layout of its table is guarded
   bool in_progress = false;                   // ... is being lifted whole
+  bool unseen = false;                        // a set: no guard says yet what is in it
+  Py_ssize_t slots_read = 0;                  // lists, dicts, deques: how many were lifted one by one
   Py_ssize_t length = 0;                      // of the original
   std::vector<bool> lifted_slots;             // lists, deques
   std::unordered_set<PyObject*> lifted_keys;  // dicts: keys (interned str, or by identity) that were read or written

@@ -196,4 +196,9 @@ PyObject* any_tensor() {
   return text.get([] { return checked(PyUnicode_FromString("a tensor")).release(); });
 }
 
+PyObject* any_key() {
+  static constinit Lasting<PyObject*> text;
+  return text.get([] { return checked(PyUnicode_FromString("any object")).release(); });
+}
+
 }  // namespace alternator::lift

@@ -56,5 +56,7 @@ TensorSpec describe_tensor(Borrowed tensor);
 
 // Stands for a tensor among the keys that a guard wants of a dict; which one it is, other guards say.
 PyObject* any_tensor();
+// ... and for one on which guards of its own say what it is.
+PyObject* any_key();
 
 }  // namespace alternator::lift

@@ -608,6 +608,9 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   if (method.self && !only_moves(method, name)) check_arrays_within(*this, method.self);
   const bool makes_class = begin_class_call(callable, arguments, positional);
   session.clear_failure();
+  const SetMethod* const changes = set_method(method);
+  if (changes != nullptr)
+    lifter.before_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
   const bool adds = name == "builtins.sum" || name == "builtins.any" || name == "builtins.all";
   const Reading reading(reads_digits(callable, name), adds);
@@ -627,7 +630,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   }
   if (name.ends_with("._set_grad_enabled")) note_grad_set(grad_before, recorder);
   if (makes_class) finish_class(result);
-  if (const SetMethod* changes = set_method(method))
+  if (changes != nullptr)
     lifter.note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   if (PyCode_Check(result.get()) && (name == "builtins.compile" || name == "code.replace"))
     lifter.note_made_here(result);

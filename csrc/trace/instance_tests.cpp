@@ -36,7 +36,32 @@ bool is_python_hook(PyTypeObject* metaclass, const char* name) {
   return !module || !PyUnicode_Check(module.get()) || PyUnicode_CompareWithASCIIString(module.get(), "abc") != 0;
 }
 
+// A class, or a tuple of such, that isinstance() asks nobody about.
+bool are_simple(Borrowed classes) {
+  if (Py_IS_TYPE(classes.get(), &PyType_Type)) return true;
+  if (!PyTuple_CheckExact(classes.get())) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++) {
+    if (!Py_IS_TYPE(PyTuple_GET_ITEM(classes.get(), i), &PyType_Type)) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+Ref Tracer::call_on_partly_read(Borrowed callable, PyObject* const* arguments, size_t count) {
+  const Natives& natives = Natives::table();
+  if (callable.get() == natives.len && count == 1 && lifter.is_open(arguments[0])) {
+    lifter.guard_open_length(arguments[0]);
+    return checked(PyLong_FromSsize_t(Py_SIZE(arguments[0])));
+  }
+  if (callable.get() != natives.isinstance || count != 2 || !lifter.is_partly_read(arguments[0])) return {};
+  PyTypeObject* const type = Py_TYPE(arguments[0]);
+  // Builtin containers have no __class__ that says something else.
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && are_simple(arguments[1]))
+    return Ref::share(PyObject_IsInstance(arguments[0], arguments[1]) == 1 ? Py_True : Py_False);
+  lifter.escape(arguments[0]);
+  return {};
+}
 
 // isinstance and issubclass against abstract base classes. Their answers come from registries and caches; as long as
 // the cache token and the special methods of the class that is asked about stay, so does the answer.

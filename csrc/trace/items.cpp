@@ -61,20 +61,40 @@ static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
   return index ? checked(PyList_AsTuple(index.get())) : Ref();
 }
 
+// len() of it is guarded, unless the index does not depend on it.
+static void guard_length_for(lift::Lifter& lifter, lift::Shadow& shadow, Py_ssize_t index) {
+  if (index < 0 || index >= shadow.length) lifter.guard_length(shadow);
+}
+
 Ref Tracer::get_item(Borrowed container, Borrowed key) {
+  if (lifter.is_open(container)) {
+    const bool is_index = PyLong_CheckExact(key.get());
+    const Py_ssize_t index = is_index ? PyLong_AsSsize_t(key.get()) : 0;
+    const bool is_too_large = index == -1 && PyErr_Occurred() != nullptr;
+    if (is_too_large) PyErr_Clear();
+    if (Ref item = is_index && !is_too_large ? lifter.open_item(container, index) : Ref()) return item;
+    if (is_index) {
+      lifter.guard_open_length(container);
+      return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
+    }
+    lifter.escape(container);
+  }
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(key)) {
       if (Ref value = lifter.dict_item(*shadow, key)) return value;
       cpython::set_key_error(key.get());
       throw PyError();
     }
-    if (PyList_CheckExact(container.get()) && PyLong_CheckExact(key.get())) {
-      lifter.guard_length(*shadow);
-      const Py_ssize_t length = PyList_GET_SIZE(container.get());
+    if ((PyList_CheckExact(container.get()) || container.type() == lift::known_types().deque) &&
+        PyLong_CheckExact(key.get())) {
+      const Py_ssize_t length = Py_SIZE(container.get());
       Py_ssize_t index = PyLong_AsSsize_t(key.get());
       if (index == -1 && PyErr_Occurred()) PyErr_Clear(), index = length;
+      guard_length_for(lifter, *shadow, index);
       if (index < 0) index += length;
       if (index >= 0 && index < length) return lifter.list_item(*shadow, index);
+      lifter.guard_length(*shadow);
+      return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
     }
     lifter.lift_whole(*shadow);
   }
@@ -147,7 +167,11 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
 bool Tracer::contains(Borrowed container, Borrowed value) {
   if (lift::Shadow* shadow = open_shadow(lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(value)) return lifter.dict_contains(*shadow, value);
-    if (!PySet_CheckExact(container.get())) lifter.lift_whole(*shadow);
+    if (PySet_CheckExact(container.get())) {
+      if (is_plain_key(value)) return lifter.set_contains(*shadow, value);
+    } else {
+      lifter.lift_whole(*shadow);
+    }
   }
   check_use(container, "a membership test");
   lifter.escape(value);
@@ -174,6 +198,10 @@ Tri Tracer::truth(Borrowed value) {
   if (fake::is_symbol(value)) {
     const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
     stop(report::Reason::data_dependent, std::string(what) + " of a number that only a run knows");
+  }
+  if (lifter.is_open(value)) {
+    lifter.guard_open_truth(value);
+    return Tri(Py_SIZE(value.get()) > 0 ? 1 : 0);
   }
   if (lift::Shadow* shadow = open_shadow(lifter, value)) {
     lifter.guard_truth(*shadow);

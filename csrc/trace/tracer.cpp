@@ -39,37 +39,13 @@ Tracer* Tracer::current() { return current_tracer; }
 
 void stop(report::Reason reason, std::string context) { throw Stop{reason, std::move(context)}; }
 
-// --- lazy slots -------------------------------------------------------------------------------------------
-
-static void lazy_dealloc(PyObject* self) {
-  Py_XDECREF(reinterpret_cast<LazyObject*>(self)->value);
-  PyObject_Free(self);
-}
-
-PyTypeObject lazy_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-
 int init_trace() {
   if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
     Tracer::break_every = std::strtoull(every, nullptr, 10);
   if (init_identity() < 0 || init_drawn() < 0 || init_effects() < 0 || init_symbol_hooks() < 0 || init_modes() < 0 ||
       init_hooks() < 0)
     return -1;
-  lazy_type.tp_name = "alternator.Unread";
-  lazy_type.tp_basicsize = sizeof(LazyObject);
-  lazy_type.tp_dealloc = lazy_dealloc;
-  lazy_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
-  return PyType_Ready(&lazy_type);
-}
-
-Ref make_unread(lift::Lifter& lifter, Borrowed value, lift::Source* source) {
-  auto* lazy = PyObject_New(LazyObject, &lazy_type);
-  if (lazy == nullptr) throw PyError();
-  lazy->value = Py_NewRef(value.get());
-  lazy->source = source;
-  lazy->lifted = nullptr;
-  Ref made = Ref::steal(reinterpret_cast<PyObject*>(lazy));
-  lifter.know_unread(made, value, source);
-  return made;
+  return lift::init_unread();
 }
 
 Ref unread_elements(lift::Lifter& lifter, Borrowed stand_in, int count) {
@@ -84,13 +60,11 @@ Ref unread_elements(lift::Lifter& lifter, Borrowed stand_in, int count) {
   Ref elements = checked(PyTuple_New(count));
   for (int i = 0; i < count; i++) {
     Borrowed element = PyTuple_GET_ITEM(lazy->value, i);
-    Ref made = make_unread(lifter, element, tree.child(lazy->source, lift::Access::kIndex, {}, i));
+    Ref made = lifter.unread(element, tree.child(lazy->source, lift::Access::kIndex, {}, i));
     PyTuple_SET_ITEM(elements.get(), i, made.release());
   }
   return elements;
 }
-
-Ref Tracer::unread(Borrowed value, lift::Source* source) { return make_unread(lifter, value, source); }
 
 // --- the user's lines -------------------------------------------------------------------------------------
 
@@ -494,7 +468,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       const bool is_cell = begun && PyCell_Check(value.get()) &&
                            (PyBytes_AS_STRING(code->co_localspluskinds)[j] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
       if (begun && !is_cell) watch(value, source(name));
-      to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : unread(value, source(name));
+      to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : lifter.unread(value, source(name));
     }
     // Where the rest of the waiting instruction looks at its operands, they must be there.
     const bool looks = from.joint != Joint::kNone && from.joint != Joint::kValue && from.joint != Joint::kDiscard;
@@ -514,7 +488,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
         continue;
       }
       watch(from.stack[j], place);
-      to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : unread(from.stack[j], place);
+      to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : lifter.unread(from.stack[j], place);
       unread_on_stack_ = unread_on_stack_ || !is_operand;
       stand_ins_.push_back(to.stack[j].get());
     }
@@ -726,9 +700,6 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       if (!result) result = take_exit();
       if (!result) {
         stopped = report::Break{report::Reason::raises, {}, {}, 0};
-      } else if (tracing.escape(result) < 0) {
-        finish_abandoning();
-        result.reset();
       }
     }
     lifter.guard_names_in(raised_texts_);

@@ -30,14 +30,8 @@ struct Stop {
 };
 [[noreturn]] void stop(report::Reason reason, std::string context = {});
 
-// A frame slot that was not read yet. Instructions may move it about; only when one looks at it, it is lifted and
-// guarded.
-struct LazyObject {
-  PyObject_HEAD PyObject* value;
-  lift::Source* source;
-  PyObject* lifted;  // borrowed: the lifter keeps it; null: not read yet
-};
-extern PyTypeObject lazy_type;
+using lift::lazy_type;
+using lift::LazyObject;
 
 // A place where a trace may be cut: an instruction that it was in when it stopped.
 struct BreakPoint {
@@ -206,8 +200,12 @@ class Tracer {
   // An instruction begins. kCapture: the trace is to be cut here.
   Verdict begin_instruction(const Position& position);
   uint64_t instructions() const { return instructions_; }
-  bool has_unread_on_stack() const { return unread_on_stack_; }
+  bool has_unread_on_stack() const { return unread_on_stack_ || lifter.has_open(); }
   void note_unread_on_stack() { unread_on_stack_ = true; }
+  // The frame whose result is that of the trace.
+  bool is_outermost(cpython::Frame* frame) const { return frame->previous == caller_; }
+  // len() and isinstance() of a container that is not lifted whole, and stays so. Null: it is something else.
+  Ref call_on_partly_read(Borrowed callable, PyObject* const* arguments, size_t count);
   // The sanitizer: an outside object that was not lifted is a bug of ours.
   void check_taint(PyObject* value);
   // Records why the trace ends here and sets the exception that unwinds it.
@@ -477,7 +475,6 @@ class Tracer {
 
   // The frames of its own for a stopped chain.
   void fill(const Chain& chain, Chain* filled);
-  Ref unread(Borrowed value, lift::Source* source);
   std::vector<BreakPoint> points_here() const;
   report::Break event_here(report::Reason reason, std::string context) const;
   void note_refusal();

@@ -28,6 +28,41 @@ Verdict Tracing::at_boundary(const Position& position) {
   return Verdict::kGo;
 }
 
+// Whether an instruction leaves the slots of this operand unread, or reads them one by one; counted from the top.
+static bool keeps_open(const Tracer& t, const Position& position, int opcode, int oparg, int operand) {
+  switch (opcode) {
+    case IS_OP:
+    case UNARY_NOT:
+    case UNPACK_SEQUENCE:
+#ifdef POP_JUMP_FORWARD_IF_NONE
+    case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_FORWARD_IF_TRUE:
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
+#endif
+#ifdef POP_JUMP_IF_NONE
+    case POP_JUMP_IF_NONE:
+    case POP_JUMP_IF_NOT_NONE:
+    case POP_JUMP_IF_FALSE:
+    case POP_JUMP_IF_TRUE:
+#endif
+      return true;
+    case BINARY_SUBSCR:
+      return operand == 2 && PyLong_CheckExact(position.sp[-1]);
+    case RETURN_VALUE:
+      return t.is_outermost(position.frame);
+    case CALL: {
+      if (operand != oparg || oparg == 0) return false;
+      const Natives& natives = Natives::table();
+      PyObject* const callable = position.sp[-oparg - 1] != nullptr ? position.sp[-oparg - 1] : position.sp[-oparg - 2];
+      return position.keyword_names == nullptr &&
+             ((callable == natives.len && oparg == 1) || (callable == natives.isinstance && oparg == 2));
+    }
+    default:
+      return false;
+  }
+}
+
 int Tracing::read_operands(const Position& position) {
   const cpython::CodeUnit* next = position.next;
   int opcode = cpython::base_opcode(*next), oparg = cpython::argument(*next);
@@ -36,6 +71,9 @@ int Tracing::read_operands(const Position& position) {
     opcode = cpython::base_opcode(*next);
     oparg = oparg << 8 | cpython::argument(*next);
   }
+  // These only move what they are given: see gather() and returning().
+  if (opcode == BUILD_TUPLE || opcode == BUILD_LIST) return 0;
+  if (opcode == RETURN_VALUE && t.is_outermost(position.frame)) return 0;
   const int count = std::min(operands_looked_at(opcode, oparg), position.stack_size());
   const bool looks_into = looks_into_operands(opcode);
   if (opcode == UNPACK_SEQUENCE && position.sp[-1] != nullptr) {
@@ -50,6 +88,10 @@ int Tracing::read_operands(const Position& position) {
     if (position.sp[-i] == nullptr) continue;
     if (local(&position.sp[-i]) == nullptr) return -1;
     if (looks_into && escape(position.sp[-i]) < 0) return -1;
+    if (t.lifter.is_open(position.sp[-i]) && !keeps_open(t, position, opcode, oparg, i) &&
+        escape(position.sp[-i]) < 0) {
+      return -1;
+    }
   }
   return 0;
 }

@@ -58,17 +58,28 @@ struct Tracing : Concrete {
   int escape(Borrowed object) {
     return status([&] { t.lifter.escape(object); });
   }
+  // What the trace itself returns is given back as what is found where it came from: nobody has to look at it.
+  int returning(cpython::Frame* frame, Borrowed result) { return t.is_outermost(frame) ? 0 : escape(result); }
+  // Neither has who makes a tuple or list of it, as long as nobody looks into that one.
+  int gather(PyObject** items, int count) {
+    int partly = 0;
+    for (int i = 0; i < count; i++) {
+      if (lift::is_unread(items[i]) && reinterpret_cast<LazyObject*>(items[i])->lifted != nullptr &&
+          local(&items[i]) == nullptr) {
+        return -1;
+      }
+      if (t.lifter.is_partly_read(items[i])) partly = 1;
+    }
+    return partly;
+  }
+  void gathered(Borrowed made) { t.lifter.note_open(made); }
 
   PyObject* local(PyObject** slot) {
     PyObject* found = *slot;
     if (found == nullptr || !Py_IS_TYPE(found, &lazy_type)) return found;
-    auto* lazy = reinterpret_cast<LazyObject*>(found);
-    if (lazy->lifted == nullptr) {
-      Ref lifted = value([&] { return t.lifter.lift(lazy->value, lazy->source); });
-      if (!lifted) return nullptr;
-      lazy->lifted = t.lifter.keep(std::move(lifted));
-    }
-    *slot = Py_NewRef(lazy->lifted);
+    PyObject* lifted = guard(static_cast<PyObject*>(nullptr), [&] { return t.lifter.read(found); });
+    if (lifted == nullptr) return nullptr;
+    *slot = Py_NewRef(lifted);
     Py_DECREF(found);
     return *slot;
   }
@@ -188,6 +199,8 @@ struct Tracing : Concrete {
     if (is_identity(left) || is_identity(right))
       return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
     if (status([&] {
+          t.lifter.escape(left);  // what they hold is known from here on
+          t.lifter.escape(right);
           t.check_comparison(left, right);
           check_arrays_within(t, left);
           check_arrays_within(t, right);
@@ -244,6 +257,14 @@ struct Tracing : Concrete {
     Ref rows;
     if (status([&] { rows = rows_of_unknown(t, iterable); }) < 0) return false;
     if (rows) iterable = rows;
+    if (after < 0 && t.lifter.is_open(iterable) && Py_SIZE(iterable.get()) == before) {
+      return status([&] {
+               t.lifter.guard_open_length(iterable);
+               std::vector<Ref> items;
+               for (int i = 0; i < before; i++) items.push_back(t.lifter.open_item(iterable, i));
+               for (Ref& item : items) *--top = item.release();
+             }) == 0;
+    }
     if (status([&] {
           t.lifter.escape(iterable);
           t.check_use(iterable, "unpacking");
@@ -267,7 +288,12 @@ struct Tracing : Concrete {
   }
 
   Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-    return value([&] { return t.call(callable, arguments, positional, keyword_names); });
+    return value([&] {
+      if (!keyword_names) {
+        if (Ref answer = t.call_on_partly_read(callable, arguments, positional)) return answer;
+      }
+      return t.call(callable, arguments, positional, keyword_names);
+    });
   }
   Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
   Ref make_tuple(Borrowed iterable) {

@@ -180,6 +180,58 @@ def test_print_replaced(t):
 
 
 @program()
+def test_texts_that_a_class_makes(t):
+    """Its __str__ and __format__ are traced, whatever its repr() would show."""
+
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+        def __str__(self):
+            return f"<{self.name}>"
+
+    class Formatted(Named):
+        def __format__(self, spec):
+            return self.name + "|" + spec
+
+    def fn(o, x):
+        print("it is", o)
+        return str(o), f"{o}", f"{o!s:>6}", format(o), format(o, ""), "{}".format(o.name), x + len(str(o))
+
+    f = t.compile(fn)
+    f(Named("a"), T(2))
+    f.hit(Named("a"), T(2))
+    f(Named("bc"), T(2))
+    f(Formatted("a"), T(2))
+    t.patch(Named, "__str__", lambda self: "another")
+    f(Named("a"), T(2))
+    g = t.compile(lambda o, spec, x: (f"{o:{spec}}", format(o, spec), x + 1))
+    g(Formatted("a"), "w", T(2))
+    g.hit(Formatted("a"), "w", T(2))
+    g(Formatted("a"), "v", T(2))
+
+
+@program(one_graph=False)
+def test_texts_that_show_an_address(t):
+    """Nobody's text may be that of the call that was traced."""
+
+    class Named:
+        def __str__(self):
+            return "named"
+
+    class Bare:
+        pass
+
+    def fn(o, x):
+        text = f"{o!r} {[o]} {'%r' % o}"
+        return text.count("0x"), len(str(o)) < 6, x + 1
+
+    f = t.compile(fn)
+    f(Named(), T(2))
+    f(Bare(), T(2))
+
+
+@program()
 def test_print_with_a_users_str(t):
     seen = []
     t.watch(lambda: seen)

@@ -157,6 +157,7 @@ def test_flag(t):
         return (f | Flags.B) == Flags(3), x + (f | Flags.C).value, f & Flags.A
 
     f = t.compile(fn)
+    f(Flags.A, T(2))  # makes the members A|B and A|C, which the class keeps
     f(Flags.A, T(2))
     f.hit(Flags.A, T(2))
     f(Flags.C, T(2))
@@ -1354,3 +1355,13 @@ def test_namespaces_in_containers(t):
     space.n = 3
     f(T(2), 2)
     f(T(2), 3)
+    for container in ([space], (space,), {"a": space}):
+        g = t.compile(lambda held, other, x: (held == other, x + 1))
+        other = types.SimpleNamespace(n=3)
+        others = {"a": other} if isinstance(container, dict) else type(container)([other])
+        g(container, others, T(2))
+        other.n = 4
+        g(container, others, T(2))
+        space.n = 4
+        g(container, others, T(2))
+        space.n = 3

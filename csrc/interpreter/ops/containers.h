@@ -6,22 +6,26 @@
 namespace alternator {
 
 ALT_OP(BUILD_TUPLE) {
-  if (m.escape(oparg) < 0) return Flow::kError;
+  const int gathers = m.semantics.gather(m.sp - oparg, oparg);
+  if (gathers < 0) return Flow::kError;
   PyObject* tuple = PyTuple_New(oparg);
   if (tuple == nullptr) return Flow::kError;
   m.sp -= oparg;  // the references move
   for (int i = 0; i < oparg; i++) PyTuple_SET_ITEM(tuple, i, m.sp[i]);
   *m.sp++ = tuple;
+  if (gathers > 0) m.semantics.gathered(tuple);
   return Flow::kNext;
 }
 
 ALT_OP(BUILD_LIST) {
-  if (m.escape(oparg) < 0) return Flow::kError;
+  const int gathers = m.semantics.gather(m.sp - oparg, oparg);
+  if (gathers < 0) return Flow::kError;
   PyObject* list = PyList_New(oparg);
   if (list == nullptr) return Flow::kError;
   m.sp -= oparg;
   for (int i = 0; i < oparg; i++) PyList_SET_ITEM(list, i, m.sp[i]);
   *m.sp++ = list;
+  if (gathers > 0) m.semantics.gathered(list);
   return Flow::kNext;
 }
 

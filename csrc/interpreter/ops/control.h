@@ -107,7 +107,7 @@ ALT_OP(RESUME) {
 }
 
 ALT_OP(RETURN_VALUE) {
-  if (m.escape(1) < 0) return Flow::kError;
+  if (m.semantics.returning(m.frame, m.peek(1)) < 0) return Flow::kError;
   if constexpr (cpython::kDefaultLoopEnds) return Flow::kLeave;
   m.result = *--m.sp;
   return Flow::kReturn;
