@@ -26,7 +26,7 @@ from .exc import backend_failed
 from .graph_module import GraphModule
 from .pieces import InPieces, needs_examples
 
-# What runs a graph, and whether it takes a list; None: the recorded program itself.
+# What runs a graph, and whether it takes a list; None: the recorded program itself. (NotImplemented: see takes_numbers.)
 Answer = tuple[Callable[..., Any], bool] | None
 
 _graph_numbers = itertools.count()
@@ -310,7 +310,8 @@ class Handoff:
 
     @property
     def takes_numbers(self) -> bool:
-        """Whether numbers of numpy's may be inputs of a graph: of whoever runs it as it is. For a compiler they are constants."""
+        """Whether numbers of numpy's may be inputs of a graph: of whoever runs it as it is. For a compiler they are constants. One
+        that turns out to be such says NotImplemented to the first graph with numbers among its inputs."""
         whole = getattr(self.backend.compiler, "whole_graphs", False)
         return not (self.backend.is_torchs or self.looks_inside or whole or self._is_set("verify_correctness"))
 

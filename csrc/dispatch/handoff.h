@@ -23,7 +23,8 @@ namespace alternator::dispatch {
 // - apart: whether it has nodes about generators or arrays, which no compiler may get to see.
 // - subclasses: whether it makes a tensor of a subclass. AOTAutograd would lose that too.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
-// recorded program itself is to run.
+// recorded program itself is to run; or NotImplemented: the graph has numbers of numpy's among its inputs, and the
+// backend wants constants.
 struct Answer {
   Ref callable;  // null: none
   bool boxed = false;

@@ -1,8 +1,8 @@
 // The grad mode as the program sets it: each time that it does is a node of the exported graph, whether it changes
 // anything or not, as in TorchDynamo's graphs. (A replay goes by the states of the nodes: see state.h.)
 //
-// A graph is complete: blocks (`with torch.no_grad():`) that are open where it begins, behind a break, are opened by it,
-// and those that are open where it ends are closed. So it goes from the mode outside of all blocks to that mode.
+// A graph is complete: blocks (`with torch.no_grad():`) that are open where it begins, behind a break, are opened by
+// it, and those that are open where it ends are closed. So it goes from the mode outside of all blocks to that mode.
 #pragma once
 
 #include <cstdint>

@@ -137,7 +137,8 @@ uint32_t Recorder::object_id(Borrowed object) {
     if (!is_number && (!program_->has_arrays || !is_array(object))) return kNone;
     const auto array = symbols_.find(object.get());
     if (array == symbols_.end() && !is_number) return kNone;
-    if (array == symbols_.end() || !for_array_call_) record_error("an array or a number of numpy's reached a torch call");
+    if (array == symbols_.end() || !for_array_call_)
+      record_error("an array or a number of numpy's reached a torch call");
     return array->second;
   }
   const auto found = symbols_.find(object.get());

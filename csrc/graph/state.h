@@ -1,8 +1,9 @@
 // The state that decides what a torch call does: grad mode, inference mode, autocast, default dtype, flags of torch's.
 //
-// A program does not record the calls that set it (but see grad_sets.h). Each node remembers the state that it ran in, and the steps from
-// one node's state to the next one's are worked out when the program is written down or replayed. So it does not
-// matter who changed the state, and a change that no node sees leaves nothing behind.
+// A program does not record the calls that set it (but see grad_sets.h for those of the grad mode). Each node remembers
+// the state that it ran in, and the steps from one node's state to the next one's are worked out when the program is
+// written down or replayed. So it does not matter who changed the state, and a change that no node sees leaves nothing
+// behind.
 #pragma once
 
 #include "fake/flags.h"

@@ -119,56 +119,65 @@ static const char* name_of_arithmetic(binaryfunc operation, bool with_tensor) {
   return nullptr;
 }
 
-// A node that calls numpy, or torch, on the number itself.
-Ref Tracer::combine_drawn(binaryfunc operation, Borrowed left, Borrowed right) {
+static bool is_numpys(Borrowed object) {
+  return lift::is_numpy_number(object.get()) && lift::numpy_kind(object.get()) != lift::NumpyKind::kBool;
+}
+
+// An operator of such a number, and of another one or a tensor: a node that calls numpy, or torch, on the number
+// itself. While tracing, the same is done with another number of its class, which says what the result looks like.
+static Ref combine_handed(Tracer& tracer, binaryfunc operation, Borrowed left, Borrowed right) {
   using fake::is_handed_number;
-  if (is_handed_number(left) || is_handed_number(right)) {
-    const auto refuse = [](const char* why) { stop(report::Reason::unknown_number, why); };
-    Borrowed tensor = graph::is_tensor(left) ? left : graph::is_tensor(right) ? right : Borrowed();
-    const char* name = name_of_arithmetic(operation, static_cast<bool>(tensor));
-    const auto is_number = [](Borrowed operand) {
-      PyObject* o = operand.get();
-      return is_handed_number(operand) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
-             (lift::is_numpy_number(o) && lift::numpy_kind(o) != lift::NumpyKind::kBool);
-    };
-    if (name == nullptr || (!tensor && (!is_number(left) || !is_number(right)))) refuse("an operator of a number of numpy's");
+  const auto refuse = [](const char* what) { stop(report::Reason::unknown_number, what); };
+  Borrowed tensor = graph::is_tensor(left) ? left : graph::is_tensor(right) ? right : Borrowed();
+  const char* name = name_of_arithmetic(operation, static_cast<bool>(tensor));
+  const auto fits = [](Borrowed operand) {
+    return is_handed_number(operand) || PyLong_CheckExact(operand.get()) || PyFloat_CheckExact(operand.get()) ||
+           is_numpys(operand);
+  };
+  if (name == nullptr || (!tensor && (!fits(left) || !fits(right)))) refuse("an operator of a number of numpy's");
+  if (tensor) {
+    const at::Tensor& fake = fake::unpack(tensor.get());
+    if (!Tracer::is_torchs_operation(tensor, {}) || !fake::is_fake(fake) || fake::is_wrapped(fake) ||
+        tracer.session.known_value(fake))
+      refuse("an operator of a number of numpy's and a tensor that is known, or of a subclass");
+  }
+  const auto example = [&](Borrowed operand) {
+    if (!is_handed_number(operand)) return Ref::share(operand);
+    Borrowed number = fake::example_of(operand);
+    return tensor ? lift::python_number(number) : Ref::share(number);
+  };
+  Ref function = graph::torch_name("operator", name);
+  Ref tried_left = example(left), tried_right = example(right), result;
+  {
+    const Paused paused(tracer);
+    const graph::Recorder::Silent silent(tracer.recorder);
+    const lift::WarningsRaise warnings;
+    const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
+    result = Ref::steal(PyObject_CallFunctionObjArgs(function.get(), tried_left.get(), tried_right.get(), nullptr));
+  }
+  if (!result) stop(report::Reason::native_call, std::string("operator.") + name + ": " + take_error_text());
+  if (!tensor) {
+    if (!is_numpys(result)) refuse("an operator of a number of numpy's that gives something else");
+    result = fake::make_handed_number(result);
+    tracer.keep_alive.push_back(Ref(result));
+  }
+  for (Borrowed operand : {left, right}) {
+    const lift::Known* known = is_handed_number(operand) ? tracer.lifter.known(operand) : nullptr;
+    if (known == nullptr) continue;
+    Ref label = checked(PyUnicode_FromString(known->source->text().c_str()));
+    tracer.recorder.declare_array(operand, label, checked(PyLong_FromUnsignedLong(known->source->id)));
+  }
+  PyObject* operands[] = {left.get(), right.get()};
+  tracer.recorder.note_array_call(function, operands, 2, {}, Ref(result), /*writes=*/false);
+  return result;
+}
+
+Ref Tracer::combine_drawn(binaryfunc operation, Borrowed left, Borrowed right) {
+  if (fake::is_handed_number(left) || fake::is_handed_number(right)) {
     if (transformed_ || recorder.is_silent() || recorder.is_checkpointed() || is_under_modes() ||
         at::impl::PythonTorchFunctionTLS::stack_len() != 1)
-      refuse("a number of numpy's under a mode, or inside of a transform, a conditional or a checkpoint");
-    if (tensor) {
-      const at::Tensor& fake = fake::unpack(tensor.get());
-      if (!is_torchs_operation(tensor, {}) || !fake::is_fake(fake) || fake::is_wrapped(fake) || session.known_value(fake))
-        refuse("an operator of a number of numpy's and a tensor whose numbers are known, or of a subclass");
-    }
-    const auto example = [&](Borrowed operand) {
-      if (!is_handed_number(operand)) return Ref::share(operand);
-      return tensor ? lift::python_number(fake::example_of(operand)) : Ref::share(fake::example_of(operand));
-    };
-    Ref function = graph::torch_name("operator", name);
-    Ref tried_left = example(left), tried_right = example(right), result;
-    {
-      const Paused paused(*this);
-      const graph::Recorder::Silent silent(recorder);
-      const lift::WarningsRaise warnings;
-      const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
-      result = Ref::steal(PyObject_CallFunctionObjArgs(function.get(), tried_left.get(), tried_right.get(), nullptr));
-    }
-    if (!result) stop(report::Reason::native_call, std::string("operator.") + name + ": " + take_error_text());
-    if (!tensor) {
-      if (!lift::is_numpy_number(result.get()) || lift::numpy_kind(result.get()) == lift::NumpyKind::kBool)
-        refuse("an operator of a number of numpy's that gives something else");
-      result = fake::make_handed_number(result);
-      keep_alive.push_back(Ref(result));
-    }
-    for (Borrowed operand : {left, right}) {
-      const lift::Known* known = is_handed_number(operand) ? lifter.known(operand) : nullptr;
-      if (known == nullptr) continue;
-      Ref label = checked(PyUnicode_FromString(known->source->text().c_str()));
-      recorder.declare_array(operand, label, checked(PyLong_FromUnsignedLong(known->source->id)));
-    }
-    PyObject* operands[] = {left.get(), right.get()};
-    recorder.note_array_call(function, operands, 2, {}, Ref(result), /*writes=*/false);
-    return result;
+      stop(report::Reason::unknown_number, "a number of numpy's under a mode or inside of a transform");
+    return combine_handed(*this, operation, left, right);
   }
   const bool divides = operation == PyNumber_TrueDivide || operation == PyNumber_InPlaceTrueDivide;
   const bool known = divides || operation == PyNumber_Add || operation == PyNumber_Subtract ||

@@ -12,7 +12,7 @@ import alternator
 
 
 class Graphs:
-    """A backend that runs the generated code, and keeps each graph as a text: `T` and `F` for the modes that it sets."""
+    """A backend that runs the generated code and keeps each graph as a text: `T` and `F` are the modes that it sets."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
