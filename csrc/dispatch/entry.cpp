@@ -1,5 +1,6 @@
 #include "dispatch/entry.h"
 
+#include "dispatch/failed.h"
 #include "dispatch/handoff.h"
 #include "fake/python_tensor.h"
 #include "fake/transforms.h"
@@ -458,9 +459,9 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     }
   }
   entry->phases = phases;
-  entry->manner = {wishes.may_assume, wishes.separate, captured.scalars, captured.sizes,
-                   wishes.changing == nullptr ? nullptr
-                                              : std::make_shared<const std::unordered_set<std::string>>(*wishes.changing)};
+  entry->manner = {wishes.may_assume, wishes.separate, captured.scalars, captured.sizes, nullptr};
+  if (wishes.changing != nullptr)
+    entry->manner.changing = std::make_shared<const std::unordered_set<std::string>>(*wishes.changing);
   const bool holds = compile_entry(*entry, roots, backend, chain.back().code, last_try);
   entry->program->modules.clear();  // an export names them; an entry keeps none alive
   return holds ? std::move(entry) : nullptr;
@@ -495,134 +496,12 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
 
 // --- a graph that failed ----------------------------------------------------------------------------------------
 
-namespace {
-
-// What a failed run cannot give back: it was computed, and dropped when nobody was to use it any more.
-class Lost {
- public:
-  Lost(const graph::Program& program, const graph::Failure& failure) {
-    for (size_t i = 0; i < program.tensors.size() && i < failure.tensors.size(); i++) {
-      const graph::TensorRecord& record = program.tensors[i];
-      if (record.origin == graph::Origin::Input || failure.tensors[i]) continue;
-      if (record.fake.defined()) tensors_.insert(record.fake.unsafeGetTensorImpl());
-      if (record.symbol) objects_.insert(record.symbol.get());
-    }
-  }
-
-  bool is_in(Borrowed value, int depth = 0) const {
-    constexpr int kDeepest = 4;
-    if (!value || depth > kDeepest) return false;
-    PyObject* object = value.get();
-    if (graph::is_tensor(value)) return tensors_.count(fake::unpack(object).unsafeGetTensorImpl()) != 0;
-    if (objects_.count(object) != 0) return true;
-    if (PyCell_Check(object)) return is_in(PyCell_GET(object), depth + 1);
-    if (PyList_Check(object) || PyTuple_Check(object)) {
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
-        if (is_in(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
-    }
-    PyObject *key, *item;
-    for (Py_ssize_t at = 0; PyDict_Check(object) && PyDict_Next(object, &at, &key, &item) != 0;)
-      if (is_in(item, depth + 1)) return true;
-    return false;
-  }
-
- private:
-  std::unordered_set<const c10::TensorImpl*> tensors_;
-  std::unordered_set<const PyObject*> objects_;
-};
-
-int offset_of(int index) { return index * static_cast<int>(sizeof(cpython::CodeUnit)); }
-
-// Of frames that nobody looks at any more: what is lost, or all of it.
-void drop_variables(Chain& chain, const Lost& lost, bool all) {
-  for (FrameState& state : chain) {
-    const int index = state.joint == Joint::kNone ? state.next : state.current;
-    if (!trace::is_left_at_once(state.code.as<PyCodeObject>(), offset_of(index))) continue;
-    for (Ref& local : state.locals)
-      if (all || lost.is_in(local)) local.reset();
-    for (Ref& value : state.stack)
-      if (lost.is_in(value)) value = Ref::share(Py_None);
-    if (all || lost.is_in(state.first_argument)) state.first_argument.reset();
-  }
-}
-
-// Whether the chain stands at the instruction that a node was recorded in. The innermost frame then says which one it
-// is: it stands before the first part of it (KW_NAMES, PRECALL).
-bool stands_at(Chain& chain, const graph::Program& program, const graph::Node& node) {
-  constexpr int kMostParts = 8;
-  uint32_t site = node.site;
-  for (size_t i = 0; i < chain.size(); i++) {
-    if (site == graph::kNowhere) return false;
-    const auto& frame = program.sites[site];
-    const int index = frame.offset / offset_of(1);
-    if (program.sites.code(frame) != Borrowed(chain[i].code)) return false;
-    if (i > 0 ? chain[i].current != index : index < chain[i].next || index > chain[i].next + kMostParts) return false;
-    site = frame.caller;
-  }
-  if (site != graph::kNowhere || chain.front().joint != Joint::kNone) return false;
-  const int index = program.sites[node.site].offset / offset_of(1);
-  if (!cpython::can_throw_at(chain.front().code.as<PyCodeObject>(), index)) return false;
-  chain.front().next = index;
-  return true;
-}
-
-// What was recorded on the way there is what has run.
-bool begins_like(const graph::Program& whole, const graph::Program& part, uint32_t failed) {
-  if (part.nodes.size() > failed || part.tensors.size() > whole.tensors.size()) return false;
-  for (size_t i = 0; i < part.nodes.size(); i++) {
-    const graph::Node &one = whole.nodes[i], &other = part.nodes[i];
-    if (one.site != other.site || one.result != other.result || one.positional != other.positional ||
-        one.keyword != other.keyword || one.elements != other.elements || one.element_count != other.element_count)
-      return false;
-  }
-  for (size_t i = 0; i < part.tensors.size(); i++) {
-    const graph::TensorRecord &one = whole.tensors[i], &other = part.tensors[i];
-    if (one.origin != other.origin || one.index != other.index || one.is_symbol() != other.is_symbol()) return false;
-  }
-  return true;
-}
-
-// What a part of the program returns. False: something is not there any more, and cannot be computed again.
-bool take_outputs(const graph::Program& program, const graph::Program& part, graph::Failure* failure,
-                  std::vector<Ref>* outputs) {
-  const graph::Value list = part.result;
-  std::vector<uint32_t> lost;
-  auto leaf = [&](graph::Value value) {
-    if (!value.is_tensor()) return Ref::share(part.arena.object(value));
-    if (failure->tensors[value.index]) return Ref(failure->tensors[value.index]);
-    lost.push_back(value.index);
-    return Ref::share(Py_None);
-  };
-  auto take = [&] {
-    outputs->clear();
-    for (uint32_t i = 0; i < list.count(); i++)
-      outputs->push_back(graph::rebuild(part.arena, part.arena[list.index + i], leaf));
-  };
-  take();
-  if (lost.empty()) return true;
-  if (!graph::compute_again(program, std::exchange(lost, {}), failure)) return false;
-  take();
-  return lost.empty();
-}
-
-}  // namespace
-
-namespace {
-
 // How a call that has failed leaves what it was in.
 enum class Leaving : uint8_t {
-  kRaise,     // the instruction has raised
-  kRaiseOnly, // ... and nobody looks at the variables of its frames
-  kAgain,     // the instruction is executed again, for real
+  kRaise,      // the instruction has raised
+  kRaiseOnly,  // ... and nobody looks at the variables of its frames
+  kAgain,      // the instruction is executed again, for real
 };
-
-// What the nodes from here to the one that failed have done may be done again.
-bool may_repeat(const graph::Program& program, size_t first, uint32_t failed) {
-  return std::all_of(program.nodes.begin() + static_cast<ptrdiff_t>(first), program.nodes.begin() + failed + 1,
-                     [](const graph::Node& node) { return node.effects == graph::kPure; });
-}
-
-}  // namespace
 
 // The trace is run once more as far as a point on the way to the node that failed, and cut there: what the graph has
 // computed so far stands for a run of the part.
@@ -644,7 +523,7 @@ static Left cut_failed(const Chain& chain, const Entry& failed, graph::Failure& 
     if (!may_repeat(program, part.nodes.size(), failure.node)) return {};
   } else {
     if (!stands_at(tracer.cut, program, program.nodes[failure.node])) return {};
-    drop_variables(tracer.cut, Lost(part, failure), leaving == Leaving::kRaiseOnly);
+    drop_variables(tracer.cut, part, failure, leaving == Leaving::kRaiseOnly);
   }
   try {
     Left left{build_entry(tracer, std::move(ambient), wishes, {}), {}, leaving != Leaving::kAgain};

@@ -255,7 +255,8 @@ class Again {
     for (uint32_t n = maker + 1; !found && n <= failure_.node; ++n) {
       const Node& later = program_.nodes[n];
       if (!later.live || (later.effects & (kMutates | kActs | kTransforms)) == 0) continue;
-      program_.each_tensor_argument(later, [&](uint32_t tensor) { found = found || used.count(memory_of(tensor)) != 0; });
+      program_.each_tensor_argument(
+          later, [&](uint32_t tensor) { found = found || used.count(memory_of(tensor)) != 0; });
       found = found || (later.effects & (kActs | kTransforms)) != 0;
     }
     return found;

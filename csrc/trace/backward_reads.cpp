@@ -15,9 +15,11 @@ namespace {
 // Methods and functions that change a container in place.
 bool changes_container(std::string_view name) {
   static const std::unordered_set<std::string_view> names = {
-      "append", "extend", "insert", "pop",        "remove",    "clear",   "update",  "setdefault",  "popitem",    "add",
-      "sort",   "reverse", "discard", "appendleft", "popleft", "setitem", "delitem", "__setitem__", "__delitem__",
-      "iadd",   "iconcat", "intersection_update", "difference_update", "symmetric_difference_update"};
+      "append",     "extend",      "insert",   "pop",         "remove",  "clear",
+      "update",     "setdefault",  "popitem",  "add",         "sort",    "reverse",
+      "discard",    "appendleft",  "popleft",  "setitem",     "delitem", "__setitem__",
+      "iadd",       "__delitem__", "iconcat",  "intersection_update",    "difference_update",
+      "symmetric_difference_update"};
   return names.count(name) != 0;
 }
 
@@ -84,8 +86,7 @@ class Reads {
   }
 
   void guard_defaults(Borrowed function) {
-    lift::Source* source =
-        tracer_.tree->child(tracer_.lifter.known(function)->source, lift::Access::kDefaults);
+    lift::Source* source = tracer_.tree->child(tracer_.lifter.known(function)->source, lift::Access::kDefaults);
     if (PyObject* defaults = function.as<PyFunctionObject>()->func_defaults) {
       tracer_.tree->guard(source, {lift::GuardKind::kIs, Ref::share(defaults)});
     } else {

@@ -9,8 +9,9 @@
 
 namespace alternator::trace {
 
-// Guards which code it is, and that of the functions that it calls by name. `context`: the ctx that forward() left;
-// null: there is none; it was called with `arguments`. False: it may be another one whenever it runs, as far as `context` and its code say.
+// Guards which code it is, and that of the functions that it calls by name. `context`: the ctx that forward() left when
+// it was called with `arguments`; null: there is none. False: it may be another one whenever it runs, as far as
+// `context` and its code say.
 bool guard_backward(Tracer& tracer, Borrowed cls, Borrowed context, std::span<PyObject* const> arguments);
 
 }  // namespace alternator::trace
