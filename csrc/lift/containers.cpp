@@ -6,6 +6,8 @@
 #include "fake/python_tensor.h"
 #include "lift/tensor_spec.h"
 
+#include <structmember.h>
+
 namespace alternator::lift {
 
 // A container of plain values only is one guard, not one for each element.
@@ -193,6 +195,21 @@ static bool all_plain(Borrowed container) {
   return false;
 }
 
+// The __slots__ of the classes over a native container.
+static std::vector<std::pair<Ref, Ref>> slots_of(PyTypeObject* type) {
+  std::vector<std::pair<Ref, Ref>> slots;
+  for (PyTypeObject* cls = type; (cls->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0; cls = cls->tp_base) {
+    if (Py_SIZE(cls) == 0) continue;
+    PyObject *name, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(cpython::own_dict(cls), &position, &name, &value) != 0;) {
+      if (!Py_IS_TYPE(value, &PyMemberDescr_Type) || _PyType_Lookup(type, name) != value) continue;
+      if (reinterpret_cast<PyMemberDescrObject*>(value)->d_member->type == T_OBJECT_EX)
+        slots.emplace_back(Ref::share(name), Ref::share(value));
+    }
+  }
+  return slots;
+}
+
 Ref Lifter::lift_container(Borrowed container, Source* source) {
   PyTypeObject* type = container.type();
   PyTypeObject* base = layout_base(type);
@@ -342,6 +359,12 @@ void Lifter::lift_default_factory(Borrowed original, Borrowed copy, Source* sour
 
 // A container subclass's own attributes: the private copy gets a private __dict__, lifted whole.
 void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source* source) {
+  for (const auto& [name, slot] : slots_of(original.type())) {
+    Ref value = load_field(copy, name, slot);
+    if (!value) continue;
+    escape(value);
+    check_status(slot.type()->tp_descr_set(slot.get(), copy.get(), value.get()));
+  }
   PyObject** theirs = _PyObject_GetDictPtr(original.get());
   PyObject** ours = _PyObject_GetDictPtr(copy.get());
   if (theirs == nullptr || ours == nullptr) return;

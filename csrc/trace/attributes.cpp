@@ -89,6 +89,20 @@ static bool is_proxy_of_trace(const lift::Lifter& lifter, Borrowed object) {
   return PyWeakref_GetObject(object.get()) != Py_None;
 }
 
+bool set_member_of_container(lift::Lifter& lifter, Borrowed container, Borrowed name, Borrowed value) {
+  const lift::Known* known = lifter.known(container);
+  if (known == nullptr || known->shadow == nullptr) return false;
+  Borrowed member = lifter.type_attribute(container.type(), name);
+  if (!member || !Py_IS_TYPE(member.get(), &PyMemberDescr_Type)) return false;
+  if (value) lifter.escape(value);
+  check_status(member.type()->tp_descr_set(member.get(), container.get(), value.get()));
+  Ref now = Ref::steal(
+      member.type()->tp_descr_get(member.get(), container.get(), reinterpret_cast<PyObject*>(container.type())));
+  if (!now) PyErr_Clear();  // deleted
+  lifter.store_field(container, name, std::move(now));
+  return true;
+}
+
 // --- reading ----------------------------------------------------------------------------------------------
 
 Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
@@ -257,8 +271,9 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
     if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
       return Ref::share(reinterpret_cast<PyObject*>(type));
     }
-    if (outside &&
-        (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type) || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) {
+    const bool is_member = Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type);
+    if ((outside && (is_member || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) ||
+        (is_member && known != nullptr && known->shadow != nullptr)) {
       Ref value = lifter.load_field(owner, name, attribute);
       *absent = !value;
       return value;
@@ -607,6 +622,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
       use_descriptor(attribute, type, name);
       lift_descriptor(type, attribute, name);
     }
+    if (is_generic(hook, PyObject_GenericSetAttr) && set_member_of_container(lifter, owner, name, value)) return;
     return natively();
   }
   if (PyFunction_Check(owner.get())) {

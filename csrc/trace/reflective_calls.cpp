@@ -10,6 +10,7 @@
 #include "py/names.h"
 #include "trace/markers.h"
 #include "trace/natives.h"
+#include "trace/tensor_attributes.h"
 
 namespace alternator::trace {
 
@@ -293,6 +294,13 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
   if (named && known != nullptr && known->instance &&
       (is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
     set_generic(arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed());
+    return Ref::share(Py_None);
+  }
+  const bool sets = (callable.get() == natives.object_setattr && count == 3) ||
+                    (callable.get() == natives.object_delattr && count == 2);
+  if (named && sets &&
+      set_member_of_container(lifter, arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed())) {
+    *handled = true;
     return Ref::share(Py_None);
   }
   if (Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) {  // super().__setattr__(name, value)

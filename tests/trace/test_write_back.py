@@ -1135,3 +1135,79 @@ def test_elements_of_frozen_sets_are_hashed_after_the_writes(t):
         inner, table, outer, (named, some), mixed, _ = f(key, T(2))
         t.note([key in inner, inner in table, inner in outer, (inner, 2) in outer, frozenset([Key(n + 1)]) in table])
         t.note([key in named, named in some, key in mixed, Key(7) in mixed, 3 in mixed, type(named), named.tag])
+
+
+@program()
+def test_the_factory_of_a_defaultdict(t):
+    table = collections.defaultdict(int)
+    t.watch(lambda: (table, table.default_factory()))
+
+    def fn(x, d):
+        before = d["a"]
+        d.default_factory = list
+        d["b"].append(x + 1)
+        return before, d.default_factory is list, d["c"]
+
+    f = t.compile(fn)
+    f(T(2), table)
+    table.clear()
+    table.default_factory = int
+    f(T(2), table)
+    f(T(2), collections.defaultdict(int))
+
+
+class Slotted(dict):
+    __slots__ = ("inside", "missing")
+
+
+class Counted(list):
+    __slots__ = ("inside", "sets")
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        object.__setattr__(self, "sets", getattr(self, "sets", 0) + 1)
+
+    def __delattr__(self, name):
+        object.__delattr__(self, name)
+
+
+@program()
+def test_slots_of_classes_over_containers(t):
+    table, items = Slotted(a=1), Counted([1])
+    table.inside, items.inside = 2, [3]
+    t.watch(lambda: (table.inside, items.inside, items.sets, hasattr(table, "missing")))
+
+    def fn(x, d, l):
+        total = x * d.inside + l.inside[0]
+        d.inside += 1
+        l.inside.append(total)
+        l.inside = l.inside[:]
+        gone = hasattr(d, "missing")
+        if gone:
+            del d.missing
+        else:
+            d.missing = 1
+        return total, gone, l.sets
+
+    f = t.compile(fn)
+    f(T(2), table, items)
+    f(T(2), table, items)
+    table.inside = 7
+    f(T(2), table, items)
+
+
+@program(one_graph=False)
+def test_slots_of_classes_over_containers_behind_a_break(t):
+    def fn(x):
+        d, l, e = Slotted(), Counted(), collections.defaultdict(int)
+        alternator.graph_break()
+        d.inside = x + 1
+        l.inside = [x]
+        e.default_factory = list
+        alternator.graph_break()
+        l.inside.append(1)
+        return d.inside, l.inside, l.sets, e["new"], hasattr(d, "missing")
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
