@@ -183,10 +183,11 @@ def _is_of_a_subclass(value: Any) -> bool:
 
 
 _WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
-# What AOTAutograd says of graphs that eager has no trouble with, or only in a backward pass that may never come: inputs that share
-# memory without being views of each other (`p` and `p.detach()`), and writes to what a backward pass would need.
+
+# What AOTAutograd says of graphs that eager has no trouble with, or only in a backward pass that may never come: writes to inputs
+# that share memory without being plain views of each other (`p` and `p.detach()`), and to what a backward pass would need.
 _REFUSALS = (
-    "does not yet handle non-differentiable view input mutations",
+    "aot_autograd() does not yet handle",
     "one of the variables needed for gradient computation has been modified by an inplace operation",
 )
 
