@@ -31,7 +31,7 @@ Answer = tuple[Callable[..., Any], bool] | None
 
 _graph_numbers = itertools.count()
 _Flags = load_core().fake.Flags
-_ThreadKept = load_core().fake.ThreadKept
+_thread_kept = load_core().fake.ThreadKept()
 
 
 class InputSource(Source):
@@ -240,7 +240,7 @@ class Handoff:
         as_recorded = as_recorded or (apart and (shape_env is not None or leaves or odd or subclasses))
         if as_recorded and not asserts and not events.wants_graphs():
             return None
-        with _ThreadKept(), contextlib.ExitStack() as stack:
+        with _thread_kept, contextlib.ExitStack() as stack:
             stack.enter_context(_state_kept())
             if self.backend.is_torchs:
                 stack.enter_context(_torchs_lock())

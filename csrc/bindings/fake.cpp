@@ -39,20 +39,27 @@ class PySession {
   std::vector<std::unique_ptr<Active>> active_;
 };
 
-// In C++, so that no interrupt comes between an exception and what is put back for it.
+// In C++, so that no interrupt comes between an exception and what is put back for it. One object serves all threads, and
+// `with` statements inside of others.
 class ThreadKept {
  public:
-  void enter() { before_.emplace(); }
+  void enter() { entered().emplace_back(); }
   bool exit(const py::object&, const py::object& error, const py::object&) {
-    if (error.is_none() || !before_) return false;
+    if (entered().empty()) return false;
+    const TransformsAsBefore before = std::move(entered().back());
+    entered().pop_back();
+    if (error.is_none()) return false;
     // Context managers of torch's that were entered and not left yet would be left when the exception dies.
     if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) == 0) end_frames(error.ptr());
-    before_->restore();
+    before.restore();
     return false;
   }
 
  private:
-  std::optional<TransformsAsBefore> before_;
+  static std::vector<TransformsAsBefore>& entered() {
+    static thread_local std::vector<TransformsAsBefore> all;
+    return all;
+  }
 };
 
 const at::Tensor& unpack(const py::handle& object) {
