@@ -1,5 +1,6 @@
 #include "trace/tracer.h"
 #include "trace/unread.h"
+#include "trace/user_lines.h"
 
 #include "trace/ends.h"
 #include "trace/failures.h"
@@ -66,90 +67,13 @@ Ref unread_elements(lift::Lifter& lifter, Borrowed stand_in, int count) {
   return elements;
 }
 
-// --- the user's lines -------------------------------------------------------------------------------------
-
-namespace {
-
-// The frames of the traced program, from the innermost to the one that was compiled.
-class TracedStack final : public graph::StackSource {
- public:
-  explicit TracedStack(Tracer* tracer) : outermost_(cpython::current_frame(PyThreadState_Get())), tracer_(tracer) {}
-  void collect(std::vector<graph::Frame>& frames) override {
-    cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
-    for (; frame != nullptr && frame != outermost_; frame = frame->previous) {
-      if (cpython::is_incomplete(frame)) continue;
-      auto* code = reinterpret_cast<PyObject*>(cpython::code_of(frame));
-      frames.push_back({code, cpython::current_index(frame) * static_cast<int>(sizeof(cpython::CodeUnit)),
-                        code == Natives::table().module_entry_code ? module_of(frame) : nullptr});
-    }
-  }
-  std::string path_of(Borrowed module) override {
-    const lift::Known* known = tracer_->lifter.known(module);
-    return known != nullptr && known->source != nullptr ? known->source->text() : std::string();
-  }
-
- private:
-  // The first argument of Module.__call__, which may not have been read yet.
-  static PyObject* module_of(cpython::Frame* frame) {
-    PyObject* self = frame->localsplus[0];
-    if (self != nullptr && PyCell_Check(self)) self = PyCell_GET(self);
-    return self != nullptr && Py_IS_TYPE(self, &lazy_type) ? reinterpret_cast<LazyObject*>(self)->value : self;
-  }
-
-  cpython::Frame* outermost_;
-  Tracer* tracer_;
-};
-
-}  // namespace
-
-// Whether a function is torch's own: a user knows the line that called it better.
-static bool is_torchs(PyCodeObject* code) {
-  static const std::string* const folder = [] {
-    const SavedError outer;
-    auto* found = new std::string;
-    PyObject* torch = PyImport_AddModule("torch");  // it is loaded
-    Ref path = torch != nullptr ? Ref::steal(PyObject_GetAttrString(torch, "__path__")) : Ref();
-    Ref first = path ? Ref::steal(PySequence_GetItem(path.get(), 0)) : Ref();
-    const char* text = first && PyUnicode_Check(first.get()) ? PyUnicode_AsUTF8(first.get()) : nullptr;
-    if (text != nullptr) *found = text;
-    return found;
-  }();
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  if (file == nullptr) PyErr_Clear();
-  return file != nullptr && !folder->empty() && std::strncmp(file, folder->c_str(), folder->size()) == 0;
-}
-
-static bool is_contextlibs(PyCodeObject* code) {
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  if (file == nullptr) PyErr_Clear();
-  return file != nullptr && std::string_view(file).ends_with("contextlib.py");
-}
-
-// The instruction that a guard is for: of the innermost frame of the program's that is not torch's, or of the
-// innermost.
-static void locate_guard(lift::SourceTree& tree, cpython::Frame* below) {
-  cpython::Frame *frame = cpython::current_frame(PyThreadState_Get()), *found = nullptr;
-  for (; frame != nullptr && frame != below; frame = frame->previous) {
-    if (cpython::is_incomplete(frame)) continue;
-    if (found == nullptr) found = frame;
-    if (is_torchs(cpython::code_of(frame))) continue;
-    found = frame;
-    break;
-  }
-  if (found == nullptr || frame == nullptr) {
-    tree.set_site({}, 0);
-  } else {
-    tree.set_site(reinterpret_cast<PyObject*>(cpython::code_of(found)), cpython::current_index(found));
-  }
-}
-
 // --- one trace --------------------------------------------------------------------------------------------
 
 Tracer::Tracer()
     : tree(std::make_unique<lift::SourceTree>()),
       session(fake::Options{fake::RealTensors::Refuse, /*copy_attributes=*/false}),
       lifter(*tree, session),
-      recorder(session, std::make_unique<TracedStack>(this)) {
+      recorder(session, traced_stack(*this)) {
   Natives::table();
   load_library();
   load_function_modes();
