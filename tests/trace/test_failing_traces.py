@@ -330,7 +330,8 @@ def fake_kernels(interrupted: list[bool]) -> Any:
             interrupt_now()
         return torch.empty_like(x), left
 
-    op = torch.library.custom_op("alternator_tests::plain", lambda x: x + 1, mutates_args=(), schema="(Tensor x) -> Tensor")
+    schema = "(Tensor x) -> Tensor"
+    op = torch.library.custom_op("alternator_tests::plain", lambda x: x + 1, mutates_args=(), schema=schema)
     op.register_fake(lambda x: kernel(x)[0])
     return op
 
