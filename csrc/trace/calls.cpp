@@ -73,8 +73,23 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
+// How many references to an object of the trace are the trace's own: to what an address was asked of, and to functions.
+static Py_ssize_t kept_by_trace(const Tracer& tracer, Borrowed object) {
+  if (tracer.lifter.known(object) != nullptr) return 0;
+  const auto kept = std::ranges::count_if(tracer.keep_alive, [&](const Ref& one) { return Borrowed(one) == object; });
+  return static_cast<Py_ssize_t>(kept) + (PyFunction_Check(object.get()) && tracer.lifter.made_here(object) ? 1 : 0);
+}
+
+// Nobody would be told of the end of what the trace keeps.
+static void check_end_is_told(const Tracer& tracer, const Ref& reference) {
+  if (!reference || !PyWeakref_Check(reference.get())) return;
+  if (reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback == nullptr) return;
+  if (kept_by_trace(tracer, PyWeakref_GetObject(reference.get())) > 0)
+    stop(report::Reason::native_call, "a weak reference with a callback, to what the trace keeps");
+}
+
 // A weak reference is asked. In a trace things live on that would be gone: tensors of the
-// recording, and what the program has taken from where it was.
+// recording, what it keeps itself, and what the program has taken from where it was.
 void Tracer::check_alive(Borrowed reference) {
   Borrowed referent = PyWeakref_GetObject(reference.get());
   if (referent.get() == Py_None) return;
@@ -86,7 +101,9 @@ void Tracer::check_alive(Borrowed reference) {
   }
   const bool is_recorded = graph::is_tensor(referent) && lifter.known(referent) == nullptr;
   const bool is_outside = lifter.known(referent) != nullptr;
-  if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_outside && lifter.has_writes()))
+  const Py_ssize_t kept = kept_by_trace(*this, referent);
+  if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_outside && lifter.has_writes()) ||
+      (kept > 0 && Py_REFCNT(referent.get()) <= kept))
     stop(report::Reason::native_call, "a weak reference to what may be gone");
 }
 
@@ -181,13 +198,21 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (Ref made = call_legacy_constructor(callable, arguments, positional, keyword_names)) return made;
   if (Ref result = call_tree(callable, arguments, positional, keyword_names)) return result;
-  if (PyType_Check(callable.get())) return call_type(callable, arguments, positional, keyword_names);
+  if (PyType_Check(callable.get())) {
+    Ref made = call_type(callable, arguments, positional, keyword_names);
+    check_end_is_told(*this, made);
+    return made;
+  }
   if (callable.type() == lift::known_types().partial)
     return call_partial(callable, arguments, positional, keyword_names);
   if (PyCFunction_Check(callable.get()) && positional == 1 && !keyword_names) {
     if (Ref answer = real_instance_test(callable, arguments[0])) return answer;
   }
-  if (natives.function(callable)) return call_native(callable, arguments, positional, keyword_names);
+  if (natives.function(callable)) {
+    Ref result = call_native(callable, arguments, positional, keyword_names);
+    check_end_is_told(*this, result);
+    return result;
+  }
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
     if (Ref bound = special_method(callable, names::__call__);
         bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {

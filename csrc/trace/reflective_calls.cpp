@@ -127,6 +127,16 @@ static Ref python_hash(Ref answer) {
   return is_known ? checked(PyLong_FromSsize_t(hash)) : make_identity(hash);
 }
 
+// The trace keeps what an address was asked of, so that it is nobody else's: who waits for its end would wait in vain.
+static void check_waiting(const lift::Lifter& lifter, Borrowed object) {
+  if (lifter.known(object) != nullptr || !PyType_SUPPORTS_WEAKREFS(object.type())) return;
+  auto** first = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object.get()));
+  for (PyWeakReference* reference = *first; reference != nullptr; reference = reference->wr_next) {
+    if (reference->wr_callback != nullptr)
+      stop(report::Reason::identity_number, "a weak reference with a callback waits for the end of the object");
+  }
+}
+
 // `callable`: hash, or a __hash__ slot, bound or not.
 Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
   lifter.escape(value);
@@ -147,6 +157,7 @@ Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
   Ref number = checked(bound ? PyObject_CallNoArgs(callable.get()) : PyObject_CallOneArg(callable.get(), value.get()));
   // A __hash__ of the user's may be made of identities.
   if (kind == HashKind::kValue || (kind == HashKind::kPython && identities_made() == 0)) return number;
+  check_waiting(lifter, value);
   keep_alive.push_back(Ref::share(value));
   return make_identity(PyLong_AsSsize_t(number.get()));
 }
@@ -191,6 +202,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
   }
   if (is(natives.id, 1, 1)) {
     if (fake::is_handed_number(arguments[0])) stop(report::Reason::unknown_number, "id");  // two may be one object
+    check_waiting(lifter, arguments[0]);
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
     Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
     // Plain values are guarded by value, not by which object they are.

@@ -42,6 +42,10 @@ def repeat(t, fn, fill, *arguments):
         t.note(list(Thing.log))
 
 
+class Plain:
+    pass
+
+
 @program(one_graph=False, spied=False)
 def test_variables(t):
     def helper(x):
@@ -578,3 +582,54 @@ def test_a_break_in_a_callback_is_not_shown(t):
                 t.note([*Thing.log, len(shown)])
     finally:
         sys.unraisablehook = hook
+
+
+@program(one_graph=False)
+def test_weak_references_to_what_only_the_trace_keeps(t):
+    """Functions that the call makes, and objects whose address was asked."""
+    log = []
+    t.watch(lambda: list(log))
+
+    def of_a_function(x):
+        def made():
+            return 1
+
+        reference = weakref.ref(made)
+        alive = reference() is made
+        made()
+        del made
+        return x + 1, alive, reference() is None
+
+    def of_a_method(x):
+        class Made:
+            def method(self):
+                return 1
+
+        made = Made()
+        reference = weakref.WeakMethod(made.method)
+        value = reference()()
+        Made.method = None
+        return x + 1, value, reference() is None
+
+    def of_an_address(x):
+        made = Plain()
+        reference, named = weakref.ref(made), id(made) == id(made)
+        alive = reference() is made
+        del made
+        return x + 1, alive, named, reference() is None
+
+    def with_a_callback(x):
+        one, other = Plain(), Plain()
+        number = hash(one)
+        references = [weakref.ref(one, lambda _: log.append("one")), weakref.ref(other, lambda _: log.append("other"))]
+        same = number == hash(one) and hash(other) != number
+        del one
+        log.append("after one")
+        del other
+        log.append("after the other")
+        return x + 1, same, len(references)
+
+    for fn in (of_a_function, of_a_method, of_an_address, with_a_callback):
+        f = t.compile(fn)
+        f(T(2))
+        f(T(2))
