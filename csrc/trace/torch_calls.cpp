@@ -81,8 +81,7 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
   return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
 }
 
-// What .item() of a tensor gives, recorded.
-static Ref number_in(Tracer& tracer, PyObject* tensor) {
+Ref number_in(Tracer& tracer, PyObject* tensor) {
   PyObject* item[] = {nullptr, tensor};
   const TorchRuns runs(tracer);
   return tracer.recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {});
