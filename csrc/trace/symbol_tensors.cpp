@@ -61,9 +61,9 @@ bool are_scalars(const Tracer& tracer, Borrowed data, std::optional<at::ScalarTy
       if (!are_scalars(tracer, PySequence_Fast_GET_ITEM(d, i), type, depth + 1)) return false;
     return size > 0 && depth < kDeepest;
   }
-  if (depth == 0 || !graph::is_unknown_scalar(tracer.session, data)) return false;
+  if (depth == 0 || !graph::is_tensor(data)) return false;
   const at::Tensor& tensor = fake::unpack(d);
-  if (tensor.dim() != 0 || (*type && **type != tensor.scalar_type())) return false;
+  if (tensor.dim() != 0 || !graph::is_unknown_scalar(tracer.session, data) || (*type && **type != tensor.scalar_type())) return false;
   *type = tensor.scalar_type();
   return is_wide_enough(**type, at::isFloatingType(**type));
 }

@@ -91,8 +91,10 @@ Ref number_in(Tracer& tracer, PyObject* tensor) {
 // Null: there are none.
 template <class IsNumber>
 static Ref with_numbers(Tracer& tracer, PyObject* value, const IsNumber& is_number, bool in_slice = false) {
-  if (graph::is_unknown_scalar(tracer.session, value)) {
-    return is_number(value, in_slice) ? number_in(tracer, value) : Ref();
+  if (graph::is_tensor(value)) {
+    // Only then its size, which may be one that only a run knows.
+    const bool wanted = is_number(value, in_slice) && graph::is_unknown_scalar(tracer.session, value);
+    return wanted ? number_in(tracer, value) : Ref();
   }
   if (PySlice_Check(value)) {
     auto* slice = reinterpret_cast<PySliceObject*>(value);
@@ -146,7 +148,8 @@ bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, 
   }
   const CapturingScalars capturing(*this);
   for (size_t i = positional; i < total; i++) {
-    if (!graph::is_unknown_scalar(session, arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
+    if (!graph::is_tensor(arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
+    if (!graph::is_unknown_scalar(session, arguments[i])) continue;
     numbers->push_back(number_in(*this, arguments[i]));
     (*given)[i + 1] = numbers->back().get();
   }
