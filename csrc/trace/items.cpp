@@ -66,6 +66,44 @@ static void guard_length_for(lift::Lifter& lifter, lift::Shadow& shadow, Py_ssiz
   if (index < 0 || index >= shadow.length) lifter.guard_length(shadow);
 }
 
+// x[k], x[:, k]: torch takes no number that only a run knows as an index, but select() does. `view`: what the numbers
+// choose; `rest`: what is left of the key, a tuple. False: there are none, or the key has tensors, lists or masks in it.
+static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref* view, Ref* rest) {
+  auto is_index = [](PyObject* part) {
+    return fake::is_symbol(part) && fake::class_of_symbol(part) == &PyLong_Type;
+  };
+  auto takes_dimension = [&](PyObject* part) { return part != Py_None && part != Py_Ellipsis; };
+  Ref whole = PyTuple_CheckExact(key.get()) ? Ref::share(key) : checked(PyTuple_Pack(1, key.get()));
+  bool found = false;
+  Py_ssize_t dots = -1;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(whole.get()); i++) {
+    PyObject* part = PyTuple_GET_ITEM(whole.get(), i);
+    if (part == Py_Ellipsis) dots = i;
+    if (is_index(part))
+      found = true;
+    else if (part != Py_None && part != Py_Ellipsis && !PyLong_CheckExact(part) && !PySlice_Check(part))
+      return false;
+  }
+  if (!found || tracer.is_under_modes() || tracer.is_overridden(tensor)) return false;
+  Ref parts = checked(PySequence_List(whole.get()));
+  *view = Ref::share(tensor);
+  for (Py_ssize_t i = PyList_GET_SIZE(parts.get()); i-- > 0;) {
+    if (!is_index(PyList_GET_ITEM(parts.get(), i))) continue;
+    int64_t dimension = 0;
+    const bool from_end = dots >= 0 && dots < i;
+    const Py_ssize_t begin = from_end ? i : 0, end = from_end ? PyList_GET_SIZE(parts.get()) : i;
+    for (Py_ssize_t k = begin; k < end; k++) dimension += takes_dimension(PyList_GET_ITEM(parts.get(), k)) ? 1 : 0;
+    if (from_end) dimension = fake::unpack(view->get()).dim() - dimension;
+    if (dimension < 0 || dimension >= fake::unpack(view->get()).dim()) return false;  // an error of eager's
+    Ref position = checked(PyLong_FromLongLong(dimension));
+    PyObject* given[] = {nullptr, view->get(), position.get(), PyList_GET_ITEM(parts.get(), i)};
+    *view = tracer.call_torch(graph::torch_name("torch", "select"), given + 1, 3, {});
+    check_status(PySequence_DelItem(parts.get(), i));
+  }
+  *rest = checked(PyList_AsTuple(parts.get()));
+  return true;
+}
+
 Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (lifter.is_open(container)) {
     const bool is_index = PyLong_CheckExact(key.get());
@@ -117,6 +155,9 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (graph::is_tensor(container)) {
     Ref index = index_without_arrays(*this, key);
     if (index) key = index;
+    Ref view, rest;
+    if (may_hold_symbol(key) && select_by_symbols(*this, container, key, &view, &rest))
+      return PyTuple_GET_SIZE(rest.get()) == 0 ? std::move(view) : get_item(view, rest);
     session.clear_failure();
     Ref cut = slices_with_numbers(*this, key);
     if (cut) key = cut;
@@ -151,6 +192,11 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   Ref index, cut, key_number, value_number;
   if (graph::is_tensor(container)) {
     if ((index = index_without_arrays(*this, key))) key = index;
+    Ref view, rest;
+    if (value && may_hold_symbol(key) && select_by_symbols(*this, container, key, &view, &rest)) {
+      if (PyTuple_GET_SIZE(rest.get()) == 0) rest = checked(PyTuple_Pack(1, Py_Ellipsis));
+      return set_item(view, rest, value);
+    }
     session.clear_failure();
     if ((cut = slices_with_numbers(*this, key))) key = cut;
     if ((key_number = number_for_torch(key))) key = key_number;

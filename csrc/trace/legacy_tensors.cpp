@@ -40,7 +40,11 @@ bool is_data_array(PyObject* object) { return lift::is_array(object) && lift::fi
 bool is_data(Borrowed object, int depth) {
   constexpr int kDeepest = 32;
   PyObject* o = object.get();
-  if (PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o)) return true;
+  if (PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyRange_Check(o)) return true;
+  if (cpython::is_native(Py_TYPE(o), "torch.Size")) {
+    PyObject** sizes = &PyTuple_GET_ITEM(o, 0);
+    return std::all_of(sizes, sizes + PyTuple_GET_SIZE(o), [](PyObject* size) { return PyLong_CheckExact(size); });
+  }
   if ((!PyList_CheckExact(o) && !PyTuple_CheckExact(o)) || depth > kDeepest) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) {
     if (!is_data(PySequence_Fast_GET_ITEM(o, i), depth + 1)) return false;

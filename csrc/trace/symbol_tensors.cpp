@@ -2,9 +2,14 @@
 // number each, put together.
 #include "trace/tracer.h"
 
+#include "graph/torch_symbol.h"
 #include "graph/torch_types.h"
+#include "trace/asked_numbers.h"
 
 #include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+
+#include <optional>
 
 namespace alternator::trace {
 
@@ -46,13 +51,64 @@ bool is_wide_enough(at::ScalarType type, bool floating) {
   return type == at::kDouble || type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
 }
 
+// Tensors of one number each, all of one type that holds what .item() gives of them, in lists.
+bool are_scalars(const Tracer& tracer, Borrowed data, std::optional<at::ScalarType>* type, int depth = 0) {
+  constexpr int kDeepest = 8;
+  PyObject* d = data.get();
+  if (PyList_CheckExact(d) || PyTuple_CheckExact(d)) {
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(d);
+    for (Py_ssize_t i = 0; i < size; i++)
+      if (!are_scalars(tracer, PySequence_Fast_GET_ITEM(d, i), type, depth + 1)) return false;
+    return size > 0 && depth < kDeepest;
+  }
+  if (depth == 0 || !graph::is_tensor(data)) return false;
+  const at::Tensor& tensor = fake::unpack(d);
+  if (tensor.dim() != 0 || !graph::is_unknown_scalar(tracer.session, data) || (*type && **type != tensor.scalar_type())) return false;
+  *type = tensor.scalar_type();
+  return is_wide_enough(**type, at::isFloatingType(**type));
+}
+
+Ref numbers_of(Tracer& tracer, Borrowed data) {
+  if (graph::is_tensor(data)) return number_in(tracer, data.get());
+  Ref numbers = checked(PyList_New(0));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(data.get()); i++)
+    check_status(PyList_Append(numbers.get(), numbers_of(tracer, PySequence_Fast_GET_ITEM(data.get(), i)).get()));
+  return numbers;
+}
+
+// torch.tensor([loss, loss]): of the type that the tensors have, if none is asked for.
+Ref tensor_of_scalars(Tracer& tracer, Borrowed callable, PyObject* const* arguments, Borrowed keyword_names) {
+  std::optional<at::ScalarType> type;
+  if (!are_scalars(tracer, arguments[0], &type)) return {};
+  Ref data = numbers_of(tracer, arguments[0]), names = checked(PyList_New(0));
+  std::vector<PyObject*> given = {nullptr, data.get()};
+  bool typed = false;
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), i);
+    const bool is_type = PyUnicode_CompareWithASCIIString(name, "dtype") == 0;
+    if (is_type && arguments[1 + i] == Py_None) continue;
+    typed = typed || is_type;
+    check_status(PyList_Append(names.get(), name));
+    given.push_back(arguments[1 + i]);
+  }
+  if (!typed) {
+    check_status(PyList_Append(names.get(), checked(PyUnicode_InternFromString("dtype")).get()));
+    given.push_back(reinterpret_cast<PyObject*>(torch::getTHPDtype(*type)));
+  }
+  return tracer.call_torch(callable, given.data() + 1, 1, checked(PyList_AsTuple(names.get())));
+}
+
 }  // namespace
 
 // Each number becomes a tensor of the widest type, since torch.tensor() makes infinity of what a narrow one has no room
 // for, and scalar_tensor() an error.
 Ref Tracer::tensor_of_symbols(const std::string& name, PyObject* const* arguments, size_t positional,
                               Borrowed keyword_names) {
-  if (name != "torch.tensor" || positional != 1 || !recorder.has_symbols() || transformed_) return {};
+  if (name != "torch.tensor" || positional != 1 || transformed_) return {};
+  if (recorder.captures_scalars()) {
+    if (Ref made = tensor_of_scalars(*this, graph::torch_name("torch", "tensor"), arguments, keyword_names)) return made;
+  }
+  if (!recorder.has_symbols()) return {};
   Numbers numbers;
   if (!look_at(arguments[0], 0, &numbers) || !numbers.unknown) return {};
   Ref dtype, device;

@@ -83,8 +83,7 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
   return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
 }
 
-// What .item() of a tensor gives, recorded.
-static Ref number_in(Tracer& tracer, PyObject* tensor) {
+Ref number_in(Tracer& tracer, PyObject* tensor) {
   PyObject* item[] = {nullptr, tensor};
   const TorchRuns runs(tracer);
   return tracer.recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {});
@@ -94,8 +93,10 @@ static Ref number_in(Tracer& tracer, PyObject* tensor) {
 // Null: there are none.
 template <class IsNumber>
 static Ref with_numbers(Tracer& tracer, PyObject* value, const IsNumber& is_number, bool in_slice = false) {
-  if (graph::is_unknown_scalar(tracer.session, value)) {
-    return is_number(value, in_slice) ? number_in(tracer, value) : Ref();
+  if (graph::is_tensor(value)) {
+    // Only then its size, which may be one that only a run knows.
+    const bool wanted = is_number(value, in_slice) && graph::is_unknown_scalar(tracer.session, value);
+    return wanted ? number_in(tracer, value) : Ref();
   }
   if (PySlice_Check(value)) {
     auto* slice = reinterpret_cast<PySliceObject*>(value);
@@ -149,7 +150,8 @@ bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, 
   }
   const CapturingScalars capturing(*this);
   for (size_t i = positional; i < total; i++) {
-    if (!graph::is_unknown_scalar(session, arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
+    if (!graph::is_tensor(arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
+    if (!graph::is_unknown_scalar(session, arguments[i])) continue;
     numbers->push_back(number_in(*this, arguments[i]));
     (*given)[i + 1] = numbers->back().get();
   }

@@ -56,13 +56,20 @@ def written(x: torch.Tensor) -> Any:
     return y, y + 1
 
 
+def as_indices(x: torch.Tensor) -> Any:
+    rows = torch.stack([x, x + 1], 1)
+    edges = torch.nonzero(x > 0).t()
+    chosen = edges[0, :]
+    return rows[chosen, :], rows[chosen, 1:]
+
+
 def joined(x: torch.Tensor) -> Any:
     return torch.cat([x[x > 0], x[x < 0]]), torch.stack([x[x > 0], x[x > 0]]).sum(0)
 
 
 ROWS = {
     row.__name__: row
-    for row in (masked, one_mask, a_mask_that_is_written, selected, unique, sizes, written, joined)
+    for row in (masked, one_mask, a_mask_that_is_written, selected, unique, sizes, written, joined, as_indices)
 }  # fmt: skip
 VALUES = (
     (1.0, -2.0, 3.0, 0.5),

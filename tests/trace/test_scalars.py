@@ -269,7 +269,17 @@ def tensors_as_sizes(x: torch.Tensor, n: torch.Tensor) -> Any:
     )
 
 
-SHAPES = {row.__name__: row for row in (experts, sizes, shapes, tensors_as_sizes)}
+def indices(x: torch.Tensor, n: torch.Tensor) -> Any:
+    a, b = n.tolist()
+    y = x * 2
+    y[a] = 7
+    y[b - 1, 0] += 1
+    y[:, 1][a] = x[a, 0]
+    z = x[..., None]
+    return x[a], x[b - 1, 1:], x[None, a], x[-1, None, 1], x.T[..., a], x.T[1, b - 1], z[a, ..., 0], z[..., a - a, :], y
+
+
+SHAPES = {row.__name__: row for row in (experts, sizes, shapes, tensors_as_sizes, indices)}
 
 
 def shape_script_of(function: Callable[..., Any]) -> Callable[[Run], None]:
@@ -297,6 +307,27 @@ def test_shapes_with_aot_autograd(row: str) -> None:
     compiled = alternator.compile(SHAPES[row], backend="aot_eager", fullgraph=True)
     for value in ([3, 5], [1, 7], [4, 4]):
         torch.testing.assert_close(compiled(T(8, 2), torch.tensor(value)), SHAPES[row](T(8, 2), torch.tensor(value)))
+
+
+def tensors_of_tensors(x: torch.Tensor, n: torch.Tensor) -> Any:
+    d, k = x.double().sum(), n.sum()
+    return (
+        torch.tensor([x.sum(), x[0]]),
+        torch.tensor([[d], [d * 2]]),
+        torch.tensor([k, k + 1]),
+        torch.tensor([x.sum(), x[0]], dtype=torch.float64),
+        x.new_tensor(range(3)),
+        x.new_tensor([range(2), (1, 2)]),
+        x.new_tensor(x.shape),
+    )
+
+
+@program(graphs=1)
+def test_tensors_of_tensors(t: Run) -> None:
+    captures(t)
+    f = t.compile(tensors_of_tensors)
+    f(T(3), torch.tensor([3, 5]))
+    f.hit(T(3) + 1, torch.tensor([1, 7]))
 
 
 def largest(x: torch.Tensor, k: torch.Tensor) -> Any:
