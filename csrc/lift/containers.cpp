@@ -35,7 +35,7 @@ static bool is_hashed_by_address(PyObject* key) {
   return hash != nullptr && hash == _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name.get());
 }
 
-// An instance of a class statement's class that leaves that to `object`. Another call may have another one in its place.
+// An instance of a class statement's class that leaves that to `object`. Another call may have another in its place.
 static bool is_instance_hashed_by_address(PyObject* key) {
   PyTypeObject* type = Py_TYPE(key);
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !is_plain(key) && !PyType_Check(key) &&

@@ -306,7 +306,8 @@ class Effects {
       if (old_elements.count(element.get()) == 0) added.push_back(element);
     }
     if (removed.empty() && added.empty() && (same_layout(shadow) || !are_plain(shadow.steps))) return;
-    if (shadow.unseen) throw CannotRebuild("the set " + shadow.source->text() + " was changed where nobody looked at it");
+    if (shadow.unseen)
+      throw CannotRebuild("the set " + shadow.source->text() + " was changed where nobody looked at it");
     // On the real set the elements are added in an order that gives the copy's; how the program added them is not
     // known.
     std::optional<std::vector<Ref>> order = plan_adding(shadow.original, removed, added, shadow.copy);

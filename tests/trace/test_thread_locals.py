@@ -117,6 +117,8 @@ def test_only_asked(t):
     f(threading.local(), T(2))
     looked_at = threading.local()
     vars(looked_at)["k"] = 1
+    f.hit(looked_at, T(2))  # what else is in it is only handed back
+    vars(looked_at)["n"] = 1
     f.miss(looked_at, T(2))
 
 
