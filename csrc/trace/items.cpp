@@ -67,11 +67,9 @@ static void guard_length_for(lift::Lifter& lifter, lift::Shadow& shadow, Py_ssiz
 }
 
 // x[k], x[:, k]: torch takes no number that only a run knows as an index, but select() does. `view`: what the numbers
-// choose; `rest`: what is left of the key, a tuple. False: there are none, or the key has tensors, lists or masks in it.
+// choose; `rest`: what is left of the key, a tuple. False: there are none, or the key has tensors or lists in it.
 static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref* view, Ref* rest) {
-  auto is_index = [](PyObject* part) {
-    return fake::is_symbol(part) && fake::class_of_symbol(part) == &PyLong_Type;
-  };
+  auto is_index = [](PyObject* part) { return fake::is_symbol(part) && fake::class_of_symbol(part) == &PyLong_Type; };
   auto takes_dimension = [&](PyObject* part) { return part != Py_None && part != Py_Ellipsis; };
   Ref whole = PyTuple_CheckExact(key.get()) ? Ref::share(key) : checked(PyTuple_Pack(1, key.get()));
   bool found = false;

@@ -63,7 +63,8 @@ bool are_scalars(const Tracer& tracer, Borrowed data, std::optional<at::ScalarTy
   }
   if (depth == 0 || !graph::is_tensor(data)) return false;
   const at::Tensor& tensor = fake::unpack(d);
-  if (tensor.dim() != 0 || !graph::is_unknown_scalar(tracer.session, data) || (*type && **type != tensor.scalar_type())) return false;
+  if (tensor.dim() != 0 || !graph::is_unknown_scalar(tracer.session, data)) return false;
+  if (*type && **type != tensor.scalar_type()) return false;
   *type = tensor.scalar_type();
   return is_wide_enough(**type, at::isFloatingType(**type));
 }
@@ -106,7 +107,8 @@ Ref Tracer::tensor_of_symbols(const std::string& name, PyObject* const* argument
                               Borrowed keyword_names) {
   if (name != "torch.tensor" || positional != 1 || transformed_) return {};
   if (recorder.captures_scalars()) {
-    if (Ref made = tensor_of_scalars(*this, graph::torch_name("torch", "tensor"), arguments, keyword_names)) return made;
+    Ref callable = graph::torch_name("torch", "tensor");
+    if (Ref made = tensor_of_scalars(*this, callable, arguments, keyword_names)) return made;
   }
   if (!recorder.has_symbols()) return {};
   Numbers numbers;

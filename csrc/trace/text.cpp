@@ -5,6 +5,8 @@
 #include "lift/decimals.h"
 #include "trace/natives.h"
 
+#include <cstring>
+
 namespace alternator::trace {
 
 static constexpr int kDeepestText = 20;
@@ -133,7 +135,10 @@ static bool percent_asks_for_repr(Borrowed format) {
   for (Py_ssize_t i = 0; i < length; i++) {
     if (PyUnicode_READ_CHAR(format.get(), i) != '%') continue;
     if (++i < length && PyUnicode_READ_CHAR(format.get(), i) == '(') return true;  // a dict of values
-    while (i < length && std::strchr("#0- +*.123456789hlL", static_cast<int>(PyUnicode_READ_CHAR(format.get(), i)))) i++;
+    auto is_option = [&](Py_UCS4 c) {
+      return c != 0 && c < 128 && std::strchr("#0- +*.123456789hlL", static_cast<int>(c)) != nullptr;
+    };
+    while (i < length && is_option(PyUnicode_READ_CHAR(format.get(), i))) i++;
     const Py_UCS4 c = i < length ? PyUnicode_READ_CHAR(format.get(), i) : 'r';
     if (c == 'r' || c == 'a') return true;
   }
