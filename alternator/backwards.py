@@ -32,7 +32,19 @@ _OF_ARGUMENTS = {
     "is_available", "device_count", "get_device_properties", "get_device_capability", "get_device_name",
 }  # fmt: skip
 _CONSTANTS = (torch.dtype, torch.layout, torch.memory_format, float)
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD")
 _WRITES = {"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "IMPORT_NAME"}
 

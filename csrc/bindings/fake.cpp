@@ -39,8 +39,8 @@ class PySession {
   std::vector<std::unique_ptr<Active>> active_;
 };
 
-// In C++, so that no interrupt comes between an exception and what is put back for it. One object serves all threads, and
-// `with` statements inside of others.
+// In C++, so that no interrupt comes between an exception and what is put back for it. One object serves all threads,
+// and `with` statements inside of others.
 class ThreadKept {
  public:
   void enter() { entered().emplace_back(); }

@@ -17,7 +17,8 @@ bool begins_like(const graph::Program& whole, const graph::Program& part, uint32
 // Whether the chain stands at the instruction that a node was recorded in. The innermost frame then says which one it
 // is: it stood before the first part of it (KW_NAMES, PRECALL).
 bool stands_at(Chain& chain, const graph::Program& program, const graph::Node& node);
-// Takes the variables from frames that an exception leaves at once: those that lead to what the run has dropped, or all.
+// Takes the variables from frames that an exception leaves at once: those that lead to what the run has dropped, or
+// all.
 void drop_variables(Chain& chain, const graph::Program& part, const graph::Failure& failure, bool all);
 // What the part returns. False: something is not there any more, and cannot be computed again.
 bool take_outputs(const graph::Program& program, const graph::Program& part, graph::Failure* failure,

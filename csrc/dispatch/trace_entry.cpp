@@ -436,9 +436,8 @@ enum class Leaving : uint8_t {
 
 // The trace is run once more as far as a point on the way to the node that failed, and cut there: what the graph has
 // computed so far stands for a run of the part.
-static Left cut_failed(const Chain& chain, const Entry& failed, graph::Failure& failure,
-                       const trace::BreakPoint& point, Leaving leaving, graph::Recorder::Captured captured,
-                       const Wishes& wishes) {
+static Left cut_failed(const Chain& chain, const Entry& failed, graph::Failure& failure, const trace::BreakPoint& point,
+                       Leaving leaving, graph::Recorder::Captured captured, const Wishes& wishes) {
   trace::OwnedTracer owned;
   trace::Tracer& tracer = *owned;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();

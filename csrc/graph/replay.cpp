@@ -50,8 +50,7 @@ class Run {
   }
 
   Run(const Program& program, std::vector<Ref> tensors)
-      : program_(program),
-        tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
+      : program_(program), tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
 
   void set(uint32_t tensor, Ref value) { tensors_[tensor] = std::move(value); }
   const Ref& operator[](uint32_t tensor) const { return tensors_[tensor]; }
@@ -233,9 +232,8 @@ class Again {
       const TensorRecord& record = program_.tensors[made];
       if (record.is_symbol() || memory_of(made) == nullptr || record.fake.requires_grad()) return false;
       bool is_view = false;
-      program_.each_tensor_argument(node, [&](uint32_t argument) {
-        is_view = is_view || memory_of(argument) == memory_of(made);
-      });
+      program_.each_tensor_argument(
+          node, [&](uint32_t argument) { is_view = is_view || memory_of(argument) == memory_of(made); });
       for (uint32_t other = 0; !is_view && other < program_.tensors.size(); ++other)
         if (failure_.tensors[other] && memory_of(other) == memory_of(made)) return false;
     }
@@ -255,8 +253,8 @@ class Again {
     for (uint32_t n = maker + 1; !found && n <= failure_.node; ++n) {
       const Node& later = program_.nodes[n];
       if (!later.live || (later.effects & (kMutates | kActs | kTransforms)) == 0) continue;
-      program_.each_tensor_argument(
-          later, [&](uint32_t tensor) { found = found || used.count(memory_of(tensor)) != 0; });
+      program_.each_tensor_argument(later,
+                                    [&](uint32_t tensor) { found = found || used.count(memory_of(tensor)) != 0; });
       found = found || (later.effects & (kActs | kTransforms)) != 0;
     }
     return found;

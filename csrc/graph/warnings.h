@@ -1,9 +1,9 @@
 // What torch warns of. While a call is made on fakes nobody hears of it: a run warns of it again, in the name of the
 // line that the trace saw.
 //
-// Whoever warns, in C++ or in Python, asks `warnings.filters` what to do about it, and there is but one such list in the
-// process. It is not touched: the module has a class of ours, whose `filters` is the list itself for everybody but a
-// thread that keeps its warnings back.
+// Whoever warns, in C++ or in Python, asks `warnings.filters` what to do about it, and there is but one such list in
+// the process. It is not touched: the module has a class of ours, whose `filters` is the list itself for everybody but
+// a thread that keeps its warnings back.
 #pragma once
 
 #include "py/ref.h"
@@ -40,9 +40,9 @@ class WarningsKept {
 
  private:
   WarningsKept* outer_;
-  bool repeats_;  // what torch gives but once
+  bool repeats_;                                  // what torch gives but once
   PyObject **place_ = nullptr, *real_ = nullptr;  // the globals of the frame that makes the call
-  std::vector<std::pair<Ref, Ref>> lent_;  // and what they stand for
+  std::vector<std::pair<Ref, Ref>> lent_;         // and what they stand for
   std::vector<Warning> kept_;
 };
 

@@ -342,8 +342,8 @@ Ref Lifter::lift_deque(Borrowed deque, Source* source) {
   guard(tree_.child(source, Access::kField, maxlen_name), bound.get() == Py_None ? GuardKind::kIs : GuardKind::kEquals,
         bound);
   Ref elements = checked(PySequence_List(deque.get()));
-  Ref copy = checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(deque.type()), elements.get(),
-                                                  bound.get(), nullptr));
+  Ref copy = checked(
+      PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(deque.type()), elements.get(), bound.get(), nullptr));
   Ref lifted = remember(deque, std::move(copy), source);
   Shadow& shadow = add_shadow(ShadowKind::kDeque, deque, lifted, source);
   shadow.lifted_slots.assign(static_cast<size_t>(shadow.length), false);

@@ -74,10 +74,10 @@ class Lifter {
   Ref dict_item(Shadow& shadow, Borrowed key);  // null: absent, and guarded so
   bool dict_contains(Shadow& shadow, Borrowed key);
   void dict_store(Shadow& shadow, Borrowed key, Borrowed value);  // null value: delete a key that is there
-  Ref list_item(Shadow& shadow, Py_ssize_t index);  // of a deque too
+  Ref list_item(Shadow& shadow, Py_ssize_t index);                // of a deque too
   bool set_contains(Shadow& shadow, Borrowed element);
   void before_set_step(Borrowed set, SetStepKind kind, Borrowed element);  // any set
-  void note_set_step(Borrowed set, SetStepKind kind, Borrowed element);  // any set; it was done
+  void note_set_step(Borrowed set, SetStepKind kind, Borrowed element);    // any set; it was done
   void lift_whole(Shadow& shadow);
   void guard_length(Shadow& shadow);
   void guard_truth(Shadow& shadow);

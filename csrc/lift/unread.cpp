@@ -69,8 +69,7 @@ Ref Lifter::lift_open(Borrowed value, Source* source) {
   Ref view = Ref::share(value);
   if (!lifts_to_itself(value.get())) {
     view = checked(PyTuple_New(count));
-    for (Py_ssize_t i = 0; i < count; i++)
-      PyTuple_SET_ITEM(view.get(), i, Py_NewRef(PyTuple_GET_ITEM(value.get(), i)));
+    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(view.get(), i, Py_NewRef(PyTuple_GET_ITEM(value.get(), i)));
   }
   Ref lifted = remember(value, std::move(view), source);
   open_[lifted.get()] = {source, std::vector<bool>(static_cast<size_t>(count), false)};

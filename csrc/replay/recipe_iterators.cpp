@@ -107,8 +107,8 @@ static void require_same_rest(Borrowed iterator, Borrowed view, Py_ssize_t seen)
   bool same = PyList_GET_SIZE(rest) == PyList_GET_SIZE(all.get()) - seen;
   for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(rest); i++) {
     PyObject *one = PyList_GET_ITEM(rest, i), *other = PyList_GET_ITEM(all.get(), seen + i);
-    same = iterator.type() == &PyDictIterItem_Type ? PyTuple_GET_ITEM(one, 0) == PyTuple_GET_ITEM(other, 0)
-                                                   : one == other;
+    same =
+        iterator.type() == &PyDictIterItem_Type ? PyTuple_GET_ITEM(one, 0) == PyTuple_GET_ITEM(other, 0) : one == other;
   }
   if (!same) cannot_rebuild(iterator, "its dict was changed");
 }

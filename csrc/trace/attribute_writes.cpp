@@ -60,8 +60,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
   if (value) lifter.escape(value);
   auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
-  if (is_proxy_of_trace(lifter, owner))
-    return set_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name, value);
+  if (is_proxy_of_trace(lifter, owner)) return set_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name, value);
   if (PyType_Check(owner.get())) {
     if (!lifter.made_here(owner)) return set_on_class(owner.as<PyTypeObject>(), name, value);
     return natively();

@@ -84,8 +84,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
   if (PyFunction_Check(owner.get())) return get_from_function(owner, name);
   if (PyFrame_Check(owner.get())) return get_from_frame(owner, name);
   if (lift::is_array(owner.get())) return get_from_array(owner, name);
-  if (is_proxy_of_trace(lifter, owner))
-    return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
+  if (is_proxy_of_trace(lifter, owner)) return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
   // What a bound method does not have itself it answers for its function, the text included.
   if (type == &PyMethod_Type && (_PyType_Lookup(type, name.get()) == nullptr || equals(name, "__doc__")))
     return get_attribute(Ref::share(PyMethod_GET_FUNCTION(owner.get())), name);

@@ -14,12 +14,30 @@ namespace {
 
 // Methods and functions that change a container in place.
 bool changes_container(std::string_view name) {
-  static const std::unordered_set<std::string_view> names = {
-      "append",     "extend",      "insert",   "pop",         "remove",  "clear",
-      "update",     "setdefault",  "popitem",  "add",         "sort",    "reverse",
-      "discard",    "appendleft",  "popleft",  "setitem",     "delitem", "__setitem__",
-      "iadd",       "__delitem__", "iconcat",  "intersection_update",    "difference_update",
-      "symmetric_difference_update"};
+  static const std::unordered_set<std::string_view> names = {"append",
+                                                             "extend",
+                                                             "insert",
+                                                             "pop",
+                                                             "remove",
+                                                             "clear",
+                                                             "update",
+                                                             "setdefault",
+                                                             "popitem",
+                                                             "add",
+                                                             "sort",
+                                                             "reverse",
+                                                             "discard",
+                                                             "appendleft",
+                                                             "popleft",
+                                                             "setitem",
+                                                             "delitem",
+                                                             "__setitem__",
+                                                             "iadd",
+                                                             "__delitem__",
+                                                             "iconcat",
+                                                             "intersection_update",
+                                                             "difference_update",
+                                                             "symmetric_difference_update"};
   return names.count(name) != 0;
 }
 
@@ -29,8 +47,8 @@ bool is_code(Borrowed value) {
 }
 
 bool is_autograd_function(Borrowed value) {
-  return PyType_Check(value.get()) && PyType_IsSubtype(value.as<PyTypeObject>(),
-                                                       reinterpret_cast<PyTypeObject*>(Natives::table().function_base));
+  return PyType_Check(value.get()) &&
+         PyType_IsSubtype(value.as<PyTypeObject>(), reinterpret_cast<PyTypeObject*>(Natives::table().function_base));
 }
 
 bool is_of_library(Borrowed function) {

@@ -195,7 +195,7 @@ class LastingWrites {
 struct Separation {
   bool wanted = false;
   std::optional<uint32_t> until{};  // a node
-  size_t seen = 0;  // nodes
+  size_t seen = 0;                  // nodes
   bool fails = false, writes = false;
   LastingWrites lasting{};
 };

@@ -24,8 +24,8 @@ struct Managers {
 
   Managers() {
     const auto add = [&](const char* name, std::optional<bool> mode) {
-      all.push_back({graph::torch_name("torch.autograd.grad_mode", name), code(name, "__enter__"),
-                     code(name, "__exit__"), mode});
+      all.push_back(
+          {graph::torch_name("torch.autograd.grad_mode", name), code(name, "__enter__"), code(name, "__exit__"), mode});
     };
     add("no_grad", false);
     add("enable_grad", true);

@@ -254,7 +254,8 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
       const graph::Recorder::Silent silent(recorder);
       result = inlined();
     }
-    if (!is_value(result) && !PyModule_Check(result.get())) stop(report::Reason::native_call, "an object from a function with an lru_cache");
+    if (!is_value(result) && !PyModule_Check(result.get()))
+      stop(report::Reason::native_call, "an object from a function with an lru_cache");
     if (lifter.has_writes_since(mark)) stop(report::Reason::native_call, "a function with an lru_cache that writes");
     lifter.add_effect(call_again(wrapper, arguments, positional, keyword_names));
     return result;

@@ -132,9 +132,9 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   for (size_t i = 0; i < total; i++) {
     const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
-    const bool looks =
-        (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]) ||
-        is_hook_handle(arguments[i]) || PyWeakref_CheckProxy(arguments[i]);  // a proxy says that it is its object
+    const bool looks = (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]) ||
+                       is_hook_handle(arguments[i]) ||
+                       PyWeakref_CheckProxy(arguments[i]);  // a proxy says that it is its object
     const bool keeps_array = i + 1 == total && lift::is_array(arguments[i]) && only_keeps(method);
     if (PySlice_Check(arguments[i]) && holds_unknown_array(arguments[i]))
       stop(report::Reason::data_dependent, name + " of a slice");

@@ -148,8 +148,7 @@ static bool percent_asks_for_repr(Borrowed format) {
 void check_percent_text(Tracer& t, Borrowed format, Borrowed value) {
   if (percent_asks_for_repr(format)) return t.check_text(value);
   if (!PyTuple_CheckExact(value.get())) return check_own_text(t, value);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++)
-    check_own_text(t, PyTuple_GET_ITEM(value.get(), i));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) check_own_text(t, PyTuple_GET_ITEM(value.get(), i));
 }
 
 void check_field_text(Tracer& t, Borrowed format, Borrowed value) {

@@ -689,7 +689,10 @@ def test_graphs_of_transforms_are_compiled_again(transform: Any) -> None:
     torch.testing.assert_close(alternator.compile(fn, backend=spy, fullgraph=True)(x()), expected)
     (module,) = seen
     module.real_recompile()
-    for again in (alternator.compile, torch.compile):
+    compilers = [alternator.compile]
+    if torch.__version__ >= "2.13":  # before, TorchDynamo does not know functions that are made with pybind11
+        compilers.append(torch.compile)
+    for again in compilers:
         (result,) = again(module, backend="eager", fullgraph=True)(x())
         torch.testing.assert_close(result, expected)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import sys
 
 import torch
 from harness import T, program
@@ -184,7 +185,8 @@ def test_what_an_attribute_error_behind_a_break_is_about(t):
             return x + 1, str(error), error.name, error.obj is o
 
     f = t.compile(fn)
-    for o in (Asked(), Plain(), Asked()):
+    # From CPython 3.12 on it depends on how often eager was there before whether the error of a property is named.
+    for o in (Asked(), Plain(), Asked()) if sys.version_info < (3, 12) else (Asked(), Asked()):
         f(T(2), o)
 
 

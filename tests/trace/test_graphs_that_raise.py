@@ -154,12 +154,7 @@ def test_after_a_write_in_a_function_that_is_called(t):
     def inner(x, index):
         seen.append("inner")
         again = x + 1
-        return (
-            again * 2
-            + again[
-                index
-            ]
-        )
+        return again * 2 + again[index]
 
     def outer(x, index):
         dropped = x.sum()

@@ -185,7 +185,7 @@ def tensors_of_numbers(x: torch.Tensor, n: torch.Tensor) -> Any:
 
 
 # Before torch 2.13, its own decomposition of a power branches on the exponent: that breaks here, and fails in torch's backends.
-POWERS = torch.__version__ >= "2.13"
+POWERS = SLICES = torch.__version__ >= "2.13"
 ROWS: dict[str, Callable[..., Any]] = {
     row.__name__: row
     for row in (
@@ -264,7 +264,7 @@ def tensors_as_sizes(x: torch.Tensor, n: torch.Tensor) -> Any:
         row.repeat(a),
         row[a:],
         row[: b - 1] * 2,
-        x[a:, 1],
+        *([x[a:, 1]] if SLICES else []),  # before, torch loses the size of such a slice
         torch.add(row, row, alpha=a),
     )
 
