@@ -113,8 +113,8 @@ def _is_code(value: Any, used: Sequence[str], seen: set[Any]) -> bool:
         return _is_closed(value, seen)
     if _is_function(value) and not _is_librarys(value):
         return [*used[:1]] == ["apply"] and _is_closed(value.forward, seen) and _has_closed_backward(value, seen)
-    name = getattr(value, "__name__", None)
-    if isinstance(name, str) and getattr(builtins, name, None) is value:
+    own_name = getattr(value, "__name__", None)
+    if isinstance(own_name, str) and getattr(builtins, own_name, None) is value:
         return value in _BUILTINS or (isinstance(value, type) and issubclass(value, BaseException))
     return (callable(value) or isinstance(value, types.ModuleType)) and _is_librarys(value)
 

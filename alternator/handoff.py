@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx.experimental._config
@@ -293,7 +293,7 @@ class Handoff:
                 if apart and self._gives_back(gm, is_as_exported, inputs):
                     answer = None
                 elif apart and any(map(_is_numpy_number, inputs)):
-                    return NotImplemented
+                    return cast(Answer, NotImplemented)  # the core then takes them as constants
                 elif apart:
                     if self.looks_inside:  # the module has been in its hands
                         gm = export(fake_mode)
