@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "fake/handed_number.h"
+#include "graph/warnings.h"
 #include "py/names.h"
 #include "trace/arrays.h"
 #include "trace/bound_slots.h"
@@ -180,8 +181,17 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const Reading reading(reads_digits(callable, name), adds);
   const size_t given_before = integers_given();
   const bool grad_before = c10::GradMode::is_enabled();
+  // Native code warns by the filters that there are, not by those that the program has set in the trace; and it would
+  // warn of every call, not of the traced one only.
+  std::optional<graph::WarningsKept> kept;
+  if (!warnings) kept.emplace(graph::WarningsKept::Kind::kRun);
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  if (kept && !kept->take().empty() && !stopped) {
+    PyErr_Clear();
+    stop(report::Reason::native_call, name + " warns");
+  }
+  kept.reset();
   const bool added = !stopped && name == "builtins.sum" && integers_given() != given_before;
   if (added && !(result && Py_IS_TYPE(result.get(), &fake::int_symbol_type))) {
     PyErr_Clear();  // the digits may be too many for a float

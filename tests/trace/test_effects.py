@@ -755,3 +755,28 @@ def test_print_of_dicts_with_other_keys(t):
     table = {(1, 2): 3, 2.5: [1]}
     for _ in range(3):
         f(table, T(2))
+
+
+@program(one_graph=False)
+def test_native_code_that_warns(t):
+    """It warns of every call, by the filters that the program has set."""
+
+    def caught(x, text):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always", SyntaxWarning)
+            compile(text, "<a text>", "exec")
+        return x + 1, [str(one.message) for one in shown]
+
+    def raised(x, text):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SyntaxWarning)
+            try:
+                compile(text, "<a text>", "exec")
+            except SyntaxError as error:
+                return x + 2, error.msg
+        return x + 3, None
+
+    for fn in (caught, raised):
+        f = t.compile(fn)
+        for text in ("x is 1", "x == 1", "x is 1"):
+            f(T(2), text)
