@@ -2,6 +2,7 @@
 
 #include "replay/builder.h"
 #include "replay/machine.h"
+#include "replay/mutants.h"
 
 namespace alternator::replay {
 
@@ -40,7 +41,9 @@ Residual Residual::build(World& world, const std::vector<Borrowed>& results, std
   operands.reserve(results.size());
   for (Borrowed result : results) operands.push_back(builder.value(result));
   std::vector<Write> effects = collect_effects(builder);
-  for (Borrowed frame : frames.ended) effects.push_back(end_of_frame(builder, frame));
+  for (Borrowed frame : frames.ended) {
+    if (!is_disabled(name_of(Op::kEndFrame))) effects.push_back(end_of_frame(builder, frame));
+  }
   builder.complete_most();
   for (const Write& write : effects) {
     if (!write.hashes) builder.emit(write.op, write.operands, write.number);

@@ -7,6 +7,7 @@
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/instructions.h"
+#include "trace/user_lines.h"
 
 #include <cstring>
 #include <set>
@@ -51,17 +52,6 @@ bool is_tidying(int opcode) {
   }
 }
 
-bool is_of_torch(PyCodeObject* code) {
-  static constinit Lasting<PyObject*> lasting;
-  PyObject* folder = lasting.get([] {
-    Ref file = checked(PyObject_GetAttrString(import_module("torch").get(), "__file__"));
-    const std::string_view path = PyUnicode_AsUTF8(file.get());
-    const std::string_view parent = path.substr(0, path.rfind('/') + 1);
-    return checked(PyUnicode_FromStringAndSize(parent.data(), static_cast<Py_ssize_t>(parent.size()))).release();
-  });
-  return PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1;
-}
-
 bool is_class_of_contextlib(PyTypeObject* type, const char* name) {
   Borrowed contextlib = PyDict_GetItemString(PyImport_GetModuleDict(), "contextlib");
   Ref found = contextlib ? Ref::steal(PyObject_GetAttrString(contextlib.get(), name)) : Ref();
@@ -80,13 +70,13 @@ bool is_torchs_manager(Borrowed manager) {
   Borrowed exit = _PyType_Lookup(type, names::__exit__);
   if (!exit) return false;
   if (!PyFunction_Check(exit.get())) return strncmp(type->tp_name, "torch.", 6) == 0;  // pybind11's
-  if (is_of_torch(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(exit.get())))) return true;
+  if (is_torchs(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(exit.get())))) return true;
   if (is_class_of_contextlib(type, "nullcontext")) return true;
   if (!is_class_of_contextlib(type, "_GeneratorContextManager")) return false;
   Ref generator = Ref::steal(PyObject_GetAttrString(manager.get(), "gen"));
   if (!generator) PyErr_Clear();
   return generator && PyGen_CheckExact(generator.get()) &&
-         is_of_torch(cpython::code_of_generator(generator.as<PyGenObject>()));
+         is_torchs(cpython::code_of_generator(generator.as<PyGenObject>()));
 }
 
 // The `with` blocks that the trace has been in, by where an exception in one goes.
@@ -206,7 +196,7 @@ thread_local Separation separation;
 bool is_observed(PyCodeObject* code, int offset) {
   int index = offset / static_cast<int>(sizeof(cpython::CodeUnit));
   cpython::Handler handler;
-  if (!cpython::find_handler(code, index, &handler) || is_of_torch(code)) return false;
+  if (!cpython::find_handler(code, index, &handler) || is_torchs(code)) return false;
   for (int i = 0; i < kMostHandlers; i++) {
     if (handles(code, handler, &index)) return true;
     if (!cpython::find_handler(code, index, &handler)) return false;
@@ -240,7 +230,7 @@ bool has_lasting_writes(const graph::Program& program) {
 bool is_left_at_once(PyCodeObject* code, int offset) {
   cpython::Handler handler;
   return !cpython::find_handler(code, offset / static_cast<int>(sizeof(cpython::CodeUnit)), &handler) ||
-         (!is_of_torch(code) && !is_observed(code, offset));
+         (!is_torchs(code) && !is_observed(code, offset));
 }
 
 thread_local bool separates __attribute__((tls_model("initial-exec"))) = false;

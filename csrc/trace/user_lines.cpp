@@ -2,9 +2,10 @@
 
 #include "trace/tracer.h"
 
+#include "py/import.h"
+#include "py/lasting.h"
 #include "trace/natives.h"
 
-#include <cstring>
 #include <string_view>
 
 namespace alternator::trace {
@@ -45,19 +46,14 @@ class TracedStack final : public graph::StackSource {
 
 // Whether a function is torch's own: a user knows the line that called it better.
 bool is_torchs(PyCodeObject* code) {
-  static const std::string* const folder = [] {
-    const SavedError outer;
-    auto* found = new std::string;
-    PyObject* torch = PyImport_AddModule("torch");  // it is loaded
-    Ref path = torch != nullptr ? Ref::steal(PyObject_GetAttrString(torch, "__path__")) : Ref();
-    Ref first = path ? Ref::steal(PySequence_GetItem(path.get(), 0)) : Ref();
-    const char* text = first && PyUnicode_Check(first.get()) ? PyUnicode_AsUTF8(first.get()) : nullptr;
-    if (text != nullptr) *found = text;
-    return found;
-  }();
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  if (file == nullptr) PyErr_Clear();
-  return file != nullptr && !folder->empty() && std::strncmp(file, folder->c_str(), folder->size()) == 0;
+  static constinit Lasting<PyObject*> lasting;
+  PyObject* folder = lasting.get([] {
+    Ref file = checked(PyObject_GetAttrString(import_module("torch").get(), "__file__"));
+    const std::string_view path = PyUnicode_AsUTF8(file.get());
+    const std::string_view parent = path.substr(0, path.rfind('/') + 1);
+    return checked(PyUnicode_FromStringAndSize(parent.data(), static_cast<Py_ssize_t>(parent.size()))).release();
+  });
+  return PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1;
 }
 
 bool is_contextlibs(PyCodeObject* code) {

@@ -109,6 +109,33 @@ def test_who_called(t):
         t.note(sorted(frame.f_locals.items()))
 
 
+@program(one_graph=False)
+def test_variables_of_a_frame_that_ends_behind_the_break(t):
+    """Whoever holds the frame sees what its variables became, and the line in which it ended."""
+    errors = []
+
+    def helper(x, n):
+        note = "before"
+        try:
+            raise Failure
+        except Failure as error:
+            errors.append(error)
+            alternator.graph_break()
+        note = "after" if n > 1 else "soon after"
+        if n == 3:
+            return x
+        return x + len(note)
+
+    def fn(x, n):
+        return helper(x * 2, n) + n
+
+    f = t.compile(fn)
+    for n in (1, 1, 2, 3, 1):
+        f(T(2), n)
+        frame = errors[-1].__traceback__.tb_frame
+        t.note((frame.f_locals["note"], frame.f_locals["n"], frame.f_lineno - frame.f_code.co_firstlineno))
+
+
 @program(one_graph=False, spied=False)
 def test_variables_of_the_caller(t):
     errors = []
