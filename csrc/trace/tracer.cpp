@@ -1,5 +1,4 @@
 #include "trace/tracer.h"
-#include "trace/unread.h"
 #include "trace/user_lines.h"
 
 #include "trace/ends.h"
@@ -47,24 +46,6 @@ int init_trace() {
       init_hooks() < 0)
     return -1;
   return lift::init_unread();
-}
-
-Ref unread_elements(lift::Lifter& lifter, Borrowed stand_in, int count) {
-  if (!Py_IS_TYPE(stand_in.get(), &lazy_type)) return {};
-  const auto* lazy = stand_in.as<LazyObject>();
-  if (lazy->lifted != nullptr || !PyTuple_CheckExact(lazy->value) || PyTuple_GET_SIZE(lazy->value) != count ||
-      lifter.is_lifted(lazy->value))
-    return {};
-  lift::SourceTree& tree = lifter.tree();
-  tree.guard(lazy->source, {lift::GuardKind::kType, Ref::share(&PyTuple_Type)});
-  tree.guard(lazy->source, {lift::GuardKind::kLength, {}, {}, count});
-  Ref elements = checked(PyTuple_New(count));
-  for (int i = 0; i < count; i++) {
-    Borrowed element = PyTuple_GET_ITEM(lazy->value, i);
-    Ref made = lifter.unread(element, tree.child(lazy->source, lift::Access::kIndex, {}, i));
-    PyTuple_SET_ITEM(elements.get(), i, made.release());
-  }
-  return elements;
 }
 
 // --- one trace --------------------------------------------------------------------------------------------
