@@ -250,15 +250,19 @@ class Handoff:
             fake_mode = None if odd and not asserts else self._fake_mode(shape_env, asserts)
             static: list[Any] = []
             if fake_mode is not None:
-                stack.enter_context(tracing(TracingContext(fake_mode)))
                 try:
                     static = self._static_examples(fake_mode, inputs)
-                except RuntimeError as error:
-                    # No tensor without data can be made like one of them: its gradient is of another size, say.
-                    if not self.backend.is_torchs or asserts:
+                except Exception as error:
+                    # Torch makes no tensor without data like one of them: its gradient is of another size, or its base of another type.
+                    if asserts:
                         raise
-                    self._tell_refused(name, error)
-                    as_recorded = True
+                    if self.backend.is_torchs:
+                        self._tell_refused(name, error)
+                        as_recorded = True
+                    else:
+                        fake_mode = None  # a callable of the user's does without examples
+            if fake_mode is not None:
+                stack.enter_context(tracing(TracingContext(fake_mode)))
             gm = export(fake_mode)
             if apart and fake_mode is None and needs_examples(gm):
                 fake_mode = self._fake_mode(shape_env, needed=True)

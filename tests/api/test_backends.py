@@ -616,6 +616,19 @@ def test_graphs_that_aot_autograd_refuses(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text.count("as it was recorded") == 4
 
 
+@pytest.mark.parametrize("backend", [lambda gm, examples: gm.forward, "aot_eager"])
+def test_tensors_that_torch_makes_no_example_of(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view whose memory was replaced by some of another type than its base's."""
+    monkeypatch.setattr(alternator.config, "example_values", True)
+    compiled = alternator.compile(lambda x: x * 2, backend=backend, fullgraph=True)
+    for dtype in (torch.float32, torch.float64, torch.float64):
+        x = torch.zeros(6)[:3]
+        x.data = torch.arange(3, dtype=dtype)
+        result = compiled(x)
+        assert result.tolist() == [0, 2, 4]
+        assert result.dtype == dtype
+
+
 def test_one_row_of_those_that_are_gone_through() -> None:
     """A node for the row that is used; where somebody could tell the two apart, all rows and the item."""
 
