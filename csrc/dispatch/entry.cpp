@@ -234,6 +234,7 @@ class OpenScopes {
 
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* failure) {
   Outputs outputs;
+  if (clears_casts && trace::autocast_nesting() == 0) at::autocast::clear_cache();
   OpenScopes scopes(exit_nesting);
   std::optional<graph::WarningsKept> kept;
   if (!warnings.empty()) {
@@ -286,6 +287,7 @@ Ref Entry::finish(const std::vector<Ref>& values, PyObject* const* outputs, size
                   OpenScopes& scopes) {
   replay::Residual::Results results = residual.run_all(values, outputs, count);
   if (exit_state) exit_state->apply();
+  if (exit_casts) exit_casts->apply();
   scopes.keep();
   if (exit_nesting < 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
   for (size_t i = 0; i < exit_popped; i++) PythonTorchFunctionTLS::pop_stack();

@@ -10,6 +10,7 @@
 #include "guards/program.h"
 #include "replay/residual.h"
 #include "report/event.h"
+#include "trace/thread_state.h"
 
 #include <memory>
 #include <optional>
@@ -71,6 +72,8 @@ class Entry {
   // What the thread's state becomes, where the call changes it.
   std::optional<graph::Ambient> exit_state;
   int exit_nesting = 0;
+  std::optional<trace::CastSettings> exit_casts;
+  bool clears_casts = false;  // see Tracer
   // Of the thread's torch-function modes, how many are taken off, and how many are put there: the last results.
   size_t exit_popped = 0, exit_pushed = 0;
   bool has_modes = false;     // what they make of a call is in the graph: it runs without them

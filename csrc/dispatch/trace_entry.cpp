@@ -193,6 +193,8 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   }
   if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
   entry->exit_nesting = tracer.exit_nesting;
+  entry->exit_casts = tracer.exit_casts;
+  entry->clears_casts = tracer.clears_casts;
 
   for (uint32_t declared : entry->program->inputs) {
     lift::Source* source = tracer.tree->at(PyLong_AsUnsignedLong(entry->program->declared[declared].source.get()));

@@ -164,7 +164,7 @@ bool Classifier::attribute(PyObject* owner, PyObject* name, int operands) {
     return join_if(descriptor_calls(*this, own, "fget", "__get__"), Joint::kAttribute, operands);
   }
   if (PyModule_Check(owner)) {
-    return join_if(called(PyDict_GetItemString(PyModule_GetDict(owner), "__getattr__")), Joint::kValue, operands);
+    return join_if(called(PyDict_GetItemString(PyModule_GetDict(owner), "__getattr__")), Joint::kAttribute, operands);
   }
   return false;
 }

@@ -3,7 +3,9 @@
 #include "cpython/thread_locals.h"
 #include "lift/decimals.h"
 #include "lift/lifter.h"
+
 #include "lift/plain.h"
+#include "lift/written.h"
 #include "py/lasting.h"
 
 #include <algorithm>
@@ -300,15 +302,16 @@ static bool same_items(Borrowed a, Borrowed b) {
   return true;
 }
 
+bool is_written(const Shadow& shadow) {
+  return !shadow.deleted_keys.empty() || !shadow.steps.empty() || !same_items(shadow.copy, shadow.snapshot);
+}
+
 bool Lifter::has_writes() const {
   if (!cell_order_.empty() || !field_order_.empty() || !class_order_.empty() || !effects_.empty() ||
       !iterator_order_.empty()) {
     return true;
   }
-  for (const Shadow& shadow : shadows_) {
-    if (!shadow.deleted_keys.empty() || !shadow.steps.empty() || !same_items(shadow.copy, shadow.snapshot)) return true;
-  }
-  return false;
+  return std::ranges::any_of(shadows_, is_written);
 }
 
 // What is in a copy and was not, keys and values in turns; null: what was and is not.

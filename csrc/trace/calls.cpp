@@ -93,14 +93,16 @@ static void check_end_is_told(const Tracer& tracer, const Ref& reference) {
 void Tracer::check_alive(Borrowed reference) {
   Borrowed referent = PyWeakref_GetObject(reference.get());
   if (referent.get() == Py_None) return;
+  const lift::Known* known = lifter.known(referent);
+  if (known != nullptr && is_left_by_slots(known->original ? Borrowed(known->original) : referent))
+    stop(report::Reason::native_call, "a weak reference to what may be gone");
   if (lifter.known(reference) != nullptr) {
-    const lift::Known* known = lifter.known(referent);
     if (known != nullptr && lifter.has_writes() && is_let_go(lifter, known->original))
       stop(report::Reason::native_call, "a weak reference to what may be gone");
     return;
   }
   const bool is_recorded = graph::is_tensor(referent) && lifter.known(referent) == nullptr;
-  const bool is_outside = lifter.known(referent) != nullptr;
+  const bool is_outside = known != nullptr;
   const Py_ssize_t kept = kept_by_trace(*this, referent);
   if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_outside && lifter.has_writes()) ||
       (kept > 0 && Py_REFCNT(referent.get()) <= kept))

@@ -171,6 +171,10 @@ void Tracer::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
 // A tensor is shown when the graph has run. One without gradient is copied, since it may be written until then; the
 // text of the others says how they were made, and is right only if nobody writes to them.
 Ref Tracer::show_tensor(Borrowed tensor) {
+  static constinit Lasting<PyObject*> lasting;
+  Borrowed options = lasting.get(
+      [] { return checked(PyObject_GetAttrString(import_module("torch._tensor_str").get(), "PRINT_OPTS")).release(); });
+  if (lifter.is_lifted(options.get())) check_unwritten(lifter.lift(options, lifter.constant(options)));
   if (transformed_) stop(report::Reason::tensor_text, "inside of a transform");
   // The text is made when the graph has run: its method would run then.
   if (graph::has_own_torch_function(tensor.type()))
@@ -350,15 +354,18 @@ void Tracer::check_filters(Borrowed category) {
   lift::Shadow& names = lifter.name_space(PyModule_GetDict(module.get()));
   Ref filters_name = checked(PyUnicode_InternFromString("filters"));
   Ref filters = lifter.dict_item(names, filters_name);
-  for (const char* name :
-       {"filters", "defaultaction", "onceregistry", "showwarning", "_showwarnmsg", "_showwarnmsg_impl"}) {
+  for (const char* name : {"filters", "defaultaction", "onceregistry", "showwarning", "_showwarnmsg",
+                           "_showwarnmsg_impl", "formatwarning", "_formatwarnmsg", "_formatwarnmsg_impl"}) {
     if (is_changed(names, name)) stop(report::Reason::native_call, "a warning after a change of warnings");
   }
   lift::Known* known = filters ? lifter.known(filters) : nullptr;
   if (known == nullptr || known->shadow == nullptr || !PyList_CheckExact(filters.get()))
     stop(report::Reason::native_call, "warnings.filters is not a list");
-  PyObject* hook = PyDict_GetItemString(PyModule_GetDict(module.get()), "showwarning");
-  if (hook != PyDict_GetItemString(PyModule_GetDict(module.get()), "_showwarning_orig"))
+  const auto named = [&](const char* name) {
+    return lifter.dict_item(names, checked(PyUnicode_InternFromString(name)));
+  };
+  if (named("showwarning").get() != named("_showwarning_orig").get() ||
+      named("formatwarning").get() != named("_formatwarning_orig").get())
     stop(report::Reason::native_call, "a warning that code of yours shows");
   lift::Source* source = known->source;
   lifter.lift_whole(*known->shadow);

@@ -13,7 +13,7 @@ namespace alternator::trace {
 
 namespace {
 
-enum class Use : uint8_t { kGet, kSet, kAsk, kKeep };
+enum class Use : uint8_t { kGet, kSet, kAsk, kKeep, kEnterAutocast, kClearCasts };
 
 struct Function {
   Use use;
@@ -56,6 +56,8 @@ const Functions& functions() {
       (*found)[sets] = {Use::kKeep, 0, gets};
       (*found)[gets] = {Use::kAsk};
     }
+    if (PyObject* function = of("autocast_increment_nesting")) (*found)[function] = {Use::kEnterAutocast};
+    if (PyObject* function = of("clear_autocast_cache")) (*found)[function] = {Use::kClearCasts};
     return const_cast<const Functions*>(found);
   });
 }
@@ -112,11 +114,24 @@ Ref Tracer::ask_flag(Borrowed getter, PyObject* const* arguments, size_t count) 
   return answer;
 }
 
+// The casts of weights that autocast keeps for as long as a scope is open are the thread's, and no node's. Inside of a
+// scope they are dropped for real, and so they are where the caller's last scope is left and another is entered.
+void Tracer::check_casts(bool clears, Borrowed callable) {
+  const int callers = nesting_before_ > 0 ? 1 : 0;  // see ThreadState
+  const bool inside = autocast_nesting() > callers;
+  if (clears ? inside : callers != 0 && !inside) stop(report::Reason::native_call, native_name(callable));
+  clears_casts = clears_casts || (clears && callers == 0);
+}
+
 Ref Tracer::call_flag(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   if (!PyCFunction_Check(callable.get())) return {};
   const auto found = functions().find(callable.get());
   if (found == functions().end()) return {};
   const Function& function = found->second;
+  if (function.use == Use::kEnterAutocast || function.use == Use::kClearCasts) {
+    check_casts(function.use == Use::kClearCasts, callable);
+    return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
+  }
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
   for (size_t i = 0; i < total; i++)

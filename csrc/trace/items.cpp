@@ -5,6 +5,7 @@
 #include "fake/handed_number.h"
 #include "trace/arrays.h"
 #include "trace/asked_numbers.h"
+#include "trace/index_objects.h"
 #include "trace/natives.h"
 #include "trace/reading.h"
 
@@ -32,6 +33,19 @@ static void check_no_unknown_array(Tracer& tracer, Borrowed key) {
   if (PySlice_Check(key.get())) tracer.check_use(key, "an index");  // from outside, nobody has looked into it
   if (tracer.holds_unknown_array(key))
     stop(report::Reason::data_dependent, "an index or element that is computed from a tensor");
+}
+
+// Torch goes through a tuple of another class as that says.
+static void check_index_of_tensor(Borrowed key) {
+  if (PyTuple_Check(key.get()) && key.type()->tp_iter != PyTuple_Type.tp_iter)
+    stop(report::Reason::native_call, std::string("an index of the type ") + key.type()->tp_name);
+  // A list is made a tensor, and those of numbers only.
+  auto refuse = [](PyObject* part) {
+    if (PyList_Check(part)) refuse_index_objects(part);
+  };
+  refuse(key.get());
+  for (Py_ssize_t i = 0; PyTuple_Check(key.get()) && i < PyTuple_GET_SIZE(key.get()); i++)
+    refuse(PyTuple_GET_ITEM(key.get(), i));
 }
 
 // The index of a tensor with tensors in the place of arrays, as torch makes them by itself. Null: there are none. An
@@ -151,6 +165,7 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
   if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
     stop(report::Reason::unknown_number, "an index");
   if (graph::is_tensor(container)) {
+    check_index_of_tensor(key);
     Ref index = index_without_arrays(*this, key);
     if (index) key = index;
     Ref view, rest;
@@ -189,6 +204,7 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
   std::optional<TorchRuns> runs;
   Ref index, cut, key_number, value_number;
   if (graph::is_tensor(container)) {
+    check_index_of_tensor(key);
     if ((index = index_without_arrays(*this, key))) key = index;
     Ref view, rest;
     if (value && may_hold_symbol(key) && select_by_symbols(*this, container, key, &view, &rest)) {
@@ -198,7 +214,10 @@ void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
     session.clear_failure();
     if ((cut = slices_with_numbers(*this, key))) key = cut;
     if ((key_number = number_for_torch(key))) key = key_number;
-    if (value && (value_number = number_for_torch(value))) value = value_number;
+    if (value) {
+      refuse_index_objects(value.get());
+      if ((value_number = number_for_torch(value))) value = value_number;
+    }
     PyObject* const operands[] = {container.get(), key.get(), value ? value.get() : Py_None};
     runs.emplace(*this, is_overridden(operands, 3));
   }

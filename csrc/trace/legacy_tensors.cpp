@@ -33,6 +33,8 @@ bool is_in(Borrowed type, const char* module) {
 
 // Of such an array, what was made of data takes the memory where the types agree, as torch.as_tensor() does today. One
 // without dimensions may be a size.
+bool is_number(PyObject* object) { return PyLong_Check(object) || PyFloat_Check(object); }
+
 bool is_data_array(PyObject* object) { return lift::is_array(object) && lift::fields_of(object).dimensions > 0; }
 
 }  // namespace
@@ -108,7 +110,7 @@ Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* argument
   }
   const bool array = positional == 1 && is_data_array(arguments[0]);
   const bool sizes = !array && are_sizes(arguments, positional);
-  if (!sizes && !array && (positional != 1 || !is_data(arguments[0]))) return {};
+  if (!sizes && !array && (positional != 1 || !is_data(arguments[0]) || is_number(arguments[0]))) return {};
   Ref zero = checked(PyLong_FromLong(0));
   std::vector<PyObject*> given = {nullptr};
   given.insert(given.end(), arguments, arguments + positional);
@@ -132,7 +134,7 @@ Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* 
   const bool is_new = name == "Tensor.new";
   const bool array = positional == 1 && (is_new ? is_data_array(arguments[0]) : lift::is_array(arguments[0]));
   if (!graph::is_tensor(self) || positional != 1 || (!array && !is_data(arguments[0]))) return {};
-  if (is_new && (keyword_names || PyLong_Check(arguments[0]))) return {};
+  if (is_new && (keyword_names || is_number(arguments[0]))) return {};
   auto of_self = [&](const char* attribute) {
     return get_attribute(self, checked(PyUnicode_InternFromString(attribute)));
   };

@@ -78,7 +78,11 @@ Ref Tracer::compile_pattern(PyObject* const* arguments) {
   Ref found = Ref::share(PyDict_GetItemWithError(lib.re_cache, key.get()));
   if (!found) {
     Paused paused(*this);
-    found = checked(PyObject_CallFunctionObjArgs(lib.sre_compile, pattern.get(), flags.get(), nullptr));
+    found = Ref::steal(PyObject_CallFunctionObjArgs(lib.sre_compile, pattern.get(), flags.get(), nullptr));
+  }
+  if (!found) {
+    PyErr_Clear();  // with frames of its own
+    stop(report::Reason::native_call, "re.compile, which fails");
   }
   found = lifter.lift(found, lifter.constant(found));
   check_status(PyDict_SetItem(patterns.get(), key.get(), found.get()));

@@ -2,6 +2,7 @@
 // handled by the residual program. The handlers must be the library's own: other code could look at what the program
 // has not written yet.
 #include "cpython/objects.h"
+#include "lift/written.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/tracer.h"
@@ -86,6 +87,14 @@ bool Tracer::is_logged(Borrowed logger, long level) {
   return level >= 0;
 }
 
+// The record is handled by the real objects, which are written to when everything was shown.
+void Tracer::check_unwritten(Borrowed object) {
+  const lift::Known* known = lifter.known(object);
+  const lift::Shadow* own = known != nullptr && known->shadow != nullptr ? known->shadow : lifter.attributes(object);
+  if (own != nullptr && lift::is_written(*own))
+    stop(report::Reason::native_call, "something is shown after a change of how it is shown");
+}
+
 void Tracer::check_handler(Borrowed handler) {
   PyTypeObject* type = handler.type();
   auto refuse = [&] {
@@ -104,7 +113,11 @@ void Tracer::check_handler(Borrowed handler) {
   }
   if (!is_empty_list(get_attribute(handler, name_of("filters")))) refuse();
   Ref formatter = get_attribute(handler, name_of("formatter"));
-  if (formatter.get() != Py_None && !is_of_the_library(formatter.type())) refuse();
+  if (formatter.get() != Py_None) {
+    if (!is_of_the_library(formatter.type())) refuse();
+    check_unwritten(formatter);
+    check_unwritten(get_attribute(formatter, name_of("_style")));
+  }
   Ref stream;
   try {
     stream = get_attribute(handler, name_of("stream"));
@@ -117,13 +130,19 @@ void Tracer::check_handler(Borrowed handler) {
 
 void Tracer::check_handlers(Borrowed logger, long level) {
   size_t found = 0;
+  if (lift::is_written(lifter.name_space(PyModule_GetDict(library().module))))
+    stop(report::Reason::native_call, "something is logged after a change of the module logging");
+  check_unwritten(get_attribute(library().module, name_of("_levelToName")));
   auto visit = [&](Borrowed handler) {
+    check_unwritten(handler);
     Ref least = get_attribute(handler, name_of("level"));
     if (!PyLong_CheckExact(least.get())) stop(report::Reason::native_call, "a logging handler whose level is no int");
     if (level >= PyLong_AsLong(least.get())) check_handler(handler);
   };
   for (Ref at = Ref::share(logger); at.get() != Py_None; at = get_attribute(at, name_of("parent"))) {
+    check_unwritten(at);
     Ref handlers = get_attribute(at, name_of("handlers"));
+    check_unwritten(handlers);
     if (!PyList_CheckExact(handlers.get())) stop(report::Reason::native_call, "logging handlers that are no list");
     lifter.escape(handlers);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(handlers.get()); i++, found++) visit(PyList_GET_ITEM(handlers.get(), i));

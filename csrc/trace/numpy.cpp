@@ -2,6 +2,7 @@
 #include "trace/tracer.h"
 
 #include "graph/torch_symbol.h"
+#include "trace/index_objects.h"
 #include "trace/natives.h"
 
 namespace alternator::trace {
@@ -45,16 +46,40 @@ bool holds_numbers(PyObject* value, int depth = 0) {
   return false;
 }
 
-// What makes a tensor of data: there the type of the number is that of the tensor.
-bool takes_data(const std::string& name) {
-  for (const char* maker : {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "Tensor", "new"}) {
-    const size_t length = strlen(maker);
-    if (name == maker || (name.size() > length && name.compare(name.size() - length, length, maker) == 0 &&
-                          name[name.size() - length - 1] == '.')) {
-      return true;
-    }
+bool holds_index_objects(PyObject* value, int depth = 0) {
+  if (is_index_object(value)) return true;
+  if (depth > kDeepest) return false;
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    return is_index_object(slice->start) || is_index_object(slice->stop) || is_index_object(slice->step);
+  }
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+    if (holds_index_objects(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return true;
   }
   return false;
+}
+
+bool is_sequence(PyTypeObject* type) {
+  return type->tp_as_sequence != nullptr && type->tp_as_sequence->sq_item != nullptr;
+}
+
+// By the last part of its name.
+bool is_one_of(const std::string& name, std::initializer_list<std::string_view> names) {
+  const size_t dot = name.rfind('.');
+  const std::string_view last = std::string_view(name).substr(dot == std::string::npos ? 0 : dot + 1);
+  return std::find(names.begin(), names.end(), last) != names.end();
+}
+
+// What makes a tensor of data: there the type of the number is that of the tensor.
+bool takes_data(const std::string& name) {
+  return is_one_of(name, {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "Tensor", "new"});
+}
+
+// Where every number is a size, torch asks an object for it; where another number may stand, it mostly refuses.
+bool takes_sizes(const std::string& name) {
+  return is_one_of(name, {"zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "repeat",
+                          "tile", "view", "reshape", "expand"});
 }
 
 }  // namespace
@@ -71,9 +96,26 @@ Ref Tracer::check_numbers(Borrowed* left, Borrowed* right) {
   return plain;
 }
 
+void refuse_index_objects(PyObject* value) {
+  if (holds_index_objects(value)) stop(report::Reason::native_call, "a torch call with an object for a number");
+}
+
+void check_slices(Tracer& tracer, Borrowed value, int depth) {
+  PyObject* v = value.get();
+  if (PySlice_Check(v)) {
+    if (!lift::is_plain(v)) tracer.check_use(value, "an index");
+  } else if ((PyTuple_Check(v) || PyList_Check(v)) && depth <= kDeepest) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++)
+      check_slices(tracer, PySequence_Fast_GET_ITEM(v, i), depth + 1);
+  }
+}
+
+// In an index, or with numbers of numpy's only.
 Ref Tracer::number_for_torch(Borrowed value, int depth) {
   PyObject* v = value.get();
+  if (depth == 0) check_slices(*this, value);
   if (is_index_object(v)) {
+    if (is_sequence(value.type())) refuse_index_objects(v);
     Ref method = special_method(value, checked(PyUnicode_InternFromString("__index__")));
     PyObject* none[] = {nullptr};
     Ref number = method ? call(method, none + 1, 0, {}) : Ref();
@@ -123,6 +165,7 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
 bool Tracer::use_numbers(PyObject* const* arguments, size_t count, const std::string& name,
                          std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
   for (size_t i = 0; i < count; i++) {
+    if (!takes_sizes(name)) refuse_index_objects(arguments[i]);
     Ref number = number_for_torch(arguments[i]);
     if (!number) continue;
     if (takes_data(name)) stop(report::Reason::native_call, name + " of numbers that are not Python's");

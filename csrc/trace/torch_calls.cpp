@@ -16,6 +16,8 @@
 #include "trace/interrupts.h"
 #include "trace/natives.h"
 
+#include <algorithm>
+
 namespace alternator::trace {
 
 namespace {
@@ -158,6 +160,13 @@ bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, 
   return !numbers->empty();
 }
 
+static bool holds_numpy_integer(PyObject* value) {
+  if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))
+    return lift::numpy_kind(value) == lift::NumpyKind::kInteger;
+  PyObject** items = PySequence_Fast_ITEMS(value);
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(value), holds_numpy_integer);
+}
+
 Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   Borrowed for_class = std::exchange(for_class_, nullptr);
@@ -185,7 +194,12 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
   PyObject* const* as_given = arguments;
-  if (use_numbers(arguments, total, name, &given, &numbers)) arguments = given.data() + 1;
+  if (use_numbers(arguments, total, name, &given, &numbers)) {
+    // A function in Python asks what it is given.
+    if (PyFunction_Check(callable.get()) && std::any_of(arguments, arguments + total, holds_numpy_integer))
+      stop(report::Reason::native_call, name + " with an integer of numpy's");
+    arguments = given.data() + 1;
+  }
   if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
     return call_torch(empty, arguments, positional, {});
   if (Ref made = moded ? Ref() : tensor_of_symbols(name, arguments, positional, keyword_names)) return made;

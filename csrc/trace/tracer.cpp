@@ -24,6 +24,7 @@
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
@@ -338,6 +339,7 @@ static const char* active_callbacks() {
     if (!is_device_context(type) && !graph::is_recording_mode(type)) return "a torch-function mode is active";
   }
   if (fake::transform_depth() != 0) return "a transform of functorch's is active";
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a level of forward-mode differentiation is active";
   if (torch::jit::tracer::isTracing()) return "torch.jit.trace is running";  // it would write down the fakes
   if (at::impl::torch_function_all_disabled())
     return "torch functions are switched off (torch._C.DisableTorchFunction)";
@@ -445,6 +447,7 @@ Verdict Tracer::begin_instruction(const Position& position) {
   path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
           static_cast<uint64_t>(index_);
   active_.back().at = {++instructions_, path_};
+  active_.back().sp = position.sp;
   if (!held_frames_.empty() && !may_end(position)) [[unlikely]] {
     stop_here(report::Reason::last_reference, "generator");
     return Verdict::kFail;
@@ -558,7 +561,8 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     TraceScope scope(*this);
     const graph::Ambient entry = graph::Ambient::now();
     transforms_before_ = fake::TransformState::now();
-    const int nesting = autocast_nesting();
+    const int nesting = nesting_before_ = autocast_nesting();
+    const CastSettings casts = CastSettings::now();
     Watch* const watch = control.watch;
     Tracing tracing(*this);
     Chain frames(chain.size());
@@ -574,6 +578,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     leave_context();
     exit_state = graph::Ambient::now();
     exit_nesting = autocast_nesting() - nesting;
+    if (const CastSettings now = CastSettings::now(); !(now == casts)) exit_casts = now;
     const bool leaves_modes = !note_exit_modes();
     const bool was_cut = control.capturing == &cut;
     if (was_cut) {

@@ -15,6 +15,7 @@
 #include "trace/drawn.h"
 #include "trace/effects.h"
 #include "trace/identity.h"
+#include "trace/thread_state.h"
 
 #include <functional>
 #include <memory>
@@ -84,8 +85,10 @@ class Tracer {
   // Flags of torch's: what they were at the beginning, once that matters, and which of them matter.
   std::optional<fake::Flags> flags_before;
   uint8_t flag_groups = 0;
-  int exit_nesting = 0;                // of autocast, against that at its beginning
-  std::unique_ptr<lift::Taint> taint;  // where the sanitizer is on
+  int exit_nesting = 0;                    // of autocast, against that at its beginning
+  std::optional<CastSettings> exit_casts;  // where it has set them
+  bool clears_casts = false;               // a scope of autocast that was left before has its casts dropped here
+  std::unique_ptr<lift::Taint> taint;      // where the sanitizer is on
 
   std::unique_ptr<lift::SourceTree> tree;
   fake::Session session;
@@ -280,6 +283,8 @@ class Tracer {
   Ref ask_flag(Borrowed getter, PyObject* const* arguments, size_t count);
   void use_flags(uint8_t groups);
   void use_flags_of(const std::string& name);  // a torch call
+  void check_casts(bool clears, Borrowed callable);
+  int nesting_before_ = 0;  // of autocast
   Ref call_type(Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // Builtins that read objects by name or shape: null without an error where `callable` is none of them.
@@ -428,6 +433,7 @@ class Tracer {
   void check_logger(Borrowed logger);
   bool is_logged(Borrowed logger, long level);
   void check_handlers(Borrowed logger, long level);
+  void check_unwritten(Borrowed object);
   void check_handler(Borrowed handler);
   void check_filters(Borrowed category);
   void check_stream(Borrowed stream, const char* what);
@@ -485,6 +491,7 @@ class Tracer {
   struct Active {
     cpython::Frame* frame;
     BreakPoint at;
+    PyObject** sp = nullptr;   // where its value stack ended before this instruction
     bool transformed = false;  // it is inside of a transform
     bool moded = false;        // ... of a mode that the program has entered
   };
@@ -494,7 +501,9 @@ class Tracer {
   void watch_slot(Borrowed value);
   void watch_containers();
   PyObject* original_of(PyObject* value) const;
+  PyObject** stack_end_of(cpython::Frame* frame) const;
   bool is_in_a_slot(const Position& position, Borrowed wanted) const;
+  bool is_left_by_slots(Borrowed original) const;
   Borrowed dropped(const Position& position);
   bool check_ends(const Position& position);
   struct HeldInside {
@@ -503,6 +512,7 @@ class Tracer {
   };
   std::vector<HeldInside> held_inside_;
   std::vector<Ref> held_in_slots_;
+  std::vector<Ref> began_with_;       // what the slots of stopped frames held
   std::vector<PyObject*> stand_ins_;  // for those on the stacks of stopped frames
   size_t shadows_seen_ = 0;
   bool watches_ends_ = false;

@@ -522,3 +522,80 @@ def test_anomaly_mode_with_a_break(t):
     for _ in range(2):
         f(T(2))
         t.note((torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()))
+
+
+@program(one_graph=False)
+def test_casts_that_autocast_keeps(t):
+    layer = torch.nn.Linear(2, 2, bias=False)
+
+    def cleared(x):
+        torch.clear_autocast_cache()
+        return layer(x)
+
+    def in_between(x):
+        first = layer(x)
+        with torch.no_grad():
+            layer.weight.add_(1)
+        torch.clear_autocast_cache()
+        return first, layer(x)
+
+    def twice(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            first = layer(x)
+        with torch.no_grad():
+            layer.weight.add_(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return first, layer(x)
+
+    def left_and_entered(x):
+        scope.__exit__(None, None, None)
+        with torch.no_grad():
+            layer.weight.add_(1)
+        scope.__enter__()
+        return layer(x)
+
+    for fn in (cleared, in_between, twice, left_and_entered):
+        f = t.compile(fn)
+        with torch.autocast("cpu", dtype=torch.bfloat16) as scope:
+            for _ in range(3):
+                f(T(1, 2))
+                with torch.no_grad():
+                    layer.weight.add_(1)
+        f(T(1, 2)) if fn is not left_and_entered else None
+
+
+@program()
+def test_settings_of_autocast_that_is_off(t):
+    t.undo(lambda: torch.set_autocast_dtype("cpu", torch.bfloat16))
+    t.undo(lambda: torch.set_autocast_cache_enabled(True))
+
+    def set_type(x, dtype):
+        torch.set_autocast_dtype("cpu", dtype)
+        return x + 1
+
+    def set_cache(x, on):
+        torch.set_autocast_cache_enabled(on)
+        return x + 1, torch.is_autocast_cache_enabled()
+
+    f = t.compile(set_type)
+    for dtype in (torch.float16, torch.float16, torch.bfloat16, torch.float16):
+        f(T(2), dtype)
+        t.note(torch.get_autocast_dtype("cpu"))
+    torch.set_autocast_dtype("cpu", torch.bfloat16)
+    f(T(2), torch.float16)
+    t.note(torch.get_autocast_dtype("cpu"))
+    f = t.compile(set_cache)
+    for on in (False, False, True, False):
+        f(T(2), on)
+        t.note(torch.is_autocast_cache_enabled())
+
+
+@program(one_graph=False)
+def test_level_of_forward_differentiation_that_is_the_callers(t):
+    def tangent(dual):
+        return torch.autograd.forward_ad.unpack_dual(dual * dual).tangent
+
+    f = t.compile(tangent)
+    for s in (1, 2):
+        with torch.autograd.forward_ad.dual_level():
+            f(torch.autograd.forward_ad.make_dual(T(2, s=s), T(2)))

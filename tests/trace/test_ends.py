@@ -633,3 +633,81 @@ def test_weak_references_to_what_only_the_trace_keeps(t):
         f = t.compile(fn)
         f(T(2))
         f(T(2))
+
+
+@program(one_graph=False)
+def test_weak_references_behind_a_break(t):
+    """What the variables and operands of a stopped frame held dies where they let go of it."""
+
+    def of_a_variable(x):
+        made = Plain()
+        reference = weakref.ref(made)
+        alternator.graph_break()
+        made = 1
+        return x + 1, made, reference() is None
+
+    def that_is_made_there(x):
+        made = Plain()
+        alternator.graph_break()
+        reference = weakref.ref(made)
+        alive = reference() is made
+        del made
+        return x + 1, alive, reference() is None
+
+    def of_a_list(x):
+        held = [Plain()]
+        reference = weakref.ref(held[0])
+        alternator.graph_break()
+        alive = reference() is held[0]
+        del held
+        return x + 1, alive, reference() is None
+
+    def of_a_tensor(x):
+        made = x * 2
+        reference = weakref.ref(made)
+        alternator.graph_break()
+        made = made + 1
+        return x + 1, made, reference() is None
+
+    def of_an_argument(x):
+        made = Plain()
+        reference = weakref.ref(made)
+
+        def step(_):
+            alternator.graph_break()
+
+        step(made)
+        alive = reference() is made
+        del made
+        return x + 1, alive, reference() is None
+
+    def of_a_frame(x):
+        def inner():
+            made = Plain()
+            alternator.graph_break()
+            return weakref.ref(made)
+
+        reference = inner()
+        return x + 1, reference() is None
+
+    def of_a_loop(x):
+        references, seen = [], []
+        for made in [Plain(), Plain()]:
+            references.append(weakref.ref(made))
+            alternator.graph_break()
+            seen.append([reference() is None for reference in references])
+        del made
+        return x + 1, seen, [reference() is None for reference in references]
+
+    for fn in (
+        of_a_variable,
+        that_is_made_there,
+        of_a_list,
+        of_a_tensor,
+        of_an_argument,
+        of_a_frame,
+        of_a_loop,
+    ):
+        f = t.compile(fn)
+        f(T(2))
+        f(T(2))

@@ -615,3 +615,10 @@ def test_cache_that_knows_the_logger_already(t):
     f(T(3))
     f.hit(T(3))
     t.note(once.cache_info())
+
+
+@program(one_graph=False)
+def test_patterns_that_are_none(t):
+    f = t.compile(lambda x, pattern: (x + 1, re.compile(pattern).pattern))
+    for pattern in ("(", "a", "[", "("):
+        f(T(2), pattern)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import types
+
 import torch
 from harness import T, program
 from torch import nn
+
+import alternator
 
 
 class Holder(nn.Module):
@@ -141,3 +145,28 @@ def test_attention_is_one_graph(t):
         f(x)
         f.hit(x)
     f(x)
+
+
+@program(one_graph=False)
+def test_breaks_in_a_modules_getattr(t):
+    module = types.ModuleType("of_a_test")
+
+    def missing(name):
+        alternator.graph_break()
+        if name == "absent":
+            raise AttributeError("nothing of that name")
+        return lambda x: x * 2
+
+    module.__getattr__ = missing
+
+    def fn(x):
+        y = module.double(x)
+        try:
+            module.absent  # noqa: B018
+        except AttributeError as error:
+            return y, module.other(y), error.name, error.obj is module
+        return y
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2, s=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from harness import T, program
 
@@ -178,7 +179,7 @@ def test_objects_that_stand_for_numbers(t):
     t.watch(lambda: (counting.v, counting.n))
 
     def fn(x):
-        return x[i], torch.zeros(i, 2).shape, x.narrow(0, i, 1), x.repeat(i, 2), x[counting:], x[(counting,)]
+        return x[i], torch.zeros(i, 2).shape, x.repeat(i, 2), x[counting:], x[(counting,)]
 
     f = t.compile(fn)
     f(T(4))
@@ -187,3 +188,114 @@ def test_objects_that_stand_for_numbers(t):
     f(T(4))
     Index.__index__ = lambda self: 3
     f(T(4))
+
+
+class Whole(int):
+    pass
+
+
+class Position:
+    def __init__(self, n):
+        self.n = n
+
+    def __index__(self):
+        return self.n
+
+    def __rpow__(self, other):
+        return "power"
+
+    def __rfloordiv__(self, other):
+        return "quotient"
+
+
+class Row(Position):
+    """For torch a sequence, and no number."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return (0, 1)[i]
+
+
+class Backwards(tuple):
+    __slots__ = ()
+
+    def __iter__(self):
+        return iter([1])
+
+
+@program(one_graph=False)
+def test_slices_from_outside_inside_of_an_index(t):
+    def store(x, cut):
+        x = x.clone()
+        x[0, cut] = 9
+        return x
+
+    x = T(3, 4)
+    for fn in (
+        lambda x, cut: x[:, cut],
+        lambda x, cut: x[None, ..., cut],
+        lambda x, cut: x[[0], cut],
+        lambda x, cut: torch.Tensor.__getitem__(x, (0, cut)),
+        store,
+    ):
+        f = t.compile(fn)
+        for cut in (slice(Whole(0), None), slice(Whole(1), None), slice(Position(1), 3), slice(1, 2), slice(Whole(1))):
+            f(x, cut)
+        place = Position(0)
+        cut = slice(place, None)
+        f(x, cut)
+        place.n = 2
+        f(x, cut)
+
+
+@program(one_graph=False)
+def test_objects_that_stand_for_a_number(t):
+    """Torch asks them in an index and for a size, and nowhere else."""
+
+    def stored(x, n):
+        x = x.clone()
+        x[0] = n
+        return x
+
+    x = T(3, 4)
+    for fn in (
+        lambda x, n: x[n],
+        lambda x, n: x[n, 1],
+        lambda x, n: x[1, n:],
+        lambda x, n: x[[n]],
+        lambda x, n: x**n,
+        lambda x, n: x // n,
+        lambda x, n: torch.add(x, n),
+        lambda x, n: x.clamp(n),
+        lambda x, n: torch.full((2,), n),
+        lambda x, n: torch.zeros(n),
+        lambda x, n: x.narrow(0, n, 1),
+        lambda x, n: x.narrow(n, 0, 1),
+        lambda x, n: x.expand(n, 3, 4),
+        lambda x, n: torch.nn.functional.softmax(x, n),
+        stored,
+    ):
+        f = t.compile(fn)
+        for n in (Position(1), Position(0), Row(1), Whole(1)):
+            f(x, n)
+    f = t.compile(lambda x, key: x[key])
+    for key in ((0, 1), Backwards((0, 1)), torch.Size((0, 1))):
+        f(x, key)
+
+
+@program(one_graph=False)
+def test_numbers_that_torch_refuses(t):
+    numpy = pytest.importorskip("numpy")
+    x = T(4, 2)
+    for fn, values in (
+        (lambda x, n: x.split(n), (1, numpy.int64(1), numpy.int32(2))),
+        (lambda x, n: torch.unravel_index(torch.tensor(3), (n, 4)), (2, numpy.int64(2))),
+        (lambda _, n: torch.Tensor(n), (2.5, True, [1.0, 2.0])),
+        (lambda _, n: torch.LongTensor(n), (2.5, False, [1, 2])),
+        (lambda x, n: x.new(n), (2.5, [1.0])),
+    ):
+        f = t.compile(fn)
+        for n in values:
+            f(x, n)

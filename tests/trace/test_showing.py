@@ -505,3 +505,88 @@ def test_prints_that_raise(t):
     f(T(2), "-")
     f(T(2), 3)
     f(T(2), None)
+
+
+@program(one_graph=False)
+def test_how_it_is_shown_was_changed(t):
+    """What is shown goes through what the call has set before, and not through what it sets afterwards."""
+    stream = io.StringIO()
+    logger = logging.Logger("of its own")
+    logger.manager = logging.Manager(logger)  # not the one that knows all loggers
+    handler = logging.StreamHandler(stream)
+    logger.setLevel(20)
+    logger.propagate = False
+    logger.handlers = [handler]
+    t.watch(stream.getvalue)
+
+    def options(x):
+        with torch._tensor_str.printoptions(precision=2):
+            print(x)
+        print(x)
+        return x * 2
+
+    def level(x, n):
+        handler.setLevel(n)
+        logger.info("of level %s", n)
+        handler.setLevel(0)
+        return x + 1
+
+    def text(x, n):
+        handler.setFormatter(logging.Formatter(f"{n}:%(message)s"))
+        logger.info("here")
+        return x + 1
+
+    def end(x, n):
+        handler.terminator = n
+        logger.info("ended")
+        return x + 1
+
+    def format_of_a_formatter(x, n):
+        handler.formatter._style._fmt = n
+        logger.info("there")
+        return x + 1
+
+    def is_passed_on(x, n):
+        logger.propagate = n
+        logger.info("not to others")
+        logger.propagate = False
+        return x + 1
+
+    f = t.compile(options)
+    f(T(2))
+    f(T(2, s=1))
+    for fn, values in (
+        (level, (40, 0, 40)),
+        (text, ("a", "a", "b")),
+        (end, ("|", "\n", "|")),
+        (format_of_a_formatter, ("%(message)s", "!%(message)s")),
+        (is_passed_on, (False, False)),
+    ):
+        f = t.compile(fn)
+        for value in values:
+            f(T(2), value)
+
+
+@program(one_graph=False)
+def test_who_writes_warnings_was_changed(t):
+    def fn(x, own):
+        before = warnings.formatwarning
+        if own:
+            warnings.formatwarning = lambda message, *_: f"own: {message}\n"
+        warnings.warn("shown", stacklevel=1)
+        warnings.formatwarning = before
+        return x + 1
+
+    def plain(x):
+        warnings.warn("plain", stacklevel=1)
+        return x + 1
+
+    f = t.compile(fn)
+    for own in (False, True, False, True):
+        f(T(2), own)
+    f = t.compile(plain)
+    f(T(2))
+    before = warnings.formatwarning
+    t.undo(lambda: setattr(warnings, "formatwarning", before))
+    warnings.formatwarning = lambda message, *_: f"later: {message}\n"
+    f(T(2))
