@@ -1,21 +1,29 @@
-"""Whether a `backward()` of the user's does the same whenever it runs.
+"""What AOTAutograd takes for granted of a backward pass, and eager does not.
 
-A graph calls `MyFunction.apply` as it is. AOTAutograd runs its `backward()` once, while it compiles: what that reads from
-outside, and what it does besides computing, would be as it was then, and no guard knows of it. Guards know which functions it
-calls by name, and the trace has seen what is kept on `ctx`: see csrc/trace/backward_reads.h.
+That a `backward()` of the user's does the same whenever it runs. A graph calls `MyFunction.apply` as it is. AOTAutograd runs its
+`backward()` once, while it compiles: what that reads from outside, and what it does besides computing, would be as it was then, and
+no guard knows of it. Guards know which functions it calls by name, and the trace has seen what is kept on `ctx`: see
+csrc/trace/backward_reads.h.
+
+That what a graph writes to is not what its backward pass, or that of a graph before it, is waiting for: see old_values_saved() and
+written_unseen().
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
+import operator
 import re
+import threading
 import types
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 _LIBRARIES = {"torch", "math", "operator", "typing", "triton"}
 # fmt: off
@@ -140,3 +148,134 @@ def _values_read(function: types.FunctionType, code: types.CodeType) -> Iterator
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _values_read(function, constant)
+
+
+class Refused(Exception):
+    """What AOTAutograd makes of a graph would differ from eager: it runs as it was recorded."""
+
+
+@contextlib.contextmanager
+def old_values_saved() -> Iterator[None]:
+    """AOTAutograd saves an input for the backward pass, or computes again from it what eager has saved, also where the graph has
+    written to that input by then: the backward pass complains, or takes the new values for the old ones (torch 2.13). While this is
+    open, such a graph works on a copy of what it found there."""
+    from torch._dynamo.backends import common
+    from torch._functorch.partitioners import default_partition
+
+    module: Any = common
+    compile_module = module.aot_module_simplified
+    thread = threading.get_ident()
+
+    def compile_strictly(*args: Any, **keywords: Any) -> Any:
+        if threading.get_ident() != thread:  # somebody else compiles
+            return compile_module(*args, **keywords)
+        partition = keywords.get("partition_fn", default_partition)
+
+        def partition_strictly(*args: Any, **keywords: Any) -> Any:
+            forward, backward = partition(*args, **keywords)
+            _save_old_values(forward, keywords["num_fwd_outputs"])
+            return forward, backward
+
+        return compile_module(*args, **{**keywords, "partition_fn": partition_strictly})
+
+    module.aot_module_simplified = compile_strictly
+    try:
+        yield
+    finally:
+        module.aot_module_simplified = compile_module
+
+
+def _save_old_values(forward: Any, results: int) -> None:
+    """Of a forward pass as AOTAutograd writes it: functional, except that it may copy to its inputs in the end. Behind its results it
+    returns what it saves."""
+    inputs = forward.graph.find_nodes(op="placeholder")
+    if any(type(node.meta.get("desc")).__name__ == "ViewBaseAOTInput" for node in inputs):
+        # It loses histories then: that of `x` behind `x[1:].add_(w)` where both are inputs, for one.
+        raise Refused("it writes to inputs that share memory, and gradients are taken")
+    output = forward.graph.output_node()
+    origins = _origins(forward.graph)
+    saved = {origins.get(node) for node in output.args[0][results:]}
+    written = [desc.mutated_input for desc in output.meta.get("desc") or () if hasattr(desc, "mutated_input")]
+    for node in inputs:
+        copies = [user for user in node.users if user.target is torch.ops.aten.copy_.default and user.args[0] is node]
+        if node not in saved or not (copies or node.meta.get("desc") in written):
+            continue
+        found = node.meta["val"]
+        with forward.graph.inserting_after(inputs[-1]):
+            old = forward.graph.call_function(torch.ops.aten.clone.default, (node,))
+        old.meta["val"] = found.clone()
+        if old.meta["val"].stride() != found.stride() or found.storage_offset() != 0:
+            raise Refused("it writes to a part of a tensor whose old values the backward pass needs")
+        writers = {old, *copies}
+        node.replace_all_uses_with(old, delete_user_cb=lambda user, writers=writers: user not in writers)
+        forward.recompile()
+
+
+def _origins(graph: torch.fx.Graph) -> dict[Any, Node]:
+    """The input that a node is, or is a view of. Which storage the example of a node has says less: passes over the graph have made
+    views of one tensor views of another."""
+    origins: dict[Any, Node] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            origins[node] = node
+        elif node.args and isinstance(node.args[0], Node) and node.args[0] in origins and _is_view(node.target):
+            origins[node] = origins[node.args[0]]
+    return origins
+
+
+def _is_view(target: Any) -> bool:
+    if target in (operator.getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default):
+        return True
+    schema = getattr(target, "_schema", None)
+    return schema is not None and any(result.alias_info is not None for result in schema.returns)
+
+
+_get_data: Any = getattr(torch._C._autograd, "_get_data_attr", None)
+
+
+class _DataWrites(torch.fx.Interpreter):
+    """Runs a graph, and looks for what is written through `.data` where gradients are taken."""
+
+    def __init__(self, gm: Any) -> None:
+        super().__init__(gm)
+        self.versions: list[tuple[torch.Tensor, int]] = []
+        self.storages: set[int] = set()
+
+    def run_node(self, n: Node) -> Any:
+        takes_gradients = torch.is_grad_enabled()
+        result = super().run_node(n)
+        for place, (data, version) in enumerate(self.versions):
+            if data._version != version:
+                self.versions[place] = data, data._version
+                if takes_gradients:
+                    self.storages.add(data.untyped_storage()._cdata)
+        if n.target is _get_data:
+            self.versions.append((result, result._version))
+        return result
+
+
+def written_unseen(gm: Any, inputs: Sequence[Any]) -> list[int]:
+    """The inputs that require a gradient and are written to through `.data` only. No version counts that, so that what an earlier
+    graph has saved of them is good for its backward pass; AOTAutograd writes to the tensor itself."""
+    from torch._subclasses.fake_tensor import FakeTensorMode, is_fake
+
+    if _get_data is None or not any(node.target is _get_data for node in gm.graph.nodes) or any(map(is_fake, inputs)):
+        return []
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    writes = _DataWrites(gm)
+    try:
+        given = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        versions = [value._version if isinstance(value, torch.Tensor) else None for value in given]
+        with mode, torch.set_grad_enabled(torch.is_grad_enabled()):
+            writes.run(*given)
+    except Exception:
+        return []  # what cannot be run without data: AOTAutograd will say so
+    return [
+        place
+        for place, (value, version) in enumerate(zip(given, versions, strict=True))
+        if version is not None
+        and value.requires_grad
+        and value.layout == torch.strided
+        and value._version == version
+        and value.untyped_storage()._cdata in writes.storages
+    ]

@@ -8,8 +8,10 @@ import inspect
 import itertools
 import random
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -20,7 +22,7 @@ from torch._guards import CompileContext, CompileId, GuardSource, Source, Tracin
 from . import config, events, logs
 from ._load import load_core
 from .backends import Backend
-from .backwards import changing_backwards
+from .backwards import Refused, changing_backwards, old_values_saved, written_unseen
 from .events import Graph, Listener
 from .exc import backend_failed
 from .graph_module import GraphModule
@@ -185,15 +187,67 @@ def _is_of_a_subclass(value: Any) -> bool:
 _WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
 
 # What AOTAutograd says of graphs that eager has no trouble with, or only in a backward pass that may never come: writes to inputs
-# that share memory without being plain views of each other (`p` and `p.detach()`), and to what a backward pass would need.
+# that share memory, and to what a backward pass would need, and results whose history an `autograd.grad()` has used up.
 _REFUSALS = (
     "aot_autograd() does not yet handle",
     "one of the variables needed for gradient computation has been modified by an inplace operation",
+    "Trying to backward through the graph a second time",
+    "a leaf Variable that requires grad is being used in an in-place operation",
+    "outs_to_grad length (",
+    "that has internal overlap",
 )
 
 
-def _is_refusal(error: Exception) -> bool:
-    return any(text in str(error) for text in _REFUSALS)
+def _is_refusal(error: BaseException | None) -> bool:
+    return isinstance(error, Refused) or (
+        isinstance(error, Exception) and any(text in str(error) for text in _REFUSALS)
+    )
+
+
+@contextlib.contextmanager
+def _warnings_held() -> Iterator[None]:
+    """What torch warns of while it compiles is given when it has done so, and not at all of a graph that it refuses. As in
+    warnings.catch_warnings(), but the filters stay as they are, and so do the other threads' warnings."""
+    module: Any = warnings
+    thread = threading.get_ident()
+    before = module.showwarning, module._showwarnmsg_impl
+    held: list[Any] = []
+
+    def hold(message: Any) -> None:
+        show, show_impl = before
+        if threading.get_ident() == thread:
+            held.append(message)
+        elif show is module._showwarning_orig:
+            show_impl(message)
+        else:
+            show(message.message, message.category, message.filename, message.lineno, message.file, message.line)
+
+    module.showwarning, module._showwarnmsg_impl = module._showwarning_orig, hold
+    failure: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        module.showwarning, module._showwarnmsg_impl = before
+        if not _is_refusal(failure):
+            for message in held:
+                module._showwarnmsg(message)
+
+
+def _with_versions_kept(call: Callable[..., Any], takes_a_list: bool, places: Sequence[int]) -> Callable[..., Any]:
+    """The versions of these inputs are after a call what they were before."""
+
+    def run(*given: Any) -> Any:
+        tensors = tuple((given[0] if takes_a_list else given)[place] for place in places)
+        versions = tuple(tensor._version for tensor in tensors)
+        try:
+            return call(*given)
+        finally:
+            torch._C._autograd._unsafe_set_version_counter(tensors, versions)
+
+    return run
 
 
 class Handoff:
@@ -228,8 +282,8 @@ class Handoff:
                 "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
-                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, writes next to an array, or "
-                "applies an autograd.Function that keeps on ctx what may change until its backward()"
+                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, writes next to an array or to "
+                "what several inputs share, or applies an autograd.Function that keeps on ctx what may change until its backward()"
                 if leaves
                 else "a tensor of a subclass is among its inputs"
                 if odd
@@ -245,6 +299,7 @@ class Handoff:
             if self.backend.is_torchs:
                 stack.enter_context(_torchs_lock())
                 stack.enter_context(differentiable_lstm())
+                stack.enter_context(old_values_saved())
             stack.enter_context(compile_context(CompileContext(compile_id)))
             began = time.perf_counter()
             fake_mode = None if odd and not asserts else self._fake_mode(shape_env, asserts)
@@ -392,6 +447,8 @@ class Handoff:
         state = itertools.chain(gm.named_parameters(remove_duplicate=False), gm.named_buffers(remove_duplicate=False))
         gm._param_name_to_source = {key: InputSource(f"constant {key}") for key, _ in state}
         gm._source_to_user_stacks = {}
+        # Caches of compiled graphs go by attributes too: what was compiled without old_values_saved() is not taken.
+        gm._saves_old_values = True
 
     def _compile(
         self,
@@ -408,7 +465,9 @@ class Handoff:
                 torch._subclasses.fake_tensor.is_fake(value) or _is_of_a_subclass(value) for value in inputs
             )
             expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
-            compiled = self.backend.compiler(gm, inputs)
+            with _warnings_held() if self.backend.is_torchs else contextlib.nullcontext():
+                unseen = written_unseen(gm, inputs) if self.backend.is_torchs else []
+                compiled = self.backend.compiler(gm, inputs)
             if not callable(compiled):
                 raise TypeError(f"a backend must return a callable, not {compiled!r}")
             if expected is not None:
@@ -419,7 +478,10 @@ class Handoff:
                     return None  # the recorded program does the same, and no code has to be generated
                 module.real_recompile()  # without the detour over a first call
                 compiled = module.forward
-            return compiled, _takes_a_list(compiled)
+            takes_a_list = _takes_a_list(compiled)
+            if unseen:
+                compiled = _with_versions_kept(compiled, takes_a_list, unseen)
+            return compiled, takes_a_list
         except RecursionError:
             raise  # the caller is too deep for a compilation: the call runs as it is
         except Exception as error:

@@ -9,6 +9,7 @@
 #include "py/gc.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace alternator::dispatch {
@@ -147,6 +148,63 @@ class Extents {
   std::vector<Extent> all_;
 };
 
+// A node that writes: calls `each` with the tensors whose memory it may write to.
+template <class Each>
+void each_written(const graph::Program& program, const graph::Node& node, Each&& each) {
+  const std::string name = graph::callable_name(node.function());
+  const bool in_place =
+      !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
+  for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
+    graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {
+      if (leaf.is_tensor()) each(program.tensors[leaf.index].fake);
+    });
+  }
+}
+
+// Where an input that is written shares its memory with another, or requires a gradient, AOTAutograd makes the views of
+// it that leave the graph from the wrong place, or without their history. Of tensors of a list that share memory it
+// writes to one.
+bool gives_views_of_written(const graph::Program& program) {
+  struct Inputs {
+    size_t count = 0;
+    bool differentiable = false, written = false;
+  };
+  std::unordered_map<const c10::StorageImpl*, Inputs> by_storage;
+  std::unordered_set<uint32_t> are_inputs;
+  for (const auto& declared : program.inputs) {
+    const uint32_t id = program.declared[declared].tensor;
+    are_inputs.insert(id);
+    const at::Tensor& fake = program.tensors[id].fake;
+    if (storage_of(fake) == nullptr || fake::is_wrapped(fake)) continue;
+    Inputs& inputs = by_storage[storage_of(fake)];
+    inputs.count++;
+    inputs.differentiable = inputs.differentiable || fake.requires_grad();
+  }
+  bool writes = false;
+  for (const graph::Node& node : program.nodes) {
+    if (!node.live || (node.effects & graph::kMutates) == 0) continue;
+    std::unordered_set<const c10::StorageImpl*> of_this;
+    size_t tensors = 0;
+    each_written(program, node, [&](const at::Tensor& fake) {
+      if (storage_of(fake) == nullptr) return;
+      tensors++;
+      of_this.insert(storage_of(fake));
+      const auto found = by_storage.find(storage_of(fake));
+      if (found != by_storage.end()) writes = found->second.written = true;
+    });
+    const SavedError outer;
+    if (tensors > of_this.size() && graph::callable_name(node.function()).starts_with("_foreach_")) return true;
+  }
+  if (!writes) return false;
+  return std::any_of(program.outputs.begin(), program.outputs.end(), [&](uint32_t id) {
+    if (id == graph::kNowhere || are_inputs.count(id) != 0) return false;
+    const auto found = by_storage.find(storage_of(program.tensors[id].fake));
+    if (found == by_storage.end() || found->first == nullptr) return false;
+    const Inputs& inputs = found->second;
+    return inputs.written && (inputs.count > 1 || inputs.differentiable);
+  });
+}
+
 // What the pieces of a graph read and write may be memory of arrays, which no compiler knows of.
 bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
   if (!program.has_arrays) return false;
@@ -178,15 +236,8 @@ bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
   for (const graph::Node& node : program.nodes) {
     if (!node.live || (node.effects & (graph::kMutates | graph::kActs)) == 0 || touches_array(node)) continue;
     tensor_written = true;
-    const std::string name = graph::callable_name(node.function());
-    const bool in_place =
-        !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
     bool found = false;
-    for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
-      graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {
-        if (leaf.is_tensor()) found = found || shared.count(storage_of(program.tensors[leaf.index].fake)) != 0;
-      });
-    }
+    each_written(program, node, [&](const at::Tensor& fake) { found = found || shared.count(storage_of(fake)) != 0; });
     if (found) return true;
   }
   if (!tensor_written) return false;
@@ -211,7 +262,7 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
     check_status(PyList_Append(texts.get(), row.get()));
   }
   const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs) ||
-                      writes_next_to_arrays(*program, inputs);
+                      writes_next_to_arrays(*program, inputs) || gives_views_of_written(*program);
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,

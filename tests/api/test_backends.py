@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -616,6 +618,216 @@ def test_graphs_that_aot_autograd_refuses(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text.count("as it was recorded") == 4
 
 
+def _is_close(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and torch.allclose(a, b)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_is_close, a, b))
+    return bool(a == b)
+
+
+def _seen_of(fn: Any, make: Any) -> list[Any]:
+    """What a program sees of each result and argument, in a call of its own, and of its gradients, or what its backward() says."""
+    seen: list[Any] = []
+    for place in itertools.count():
+        torch.manual_seed(3)
+        leaf, weight = torch.rand(4).add_(0.1).requires_grad_(), torch.rand(4, requires_grad=True)
+        given = make(leaf, weight)
+        results = fn(*given)
+        tensors = (*(results if isinstance(results, tuple) else (results,)), *given)
+        if place == len(tensors):
+            return seen
+        seen.append((tensors[place].detach().clone(), tensors[place].requires_grad))
+        try:
+            tensors[place].pow(2).sum().backward()
+            # A compiled graph has one node for its backward pass, which gives zeros to who has no part in a result.
+            seen.append([tensor.new_zeros(4) if tensor.grad is None else tensor.grad for tensor in (leaf, weight)])
+        except RuntimeError as error:
+            seen.append(str(error)[:40])
+    raise AssertionError
+
+
+def _agrees(fn: Any, make: Any, backend: str = "aot_eager") -> None:
+    alternator.reset()
+    expected, got = _seen_of(fn, make), _seen_of(alternator.compile(fn, backend=backend, fullgraph=True), make)
+    assert _is_close(got, expected), (fn.__name__, got, expected)
+
+
+def _computed(leaf: Any, weight: Any) -> Any:
+    return leaf * 3, weight
+
+
+def test_results_whose_history_is_used_up(caplog: pytest.LogCaptureFixture) -> None:
+    """A backward pass through them raises, as in eager."""
+
+    def loss(x: Any) -> Any:
+        l = (x**4).sum()  # noqa: E741
+        return l, *torch.autograd.grad(l, x)
+
+    def part(x: Any) -> Any:
+        y, z = x.sin(), x.cos()
+        return y, z, *torch.autograd.grad((y * y).sum(), x)
+
+    def twice(x: Any) -> Any:
+        l = (x**4).sum()  # noqa: E741
+        (g,) = torch.autograd.grad(l, x, create_graph=True)
+        return l, g, *torch.autograd.grad(g.sum(), x)
+
+    for fn in (loss, part, twice):
+        _agrees(fn, lambda leaf, weight: (leaf,))
+    assert caplog.text.count("as it was recorded") == 3
+    _agrees(lambda x: torch.autograd.grad((x**4).sum(), x), lambda leaf, weight: (leaf,))
+    assert caplog.text.count("as it was recorded") == 3
+
+
+def test_writes_to_views_of_each_other_with_gradients(caplog: pytest.LogCaptureFixture) -> None:
+    """AOTAutograd fails, or loses the history of one of them."""
+
+    def both(b: Any, v: Any, w: Any) -> Any:
+        v.add_(w)
+        b.mul_(2)
+        return b + 1, v
+
+    def one(b: Any, v: Any, w: Any) -> Any:
+        v.mul_(w)
+        return b + 1
+
+    def views(leaf: Any, weight: Any) -> Any:
+        b = leaf * 1
+        return b, b[1:3], weight[:2]
+
+    def views_without_a_gradient(leaf: Any, weight: Any) -> Any:
+        b = leaf.detach().clone()
+        return b, b[1:3], weight[:2]
+
+    for fn in (both, one):
+        for make in (views, views_without_a_gradient):
+            _agrees(fn, make)
+    assert caplog.text.count("as it was recorded") == 4
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_default_partitioner", "inductor"])
+def test_old_values_of_what_is_written(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A backward pass that needs what was in an input gets that, and the graph is compiled."""
+
+    def scaled(y: Any, w: Any) -> Any:
+        return y.mul_(w)
+
+    def activated(y: Any, w: Any) -> Any:
+        torch.nn.functional.silu(y, inplace=True)
+        return y + 1
+
+    def sliced(y: Any, w: Any) -> Any:
+        y[1:3].mul_(w[1:3])
+        return y * 1
+
+    def turned(y: Any, w: Any) -> Any:
+        y.view(2, 2).t().mul_(w.view(2, 2))
+        return y * 1
+
+    def quiet(y: Any, w: Any) -> Any:
+        t = y * 2
+        with torch.no_grad():
+            y.mul_(3)
+        return t * w
+
+    def averaged(buffer: Any, w: Any) -> Any:
+        t = buffer * 2
+        buffer.add_(w.detach())
+        return w * t
+
+    for fn in (scaled, activated, sliced, turned, quiet):
+        _agrees(fn, _computed, backend)
+    _agrees(averaged, lambda leaf, weight: (torch.ones(4), weight), backend)
+    assert "as it was recorded" not in caplog.text
+
+
+def test_old_values_of_a_part_that_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    def scaled(v: Any, w: Any) -> Any:
+        v.mul_(w)
+        return v + 1
+
+    _agrees(scaled, lambda leaf, weight: ((leaf * 1)[1:3], weight[:2]))
+    assert "runs as it was recorded, not through aot_eager: it writes to a part of a tensor" in caplog.text
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_writes_through_data(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No version counts them, so that a backward pass that waits for the tensor takes it as it is."""
+
+    def used(y: Any, w: Any) -> Any:
+        y.data.mul_(2)
+        return y * w
+
+    def alone(y: Any, w: Any) -> Any:
+        y.data[1:].mul_(2)
+        return w * 2
+
+    def counted(y: Any, w: Any) -> Any:
+        y.data.mul_(2)
+        y.detach().mul_(2)
+        return y * w
+
+    for fn in (used, alone, counted):
+        _agrees(fn, lambda leaf, weight: (leaf.exp(), weight), backend)
+    assert "as it was recorded" not in caplog.text
+
+
+def test_batch_norm_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    nets = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True)) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    compiled = alternator.compile(nets[1], backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        for call in (nets[0], compiled):
+            call(x()).pow(2).sum().backward()
+    for ours, theirs in zip(nets[1].parameters(), nets[0].parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(nets[1].state_dict(), nets[0].state_dict())
+    assert "as it was recorded" not in caplog.text
+
+
+def test_warnings_while_a_graph_is_compiled() -> None:
+    """They are given when that is done; of a graph that torch refuses, they are not for the user."""
+    from torch._dynamo.backends.registry import register_backend
+
+    def warns(gm: Any, inputs: list[Any]) -> Any:
+        with warnings.catch_warnings(record=True) as own:
+            warnings.simplefilter("always")
+            warnings.warn("its own", stacklevel=1)
+        warnings.warn("from the compiler", stacklevel=1)
+        assert [str(warning.message) for warning in own] == ["its own"]
+        assert not shown
+        return gm.forward
+
+    def fails(gm: Any, inputs: list[Any]) -> Any:
+        warnings.warn("from the compiler", stacklevel=1)
+        raise ValueError("no such luck")
+
+    def refused(x: Any) -> Any:
+        y = x.exp()
+        z = y * 2
+        y.add_(1)
+        return z, y
+
+    if "alternator_test" not in torch._dynamo.list_backends():
+        register_backend(lambda gm, inputs: CURRENT[-1](gm, inputs), name="alternator_test")
+    for compiler in (warns, fails):
+        CURRENT.append(compiler)
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            compiled = alternator.compile(lambda x: x + 1, backend="alternator_test", isolate_recompiles=True)
+            with pytest.raises(alternator.BackendFailed) if compiler is fails else contextlib.nullcontext():
+                compiled(x())
+        assert [str(warning.message) for warning in shown] == ["from the compiler"]
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        showwarning = warnings.showwarning
+        result, _ = alternator.compile(refused, backend="aot_eager", fullgraph=True)(torch.zeros(3, requires_grad=True))
+        assert warnings.showwarning is showwarning
+    assert result.tolist() == [2, 2, 2]
+    assert not shown
+
+
 @pytest.mark.parametrize("backend", [lambda gm, examples: gm.forward, "aot_eager"])
 def test_tensors_that_torch_makes_no_example_of(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view whose memory was replaced by some of another type than its base's."""
@@ -720,3 +932,75 @@ def test_a_method_that_is_hidden_is_a_function() -> None:
     compiled = alternator.compile(lambda x: x.unflatten(1, (3, -1)), backend=spy, fullgraph=True)
     assert compiled(x()).shape == (2, 3, 1)
     assert seen[0].graph.find_nodes(op="call_function", target=torch.unflatten)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_writes_to_inputs_that_share_memory(backend: str) -> None:
+    """The results, their memory and their histories are eager's."""
+
+    def part_of_another(a: Any, b: Any) -> Any:
+        y = a.view(-1)[:2]
+        y.add_(1)
+        return b[:1]
+
+    def with_a_view(a: Any, b: Any) -> Any:
+        c = a.view(-1)
+        c[0] = 5
+        return c, b * 2
+
+    def each(a: Any, b: Any) -> Any:
+        torch._foreach_add_([a, b], 1)
+        return a * 1
+
+    def chunks(a: Any, _: Any) -> Any:
+        return torch.chunk(a.add_(1), 2)
+
+    def without_gradient(a: Any, b: Any) -> Any:
+        with torch.no_grad():
+            a.add_(1)
+        return (a * b).sum()
+
+    def unfolded(a: Any, _: Any) -> Any:
+        a.unfold(0, 2, 1)[0].add_(1)
+        return a * 2
+
+    def shared() -> Any:
+        t = torch.arange(8.0)
+        return [t], t[:4], t[2:6]
+
+    def twice() -> Any:
+        t = torch.arange(4.0)
+        return [t], t, t
+
+    def of_a_parameter() -> Any:
+        p = torch.ones(4, requires_grad=True)
+        return [p], p.detach(), p
+
+    def computed() -> Any:
+        p = torch.ones(4, requires_grad=True)
+        a = p * 1
+        return [p], a, a[:]
+
+    def outcome(fn: Any, make: Any) -> Any:
+        leaves, a, b = make()
+        try:
+            results = fn(a, b)
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        results = [results] if isinstance(results, torch.Tensor) else list(results)
+        places = [
+            r.storage_offset() if r.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() else None
+            for r in results
+        ]
+        found = [[r.tolist() for r in results], places, [r.requires_grad for r in results], a.tolist(), b.tolist()]
+        if any(r.requires_grad for r in results):
+            sum(r.sum() for r in results if r.requires_grad).backward()
+            found.append([leaf.grad.tolist() for leaf in leaves])
+        return found
+
+    for fn in (part_of_another, with_a_view, each, chunks, without_gradient, unfolded):
+        for make in (shared, twice, of_a_parameter, computed):
+            alternator.reset()
+            compiled = alternator.compile(fn, backend=backend)
+            for _ in range(2):
+                assert outcome(compiled, make) == outcome(fn, make), (fn.__name__, make.__name__)
