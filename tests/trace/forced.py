@@ -37,6 +37,7 @@ def judge(program: Any, every: int) -> list[str]:
     frontend = harness.the_frontend("alternator")
 
     def work() -> list[str]:
+        program.run(None)  # what torch warns of but once in a process is over then
         wanted = program.run(None)
         if wanted.ended:
             return [f"the program itself is broken: {wanted.ended}"]
