@@ -359,6 +359,9 @@ def reset() -> None:
             handoff.backend.reset()
 
 
+reset._torchdynamo_disable = True  # type: ignore[attr-defined]  # in a compiled function: for real
+
+
 def counters() -> dict[str, Any]:
     """What happened since the last reset: calls, hits, traces, graphs, eager calls, breaks by reason."""
     result: dict[str, Any] = _C.counters()

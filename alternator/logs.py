@@ -73,7 +73,7 @@ class Repeated:
     def __init__(self) -> None:
         self.counts: Counter[Hashable] = Counter()
         self.texts: dict[Hashable, tuple[str, str]] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # telling of a break may break
 
     def is_new(self, key: Hashable, log_name: str, short: str) -> bool:
         with self.lock:
@@ -96,7 +96,7 @@ repeated = Repeated()
 
 
 def _after_fork() -> None:
-    repeated.lock = threading.Lock()
+    repeated.lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -97,6 +98,15 @@ def _recompile(self: Any) -> Any:
     return self._alternator_made.original.recompile()
 
 
+class _Signature:
+    """That of the original; the class has none of its own."""
+
+    def __get__(self, view: Any, _: type) -> inspect.Signature:
+        if view is None:
+            raise AttributeError("__signature__")
+        return inspect.signature(view._alternator_made.original)
+
+
 def _view_class(cls: type) -> type:
     known: type
     for known in cls.__subclasses__():  # weak: it goes with its last object
@@ -113,6 +123,7 @@ def _view_class(cls: type) -> type:
         "__deepcopy__": _deepcopy,
         "__copy__": _copy,
         "__reduce_ex__": _reduce_ex,
+        "__signature__": _Signature(),
     }
     if issubclass(cls, torch.fx.GraphModule):
         body["recompile"] = _recompile

@@ -22,6 +22,7 @@ struct Callee {
   bool uses_torch = false;  // it names torch
   int barren = 0;           // calls that had no graph, while there was none
   std::shared_ptr<Compilation> compilation;
+  std::shared_ptr<Compilation> under_plain;  // for those who run as they are, and were told that nothing is compiled
 };
 
 // What all compilations that come of one compile() share.

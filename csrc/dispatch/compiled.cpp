@@ -193,6 +193,19 @@ PyObject* compiled_repr(PyObject* self) {
   });
 }
 
+// Of a bound method: what is bound is no parameter. Any other has that of what it wraps.
+PyObject* compiled_signature(PyObject* object, void*) {
+  auto* compiled = reinterpret_cast<CompiledObject*>(object);
+  if (compiled->self == nullptr) {
+    PyErr_SetString(PyExc_AttributeError, "__signature__");
+    return nullptr;
+  }
+  return guarded([&] {
+    Ref method = checked(PyMethod_New(compiled->function, compiled->self));
+    return checked(PyObject_CallMethod(import_module("inspect").get(), "signature", "O", method.get()));
+  });
+}
+
 PyMethodDef compiled_methods[] = {{"__copy__", compiled_copy, METH_NOARGS, nullptr},
                                   {"__deepcopy__", compiled_copy, METH_O, nullptr},
                                   {"__reduce__", compiled_reduce, METH_NOARGS, nullptr},
@@ -206,6 +219,7 @@ PyMemberDef compiled_members[] = {
     {}};
 PyGetSetDef compiled_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {"__signature__", compiled_signature, nullptr, nullptr, nullptr},
     {"_guards", compiled_guards, nullptr, "the guards of each entry, as text", nullptr},
     {"__doc__", of_function<kDocName>, nullptr, nullptr, nullptr},
     {"__module__", of_function<kModuleName>, nullptr, nullptr, nullptr},

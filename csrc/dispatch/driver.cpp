@@ -8,6 +8,7 @@
 #include "interpreter/hook.h"
 #include "interpreter/step.h"
 #include "py/names.h"
+#include "trace/markers.h"
 #include "trace/stopped.h"
 
 #include <algorithm>
@@ -127,8 +128,10 @@ constexpr int kMostBarrenCalls = 2;
 // While it lives, frames that begin on this thread are offered to a compilation; null: to none.
 class Offering {
  public:
-  Offering(Compilation* to, bool may_trace) : taker_(std::exchange(frame_taker, to != nullptr ? take_frame : nullptr)) {
-    before_ = std::exchange(now, {to, may_trace, nullptr});
+  // `by`: the code of the frame whose instruction is executed for real; null: the frames run as they are.
+  Offering(Compilation* to, bool may_trace, Borrowed by = {})
+      : taker_(std::exchange(frame_taker, to != nullptr ? take_frame : nullptr)) {
+    before_ = std::exchange(now, {to, may_trace, nullptr, by.get(), false});
   }
   ~Offering() {
     frame_taker = taker_;
@@ -141,7 +144,11 @@ class Offering {
     Compilation* compilation = nullptr;  // it is on its way, and so alive
     bool may_trace = false;
     PyCodeObject* spared = nullptr;  // the next frame of this code runs as it is
+    PyObject* by = nullptr;          // only compared
+    bool by_anybody = false;
   };
+  // What calls a frame may ask whether it is compiled, and so may the frame: both get the same answer.
+  static bool is_called_plainly(cpython::Frame* frame);
   static thread_local State now __attribute__((tls_model("initial-exec")));
   static bool take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
 
@@ -234,6 +241,7 @@ std::shared_ptr<Entry> Call::trace(Place& place) {
   const Chain from = chain.empty() ? start() : Chain();
   std::shared_ptr<Entry> entry;
   bool knows_numbers = changing.empty();
+  const trace::Denying denying(compilation_.denies);
   for (int tries = 1; entry == nullptr; tries++) {
     entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, !compilation_.fullgraph,
                         tries >= kMostTries, knows_numbers ? nullptr : &changing, &compilation_.knows_numpy);
@@ -410,7 +418,7 @@ Ref Call::run() {
     values.clear();
     go_on();
     chain.back().function = function_;
-    const Offering offering(&compilation_, may_trace_);
+    const Offering offering(&compilation_, may_trace_, chain.front().code);
     if (!step(chain, &next, &result)) {
       if (!result) throw PyError();
       return result;
@@ -448,15 +456,17 @@ class Taken {
   std::vector<Ref>& slots_;
 };
 
-Compilation& compilation_of(Callee& callee, const Compilation& caller) {
-  if (callee.compilation == nullptr) {
-    callee.compilation = std::make_shared<Compilation>(std::make_shared<Store>());
-    callee.compilation->listener = caller.listener;
-    callee.compilation->backend = caller.backend;
-    callee.compilation->most_entries = caller.most_entries;
-    callee.compilation->family = caller.family;
+std::shared_ptr<Compilation> compilation_of(Callee& callee, const Compilation& caller, bool plainly) {
+  std::shared_ptr<Compilation>& made = plainly ? callee.under_plain : callee.compilation;
+  if (made == nullptr) {
+    made = std::make_shared<Compilation>(std::make_shared<Store>());
+    made->listener = caller.listener;
+    made->backend = caller.backend;
+    made->most_entries = caller.most_entries;
+    made->family = caller.family;
+    made->denies = plainly;
   }
-  return *callee.compilation;
+  return made;
 }
 
 // Null without an exception: the frame is to run as it is.
@@ -507,6 +517,15 @@ bool is_breakpoint_hook(Borrowed function) {
   return hook == function.get();
 }
 
+bool Offering::is_called_plainly(cpython::Frame* frame) {
+  if (now.compilation->denies) return true;
+  if (now.by_anybody) return false;
+  cpython::Frame* caller = cpython::current_frame(PyThreadState_Get());  // the frame itself is linked when it runs
+  if (caller == frame) caller = caller->previous;
+  while (caller != nullptr && cpython::is_incomplete(caller)) caller = caller->previous;
+  return caller == nullptr || now.by == nullptr || reinterpret_cast<PyObject*>(cpython::code_of(caller)) != now.by;
+}
+
 bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result) {
   if (!is_plain_start(ts, frame)) return false;
   PyCodeObject* code = cpython::code_of(frame);
@@ -539,8 +558,7 @@ bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** r
   std::shared_ptr<Compilation> compilation;
   Ref found;
   try {
-    (void)compilation_of(*callee, *now.compilation);
-    compilation = callee->compilation;
+    compilation = compilation_of(*callee, *now.compilation, is_called_plainly(frame));
     found = run_callee(*callee, *compilation, frame, now.may_trace && wanted != Stance::kKnownOnly);
     if (!found) return false;
   } catch (const PyError&) {
@@ -559,7 +577,7 @@ static thread_local std::vector<Compilation*> offered;
 static void offer_to_innermost() {
   Compilation* to = offered.empty() ? nullptr : offered.back();
   frame_taker = to != nullptr ? Offering::take_frame : nullptr;
-  Offering::now = {to, to != nullptr, nullptr};
+  Offering::now = {to, to != nullptr, nullptr, nullptr, true};
 }
 
 void begin_offering(Compilation& compilation) {

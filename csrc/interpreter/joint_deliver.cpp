@@ -2,11 +2,28 @@
 #include "cpython/attribute_error.h"
 #include "interpreter/class_body.h"
 #include "interpreter/joint.h"
+#include "interpreter/joint_calls.h"
 #include "interpreter/special_methods.h"
 
 namespace alternator {
 
+thread_local JointCall joint_call = nullptr;
+
 namespace {
+
+// A builtin of the module operator, through which a tracer is asked about a value.
+Ref ask_operator(const char* name, Borrowed value) {
+  Ref module = Ref::steal(PyImport_ImportModule("_operator"));
+  Ref function = module ? Ref::steal(PyObject_GetAttrString(module.get(), name)) : Ref();
+  PyObject* arguments[] = {nullptr, value.get()};
+  return function ? call_in_joint(function, arguments + 1, 1, {}) : Ref();
+}
+
+Tri truth_in_joint(Borrowed value) {
+  if (joint_call == nullptr || PyBool_Check(value.get())) return truth(value);
+  Ref answer = ask_operator("truth", value);
+  return answer ? Tri(answer.get() == Py_True ? 1 : 0) : Tri(-1);
+}
 
 struct Deliverer {
   const FrameState& outer;
@@ -66,8 +83,8 @@ Delivery Deliverer::attribute(Ref result) {
     PyObject* attribute = name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg);
     if (fallback != nullptr && Borrowed(fallback) != Borrowed(inner.function)) {
       PyErr_Clear();
-      PyObject* arguments[] = {owner, attribute};
-      result = Ref::steal(PyObject_Vectorcall(fallback, arguments, 2, nullptr));
+      PyObject* arguments[] = {nullptr, owner, attribute};
+      result = call_in_joint(fallback, arguments + 1, 2, {});
     }
     if (!result) cpython::name_attribute_error(owner, attribute);
   }
@@ -84,7 +101,7 @@ Delivery Deliverer::comparison(Ref result) {
   if (result && result.get() == Py_NotImplemented) {
     result = rest_of_comparison(operation, peek(2), peek(1), outer.attempt);
   }
-  if (result && cpython::compare_to_bool(oparg)) return boolean(alternator::truth(result));
+  if (result && cpython::compare_to_bool(oparg)) return boolean(truth_in_joint(result));
   return value(std::move(result));
 }
 
@@ -96,10 +113,14 @@ Tri truth_of_result(Borrowed result, bool is_bool) {
     PyErr_Format(PyExc_TypeError, "__bool__ should return bool, returned %s", result.type()->tp_name);
     return Tri(-1);
   }
-  Ref index = Ref::steal(PyNumber_Index(result.get()));
+  const bool asks = joint_call != nullptr && !PyLong_CheckExact(result.get());
+  Ref index = asks ? ask_operator("index", result) : Ref::steal(PyNumber_Index(result.get()));
   if (!index) return Tri(-1);
+  if (_PyLong_Sign(index.get()) < 0) {
+    PyErr_SetString(PyExc_ValueError, "__len__() should return >= 0");
+    return Tri(-1);
+  }
   const Py_ssize_t length = PyNumber_AsSsize_t(index.get(), PyExc_OverflowError);
-  if (length < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "__len__() should return >= 0");
   return Tri(length < 0 ? -1 : length > 0 ? 1 : 0);
 }
 
@@ -147,6 +168,28 @@ Delivery Deliverer::send_next(Ref result) {
   return go_on(after() + oparg);
 }
 
+// Calls the __init__ of an object's class. False: an error is set.
+bool initialised(Borrowed object, Borrowed positional, Borrowed named) {
+  Borrowed method = type_attribute(object.type(), "__init__");
+  if (!method) return true;
+  std::vector<PyObject*> arguments = {nullptr, object.get()};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(positional.get()); i++)
+    arguments.push_back(PyTuple_GET_ITEM(positional.get(), i));
+  const size_t count = arguments.size() - 1;
+  Ref names = named ? Ref::steal(PyDict_Keys(named.get())) : Ref();
+  if (names) names = Ref::steal(PyList_AsTuple(names.get()));
+  if (named && !names) return false;
+  for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names.get()); i++)
+    arguments.push_back(PyDict_GetItemWithError(named.get(), PyTuple_GET_ITEM(names.get(), i)));
+  const Ref held = Ref::share(method);
+  Ref result = call_in_joint(held, arguments.data() + 1, count, names);
+  if (result && result.get() != Py_None) {
+    PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", result.type()->tp_name);
+    return false;
+  }
+  return static_cast<bool>(result);
+}
+
 // __new__ returned: __init__ follows if the object is of the class, with the same arguments.
 Delivery Deliverer::constructed(Ref result) {
   if (!result) return fail();
@@ -172,6 +215,10 @@ Delivery Deliverer::constructed(Ref result) {
     }
   }
   if (PyObject_TypeCheck(result.get(), type.as<PyTypeObject>())) {
+    if (joint_call != nullptr) {
+      if (!initialised(result, arguments, keywords)) return fail();
+      return value(std::move(result));
+    }
     initproc init = Py_TYPE(result.get())->tp_init;
     if (init != nullptr && init(result.get(), arguments.get(), keywords.get()) < 0) return fail();
   }
@@ -199,7 +246,7 @@ Delivery Deliverer::run(Ref result) {
       return truth(std::move(result));
     case Joint::kContains: {
       if (!result) return fail();
-      const Tri found = alternator::truth(result);
+      const Tri found = truth_in_joint(result);
       return boolean(found.error() ? found : Tri(found.yes() != (oparg != 0) ? 1 : 0));
     }
     case Joint::kIterator:

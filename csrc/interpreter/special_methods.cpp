@@ -1,6 +1,7 @@
 #include "interpreter/special_methods.h"
 
 #include "cpython/operations.h"
+#include "interpreter/joint_calls.h"
 
 namespace alternator {
 
@@ -58,8 +59,8 @@ std::vector<Attempt> comparison_attempts(int comparison, PyObject* left, PyObjec
 // Null without an error: nobody answered.
 static Ref ask_after(const std::vector<Attempt>& attempts, int asked) {
   for (size_t i = static_cast<size_t>(asked) + 1; i < attempts.size(); i++) {
-    PyObject* arguments[] = {attempts[i].self, attempts[i].argument};
-    Ref result = Ref::steal(PyObject_Vectorcall(attempts[i].method, arguments, 2, nullptr));
+    PyObject* arguments[] = {nullptr, attempts[i].self, attempts[i].argument};
+    Ref result = call_in_joint(attempts[i].method, arguments + 1, 2, {});
     if (!result || result.get() != Py_NotImplemented) return result;
   }
   return {};

@@ -372,6 +372,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (PyCell_Check(value.get())) {
     guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
     cells_.try_emplace(value.get(), Cell{source});
+    source->bears_identity = true;
     return lift_itself(value, source, false);
   }
   if (is_enum_member(value.get()) || is_type_parameter(type)) {

@@ -73,6 +73,20 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
+// items.__len__: what a method wrapper is bound to may not have been read yet. Null: it is none of a container's.
+static Ref slot_of_container(const Tracer& tracer, Borrowed callable) {
+  if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type) || tracer.lifter.known(callable) != nullptr) return {};
+  Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
+  const lift::Known* known = tracer.lifter.known(self);
+  if (known == nullptr || (known->shadow == nullptr && !known->instance) || PyType_Check(self.get())) return {};
+  if (known->shadow == nullptr && lift::layout_base(self.type()) != lift::known_types().simple_namespace) return {};
+  Ref name = checked(PyObject_GetAttr(callable.get(), names::__name__));
+  Ref owner = checked(PyObject_GetAttrString(callable.get(), "__objclass__"));
+  PyObject* slot = PyDict_GetItemWithError(cpython::own_dict(owner.as<PyTypeObject>()), name.get());
+  if (slot == nullptr && PyErr_Occurred()) throw PyError();
+  return slot != nullptr && Py_IS_TYPE(slot, &PyWrapperDescr_Type) ? Ref::share(slot) : Ref();
+}
+
 // How many references to an object of the trace are the trace's own: to what an address was asked of, and to functions.
 static Py_ssize_t kept_by_trace(const Tracer& tracer, Borrowed object) {
   if (tracer.lifter.known(object) != nullptr) return 0;
@@ -135,6 +149,8 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   };
   if (PyMethod_Check(callable.get()))
     return call_bound(PyMethod_GET_FUNCTION(callable.get()), PyMethod_GET_SELF(callable.get()));
+  if (Ref slot = slot_of_container(*this, callable))
+    return call_bound(slot, checked(PyObject_GetAttrString(callable.get(), "__self__")));
   Ref shown;
   if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (Py_IS_TYPE(callable.get(), &_PyWeakref_CallableProxyType)) {
@@ -292,6 +308,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kNone:
       break;
     case Mark::kCompilingQuery:
+      if (Denying::active) return Ref::share(Py_False);
       // A module with hooks asks to spare TorchDynamo a try. Here it runs as in eager, with the hooks that always run.
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);

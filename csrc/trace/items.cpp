@@ -232,6 +232,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(value)) return lifter.dict_contains(*shadow, value);
     if (PySet_CheckExact(container.get())) {
       if (is_plain_key(value)) return lifter.set_contains(*shadow, value);
+      lifter.lift_whole(*shadow);
     } else {
       lifter.lift_whole(*shadow);
     }

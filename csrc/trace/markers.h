@@ -4,6 +4,7 @@
 #include "py/error.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace alternator::trace {
@@ -42,5 +43,18 @@ struct BreakSwitch {
 std::vector<BreakSwitch> break_switches();
 // What alternator.compile made: a call of it is a call of the function behind it.
 bool is_compiled(Borrowed callable);
+
+// While one lives, with `denies`: programs that this thread traces are told that nothing is compiled.
+class Denying {
+ public:
+  explicit Denying(bool denies) : before_(std::exchange(active, denies)) {}
+  ~Denying() { active = before_; }
+  Denying(const Denying&) = delete;
+  Denying& operator=(const Denying&) = delete;
+  static inline thread_local bool active = false;
+
+ private:
+  bool before_;
+};
 
 }  // namespace alternator::trace

@@ -107,7 +107,8 @@ void Tracer::raising() {
   if (is_our_own(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   PyObject* value = raised_value();
   // By native code that looks for signals, or that runs code which does.
-  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) && is_interrupt(*this))
+  const bool is_outside = value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr);
+  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) && !is_outside && is_interrupt(*this))
     stop_for_interrupt(*this, "native code");
   // Eager may warn, ignore it or raise.
   if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a floating-point error of numpy's");
@@ -119,8 +120,7 @@ void Tracer::raising() {
     const SavedError raised;
     lifter.guard_defaults();
   }
-  if (value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr) &&
-      PyExceptionInstance_Check(value)) {
+  if (is_outside && PyExceptionInstance_Check(value)) {
     stop(report::Reason::outside_exception, Py_TYPE(value)->tp_name);
   }
   if (!held_frames_.empty() && !generators_.empty()) {

@@ -271,8 +271,19 @@ bool Tracer::has_native_length(Borrowed object) {
   return length == nullptr || !PyFunction_Check(length);
 }
 
+static bool holds_cells(Borrowed object) {
+  if (PyCell_Check(object.get())) return true;
+  if (!PyTuple_CheckExact(object.get()) && !PyList_CheckExact(object.get())) return false;
+  PyObject** items = PySequence_Fast_ITEMS(object.get());
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(object.get()),
+                     [](PyObject* item) { return item != nullptr && PyCell_Check(item); });
+}
+
 // A float on the left would compare with the digits of such a number on the right, in a container too.
 void Tracer::check_comparison(Borrowed left, Borrowed right) {
+  // Native code compares what is in them, and the program's own cells may hold something else by now.
+  if (left != right && (holds_cells(left) || holds_cells(right)))
+    stop(report::Reason::native_call, "a comparison of cells");
   if (!recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
   const bool numbers = is_number(left) && is_number(right);
   if (numbers && (is_symbol(left) || is_symbol(right))) {
@@ -283,7 +294,8 @@ void Tracer::check_comparison(Borrowed left, Borrowed right) {
   auto is_other = [](Borrowed object) { return object.get() == Py_None || PyUnicode_CheckExact(object.get()); };
   if (is_symbol(left) ? is_other(right) : is_symbol(right) && is_other(left)) return;
   auto holds = [](Borrowed object) {
-    const bool compares_items = is_container(object) || object.type() == &PyDictProxy_Type;
+    const bool compares_items =
+        is_container(object) || object.type() == &PyDictProxy_Type || PySlice_Check(object.get());
     return is_symbol(object) || (compares_items && may_hold(object));
   };
   if (holds(left) || holds(right)) stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);

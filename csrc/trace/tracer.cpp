@@ -7,6 +7,7 @@
 #include "graph/torch_types.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
+#include "interpreter/joint_calls.h"
 #include "interpreter/loop.h"
 #include "py/gc.h"
 #include "py/lasting.h"
@@ -236,6 +237,15 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
     tracer->stop_here(stop.reason, stop.context);
   }
   return nullptr;
+}
+
+// The rest of an instruction that began before the trace.
+static Ref call_traced(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  if (current_tracer == nullptr) {
+    return Ref::steal(PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                          keyword_names.get()));
+  }
+  return Tracing(*current_tracer).call(callable, arguments, positional, keyword_names);
 }
 
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
@@ -572,7 +582,11 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       note_open_blocks(chain, recorder);
       fill(chain, &frames);
     };
-    if (tracing.status(begin) == 0) result = continue_chain(frames, run_traced);
+    if (tracing.status(begin) == 0) {
+      const JointCall outer = std::exchange(joint_call, call_traced);
+      result = continue_chain(frames, run_traced);
+      joint_call = outer;
+    }
     control.watch = watch;
     if (!abandoned()) (void)tracing.status([&] { finish_decimals(); });
     leave_context();

@@ -117,3 +117,14 @@ def test_a_generator_that_is_left_in_the_middle() -> None:
     del running
     double(X)
     assert len(counter.graphs) == 1
+
+
+def test_reset_inside_of_a_compiled_function() -> None:
+    @alternator.compile(backend="eager")
+    def fn(x: Any) -> Any:
+        y = x * 2
+        alternator.reset()
+        return y + 1
+
+    for _ in range(3):
+        assert fn(torch.ones(2)).tolist() == [3, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import pickle
 from collections import OrderedDict
@@ -276,3 +277,19 @@ def test_a_forward_of_the_users_own_stays_as_it_is() -> None:
 
     compiled.__class__ = Other
     assert torch.equal(compiled.forward(data()), data() * 7)
+
+
+def test_signatures() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: Any, by: int = 2) -> Any:
+            return x * by
+
+    module = Scaled()
+    compiled = alternator.compile(module, backend="eager")
+    assert inspect.signature(compiled) == inspect.signature(module)
+    assert inspect.signature(compiled.forward) == inspect.signature(module.forward)
+    assert inspect.signature(type(compiled)) == inspect.signature(Scaled)
+    assert inspect.signature(alternator.compile(module.forward, backend="eager")) == inspect.signature(module.forward)
+    assert str(inspect.signature(alternator.compile(lambda a, b=1: a, backend="eager"))) == "(a, b=1)"
+    exported = torch.export.export(compiled, (torch.ones(2),))
+    assert exported.module()(torch.ones(2)).tolist() == [2, 2]

@@ -1045,3 +1045,74 @@ def test_a_nan_is_made_anew(t):
     for _ in range(3):
         number = f(T(3), number, held)[1]
         held.append(number)
+
+
+class MadeInTwoSteps(list):
+    def __new__(cls, *_):
+        alternator.graph_break()
+        return super().__new__(cls)
+
+
+class Configured:
+    def __new__(cls, *_, **__):
+        alternator.graph_break()
+        return super().__new__(cls)
+
+    def __init__(self, a, b=2):
+        self.values = a, b
+
+
+class Undecided(set):
+    __hash__ = None
+
+    def __eq__(self, other):
+        alternator.graph_break()
+        return NotImplemented
+
+
+class Unmerged(dict):
+    def __or__(self, other):
+        alternator.graph_break()
+        return NotImplemented
+
+
+class Long:
+    def __len__(self):
+        alternator.graph_break()
+        return self.n
+
+
+@program(one_graph=False)
+def test_the_rest_of_an_instruction_is_traced(t):
+    """What an instruction does behind a break in it reads the outside world as every other does."""
+    found, table = {1, 2}, {1: 2}
+
+    def takes_from(x, items):
+        steps = map(str, items)
+        made = MadeInTwoSteps(steps)
+        return x + 1, made, list(steps)
+
+    f = t.compile(lambda x, items: (x + 1, MadeInTwoSteps(iter(items)), MadeInTwoSteps([items])[0] is items))
+    f(T(2), [1])
+    f(T(2), [2])
+    f = t.compile(takes_from)
+    f(T(2), [1, 2])
+    f(T(2), [3])
+    f = t.compile(lambda x, n: (x + 1, Configured(n).values, Configured(1, b=n).values))
+    f(T(2), 1)
+    f(T(2), 2)
+    f = t.compile(lambda x: (x + 1, Undecided([1, 2]) == found, Unmerged() | table))
+    f(T(2))
+    found.add(3)
+    f(T(2))
+    table[3] = 4
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_lengths_that_change_as_truth_values(t):
+    f = t.compile(lambda x, a: (x + 1, 1 if a else 2))
+    a = Long()
+    for n in (0, 1, 2, 3, 4, 5, 0, -1, -(10**30), 10**30):
+        a.n = n
+        f(T(2), a)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import functools
 import sys
 import types
 
 import torch
 from harness import T, program
+
+import alternator
 
 STATE = [1]
 
@@ -456,3 +459,84 @@ def test_handlers_of_encoding_errors(t):
         codecs.register_error("test_facts", lambda error, mark=mark: (mark, error.end))
         f("a\u1234", T(2))
         g(b"a\xff", T(2))
+
+
+class Plain:
+    pass
+
+
+@program()
+def test_an_object_in_a_set_of_plain_values(t):
+    thing, found = Plain(), set()
+    f = t.compile(lambda x, thing: (x + 1, thing in found))
+    for change in (lambda: None, lambda: found.add(thing), found.clear, lambda: found.add(1), lambda: found.add(thing)):
+        change()
+        f(T(2), thing)
+
+
+@program(one_graph=False)
+def test_special_methods_of_containers_by_name(t):
+    items, table, line, plain, named = [], {}, collections.deque([1]), Plain(), types.SimpleNamespace(a=1)
+    t.watch(lambda: (list(items), dict(table), list(line)))
+
+    def reads(x):
+        return (
+            x + 1,
+            (items.__len__(), items.__contains__(1), items.__eq__([1]), items.__add__([2]), list(items.__iter__())),
+            (table.__len__(), table.__or__({1: 2}), table.__contains__(3)),
+            (line.__getitem__(0), line.__len__()),
+            (plain.__dict__.__len__(), named.__eq__(types.SimpleNamespace(a=1))),
+        )
+
+    def writes(x):
+        items.__setitem__(0, 5)
+        items.__iadd__([6])
+        table.__setitem__(3, 5)
+        return x + 1
+
+    f = t.compile(reads)
+    f(T(2))
+    items.append(1)
+    f(T(2))
+    table[3] = 4
+    f(T(2))
+    line[0] = 7
+    f(T(2))
+    plain.more = 1
+    f(T(2))
+    named.a = 2
+    f(T(2))
+    f = t.compile(writes)
+    f(T(2))
+    items.append(3)
+    f(T(2))
+    items.clear()
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_cells_as_arguments(t):
+    one, other = types.CellType(1), types.CellType(1)
+    for fn in (
+        lambda x, a, b: (x + 1, a is b),
+        lambda x, a, b: (x + 1, a == b),
+        lambda x, a, b: (x + 1, [a] == [b], (a,) != (b,)),
+    ):
+        f = t.compile(fn)
+        f(T(2), one, one)
+        f(T(2), one, other)
+        f(T(2), one, one)
+        other.cell_contents = 2
+        f(T(2), one, other)
+        other.cell_contents = 1
+
+
+@program(one_graph=False)
+def test_slices_with_numbers_that_change(t):
+    def later(value):
+        alternator.graph_break()
+        return value
+
+    f = t.compile(lambda x, b, k: (x + 1, slice(b, 2) == slice(k, later(2))))
+    for k in (10, 11, 12, 13, 14, 1):
+        f(T(2), True, k)

@@ -458,3 +458,35 @@ def test_groups_behind_a_break(t):
     f = t.compile(fn)
     for kinds in ([ValueError], [ValueError, TypeError, KeyError], [OSError, ValueError], [KeyError], [ValueError]):
         f(T(2), kinds)
+
+
+@program(one_graph=False)
+def test_interrupts_that_the_program_raises(t):
+    """What is done behind a break while one is on its way is done."""
+    done = []
+    t.watch(lambda: list(done))
+
+    def cleans_up(x, error):
+        try:
+            raise error
+        finally:
+            alternator.graph_break()
+            x.add_(1)
+            done.append(1)
+
+    def raises_again(x, error):
+        try:
+            raise error
+        except BaseException:
+            alternator.graph_break()
+            x.add_(1)
+            done.append(2)
+            raise
+
+    for fn in (cleans_up, raises_again):
+        f = t.compile(fn)
+        for error in (KeyboardInterrupt, SystemExit, GeneratorExit, ValueError, KeyboardInterrupt):
+            try:
+                f(T(2), error)
+            except BaseException as raised:
+                t.note(type(raised).__name__)

@@ -7,6 +7,7 @@ import torch
 import torch._dynamo  # torch's optimizers import it: here once, not in every forked child
 from harness import T, program
 from torch import nn
+from trace_support import eager_backend, in_child
 
 import alternator
 
@@ -104,3 +105,35 @@ def test_a_step_is_one_graph(kind):
 
     for wanted, found in zip(run(False), run(True), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+@in_child
+def test_rates_that_change_with_every_step(front):
+    """Frames that run as they are ask whether they are compiled; so do those that they call, which may be: both are told no."""
+
+    def train(compile_):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-2, foreach=True)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = layer(x).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            return loss.detach()
+
+        step = compile_(step)
+        losses = [step(torch.full((4, 3), float(i % 3))) for i in range(25)]
+        return torch.stack(losses), layer.weight.detach()
+
+    before = alternator.config.recompile_limit
+    alternator.config.recompile_limit = 3
+    try:
+        wanted, found = train(lambda fn: fn), train(lambda fn: front.compile(fn, eager_backend))
+    finally:
+        alternator.config.recompile_limit = before
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)

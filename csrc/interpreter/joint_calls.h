@@ -1,0 +1,19 @@
+// Calls that a waiting instruction makes itself when it goes on: an operator asks the other operand, __init__ follows
+// __new__. In a trace the tracer makes them.
+#pragma once
+
+#include "py/ref.h"
+
+namespace alternator {
+
+using JointCall = Ref (*)(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+extern thread_local JointCall joint_call;  // null: CPython's own
+
+// `arguments` has a slot before it. Null with an error set: it raised.
+inline Ref call_in_joint(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  if (joint_call != nullptr) return joint_call(callable, arguments, positional, keyword_names);
+  return Ref::steal(
+      PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+}
+
+}  // namespace alternator
