@@ -131,7 +131,7 @@ class Offering {
   // `by`: the code of the frame whose instruction is executed for real; null: the frames run as they are.
   Offering(Compilation* to, bool may_trace, Borrowed by = {})
       : taker_(std::exchange(frame_taker, to != nullptr ? take_frame : nullptr)) {
-    before_ = std::exchange(now, {to, may_trace, nullptr, by.get(), false});
+    before_ = std::exchange(now, {to, may_trace, nullptr, by.get(), nullptr, false});
   }
   ~Offering() {
     frame_taker = taker_;
@@ -145,6 +145,7 @@ class Offering {
     bool may_trace = false;
     PyCodeObject* spared = nullptr;  // the next frame of this code runs as it is
     PyObject* by = nullptr;          // only compared
+    PyCodeObject* marked = nullptr;  // ... a function that the user keeps from being compiled, and not what it calls
     bool by_anybody = false;
   };
   // What calls a frame may ask whether it is compiled, and so may the frame: both get the same answer.
@@ -523,7 +524,9 @@ bool Offering::is_called_plainly(cpython::Frame* frame) {
   cpython::Frame* caller = cpython::current_frame(PyThreadState_Get());  // the frame itself is linked when it runs
   if (caller == frame) caller = caller->previous;
   while (caller != nullptr && cpython::is_incomplete(caller)) caller = caller->previous;
-  return caller == nullptr || now.by == nullptr || reinterpret_cast<PyObject*>(cpython::code_of(caller)) != now.by;
+  if (caller == nullptr) return true;
+  PyCodeObject* code = cpython::code_of(caller);
+  return code != now.marked && reinterpret_cast<PyObject*>(code) != now.by;
 }
 
 bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result) {
@@ -543,6 +546,7 @@ bool Offering::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** r
       return run_alone();
     case Shade::kItself:
       now.spared = code_behind(function);
+      now.marked = now.spared != nullptr ? now.spared : code;
       return false;
     case Shade::kNone:
       break;
@@ -577,7 +581,7 @@ static thread_local std::vector<Compilation*> offered;
 static void offer_to_innermost() {
   Compilation* to = offered.empty() ? nullptr : offered.back();
   frame_taker = to != nullptr ? Offering::take_frame : nullptr;
-  Offering::now = {to, to != nullptr, nullptr, nullptr, true};
+  Offering::now = {to, to != nullptr, nullptr, nullptr, nullptr, true};
 }
 
 void begin_offering(Compilation& compilation) {
