@@ -9,11 +9,13 @@ namespace alternator {
 using JointCall = Ref (*)(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
 extern thread_local JointCall joint_call;  // null: CPython's own
 
-// `arguments` has a slot before it. Null with an error set: it raised.
-inline Ref call_in_joint(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  if (joint_call != nullptr) return joint_call(callable, arguments, positional, keyword_names);
+// Both: `arguments` has a slot before it. Null with an error set: it raised.
+inline Ref call_natively(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   return Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+}
+inline Ref call_in_joint(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  return (joint_call != nullptr ? joint_call : call_natively)(callable, arguments, positional, keyword_names);
 }
 
 }  // namespace alternator

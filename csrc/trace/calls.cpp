@@ -80,11 +80,8 @@ static Ref slot_of_container(const Tracer& tracer, Borrowed callable) {
   const lift::Known* known = tracer.lifter.known(self);
   if (known == nullptr || (known->shadow == nullptr && !known->instance) || PyType_Check(self.get())) return {};
   if (known->shadow == nullptr && lift::layout_base(self.type()) != lift::known_types().simple_namespace) return {};
-  Ref name = checked(PyObject_GetAttr(callable.get(), names::__name__));
-  Ref owner = checked(PyObject_GetAttrString(callable.get(), "__objclass__"));
-  PyObject* slot = PyDict_GetItemWithError(cpython::own_dict(owner.as<PyTypeObject>()), name.get());
-  if (slot == nullptr && PyErr_Occurred()) throw PyError();
-  return slot != nullptr && Py_IS_TYPE(slot, &PyWrapperDescr_Type) ? Ref::share(slot) : Ref();
+  Ref name, owner;
+  return slot_of_wrapper(callable, &name, &owner);
 }
 
 // How many references to an object of the trace are the trace's own: to what an address was asked of, and to functions.
@@ -108,8 +105,8 @@ void Tracer::check_alive(Borrowed reference) {
   Borrowed referent = PyWeakref_GetObject(reference.get());
   if (referent.get() == Py_None) return;
   const lift::Known* known = lifter.known(referent);
-  if (known != nullptr && is_left_by_slots(known->original ? Borrowed(known->original) : referent))
-    stop(report::Reason::native_call, "a weak reference to what may be gone");
+  // No guard says which slot holds what nobody has read.
+  if (known != nullptr && behind_a_break_) stop(report::Reason::native_call, "a weak reference to what may be gone");
   if (lifter.known(reference) != nullptr) {
     if (known != nullptr && lifter.has_writes() && is_let_go(lifter, known->original))
       stop(report::Reason::native_call, "a weak reference to what may be gone");

@@ -8,8 +8,6 @@
 #include "lift/ends.h"
 
 #include <algorithm>
-#include <unordered_set>
-#include <vector>
 
 namespace alternator::trace {
 
@@ -45,39 +43,6 @@ void each_part(lift::ShadowKind kind, PyObject* container, Each&& each) {
           &each);
       return;
   }
-}
-
-// Whether an object of the outside world holds another, or may do so. What everybody holds leads nowhere.
-bool leads_to(Borrowed from, Borrowed wanted) {
-  constexpr size_t kMost = 10'000;
-  std::unordered_set<PyObject*> seen;
-  std::vector<PyObject*> waiting;
-  auto add = [&](PyObject* object) {
-    if (object == nullptr || lift::is_plain(object) || PyModule_Check(object) || PyCode_Check(object)) return;
-    if (seen.insert(object).second) waiting.push_back(object);
-  };
-  add(from.get());
-  while (!waiting.empty()) {
-    PyObject* object = waiting.back();
-    waiting.pop_back();
-    if (object == wanted.get() || seen.size() > kMost) return true;
-    if (PyFunction_Check(object)) {  // not its globals
-      auto* function = reinterpret_cast<PyFunctionObject*>(object);
-      for (PyObject* part :
-           {function->func_closure, function->func_defaults, function->func_kwdefaults, function->func_dict}) {
-        add(part);
-      }
-    } else if (PyObject_IS_GC(object) && Py_TYPE(object)->tp_traverse != nullptr) {
-      Py_TYPE(object)->tp_traverse(
-          object,
-          [](PyObject* part, void* to) {
-            (*static_cast<decltype(add)*>(to))(part);
-            return 0;
-          },
-          &add);
-    }
-  }
-  return false;
 }
 
 }  // namespace
@@ -126,7 +91,7 @@ void Tracer::check_end(Borrowed old, lift::Source* place) {
 
 // What a stopped frame holds: its slots may be the only ones.
 void Tracer::watch_slot(Borrowed value) {
-  if (!lift::is_plain(value.get())) began_with_.push_back(Ref::share(value));
+  behind_a_break_ = true;
   if (!is_noticed_in_slot(value)) return;
   const auto same = [&](const Ref& other) { return Borrowed(other) == value; };
   if (std::ranges::none_of(held_in_slots_, same)) held_in_slots_.push_back(Ref::share(value));
@@ -157,12 +122,6 @@ PyObject* Tracer::original_of(PyObject* value) const {
   return known != nullptr && known->original ? known->original.get() : value;
 }
 
-// Null: no instruction of the frame was executed here.
-PyObject** Tracer::stack_end_of(cpython::Frame* frame) const {
-  const auto active = std::ranges::find(active_, frame, &Active::frame);
-  return active != active_.end() ? active->sp : nullptr;
-}
-
 bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
   // What is handled; exceptions whose handlers wait are on the stacks.
   for (const _PyErr_StackItem* item = position.ts->exc_info; item != nullptr; item = item->previous_item) {
@@ -177,26 +136,14 @@ bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
       if (original_of(*slot) == wanted.get()) return true;
     }
     if (frame == position.frame) continue;
-    // What the instruction that waits has taken from the stack is still there, dead or alive: only what is known to
-    // live is looked at.
-    PyObject** const in_use = stack_end_of(frame);
-    for (PyObject** slot = end; slot < (in_use != nullptr ? in_use : end + code->co_stacksize); slot++) {
+    // How much of the stack of a frame that waits is in use is not known here: only what is known to live is looked at.
+    for (PyObject** slot = end; slot < end + code->co_stacksize; slot++) {
       if (*slot == wanted.get()) return true;
       const bool lives = std::ranges::find(stand_ins_, *slot) != stand_ins_.end();
       if (lives && original_of(*slot) == wanted.get()) return true;
     }
   }
   return false;
-}
-
-// Whether an object may be gone because of slots of stopped frames that held it, or what leads to it, and do so no
-// more.
-bool Tracer::is_left_by_slots(Borrowed original) const {
-  if (began_with_.empty()) return false;
-  PyObject** const end = stack_end_of(frame_);
-  const Position here{PyThreadState_Get(), frame_, end != nullptr ? end : cpython::stack_base(frame_), nullptr};
-  return std::ranges::any_of(began_with_,
-                             [&](const Ref& value) { return !is_in_a_slot(here, value) && leads_to(value, original); });
 }
 
 // Null: the last instruction has let go of nothing whose end would be noticed.

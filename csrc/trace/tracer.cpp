@@ -241,10 +241,7 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
 
 // The rest of an instruction that began before the trace.
 static Ref call_traced(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  if (current_tracer == nullptr) {
-    return Ref::steal(PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                          keyword_names.get()));
-  }
+  if (current_tracer == nullptr) return call_natively(callable, arguments, positional, keyword_names);
   return Tracing(*current_tracer).call(callable, arguments, positional, keyword_names);
 }
 
@@ -314,6 +311,7 @@ class TraceScope {
     // A profiler or debugger sees the program run, not the trace of it.
     PyThreadState_EnterTracing(PyThreadState_Get());
     current_tracer = &tracer;
+    joint_call = call_traced;
     control.evaluator = evaluate_traced;
     Reading::later() = false;
     acquire_hook();
@@ -322,6 +320,7 @@ class TraceScope {
     if (tracer_.recorder.watched_flags()) tracer_.flags_before->apply();
     PyThreadState_LeaveTracing(PyThreadState_Get());
     release_hook();
+    joint_call = nullptr;
     control.evaluator = nullptr;
     current_tracer = nullptr;
   }
@@ -457,7 +456,6 @@ Verdict Tracer::begin_instruction(const Position& position) {
   path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
           static_cast<uint64_t>(index_);
   active_.back().at = {++instructions_, path_};
-  active_.back().sp = position.sp;
   if (!held_frames_.empty() && !may_end(position)) [[unlikely]] {
     stop_here(report::Reason::last_reference, "generator");
     return Verdict::kFail;
@@ -582,11 +580,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       note_open_blocks(chain, recorder);
       fill(chain, &frames);
     };
-    if (tracing.status(begin) == 0) {
-      const JointCall outer = std::exchange(joint_call, call_traced);
-      result = continue_chain(frames, run_traced);
-      joint_call = outer;
-    }
+    if (tracing.status(begin) == 0) result = continue_chain(frames, run_traced);
     control.watch = watch;
     if (!abandoned()) (void)tracing.status([&] { finish_decimals(); });
     leave_context();

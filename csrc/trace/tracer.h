@@ -491,7 +491,6 @@ class Tracer {
   struct Active {
     cpython::Frame* frame;
     BreakPoint at;
-    PyObject** sp = nullptr;   // where its value stack ended before this instruction
     bool transformed = false;  // it is inside of a transform
     bool moded = false;        // ... of a mode that the program has entered
   };
@@ -501,9 +500,7 @@ class Tracer {
   void watch_slot(Borrowed value);
   void watch_containers();
   PyObject* original_of(PyObject* value) const;
-  PyObject** stack_end_of(cpython::Frame* frame) const;
   bool is_in_a_slot(const Position& position, Borrowed wanted) const;
-  bool is_left_by_slots(Borrowed original) const;
   Borrowed dropped(const Position& position);
   bool check_ends(const Position& position);
   struct HeldInside {
@@ -512,10 +509,10 @@ class Tracer {
   };
   std::vector<HeldInside> held_inside_;
   std::vector<Ref> held_in_slots_;
-  std::vector<Ref> began_with_;       // what the slots of stopped frames held
   std::vector<PyObject*> stand_ins_;  // for those on the stacks of stopped frames
   size_t shadows_seen_ = 0;
   bool watches_ends_ = false;
+  bool behind_a_break_ = false;  // frames go on whose slots may be the only ones to hold something
   struct OpenScope {
     PyObject* scope;  // borrowed: only compared
     std::vector<BreakPoint> points;

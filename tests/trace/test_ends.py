@@ -711,3 +711,29 @@ def test_weak_references_behind_a_break(t):
         f = t.compile(fn)
         f(T(2))
         f(T(2))
+
+
+@program(one_graph=False, spied=False)  # a spy holds what it has seen
+def test_other_holders_behind_a_break(t):
+    """Who holds what the reference is to is not the same in each call, and no part of the program reads it."""
+
+    def fn(x, box):
+        held, reference = box.pop(), box.pop()
+        alternator.graph_break()
+        held = None
+        return x + 1, held, reference() is None
+
+    def alone():
+        made = Plain()
+        return [weakref.ref(made), made]
+
+    def in_a_list():
+        made = Plain()
+        return [weakref.ref(made), [made]]
+
+    kept = Plain()
+    f = t.compile(fn)
+    for box in ([weakref.ref(kept), [Plain()]], in_a_list(), alone(), [weakref.ref(kept), Plain()], alone()):
+        f(T(2), box)
+    for box in ([weakref.ref(kept), None], alone(), in_a_list()):
+        f(T(2), box)
