@@ -122,7 +122,7 @@ bool is_plain_start(PyThreadState* ts, cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
   return (code->co_flags & (kOthers | kFunction)) == kFunction && !cpython::owned_by_generator(frame) &&
          cpython::next_instruction(frame) == cpython::first_instruction(code) && !cpython::is_micro(code) &&
-         !cpython::tracing_active(ts) && !cpython::stack_exhausted(ts);
+         !cpython::tracing_active(ts) && ts->tracing == 0 && !cpython::stack_exhausted(ts);
 }
 
 bool may_reach_tensor(cpython::Frame* frame, const Callee& callee) {

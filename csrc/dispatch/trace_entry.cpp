@@ -288,6 +288,11 @@ static int waits_through_native_code(const Chain& chain) {
   return -1;
 }
 
+// Whether all frames of the call are there: somebody may have dropped the unwinding on its way out.
+static bool is_whole(const Chain& cut, const Chain& from) {
+  return !cut.empty() && cut.back().code.get() == from.back().code.get();
+}
+
 // The trace is run once more, as far as the instruction that stopped it, and cut there: nothing has to be undone. Where
 // that frame cannot be left as it is, its caller's instruction is executed for real, and so on. Null: nowhere.
 static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points,
@@ -303,7 +308,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
     (void)tracer.run(chain, &points[at]);
     raise_interrupt(tracer);
     phases->trace += clock.lap();
-    if (tracer.cut.empty() || tracer.stopped) return nullptr;
+    if (!is_whole(tracer.cut, chain) || tracer.stopped) return nullptr;
     if (const int native = waits_through_native_code(tracer.cut); native >= 0) {
       at += std::max(native, 1);
       continue;
@@ -448,7 +453,7 @@ static Left cut_failed(const Chain& chain, const Entry& failed, graph::Failure& 
   raise_interrupt(tracer);
   const graph::Program& program = *failed.program;
   const graph::Program& part = tracer.recorder.program();
-  if (tracer.cut.empty() || tracer.stopped || waits_through_native_code(tracer.cut) >= 0 ||
+  if (!is_whole(tracer.cut, chain) || tracer.stopped || waits_through_native_code(tracer.cut) >= 0 ||
       !begins_like(program, part, failure.node))
     return {};
   if (leaving == Leaving::kAgain) {

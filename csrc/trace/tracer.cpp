@@ -245,8 +245,13 @@ static Ref call_traced(Borrowed callable, PyObject* const* arguments, size_t pos
   return Tracing(*current_tracer).call(callable, arguments, positional, keyword_names);
 }
 
+// How often CPython had begun to call those who watch (sys.addaudithook, sys.settrace) when the trace began.
+static thread_local int watching = 0;
+
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
-  if (current_tracer != nullptr && throwflag == 0 && is_foreign_callback(*current_tracer, frame)) {
+  // Who watches is no part of the program, and hears of what the tracer itself does too.
+  const bool watches = ts->tracing > watching;
+  if (current_tracer != nullptr && throwflag == 0 && (watches || is_foreign_callback(*current_tracer, frame))) {
     const Paused paused(*current_tracer);
     return run_default(ts, frame, throwflag);
   }
@@ -310,6 +315,7 @@ class TraceScope {
   explicit TraceScope(Tracer& tracer) : tracer_(tracer) {
     // A profiler or debugger sees the program run, not the trace of it.
     PyThreadState_EnterTracing(PyThreadState_Get());
+    watching_before_ = std::exchange(watching, PyThreadState_Get()->tracing);
     current_tracer = &tracer;
     joint_call = call_traced;
     control.evaluator = evaluate_traced;
@@ -319,6 +325,7 @@ class TraceScope {
   ~TraceScope() {
     if (tracer_.recorder.watched_flags()) tracer_.flags_before->apply();
     PyThreadState_LeaveTracing(PyThreadState_Get());
+    watching = watching_before_;
     release_hook();
     joint_call = nullptr;
     control.evaluator = nullptr;
@@ -333,6 +340,7 @@ class TraceScope {
   const lift::NumpyErrors numpy_errors_;
   const Reading reading_{false};
   ThreadState thread_;
+  int watching_before_;
 };
 
 }  // namespace

@@ -221,6 +221,43 @@ def test_somebody_listens_to_audit_events(front):
     assert "object.__getattr__" in heard
 
 
+class Listener:
+    def __init__(self):
+        self.events, self.known = [], frozenset({"os.fork", "os.forkpty"})
+
+    def __call__(self, event, arguments):
+        if event not in self.known:
+            self.events.append(event)
+
+
+@in_child
+def test_who_listens_is_no_part_of_the_program(front):
+    """The tracer's own doings are heard too: such a listener was taken for a frame of the call."""
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    def fn(x):
+        with Mode(), torch.no_grad():
+            return torch.add(x, float(x.sum()))
+
+    listener = Listener()
+    sys.addaudithook(listener)
+    sys.addaudithook(listener.__call__)
+    try:
+        for every in range(1, 16):
+            alternator.reset()
+            compiled = alternator.compile(fn, backend="eager")
+            alternator._C.break_every(every)
+            for s in (0, 1):
+                assert torch.equal(compiled(T(3, s=s)), fn(T(3, s=s))), every
+            assert "internal" not in alternator.counters()["breaks"], every
+    finally:
+        alternator._C.break_every(0)
+    assert listener.events
+
+
 @program(one_graph=False)
 def test_frames_of_a_traceback_behind_a_break(t):
     """An entry for one frame is none for another."""
