@@ -37,7 +37,8 @@ Entry::Entry() = default;
 Entry::~Entry() = default;
 
 bool Entry::admits(const guards::Roots& roots, std::vector<Ref>* values) const {
-  return guards->check(roots, values) && (sharing == nullptr || sharing->holds(*values, inputs));
+  return guards->check(roots, values) && residual.program().is_alive() &&
+         (sharing == nullptr || sharing->holds(*values, inputs));
 }
 
 Ref Entry::guard_texts() const {

@@ -130,7 +130,10 @@ void tell_recompile(const Compilation& compilation, const Place& place, const gu
   const std::vector<std::shared_ptr<Entry>> entries = place.entries;
   for (auto& entry : entries) {
     guards::Explanation failure = entry->guards->explain(roots);
-    if (failure.kind.empty()) {
+    if (failure.kind.empty() && !entry->residual.program().is_alive()) {
+      failure.kind = "function";
+      failure.sentence = "a function that was used is gone";
+    } else if (failure.kind.empty()) {
       failure.kind = "memory";
       failure.sentence = "other inputs of the graph share memory";
     }

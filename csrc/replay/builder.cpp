@@ -29,7 +29,13 @@ Operand Builder::needed(lift::Source* source) {
 
 Operand Builder::constant(Borrowed object) {
   auto [found, added] = constants_.try_emplace(object.get(), static_cast<uint32_t>(program_.constants.size()));
-  if (added) program_.constants.push_back(Ref::share(object));
+  if (added && PyFunction_Check(object.get())) {
+    // The class that it was found on holds it, and may let go of it: a weak reference of the user's would see that.
+    program_.weak.push_back(found->second);
+    program_.constants.push_back(checked(PyWeakref_NewRef(object.get(), nullptr)));
+  } else if (added) {
+    program_.constants.push_back(Ref::share(object));
+  }
   return Operand::of(Space::kConstant, found->second);
 }
 

@@ -3,9 +3,18 @@
 namespace alternator::replay {
 
 Machine::Machine(const Program& program, const std::vector<Ref>& needed, PyObject* const* outputs, size_t output_count)
-    : program_(program), needed_(needed), outputs_(outputs), registers_(program.registers) {
+    : program_(program),
+      needed_(needed),
+      outputs_(outputs),
+      registers_(program.registers),
+      constants_(program.constants.data()) {
   ALT_CHECK(needed.size() >= program.needed_texts.size(), "too few values for a residual program");
   ALT_CHECK(output_count >= program.outputs, "too few graph outputs");
+  if (program.weak.empty()) return;
+  ALT_CHECK(program.is_alive(), "a function of a residual program is gone");
+  strong_ = program.constants;
+  for (const uint32_t i : program.weak) strong_[i] = Ref::share(PyWeakref_GET_OBJECT(strong_[i].get()));
+  constants_ = strong_.data();
 }
 
 Ref Machine::Operands::tuple(size_t from) const {

@@ -18,7 +18,7 @@ class Machine {
       case Space::kNeeded:
         return needed_[operand.index()].get();
       case Space::kConstant:
-        return program_.constants[operand.index()].get();
+        return constants_[operand.index()].get();
       case Space::kOutput:
         return outputs_[operand.index()];
       case Space::kMade:
@@ -75,6 +75,8 @@ class Machine {
   const std::vector<Ref>& needed_;
   PyObject* const* outputs_;
   std::vector<Ref> registers_;
+  std::vector<Ref> strong_;  // the constants, where the program holds some weakly
+  const Ref* constants_;
 };
 
 // An attribute goes into the instance's own dict: no __setattr__, no property. Null: deletes.

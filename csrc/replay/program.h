@@ -3,6 +3,7 @@
 
 #include "py/error.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -54,6 +55,7 @@ struct Program {
   std::vector<Instruction> instructions;
   std::vector<Operand> operands;
   std::vector<Ref> constants;
+  std::vector<uint32_t> weak;             // constants that are weak references to what is meant: functions
   std::vector<PyMethodDef*> natives;      // of bound builtins; they live as long as their type
   std::vector<std::string> needed_texts;  // how a user would write each needed source
   uint32_t registers = 0;
@@ -61,6 +63,11 @@ struct Program {
   std::vector<Operand> results;
   bool raises = false;  // the result is an exception that leaves the call
 
+  // Whether none of the objects that it does not keep alive is gone.
+  bool is_alive() const {
+    return std::all_of(weak.begin(), weak.end(),
+                       [&](uint32_t i) { return PyWeakref_GET_OBJECT(constants[i].get()) != Py_None; });
+  }
   const Operand* operands_of(const Instruction& instruction) const { return operands.data() + instruction.first; }
 };
 

@@ -43,6 +43,12 @@ static std::string constant_text(Borrowed constant) {
   return result;
 }
 
+static std::string constant_text(const Program& program, uint32_t index) {
+  const Borrowed constant = program.constants[index];
+  const bool weak = std::find(program.weak.begin(), program.weak.end(), index) != program.weak.end();
+  return constant_text(Borrowed(weak ? PyWeakref_GET_OBJECT(constant.get()) : constant.get()));
+}
+
 static std::string operand_text(const Program& program, Operand operand) {
   switch (operand.space()) {
     case Space::kNothing:
@@ -50,7 +56,7 @@ static std::string operand_text(const Program& program, Operand operand) {
     case Space::kNeeded:
       return program.needed_texts[operand.index()];
     case Space::kConstant:
-      return constant_text(program.constants[operand.index()]);
+      return constant_text(program, operand.index());
     case Space::kOutput:
       return "graph[" + std::to_string(operand.index()) + "]";
     case Space::kMade:
