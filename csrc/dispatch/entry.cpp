@@ -271,22 +271,28 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* fai
   } else {
     if (!run_and_check(values, &outputs)) return {};
   }
+  std::optional<graph::WarningsInTurn> in_turn;
   if (kept) {
     std::vector<graph::Warning> given = kept->take();
     kept.reset();
-    graph::give(std::move(given), &warnings);
+    if (shows) {
+      in_turn.emplace(std::move(given), warnings);
+    } else {
+      graph::give(std::move(given), &warnings);
+    }
   }
-  return finish(values, outputs.begin(), outputs.size(), chain, scopes);
+  return finish(values, outputs.begin(), outputs.size(), chain, scopes, in_turn ? &*in_turn : nullptr);
 }
 
 Ref Entry::finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain) {
   OpenScopes scopes(exit_nesting);
-  return finish(values, outputs, count, chain, scopes);
+  return finish(values, outputs, count, chain, scopes, nullptr);
 }
 
 Ref Entry::finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain,
-                  OpenScopes& scopes) {
+                  OpenScopes& scopes, graph::WarningsInTurn* warned) {
   replay::Residual::Results results = residual.run_all(values, outputs, count);
+  if (warned != nullptr) warned->give_rest();
   if (exit_state) exit_state->apply();
   if (exit_casts) exit_casts->apply();
   scopes.keep();

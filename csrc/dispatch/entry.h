@@ -58,6 +58,7 @@ class Entry {
   bool is_torchs = false;                // the backend is one of torch's own
   bool has_arrays = false;               // the graph computes with arrays of numpy's
   std::vector<graph::Warning> warnings;  // that torch gave while it was traced: a run gives them there
+  bool shows = false;                    // what it shows goes between those
   bool calls_others = false;             // it runs code that is neither torch's nor numpy's
   uint64_t hits = 0;
   struct Phases {
@@ -106,7 +107,8 @@ class Entry {
       return of_backend ? static_cast<size_t>(PySequence_Fast_GET_SIZE(of_backend.get())) : own.size();
     }
   };
-  Ref finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain, OpenScopes& scopes);
+  Ref finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain, OpenScopes& scopes,
+             graph::WarningsInTurn* warned);
   bool run_and_check(const std::vector<Ref>& values, Outputs* outputs);
   void refute(size_t assumption);
   bool is_of_graph() const;

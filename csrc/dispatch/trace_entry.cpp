@@ -182,6 +182,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   if (entry->program->has_arrays && entry->program->shape_env && has_effects(*entry->program, graph::kMutates))
     throw replay::CannotRebuild("numbers that only a run knows, next to an array whose memory is written");
   entry->warnings = graph::take_noted_warnings();
+  entry->shows = !tracer.lifter.effects().empty();
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
   entry->draws = has_effects(*entry->program, graph::kRandom);
   if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || !tracer.draw_points().empty()))

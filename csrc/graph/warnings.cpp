@@ -18,6 +18,7 @@ namespace {
 thread_local WarningsKept* keeper = nullptr;
 thread_local PyObject *text_asked = nullptr, *module_asked = nullptr;  // borrowed
 thread_local std::vector<Warning> noted;
+thread_local size_t noted_before = 0;  // when it was asked for new ones
 
 // A filter of the module `warnings` asks one pattern about the text, another about the module in whose name it is
 // given, and its category whether that of the warning is one of its own. These objects know their thread.
@@ -241,24 +242,62 @@ bool may_raise_warnings() {
   return !filters;
 }
 
-void give(std::vector<Warning> warnings, const std::vector<Warning>* places) {
-  std::vector<bool> taken(places != nullptr ? places->size() : 0);
-  for (const Warning& warning : warnings) {
-    const Warning* place = &warning;
-    for (size_t i = 0; i < taken.size(); i++) {
-      if (taken[i] || !is_same((*places)[i], warning)) continue;
-      taken[i] = true;
-      place = &(*places)[i];
-      break;
+// For each of them the place where a warning of the same text came up in the trace; SIZE_MAX: none.
+static std::vector<size_t> find_places(const std::vector<Warning>& warnings, const std::vector<Warning>& places) {
+  std::vector<size_t> found(warnings.size(), SIZE_MAX);
+  std::vector<bool> taken(places.size());
+  for (size_t w = 0; w < warnings.size(); w++) {
+    for (size_t i = 0; i < places.size() && found[w] == SIZE_MAX; i++) {
+      if (!taken[i] && is_same(places[i], warnings[w])) found[w] = i;
     }
-    if (place->globals) warn_at(warning, *place);
+    if (found[w] != SIZE_MAX) taken[found[w]] = true;
+  }
+  return found;
+}
+
+void give(std::vector<Warning> warnings, const std::vector<Warning>* places) {
+  static const std::vector<Warning> none;
+  const std::vector<size_t> found = find_places(warnings, places != nullptr ? *places : none);
+  for (size_t w = 0; w < warnings.size(); w++) {
+    const Warning& place = found[w] != SIZE_MAX ? (*places)[found[w]] : warnings[w];
+    if (place.globals) warn_at(warnings[w], place);
   }
 }
 
-void forget_warnings() { noted.clear(); }
+static thread_local WarningsInTurn* in_turn = nullptr;
+
+WarningsInTurn::WarningsInTurn(std::vector<Warning> warnings, const std::vector<Warning>& places)
+    : outer_(std::exchange(in_turn, this)),
+      warnings_(std::move(warnings)),
+      at_(find_places(warnings_, places)),
+      places_(places) {}
+
+WarningsInTurn::~WarningsInTurn() { in_turn = outer_; }
+
+void WarningsInTurn::give_until(size_t count) {
+  if (in_turn != nullptr) in_turn->give_until_(count);
+}
+
+void WarningsInTurn::give_until_(size_t count) {
+  std::vector<Warning> due, later;
+  std::vector<size_t> due_at, later_at;
+  for (size_t w = 0; w < warnings_.size(); w++) {
+    const bool is_due = at_[w] < count || count == SIZE_MAX;
+    (is_due ? due : later).push_back(std::move(warnings_[w]));
+    (is_due ? due_at : later_at).push_back(at_[w]);
+  }
+  warnings_ = std::move(later), at_ = std::move(later_at);
+  for (size_t w = 0; w < due.size(); w++) {
+    const Warning& place = due_at[w] != SIZE_MAX ? places_[due_at[w]] : due[w];
+    if (place.globals) warn_at(due[w], place);
+  }
+}
+
+void forget_warnings() { noted.clear(), noted_before = 0; }
 void note_warnings(std::vector<Warning> warnings) {
   noted.insert(noted.end(), std::make_move_iterator(warnings.begin()), std::make_move_iterator(warnings.end()));
 }
 std::vector<Warning> take_noted_warnings() { return std::exchange(noted, {}); }
+size_t new_warnings() { return std::exchange(noted_before, noted.size()) != noted.size() ? noted.size() : 0; }
 
 }  // namespace alternator::graph

@@ -59,5 +59,25 @@ void give(std::vector<Warning> warnings, const std::vector<Warning>* places = nu
 void forget_warnings();  // it begins
 void note_warnings(std::vector<Warning> warnings);
 std::vector<Warning> take_noted_warnings();
+// How many were noted, if any were since it was asked last; otherwise 0.
+size_t new_warnings();
+
+// The warnings of a run that has things to show in between: those of the first `count` places are given next.
+class WarningsInTurn {
+ public:
+  WarningsInTurn(std::vector<Warning> warnings, const std::vector<Warning>& places);
+  ~WarningsInTurn();
+  WarningsInTurn(const WarningsInTurn&) = delete;
+  WarningsInTurn& operator=(const WarningsInTurn&) = delete;
+  static void give_until(size_t count);  // of the innermost
+  void give_rest() { give_until_(SIZE_MAX); }
+
+ private:
+  void give_until_(size_t count);
+  WarningsInTurn* outer_;
+  std::vector<Warning> warnings_;
+  std::vector<size_t> at_;  // the places of these; SIZE_MAX: none
+  const std::vector<Warning>& places_;
+};
 
 }  // namespace alternator::graph

@@ -29,11 +29,16 @@ void Lifter::note_made_here(Borrowed object) {
   if (made_.insert(object.get()).second) keep(Ref::share(object));
 }
 
-void Lifter::begin_class(Borrowed base) {
-  if (!PyType_Check(base.get()) || subclasses_before_.count(base.get()) != 0 || made_here(base)) return;
+// Without asking a metaclass.
+static Ref subclasses_of(Borrowed base) {
   static PyObject* const list_them =
       checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyType_Type), "__subclasses__")).release();
-  Ref classes = checked(PyObject_CallOneArg(list_them, base.get()));
+  return checked(PyObject_CallOneArg(list_them, base.get()));
+}
+
+void Lifter::begin_class(Borrowed base) {
+  if (!PyType_Check(base.get()) || subclasses_before_.count(base.get()) != 0 || made_here(base)) return;
+  Ref classes = subclasses_of(base);
   std::unordered_set<PyObject*>& before = subclasses_before_[base.get()];
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(classes.get()); i++) before.insert(PyList_GET_ITEM(classes.get(), i));
   keep(Ref::share(base));
@@ -61,6 +66,24 @@ void Lifter::finish_class(Borrowed cls) {
     cpython::forget_subclass(base_type, type);
   }
   use_special_methods(type);
+}
+
+// A trace may end while a class is being made.
+void Lifter::forget_unfinished_classes() const {
+  const SavedError outer;
+  for (const auto& [base, before] : subclasses_before_) {
+    auto* base_type = reinterpret_cast<PyTypeObject*>(base);
+    if (is_fixed(base_type)) continue;
+    try {
+      Ref classes = subclasses_of(base);
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(classes.get()); i++) {
+        auto* type = reinterpret_cast<PyTypeObject*>(PyList_GET_ITEM(classes.get(), i));
+        if (before.count(reinterpret_cast<PyObject*>(type)) == 0) cpython::forget_subclass(base_type, type);
+      }
+    } catch (const PyError&) {
+      PyErr_Clear();
+    }
+  }
 }
 
 // --- attributes -----------------------------------------------------------------------------------------

@@ -28,15 +28,16 @@ bool is_suspended_in_a_block(PyObject* object) {
          PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(generator))->co_exceptiontable) > 0;
 }
 
-// The weak containers of the library, and torch, only forget what is gone.
+// Torch only forgets what is gone.
 bool only_forgets(PyObject* callback) {
   if (!PyFunction_Check(callback)) return false;
   PyObject* module = reinterpret_cast<PyFunctionObject*>(callback)->func_module;
   const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
   if (name == nullptr) return PyErr_Clear(), false;
-  const std::string_view text(name);
-  return text == "weakref" || text == "_weakrefset" || text.starts_with("torch.");
+  return std::string_view(name).starts_with("torch.");
 }
+
+}  // namespace
 
 bool is_watched(PyObject* object) {
   if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0) return false;
@@ -46,6 +47,8 @@ bool is_watched(PyObject* object) {
   }
   return false;
 }
+
+namespace {
 
 // What lives as long as the program.
 bool is_lasting(PyObject* object) {

@@ -12,6 +12,8 @@ namespace alternator::lift {
 bool is_noticed(PyObject* object);
 // Only of the object itself.
 bool is_noticed_itself(PyObject* object);
+// By a weak reference with a callback that does more than to forget it.
+bool is_watched(PyObject* object);
 
 // A place lets go of `object`: the same, and as deep as the object and what is in it are held by nobody else. With
 // `is_shared`, which says so of an object by itself, references are not counted.

@@ -22,7 +22,7 @@
 namespace alternator::lift {
 
 Lifter::Lifter(SourceTree& tree, fake::Session& session) : tree_(tree), session_(session) {}
-Lifter::~Lifter() = default;
+Lifter::~Lifter() { forget_unfinished_classes(); }
 
 PyObject* Lifter::keep(Ref object) {
   kept_.push_back(std::move(object));

@@ -155,6 +155,7 @@ class Lifter {
   // the class, whose outside bases are guarded and do not list it.
   void begin_class(Borrowed base);
   void finish_class(Borrowed cls);
+  void forget_unfinished_classes() const;
   bool has_new_subclasses(Borrowed base) const { return subclasses_before_.count(base.get()) != 0; }
   bool is_lifted(PyObject* original) const { return lifted_.count(original) != 0; }
   bool existed_before(Borrowed cls) const;  // one of the bases that begin_class() was told of had it then

@@ -4,6 +4,7 @@
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "fake/handed_number.h"
+#include "lift/ends.h"
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/arrays.h"
@@ -95,8 +96,10 @@ static Py_ssize_t kept_by_trace(const Tracer& tracer, Borrowed object) {
 static void check_end_is_told(const Tracer& tracer, const Ref& reference) {
   if (!reference || !PyWeakref_Check(reference.get())) return;
   if (reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback == nullptr) return;
-  if (kept_by_trace(tracer, PyWeakref_GetObject(reference.get())) > 0)
-    stop(report::Reason::native_call, "a weak reference with a callback, to what the trace keeps");
+  Borrowed referent = PyWeakref_GetObject(reference.get());
+  const bool kept =
+      tracer.lifter.known(referent) != nullptr ? lift::is_watched(referent.get()) : kept_by_trace(tracer, referent) > 0;
+  if (kept) stop(report::Reason::native_call, "a weak reference with a callback, to what the trace keeps");
 }
 
 // A weak reference is asked. In a trace things live on that would be gone: tensors of the

@@ -3,6 +3,7 @@
 #include "trace/effects.h"
 
 #include "fake/python_tensor.h"
+#include "graph/warnings.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
@@ -81,9 +82,20 @@ static Borrowed own_function(PyMethodDef* method) {
   return function;
 }
 
+// give_warnings(count): those of torch's that came up at the first places of the trace.
+static PyObject* give_warnings(PyObject*, PyObject* const* arguments, Py_ssize_t) {
+  try {
+    graph::WarningsInTurn::give_until(static_cast<size_t>(PyLong_AsSsize_t(arguments[0])));
+    Py_RETURN_NONE;
+  } catch (const PyError&) {
+    return nullptr;
+  }
+}
+
 #define ALT_FAST(function) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function))
 static PyMethodDef warn_at_method = {"warn_at", ALT_FAST(warn_at), METH_FASTCALL, nullptr};
 static PyMethodDef warn_above_method = {"warn_above", ALT_FAST(warn_above), METH_FASTCALL, nullptr};
+static PyMethodDef give_warnings_method = {"give_warnings", ALT_FAST(give_warnings), METH_FASTCALL, nullptr};
 static PyMethodDef log_at_method = {"log_at", ALT_FAST(log_at), METH_FASTCALL, nullptr};
 #undef ALT_FAST
 
@@ -162,6 +174,12 @@ bool Tracer::call_effect(Borrowed callable, PyObject* const* arguments, size_t p
 }
 
 void Tracer::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
+  // What torch has warned of meanwhile is shown before.
+  if (const size_t warnings = graph::new_warnings(); warnings > 0) {
+    Borrowed giver = own_function(&give_warnings_method);
+    lifter.note_constant(giver);
+    lifter.add_effect({Ref::share(giver), checked(Py_BuildValue("(n)", static_cast<Py_ssize_t>(warnings))), {}});
+  }
   lifter.note_constant(callable);
   lifter.add_effect({Ref::share(callable), std::move(arguments), std::move(keywords)});
 }

@@ -12,7 +12,7 @@ namespace alternator::trace {
 namespace {
 
 struct Library {
-  PyObject *module, *logger, *root_logger, *source_file, *record, *get_logger, *place_holder;
+  PyObject *module, *logger, *root_logger, *source_file, *record, *get_logger, *place_holder, *is_enabled;
 };
 
 const Library& library() {
@@ -21,8 +21,9 @@ const Library& library() {
     PyObject* module = import_module("logging").release();
     auto of = [&](const char* name) { return checked(PyObject_GetAttrString(module, name)).release(); };
     PyObject* get_logger = checked(PyObject_GetAttrString(of("Manager"), "getLogger")).release();
-    return Library{module,          of("Logger"), of("RootLogger"), of("_srcfile"),
-                   of("LogRecord"), get_logger,   of("PlaceHolder")};
+    PyObject* is_enabled = checked(PyObject_GetAttrString(of("Logger"), "isEnabledFor")).release();
+    return Library{module,          of("Logger"), of("RootLogger"),  of("_srcfile"),
+                   of("LogRecord"), get_logger,   of("PlaceHolder"), is_enabled};
   });
 }
 
@@ -41,6 +42,14 @@ bool is_library_code(Borrowed method) {
   if (!PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   return PyUnicode_Compare(code->co_filename, library().source_file) == 0;
+}
+
+// Whether the cache of a logger has this level, which the first question puts there.
+bool remembers_level(const lift::Lifter& lifter, Borrowed logger, Borrowed level) {
+  const lift::Known* known = lifter.known(logger);
+  PyObject** dict = known != nullptr && known->original ? _PyObject_GetDictPtr(known->original.get()) : nullptr;
+  Borrowed cache = dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, "_cache") : nullptr;
+  return !cache || !PyDict_CheckExact(cache.get()) || contains(cache, level).value();
 }
 
 bool is_empty_list(Borrowed value) { return PyList_CheckExact(value.get()) && PyList_GET_SIZE(value.get()) == 0; }
@@ -71,9 +80,11 @@ void Tracer::check_logger(Borrowed logger) {
   }
 }
 
-// Logger.isEnabledFor(), without its cache and its lock.
+// Logger.isEnabledFor(), without its lock. What it remembers is no guard's business: it gives the same answer.
 bool Tracer::is_logged(Borrowed logger, long level) {
   if (truth(get_attribute(logger, name_of("disabled"))).value()) return false;
+  if (Ref asked = checked(PyLong_FromLong(level)); !remembers_level(lifter, logger, asked))
+    add_effect(library().is_enabled, checked(PyTuple_Pack(2, logger.get(), asked.get())), {});
   auto number = [&](Borrowed value) {
     if (!PyLong_CheckExact(value.get())) stop(report::Reason::native_call, "logging with a level that is no int");
     return PyLong_AsLong(value.get());

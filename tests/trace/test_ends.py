@@ -635,6 +635,48 @@ def test_weak_references_to_what_only_the_trace_keeps(t):
         f(T(2))
 
 
+@program(one_graph=False, spied=False)
+def test_callbacks_and_weak_containers_behind_a_break(t):
+    """Who watches what only a variable of the stopped frame holds is told of its end in time."""
+    log = []
+    t.watch(lambda: list(log))
+
+    def a_callback(x):
+        made = Plain()
+        alternator.graph_break()
+        reference = weakref.ref(made, lambda _: log.append("gone"))
+        del made
+        return x + len(log), reference() is None
+
+    def a_finalizer(x):
+        made = Plain()
+        alternator.graph_break()
+        weakref.finalize(made, log.append, "ended")
+        del made
+        return x + len(log)
+
+    def a_container(x):
+        values, made = weakref.WeakValueDictionary(), Plain()
+        values["a"] = made
+        alternator.graph_break()
+        count = len(values)
+        made = None
+        return x + count, len(values), made
+
+    def an_outside_object(x, d):
+        reference = weakref.ref(d["a"], lambda _: log.append("out"))
+        del d["a"]
+        return x + len(log), reference() is None
+
+    for fn in (a_callback, a_finalizer, a_container):
+        f = t.compile(fn)
+        f(T(2))
+        f(T(2))
+    f = t.compile(an_outside_object)
+    f(T(2), {"a": Plain()})
+    f(T(2), {"a": Plain()})
+
+
 @program(one_graph=False)
 def test_weak_references_behind_a_break(t):
     """What the variables and operands of a stopped frame held dies where they let go of it."""

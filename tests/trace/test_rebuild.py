@@ -17,6 +17,8 @@ import torch
 from harness import T, program
 from torch import nn
 
+import alternator
+
 Point = collections.namedtuple("Point", "x y")
 
 
@@ -433,6 +435,25 @@ def test_subclass_of_an_outside_class(t):
 
         def __init_subclass__(cls):
             Base.seen.append(cls.__name__)
+
+    def fn(x):
+        class Derived(Base):
+            pass
+
+        return x + len(Base.__subclasses__()), Derived
+
+    f = t.compile(fn)
+    f(T(2))
+    f(T(2))
+
+
+@program(one_graph=False)
+def test_a_trace_that_ends_while_a_class_is_made(t):
+    """Its half of a class is no subclass of anything."""
+
+    class Base:
+        def __init_subclass__(cls):
+            alternator.graph_break()
 
     def fn(x):
         class Derived(Base):

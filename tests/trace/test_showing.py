@@ -508,6 +508,27 @@ def test_prints_that_raise(t):
 
 
 @program(one_graph=False)
+def test_levels_that_a_logger_remembers(t):
+    logger = logging.Logger("another of its own", 20)
+    logger.manager = logging.Manager(logger)
+    logger.propagate = False
+    logger.addHandler(logging.StreamHandler(io.StringIO()))
+    t.watch(lambda: dict(logger._cache))
+
+    def fn(x, level):
+        logger.debug("not shown")
+        if logger.isEnabledFor(level):
+            logger.log(level, "shown")
+        return x + 1
+
+    f = t.compile(fn)
+    for level in (10, 20, 30, 20):
+        f(T(2), level)
+    logger.disabled = True
+    f(T(2), 40)
+
+
+@program(one_graph=False)
 def test_how_it_is_shown_was_changed(t):
     """What is shown goes through what the call has set before, and not through what it sets afterwards."""
     stream = io.StringIO()

@@ -76,6 +76,26 @@ def test_next_to_the_programs_own(t):
 
 
 @program(one_graph=False)
+def test_between_what_is_shown(t):
+    """In the order in which things came up."""
+
+    def fn(x, out, again):
+        torch.add(x, x, out=out)
+        warnings.warn("one", UserWarning, stacklevel=1)
+        print("two")
+        torch.sub(x, 1, out=again)
+        print("three")
+        torch.mul(x, 2, out=out)
+        return out + again
+
+    f = t.compile(fn)
+    f(T(3), T(5), T(4))
+    f.hit(T(3), T(5), T(4))
+    f(T(3), T(3), T(4))
+    f(T(3), T(5), T(3))
+
+
+@program(one_graph=False)
 def test_under_filters_of_the_functions_own(t):
     def fn(x, out, action):
         torch.add(x, x, out=out)
