@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections import OrderedDict
@@ -147,7 +148,7 @@ def compile(
 def _check(fullgraph: Any, dynamic: Any, disable: Any, isolate_recompiles: Any, recompile_limit: Any) -> None:
     flags = {"fullgraph": fullgraph, "disable": disable, "isolate_recompiles": isolate_recompiles}
     for name, value in flags.items():
-        if not isinstance(value, bool):
+        if not (isinstance(value, bool) or value is None or (isinstance(value, int) and value in (0, 1))):
             raise TypeError(f"{name} must be True or False, not {value!r}")
     if dynamic is not None and not isinstance(dynamic, bool):
         raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
@@ -208,8 +209,20 @@ def _compile(
     )
     _handoffs[id(handoff)] = handoff
     if isinstance(model, torch.nn.Module):
-        return view_of(model, compiled, again) or compiled
+        return view_of(model, compiled, again)
     return compiled
+
+
+def _with_other_backend(compiled: Any) -> Any:
+    """For torch.compiler.set_stance(force_backend=...): the same, compiled with that one. What its own has compiled stays."""
+    backend = sys.modules["torch._dynamo.eval_frame"]._stance.backend  # type: ignore[attr-defined]
+    others: dict[Any, Any] = compiled.__dict__.setdefault("_alternator_others", {})
+    if backend not in others:
+        function, self = compiled.__wrapped__, compiled.__self__
+        model = function if self is None else MethodType(function, self)
+        others[backend] = made = _compile(model, fullgraph=compiled._fullgraph, backend=backend)
+        made._alternator_other = True
+    return others[backend]
 
 
 _handoffs: weakref.WeakValueDictionary[int, Handoff] = weakref.WeakValueDictionary()  # by id()
@@ -288,7 +301,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     marked._torchdynamo_orig_callable = target
     marked._torchdynamo_wrapper_id = id(marked)
     if isinstance(fn, torch.nn.Module):
-        return view_of(fn, marked, functools.partial(disable, recursive=recursive, reason=reason)) or marked
+        return view_of(fn, marked, functools.partial(disable, recursive=recursive, reason=reason))
     return marked
 
 
@@ -306,7 +319,7 @@ def run(fn: Any = None) -> Any:
     function, self = _target(model)
     compiled = _C.compile(function, self, None, False, 0, None, True, None, _is_object(model))
     if isinstance(model, torch.nn.Module):
-        return view_of(model, compiled, run) or compiled
+        return view_of(model, compiled, run)
     return compiled
 
 

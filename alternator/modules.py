@@ -1,8 +1,9 @@
-"""A compiled nn.Module: a second object over the same state, of a subclass of the user's class.
+"""A compiled nn.Module: a second object over the same state, which stands for the user's.
 
 It shares the `__dict__` of the module that it was made of, so parameters, buffers, hooks, submodules and attributes are the same in
-both, whichever of them is written through. Only calls differ: `__call__` is a slot of the object, and it holds the compiled call of
-the original. No wrapper is between the user and the module: no name in `state_dict()` changes, `isinstance` holds.
+both, whichever of them is written through. What the user's class has is forwarded: its methods see the original as `self`. Only calls
+differ: `__call__` is a slot of the object, and it holds the compiled call of the original. No wrapper is between the user and the
+module: no name in `state_dict()` changes, `isinstance` holds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,10 +36,9 @@ class _View(Module):
 class _Forward:
     """`forward` of a compiled module: the original's, compiled. One that the user puts on the module itself comes before it."""
 
-    def __get__(self, view: Any, cls: type) -> Any:
+    def __get__(self, view: Any, cls: Any) -> Any:
         if view is None:
-            base: Any = cls.__mro__[1]  # the user's class
-            return base.forward
+            return cls._alternator_class.forward
         made: Made = view._alternator_made
         method = made.original.forward
         if torch.compiler.is_compiling():
@@ -93,67 +94,157 @@ def _set_class(self: Any, new: type) -> None:
     object.__dict__["__class__"].__set__(self, _view_class(new))
 
 
-def _recompile(self: Any) -> Any:
-    # An fx.GraphModule writes its code into its own class: that is the original's.
-    return self._alternator_made.original.recompile()
+def _getattr(self: Any, name: str) -> Any:
+    # What the class got later, or what the original has from another one that it was given; and parameters and the like.
+    return getattr(self._alternator_made.original, name)
+
+
+def _setattr(self: Any, name: str, value: Any) -> None:
+    if name == "__class__":
+        _set_class(self, value)
+    else:
+        setattr(self._alternator_made.original, name, value)
+
+
+def _delattr(self: Any, name: str) -> None:
+    delattr(self._alternator_made.original, name)
+
+
+class _Attribute:
+    """An attribute of the user's class, as the original has it. What the module itself has comes before it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, view: Any, cls: Any) -> Any:
+        return getattr(cls._alternator_class if view is None else view._alternator_made.original, self.name)
+
+
+class _Property(_Attribute):
+    """One that comes first: a property, or a slot."""
+
+    def __set__(self, view: Any, value: Any) -> None:
+        setattr(view._alternator_made.original, self.name, value)
+
+    def __delete__(self, view: Any) -> None:
+        delattr(view._alternator_made.original, self.name)
+
+
+def _method(name: str) -> Any:
+    """A method that is looked up on the class (`len(m)`), or that replaces one of nn.Module's (`m.to(...)`). Where it gives the
+    original, it gives what it was called on."""
+
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        original = self._alternator_made.original
+        result = getattr(type(original), name)(original, *args, **kwargs)
+        return self if result is original else result
+
+    method.__name__ = name
+    return method
+
+
+# Of the object itself, of its class, or answered above.
+_OWN = frozenset(
+    [
+        "__new__",
+        "__init__",
+        "__del__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__subclasshook__",
+        "__dict__",
+        "__weakref__",
+        "__slots__",
+        "__module__",
+        "__qualname__",
+        "__doc__",
+        "__annotations__",
+        "__abstractmethods__",
+        "__parameters__",
+        "__orig_bases__",
+        "__getattribute__",
+        "__getattr__",
+        "__setattr__",
+        "__delattr__",
+        "__getstate__",
+        "__setstate__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__getnewargs__",
+        "__getnewargs_ex__",
+        "__copy__",
+        "__deepcopy__",
+        "__class__",
+        "__call__",
+        "forward",
+        "__signature__",
+        "__firstlineno__",
+        "__static_attributes__",
+    ]
+)
+
+
+def _forwarded(cls: type) -> dict[str, Any]:
+    """What the user's class, and those between it and nn.Module, have."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[: cls.__mro__.index(Module)]):
+        for name, value in base.__dict__.items():
+            if name in _OWN:
+                continue
+            special = name.startswith("__") and name.endswith("__")
+            if value is not None and callable(value) and (special or callable(getattr(Module, name, None))):
+                found[name] = _method(name)
+            elif special and not hasattr(value, "__get__"):
+                found[name] = value  # `__hash__ = None`, `__match_args__`
+            else:
+                found[name] = _Property(name) if hasattr(type(value), "__set__") else _Attribute(name)
+    return found
 
 
 class _Signature:
-    """That of the original; the class has none of its own."""
+    """That of the original, or of its class."""
 
-    def __get__(self, view: Any, _: type) -> inspect.Signature:
-        if view is None:
-            raise AttributeError("__signature__")
-        return inspect.signature(view._alternator_made.original)
+    def __get__(self, view: Any, cls: Any) -> inspect.Signature:
+        return inspect.signature(cls._alternator_class if view is None else view._alternator_made.original)
+
+
+_view_classes: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
 
 
 def _view_class(cls: type) -> type:
-    known: type
-    for known in cls.__subclasses__():  # weak: it goes with its last object
-        if known.__dict__.get("__call__") is _call_slot:
-            return known
+    """No subclass of the user's class: neither that nor its metaclass is to hear of it."""
+    held = _view_classes.get(cls)
+    known = held() if held is not None else None
+    if known is not None:
+        return known
     body: dict[str, Any] = {
+        **_forwarded(cls),
         "__slots__": (),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
-        "__call__": _call_slot,  # also where the user's class has one
+        "_alternator_class": cls,
+        "__new__": lambda _, *args, **kwargs: cls(*args, **kwargs),  # type(m)(...): another one of the user's
+        "__call__": _call_slot,
         "forward": _forward,
         "__class__": property(_get_class, _set_class),
+        "__getattr__": _getattr,
+        "__setattr__": _setattr,
+        "__delattr__": _delattr,
         "__deepcopy__": _deepcopy,
         "__copy__": _copy,
         "__reduce_ex__": _reduce_ex,
         "__signature__": _Signature(),
     }
-    if issubclass(cls, torch.fx.GraphModule):
-        body["recompile"] = _recompile
-    if not any("__init_subclass__" in base.__dict__ for base in cls.__mro__ if base is not object):
-        return type(cls)(cls.__name__, (cls, _View), body)
-    # The user's hook for subclasses is for the user's subclasses.
-    made = type(cls)(cls.__name__, (_View,), body)
-    made.__bases__ = (cls, _View)
+    made = type(cls.__name__, (_View,), body)
+    _view_classes[cls] = weakref.ref(made)
     return made
 
 
 def view_of(module: Module, call: Callable[..., Any], again: Callable[[Any], Any]) -> Any:
-    """A module over `module`'s state that runs `call`; None where its class allows no such thing."""
-    cls = type(module)
-    with contextlib.suppress(TypeError):
-        view_class = _view_class(cls)
-        view: Any = object.__new__(view_class)
-        object.__setattr__(view, "__dict__", module.__dict__)
-        for name in _slots_of(cls):
-            with contextlib.suppress(AttributeError):
-                object.__setattr__(view, name, getattr(module, name))
-        _call_slot.__set__(view, call)
-        _made_slot.__set__(view, Made(module, again))
-        return view
-    return None
-
-
-def _slots_of(cls: type) -> list[str]:
-    found = []
-    for base in cls.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        found += [slots] if isinstance(slots, str) else list(slots)
-    return [name for name in found if name not in ("__dict__", "__weakref__")]
+    """A module over `module`'s state that runs `call`."""
+    view: Any = object.__new__(_view_class(type(module)))
+    _made_slot.__set__(view, Made(module, again))
+    object.__setattr__(view, "__dict__", module.__dict__)
+    _call_slot.__set__(view, call)
+    return view

@@ -48,12 +48,24 @@ std::shared_ptr<Compilation> find_known(const Compilation& like, PyObject* const
   return nullptr;
 }
 
+bool is_other(PyObject* self) {
+  PyObject* attributes = reinterpret_cast<CompiledObject*>(self)->attributes;
+  return attributes != nullptr && PyDict_GetItemString(attributes, "_alternator_other") != nullptr;
+}
+
+// The same, compiled with the backend that the stance asks for.
+Ref with_other_backend(PyObject* self) {
+  Ref module = import_module("alternator.compiler");
+  return checked(PyObject_CallMethod(module.get(), "_with_other_backend", "O", self));
+}
+
 PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t flagged, PyObject* keyword_names) {
   // The call may outlive the object.
   const std::shared_ptr<Compilation> compilation = *reinterpret_cast<CompiledObject*>(self)->compilation;
   if (reinterpret_cast<CompiledObject*>(self)->of_class &&
       _PyType_Lookup(compilation->self.type(), names::__call__) != compilation->function.get())
     return PyObject_Vectorcall(Ref(compilation->self).get(), arguments, flagged, keyword_names);
+  PyObject* const* const given = arguments;
   std::vector<PyObject*> with_self;
   size_t positional = PyVectorcall_NARGS(flagged);
   if (compilation->self) {
@@ -67,7 +79,14 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
   }
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compilation->function.get()));
   const Stance now = stance();
+  if (now == Stance::kOtherBackend && control.evaluator == nullptr && !is_other(self)) {
+    return guarded([&] {
+      Ref other = with_other_backend(self);
+      return checked(PyObject_Vectorcall(other.get(), given, flagged, keyword_names));
+    });
+  }
   const bool plain = control.evaluator != nullptr || now == Stance::kEager ||
+                     (now == Stance::kEagerFirst && !std::exchange(compilation->was_called, true)) ||
                      (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
   if (plain) return PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names);
   if (reinterpret_cast<CompiledObject*>(self)->run_only) {
@@ -85,7 +104,12 @@ void compiled_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   all().erase(compiled);
   if (compiled->weak_references != nullptr) PyObject_ClearWeakRefs(self);
-  delete std::exchange(compiled->compilation, nullptr);
+  {
+    const SavedError outer;
+    // What it calls, and what was compiled of that, know of each other.
+    if (compiled->compilation->use_count() == 1) (*compiled->compilation)->reset();
+    delete std::exchange(compiled->compilation, nullptr);
+  }
   Py_CLEAR(compiled->attributes);
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
@@ -143,6 +167,10 @@ PyObject* compiled_guards(PyObject* self, void*) {
   });
 }
 
+PyObject* compiled_fullgraph(PyObject* self, void*) {
+  return PyBool_FromLong((*reinterpret_cast<CompiledObject*>(self)->compilation)->fullgraph ? 1 : 0);
+}
+
 PyObject* compiled_residuals(PyObject* self, void*) {
   return guarded([&]() -> Ref {
     Ref list = checked(PyList_New(0));
@@ -153,23 +181,36 @@ PyObject* compiled_residuals(PyObject* self, void*) {
   });
 }
 
-// Everything else about it is the function's: its name, its text, its attributes.
+// Everything else about it is the function's: its name, its text, its attributes. Two of these its class has too.
 PyObject* compiled_getattr(PyObject* self, PyObject* name) {
+  auto* compiled = reinterpret_cast<CompiledObject*>(self);
+  const bool of_both = PyUnicode_CompareWithASCIIString(name, "__module__") == 0 ||
+                       PyUnicode_CompareWithASCIIString(name, "__doc__") == 0;
+  if (of_both) {
+    PyObject* own = compiled->attributes != nullptr ? PyDict_GetItemWithError(compiled->attributes, name) : nullptr;
+    if (own != nullptr) return Py_NewRef(own);
+    return PyErr_Occurred() != nullptr ? nullptr : PyObject_GetAttr(compiled->function, name);
+  }
   if (PyObject* own = PyObject_GenericGetAttr(self, name)) return own;
   if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
   PyErr_Clear();
-  return PyObject_GetAttr(reinterpret_cast<CompiledObject*>(self)->function, name);
+  return PyObject_GetAttr(compiled->function, name);
 }
-
-template <const char* kName>
-PyObject* of_function(PyObject* self, void*) {
-  return PyObject_GetAttrString(reinterpret_cast<CompiledObject*>(self)->function, kName);
-}
-constexpr char kDocName[] = "__doc__";
-constexpr char kModuleName[] = "__module__";
 
 // As for functions: a copy is the thing itself; a pickle holds its name. One that is bound is found on its object.
 PyObject* compiled_copy(PyObject* self, PyObject*) { return Py_NewRef(self); }
+
+// As for methods: of a copy of what it is bound to.
+PyObject* compiled_deepcopy(PyObject* self, PyObject* memo) {
+  auto* compiled = reinterpret_cast<CompiledObject*>(self);
+  if (compiled->self == nullptr || compiled->of_class) return Py_NewRef(self);
+  return guarded([&] {
+    Ref of = checked(PyObject_CallMethod(import_module("copy").get(), "deepcopy", "OO", compiled->self, memo));
+    const Compilation& like = **compiled->compilation;
+    return make_compiled(like.function, of, like.backend.callable, like.fullgraph, like.most_entries, like.listener,
+                         compiled->run_only, like.store, false);
+  });
+}
 
 PyObject* compiled_reduce(PyObject* self, PyObject*) {
   auto* compiled = reinterpret_cast<CompiledObject*>(self);
@@ -207,7 +248,7 @@ PyObject* compiled_signature(PyObject* object, void*) {
 }
 
 PyMethodDef compiled_methods[] = {{"__copy__", compiled_copy, METH_NOARGS, nullptr},
-                                  {"__deepcopy__", compiled_copy, METH_O, nullptr},
+                                  {"__deepcopy__", compiled_deepcopy, METH_O, nullptr},
                                   {"__reduce__", compiled_reduce, METH_NOARGS, nullptr},
                                   {}};
 PyMemberDef compiled_members[] = {
@@ -221,8 +262,7 @@ PyGetSetDef compiled_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {"__signature__", compiled_signature, nullptr, nullptr, nullptr},
     {"_guards", compiled_guards, nullptr, "the guards of each entry, as text", nullptr},
-    {"__doc__", of_function<kDocName>, nullptr, nullptr, nullptr},
-    {"__module__", of_function<kModuleName>, nullptr, nullptr, nullptr},
+    {"_fullgraph", compiled_fullgraph, nullptr, nullptr, nullptr},
     {"_residuals", compiled_residuals, nullptr, "the residual program of each entry, as text", nullptr},
     {}};
 PyType_Slot compiled_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(compiled_dealloc)},
@@ -278,12 +318,12 @@ static std::shared_ptr<Store> store_in(Borrowed capsule) {
 }
 
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only, Borrowed store, bool of_class) {
+                  Borrowed listener, bool run_only, std::shared_ptr<Store> store, bool of_class) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
   }
-  auto compilation = std::make_shared<Compilation>(store_in(store));
+  auto compilation = std::make_shared<Compilation>(std::move(store));
   auto* compiled = reinterpret_cast<CompiledObject*>(compiled_type->tp_alloc(compiled_type, 0));
   if (compiled == nullptr) throw PyError();
   compilation->function = Ref::share(function);
@@ -327,7 +367,7 @@ PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
   }
   return guarded([&] {
     return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), listener,
-                         run_only != 0, store, of_class != 0);
+                         run_only != 0, store_in(store), of_class != 0);
   });
 }
 

@@ -173,6 +173,8 @@ class Call {
   // Where it goes on without us: whether what it calls from there is worth a look; and how.
   bool calls_on = false;
   Ref continue_alone();
+  // An error is set, and none of the program's frames has seen it: it comes up where they stand. False: there are none.
+  bool raise_there();
 
   Chain chain;                    // empty: the function has not begun
   Chain next;                     // where it goes on: empty but while the call is on its way there
@@ -185,6 +187,10 @@ class Call {
   void go_on() {
     chain.swap(next);
     next.clear();
+  }
+  void leave_frames() {
+    const SavedError on_its_way;
+    chain.clear();
   }
   Chain start() const;
   void note_changes(Place& place);
@@ -371,7 +377,14 @@ Ref Call::continue_alone() {
   return raised_ ? continue_raising(chain, std::move(raised_)) : continue_chain(chain, nullptr);
 }
 
-// Null without an exception: the rest of the call is to run as it is.
+bool Call::raise_there() {
+  if (chain.empty()) return false;
+  raised_ = cpython::take_raised();
+  return true;
+}
+
+// Null without an exception: the rest of the call is to run as it is. Where it throws and the chain is not empty,
+// nobody has told the frames.
 Ref Call::run() {
   std::shared_ptr<Place> place = compilation_.start;
   std::vector<Ref> found_values;
@@ -405,8 +418,9 @@ Ref Call::run() {
     try {
       result = entry->run(found_values, &next, &failure);
     } catch (const PyError&) {
-      if (!leave_by(*entry, failure)) throw;
-      return {};
+      if (leave_by(*entry, failure)) return {};
+      if (entry->residual.program().raises) leave_frames();
+      throw;
     }
     if (result) return result;
     if (next.empty()) {  // the data is not as assumed
@@ -421,6 +435,7 @@ Ref Call::run() {
     chain.back().function = function_;
     const Offering offering(&compilation_, may_trace_, chain.front().code);
     if (!step(chain, &next, &result)) {
+      leave_frames();
       if (!result) throw PyError();
       return result;
     }
@@ -476,9 +491,11 @@ Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, 
   const Nested nested;
   Taken taken(frame, call.slots);
   Ref result;
-  {
+  try {
     const Offering nothing(nullptr, false);
     result = call.run();
+  } catch (const PyError&) {
+    if (!call.raise_there()) throw;
   }
   if (compilation.graphs == 0 && ++callee.barren >= kMostBarrenCalls) callee.kind = Callee::Kind::kLeft;
   if (result) return result;
@@ -617,10 +634,10 @@ PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t posi
       totals.eager++;
     }
   } catch (const PyError&) {
-    return nullptr;
+    if (!call.raise_there()) return nullptr;
   } catch (const std::exception& error) {
     PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
-    return nullptr;
+    if (!call.raise_there()) return nullptr;
   }
   const Offering offering(call.calls_on ? &compilation : nullptr, may_trace);
   if (call.chain.empty()) {

@@ -38,6 +38,7 @@ struct Compilation {
   size_t graphs = 0;                         // that were made
   std::unordered_set<std::string> changing;  // numbers that no entry is made for any more: see lift::Lifter
   bool knows_numpy = false;                  // numbers of numpy's are constants: see trace_entry
+  bool was_called = false;                   // see Stance::kEagerFirst
   bool denies = false;                       // whoever asks whether the program is being compiled is told no
   std::shared_ptr<Family> family = std::make_shared<Family>();
 

@@ -38,7 +38,10 @@ Stance read(Borrowed setting) {
   if (is("force_eager")) return Stance::kEager;
   if (is("eager_on_recompile")) return Stance::kKnownOnly;
   if (is("fail_on_recompile")) return Stance::kMustBeKnown;
-  return Stance::kDefault;
+  if (is("eager_then_compile") || is("aot_eager_then_compile")) return Stance::kEagerFirst;
+  Ref backend = Ref::steal(PyObject_GetAttrString(setting.get(), "backend"));
+  PyErr_Clear();
+  return backend && backend.get() != Py_None ? Stance::kOtherBackend : Stance::kDefault;
 }
 
 }  // namespace

@@ -184,6 +184,8 @@ def decorated_global(x: Any) -> Any:
 
 def test_disable_gives_the_model_back() -> None:
     assert alternator.compile(plus_one, disable=True) is plus_one
+    for off in (None, 0, False):  # as in torch
+        assert alternator.compile(plus_one, disable=off, backend="eager") is not plus_one
     module = torch.nn.Linear(2, 2)
     assert alternator.compile(module, disable=True) is module
 
@@ -235,8 +237,8 @@ def test_the_environment_turns_everything_off(monkeypatch: pytest.MonkeyPatch) -
         ({"backend": "indoctor"}, Exception, "'indoctor'.*aot_eager.*eager.*inductor"),
         ({"backend": 3}, TypeError, "backend must be a name or a callable"),
         ({"fullgraph": "yes"}, TypeError, "fullgraph must be True or False"),
-        ({"disable": None}, TypeError, "disable must be True or False"),
-        ({"isolate_recompiles": 1}, TypeError, "isolate_recompiles must be True or False"),
+        ({"disable": "no"}, TypeError, "disable must be True or False"),
+        ({"isolate_recompiles": 2}, TypeError, "isolate_recompiles must be True or False"),
         ({"dynamic": "auto"}, TypeError, "dynamic must be True, False or None"),
         ({"speed": 3}, TypeError, "unexpected keyword argument 'speed'"),
     ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 import torch
 
 import alternator
+from alternator.exc import BackendFailed
 
 
 def x() -> torch.Tensor:
@@ -290,3 +294,119 @@ def test_one_after_the_other() -> None:
     assert len(graphs) == 2
     assert alternator.counters()["hits"] == 2
     torch._dynamo.reset()
+
+
+def test_what_is_forgotten_is_gone() -> None:
+    """Also what was compiled of functions that it called."""
+
+    def fn(x: Any) -> Any:
+        return sorted([x, x + 1], key=lambda t: t.sum().item())[0]
+
+    def use(inside: bool) -> Any:
+        def backend(gm: Any, inputs: Any) -> Any:
+            return gm.forward
+
+        if inside:
+            with alternator.compiling(backend=backend):
+                fn(torch.ones(3))
+        else:
+            alternator.compile(fn, backend=backend, isolate_recompiles=True)(torch.ones(3))
+        return weakref.ref(backend)
+
+    for inside in (False, True):
+        seen = use(inside)
+        gc.collect()
+        assert seen() is None, inside
+
+
+def test_a_copy_of_a_bound_one() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+            self.act = alternator.compile(self.act, backend="eager")  # type: ignore[method-assign]
+
+        def act(self, x: Any) -> Any:
+            return self.layer(x)
+
+    net = Net()
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        other.layer.weight.zero_()
+        other.layer.bias.zero_()
+    x = torch.ones(2)
+    assert torch.equal(other.act(x), torch.zeros(2)) and torch.equal(net.act(x), net.layer(x))
+    assert other.act.__self__ is other and copy.copy(net.act) is net.act
+
+
+@pytest.mark.parametrize("how", ["interrupted", "fails", "fails in a run", "refuses"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_error_behind_a_break_leaves_the_frames(how: str, deep: bool) -> None:
+    """Of ours, or of the backend's: locks are given back, `finally` runs, the modes are as before."""
+    log: list[Any] = []
+    graphs: list[Any] = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        graphs.append(gm)
+        if len(graphs) == 1:
+            return gm.forward
+        if how == "interrupted":
+            raise KeyboardInterrupt
+        if how == "fails":
+            raise RuntimeError("no")
+
+        def run(*args: Any) -> Any:
+            raise RuntimeError("at run")
+
+        return run
+
+    def inner(x: Any) -> Any:
+        alternator.graph_break()
+        log.append("behind")
+        if how == "refuses":
+            with alternator.error_on_graph_break(True):
+                alternator.graph_break()
+        return x * 2
+
+    def fn(x: Any) -> Any:
+        with lock, torch.no_grad():
+            x = x + 1
+            try:
+                if deep:
+                    return inner(x)
+                alternator.graph_break()
+                log.append("behind")
+                if how == "refuses":
+                    with alternator.error_on_graph_break(True):
+                        alternator.graph_break()
+                return x * 2
+            finally:
+                log.append("finally")
+
+    lock = threading.Lock()
+    compiled = alternator.compile(fn, backend=backend)
+    alternator.reset()
+    with pytest.raises(BaseException):  # noqa: B017
+        compiled(torch.ones(2))
+        log.append("no error")
+    assert torch.is_grad_enabled() and not lock.locked() and log[-1] == "finally"
+
+
+def test_an_error_behind_a_break_can_be_caught() -> None:
+    seen: list[Any] = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        seen.append(gm)
+        if len(seen) > 1:
+            raise RuntimeError("no")
+        return gm.forward
+
+    def fn(x: Any) -> Any:
+        y = x + 1
+        try:
+            alternator.graph_break()
+            return y * 2
+        except BackendFailed:
+            return y * 3
+
+    assert torch.equal(alternator.compile(fn, backend=backend)(torch.ones(2)), torch.full((2,), 6.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import io
 import pickle
@@ -293,3 +294,130 @@ def test_signatures() -> None:
     assert str(inspect.signature(alternator.compile(lambda a, b=1: a, backend="eager"))) == "(a, b=1)"
     exported = torch.export.export(compiled, (torch.ones(2),))
     assert exported.module()(torch.ones(2)).tolist() == [2, 2]
+
+
+class Counted(torch.nn.Module):
+    made = 0
+
+    def __init__(self, width: int = 2) -> None:
+        super().__init__()
+        self.width, self.closed = width, False
+        self.layer = torch.nn.Linear(width, width)
+        self.parts = [self]
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) * type(self).made
+
+    @classmethod
+    def count(cls) -> None:
+        cls.made += 1
+
+    def count_too(self) -> None:
+        type(self).made += 1
+
+    def owns(self) -> bool:
+        return self.parts[0] is self
+
+    def twin(self) -> Any:
+        other = type(self)(self.width)
+        other.load_state_dict(self.state_dict())
+        return other
+
+    def double(self) -> Any:
+        self.width *= 2
+        return super().double()
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iadd__(self, n: int) -> Any:
+        self.width += n
+        return self
+
+    @property
+    def half_width(self) -> float:
+        return self.width / 2
+
+    @half_width.setter
+    def half_width(self, value: float) -> None:
+        self.width = int(2 * value)
+
+    def __del__(self) -> None:
+        self.closed = True
+
+
+def test_methods_see_the_original() -> None:
+    """What is written to the class, or known by identity, is that of the user's."""
+    Counted.made = 0
+    module = Counted()
+    compiled = alternator.compile(module, backend="eager")
+    compiled.count()
+    compiled.count_too()
+    assert Counted.made == compiled.made == 2 and Counted.__subclasses__() == []
+    x = torch.ones(2)
+    assert compiled.owns() and torch.equal(compiled(x), module(x)) and torch.equal(compiled.twin()(x), module(x))
+    assert type(compiled)(3).width == 3 and type(type(compiled)(3)) is Counted
+    assert len(compiled) == 0 and compiled.half_width == 1.0
+    compiled.half_width = 3.0
+    assert module.width == 6
+    assert compiled.double() is compiled and module.width == 12 and module.layer.weight.dtype == torch.float64
+    before = compiled
+    compiled += 1
+    assert compiled is before and module.width == 13
+    Counted.later = 5  # type: ignore[attr-defined]
+    assert compiled.later == 5
+    del Counted.later  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'Counted' object has no attribute 'later'"):
+        _ = compiled.later
+    del before, compiled
+    gc.collect()
+    assert not module.closed
+
+
+def test_classes_of_any_kind() -> None:
+    registry: dict[str, type] = {}
+
+    class Meta(type):
+        def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any], *, kind: int) -> Any:
+            registry[name] = made = super().__new__(cls, name, bases, body)
+            return made
+
+        def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any], *, kind: int) -> None:
+            super().__init__(name, bases, body)
+
+    class Kinded(torch.nn.Module, metaclass=Meta, kind=1):
+        def forward(self, x: Any) -> Any:
+            return x + 1
+
+    class Slotted(torch.nn.Module):
+        __slots__ = ("extra",)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.extra
+
+    x = torch.ones(2)
+    kinded = alternator.compile(Kinded(), backend="eager")
+    assert isinstance(kinded, Kinded) and registry == {"Kinded": Kinded} and torch.equal(kinded(x), x + 1)
+    slotted = Slotted()
+    compiled = alternator.compile(slotted, backend="eager")
+    for extra in (1, 2):
+        compiled.extra = extra
+        assert slotted.extra == extra and isinstance(compiled, Slotted) and torch.equal(compiled(x), x + extra)
+    for module in (torch.nn.Sequential(), torch.nn.ModuleList([torch.nn.ReLU()]), torch.compile(torch.nn.Linear(2, 2))):
+        assert isinstance(alternator.disable(module), torch.nn.Module)
+    assert torch.equal(alternator.compile(torch.compile(torch.nn.ReLU()), backend="eager")(x), x)
+
+
+def test_the_original_gets_another_class() -> None:
+    module = torch.nn.Linear(2, 2)
+    compiled = alternator.compile(module, backend="eager")
+    x = torch.ones(2)
+    wanted = module(x)
+    torch.nn.utils.parametrizations.weight_norm(module)
+    assert compiled.weight.shape == (2, 2) and torch.allclose(compiled(x), wanted)
+    torch.nn.utils.parametrize.remove_parametrizations(compiled, "weight")
+    assert type(module) is torch.nn.Linear and torch.allclose(compiled(x), wanted)
+    lazy = torch.nn.LazyLinear(3)
+    compiled = alternator.compile(lazy, backend="eager")
+    assert isinstance(compiled, torch.nn.LazyLinear)
+    assert torch.equal(compiled(x), lazy(x)) and not isinstance(compiled, torch.nn.LazyLinear)

@@ -94,3 +94,35 @@ def test_a_stance_below_a_break() -> None:
     for _ in range(2):
         assert torch.equal(compiled(x()), torch.cos(x() + 1) * 4)
     assert seen == [False, True, False, True]
+
+
+def test_eager_then_compile(compiled: Any, seen: list[bool]) -> None:
+    with torch.compiler.set_stance("eager_then_compile"):
+        for size in (4, 4, 5):
+            assert torch.equal(compiled(x(size)), torch.sin(x(size)) + 1)
+    assert seen == [False, True, True]
+
+
+def test_force_backend() -> None:
+    calls = []
+
+    def counting(gm: Any, inputs: Any) -> Any:
+        calls.append(gm)
+        return gm.forward
+
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.sin(x) + 1
+
+    for make in (lambda: lambda x: torch.sin(x) + 1, Net):
+        calls.clear()
+        compiled = alternator.compile(make(), backend=counting)
+        for _ in range(2):
+            with torch.compiler.set_stance("default", force_backend="eager"):
+                assert torch.equal(compiled(x()), torch.sin(x()) + 1)
+            assert not calls
+        compiled(x())
+        assert len(calls) == 1
+        with torch.compiler.set_stance("default", force_backend=counting):
+            compiled(x())
+        assert len(calls) == 1  # it is compiled with that one already
