@@ -8,6 +8,7 @@
 #include "interpreter/hook.h"
 #include "interpreter/step.h"
 #include "py/names.h"
+#include "trace/ends.h"
 #include "trace/markers.h"
 #include "trace/stopped.h"
 
@@ -188,6 +189,7 @@ class Call {
     chain.swap(next);
     next.clear();
   }
+  void drop_replaced();
   void leave_frames() {
     const SavedError on_its_way;
     chain.clear();
@@ -377,6 +379,15 @@ Ref Call::continue_alone() {
   return raised_ ? continue_raising(chain, std::move(raised_)) : continue_chain(chain, nullptr);
 }
 
+// The variable that is set next has its old value, or none yet in a loop's first round: that makes no other place,
+// where nobody would notice its end.
+void Call::drop_replaced() {
+  const int variable = sets_next(chain);
+  if (variable < 0) return;
+  Ref& old = chain.front().locals[static_cast<size_t>(variable)];
+  if (old && !PyCell_Check(old.get()) && !trace::holds_noticed(old)) Ref(std::move(old)).reset();
+}
+
 bool Call::raise_there() {
   if (chain.empty()) return false;
   raised_ = cpython::take_raised();
@@ -440,6 +451,7 @@ Ref Call::run() {
       return result;
     }
     go_on();
+    drop_replaced();
     collect_values();
     place = place_of(compilation_, chain, values, *entry);
   }

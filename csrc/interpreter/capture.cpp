@@ -160,7 +160,26 @@ static void finish_frame_objects(Chain& chain) {
 void finish_capture() {
   Chain* const chain = std::exchange(control.capturing, nullptr);
   PyErr_Clear();
-  if (chain != nullptr) finish_frame_objects(*chain);
+  if (chain == nullptr) return;
+  finish_frame_objects(*chain);
+  // Only what an object is made by has a use for what it was called with.
+  std::vector<Ref> dying;
+  for (size_t i = 0; i < chain->size(); i++) {
+    const Joint outer = i + 1 < chain->size() ? (*chain)[i + 1].joint : Joint::kNone;
+    if (outer != Joint::kInstance && outer != Joint::kNew) dying.push_back(std::move((*chain)[i].first_argument));
+  }
+}
+
+int sets_next(const Chain& chain) {
+  const FrameState& state = chain.front();
+  if (state.joint != Joint::kNone) return -1;
+  const cpython::CodeUnit unit = cpython::first_instruction(state.code.as<PyCodeObject>())[state.next];
+  const int opcode = cpython::base_opcode(unit), oparg = cpython::argument(unit);
+  if (opcode == STORE_FAST) return oparg;
+#ifdef STORE_FAST_LOAD_FAST
+  if (opcode == STORE_FAST_LOAD_FAST || opcode == STORE_FAST_STORE_FAST) return oparg >> 4;
+#endif
+  return -1;
 }
 
 }  // namespace alternator

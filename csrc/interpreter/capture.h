@@ -36,6 +36,9 @@ void restore_handled_exception(PyThreadState* ts, cpython::Frame* frame, int sav
 // Ends the unwinding: the exception is dropped, the chain is complete.
 void finish_capture();
 
+// The variable that the innermost frame of a chain sets next, with what is on its stack; -1: it does something else.
+int sets_next(const Chain& chain);
+
 int init_capture();
 
 // Why the chain cannot be continued; null: it can.

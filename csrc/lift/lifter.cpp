@@ -123,24 +123,8 @@ static bool holds_plain_words(Borrowed getter) {
 // Native objects that never change and hold plain values only: compiled patterns, dates, sys.float_info and its like.
 static bool is_immutable_native(Borrowed value) {
   PyTypeObject* type = value.type();
-  if (is_type_operator(value)) return true;
-  if (cpython::is_native(type, "re.Pattern") || cpython::is_native(type, "datetime.date") ||
-      cpython::is_native(type, "datetime.timedelta")) {
-    return true;
-  }
-  if (cpython::is_native(type, "datetime.datetime") || cpython::is_native(type, "datetime.time")) {
-    Ref zone = checked(PyObject_GetAttrString(value.get(), "tzinfo"));
-    return zone.get() == Py_None;
-  }
-  if (is_getter(type)) return holds_plain_words(value);
-  if (!PyTuple_Check(value.get()) || layout_base(type) != type || type == &PyTuple_Type ||
-      PyDict_GetItemString(cpython::own_dict(type), "n_fields") == nullptr) {
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {
-    if (!is_plain(PyTuple_GET_ITEM(value.get(), i))) return false;
-  }
-  return true;
+  if (is_type_operator(value) || cpython::is_native(type, "re.Pattern") || is_native_value(value.get())) return true;
+  return is_getter(type) && holds_plain_words(value);
 }
 
 // In C since 3.12. Its name, bound and constraints never change; its attributes may.
@@ -298,6 +282,7 @@ static bool is_proxy_of_dict(Borrowed proxy) {
 
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_switched_off(value)) return Ref::share(value);
+  if (value.get() == withheld_.get()) throw CannotLift("the list that warnings are recorded in");
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
     check_lasting(value);
   if (keeps_changing(value, *source)) return lift_changing(value, source);
@@ -340,6 +325,11 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (PyFunction_Check(value.get())) return lift_function(value, source);
   if (type == &PyTuple_Type || (PyTuple_Check(value.get()) && has_plain_layout(type))) {
     return lift_tuple(value, source);
+  }
+  if (is_native_value(value.get()) && source->access != Access::kConstant) {
+    guard(source, GuardKind::kEquals, value);
+    source->bears_identity = true;
+    return lift_itself(value, source, false);
   }
   if (is_immutable_native(value) || is_numpy_function(value)) {
     guard(source, GuardKind::kIs, value);

@@ -156,6 +156,8 @@ class Lifter {
   void begin_class(Borrowed base);
   void finish_class(Borrowed cls);
   void forget_unfinished_classes() const;
+  // Not to be lifted: what a run shows goes there behind the program's back.
+  void withhold(Borrowed object) { withheld_ = Ref::share(object); }
   bool has_new_subclasses(Borrowed base) const { return subclasses_before_.count(base.get()) != 0; }
   bool is_lifted(PyObject* original) const { return lifted_.count(original) != 0; }
   bool existed_before(Borrowed cls) const;  // one of the bases that begin_class() was told of had it then
@@ -290,6 +292,7 @@ class Lifter {
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> subclasses_before_;  // by base
   std::unordered_set<PyObject*> codes_, code_constants_, constants_;
   std::vector<EffectCall> effects_;
+  Ref withheld_;
   std::unordered_set<PyTypeObject*> special_, odd_;
   std::deque<Shadow> shadows_;
   std::unordered_map<PyObject*, Open> open_;

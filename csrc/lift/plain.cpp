@@ -3,6 +3,7 @@
 #include "cpython/decimals.h"
 #include "cpython/objects.h"
 #include "lift/decimals.h"
+#include "lift/layout.h"
 #include "lift/numpy.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -122,6 +123,28 @@ bool builtin_equal(PyTypeObject* type, PyObject* a, PyObject* b) {
 
 bool equal(PyObject* a, PyObject* b, int depth);
 
+bool is_struct_sequence(PyTypeObject* type) {
+  return PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS) != 0 && type != &PyTuple_Type &&
+         layout_base(type) == type && PyDict_GetItemString(cpython::own_dict(type), "n_fields") != nullptr;
+}
+
+// Those that are found by name only included.
+Py_ssize_t field_count(PyTypeObject* type) {
+  return PyLong_AsSsize_t(PyDict_GetItemString(cpython::own_dict(type), "n_fields"));
+}
+
+bool is_moment(PyTypeObject* type) {
+  return cpython::is_native(type, "datetime.date") || cpython::is_native(type, "datetime.timedelta") ||
+         cpython::is_native(type, "datetime.datetime") || cpython::is_native(type, "datetime.time");
+}
+
+// Which of two moments with the same numbers it is, when clocks are put back.
+long fold_of(PyObject* moment) {
+  Ref fold = Ref::steal(PyObject_GetAttrString(moment, "fold"));
+  if (!fold) PyErr_Clear();
+  return fold ? PyLong_AsLong(fold.get()) : 0;
+}
+
 bool items_equal(PyObject* const* a, PyObject* const* b, Py_ssize_t count, int depth) {
   for (Py_ssize_t i = 0; i < count; i++) {
     if (a[i] != b[i] && !equal(a[i], b[i], depth)) return false;
@@ -212,10 +235,38 @@ bool equal(PyObject* a, PyObject* b, int depth) {
     return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
   }
   if (is_decimal(a)) return cpython::same_decimal(a, b);
+  if (is_struct_sequence(type)) {
+    if (!is_native_value(a) || !is_native_value(b)) return a == b;
+    for (Py_ssize_t i = 0; i < field_count(type); i++) {
+      if (!equal(PyStructSequence_GET_ITEM(a, i), PyStructSequence_GET_ITEM(b, i), depth + 1)) return false;
+    }
+    return true;
+  }
+  if (is_moment(type)) {
+    const SavedError outer;
+    const int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    PyErr_Clear();
+    return same == 1 && is_native_value(b) && fold_of(a) == fold_of(b);
+  }
   return is_numpy_number(a) && numpy_equal(a, b);
 }
 
 }  // namespace
+
+bool is_native_value(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (is_struct_sequence(type)) {
+    for (Py_ssize_t i = 0; i < field_count(type); i++) {
+      PyObject* field = PyStructSequence_GET_ITEM(object, i);
+      if (field == nullptr || !is_plain(field)) return false;
+    }
+    return true;
+  }
+  if (!is_moment(type)) return false;
+  if (!cpython::is_native(type, "datetime.datetime") && !cpython::is_native(type, "datetime.time")) return true;
+  Ref zone = checked(PyObject_GetAttrString(object, "tzinfo"));
+  return zone.get() == Py_None;
+}
 
 bool plain_equal(PyObject* a, PyObject* b) { return equal(a, b, 0); }
 

@@ -60,6 +60,10 @@ struct KnownTypes {
 };
 const KnownTypes& known_types();
 
+// A date, a time without a zone, a span of time, or a struct sequence (os.stat_result, sys.float_info) of plain values.
+// They never change; plain_equal() knows them.
+bool is_native_value(PyObject* object);
+
 bool is_enum_member(PyObject* object);
 // One of the members that an enumeration of pybind11's was made with, such as torch.nn.attention.SDPBackend.MATH.
 bool is_native_enum_member(PyObject* object);

@@ -114,8 +114,7 @@ bool Tracer::is_backward(Borrowed callable) const {
   return function == Borrowed(torch.of_tensor) || function == Borrowed(torch.of_function);
 }
 
-// Its gradient must not be seen by anybody on its way: no hook, neither on the tensor nor where it is accumulated.
-static void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name) {
+void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name) {
   const lift::Known* known = tracer.lifter.known(leaf);
   if (known == nullptr || known->source == nullptr) return;
   lift::TensorSpec spec = lift::describe_tensor(known->original);

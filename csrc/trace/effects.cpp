@@ -365,6 +365,27 @@ static bool is_changed(const lift::Shadow& shadow, const char* name) {
   return PyDict_GetItemString(shadow.copy.get(), name) != PyDict_GetItemString(shadow.snapshot.get(), name);
 }
 
+// Of `list.append`, the list; null: it is none.
+static Borrowed recording_list(Borrowed shows) {
+  if (!PyCFunction_Check(shows.get()) || strcmp(shows.as<PyCFunctionObject>()->m_ml->ml_name, "append") != 0) return {};
+  PyObject* list = PyCFunction_GET_SELF(shows.get());
+  return list != nullptr && PyList_CheckExact(list) ? list : nullptr;
+}
+
+Borrowed recorded_warnings() {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "warnings");
+  PyObject* shows = module != nullptr && PyModule_Check(module)
+                        ? PyDict_GetItemString(PyModule_GetDict(module), "_showwarnmsg_impl")
+                        : nullptr;
+  return shows != nullptr ? recording_list(shows) : Borrowed();
+}
+
+static bool is_function_of(Borrowed function, const char* module) {
+  if (!PyFunction_Check(function.get())) return false;
+  PyObject* name = function.as<PyFunctionObject>()->func_module;
+  return name != nullptr && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, module) == 0;
+}
+
 // A filter that makes an error of the warning is a break; that there is none is guarded.
 void Tracer::check_filters(Borrowed category) {
   static constinit Lasting<PyObject*> lasting;
@@ -385,6 +406,15 @@ void Tracer::check_filters(Borrowed category) {
   if (named("showwarning").get() != named("_showwarning_orig").get() ||
       named("formatwarning").get() != named("_formatwarning_orig").get())
     stop(report::Reason::native_call, "a warning that code of yours shows");
+  // Somebody may record them (catch_warnings(record=True)): in a list that nobody is to look into meanwhile.
+  Borrowed shows = PyDict_GetItemString(names.original.get(), "_showwarnmsg_impl");
+  if (shows && recording_list(shows)) {
+    tree->guard(
+        tree->child(names.source, lift::Access::kItem, checked(PyUnicode_InternFromString("_showwarnmsg_impl"))),
+        {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(shows.type()))});
+  } else if (!shows || !is_function_of(named("_showwarnmsg_impl"), "warnings")) {
+    stop(report::Reason::native_call, "a warning that code of yours shows");
+  }
   lift::Source* source = known->source;
   lifter.lift_whole(*known->shadow);
   Ref original = Ref::share(lifter.known(filters)->original);

@@ -22,6 +22,9 @@ class Arguments {
   size_t taken_ = 0;
 };
 
+// The list that warnings are recorded in now (catch_warnings(record=True)); null: there is none.
+Borrowed recorded_warnings();
+
 // What a residual program calls to log a record in a place that it is given.
 Borrowed log_function();
 

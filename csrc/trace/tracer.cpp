@@ -66,6 +66,7 @@ Tracer::Tracer()
   load_loops();
   load_hooks();
   recorder.refuse_unknown_generators();
+  if (Borrowed list = recorded_warnings()) lifter.withhold(list);
   forget_identities();
   outermost_ = cpython::current_frame(PyThreadState_Get());
   tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };

@@ -4,25 +4,36 @@
 
 #include "fake/mirror.h"
 #include "graph/mode.h"
+#include "trace/hooks.h"
 #include "trace/natives.h"
+
+#include <c10/core/InferenceMode.h>
 
 namespace alternator::trace {
 
-// The history of what is differentiated must be that of the trace: the rest of it is not known.
-static void check_differentiated(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  Borrowed outputs = positional > 0 ? arguments[0] : nullptr;
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names.get(), i), "outputs") == 0)
-      outputs = arguments[positional + static_cast<size_t>(i)];
-  }
-  if (!outputs) return;
-  const bool many = PyList_Check(outputs.get()) || PyTuple_Check(outputs.get());
-  if (!many && !graph::is_tensor(outputs)) stop(report::Reason::torch_call, "torch.autograd.grad of no tensor");
-  for (Py_ssize_t i = 0; i < (many ? PySequence_Fast_GET_SIZE(outputs.get()) : 1); i++) {
-    Borrowed output = many ? Borrowed(PySequence_Fast_GET_ITEM(outputs.get(), i)) : outputs;
+// The history of what is differentiated must be that of the trace: the rest of it is not known. Hooks on what it is
+// differentiated by would run inside of the graph.
+static void check_differentiated(Tracer& tracer, PyObject* const* arguments, size_t positional,
+                                 Borrowed keyword_names) {
+  const auto each = [&](size_t position, const char* name, const auto& visit) {
+    Borrowed given = positional > position ? arguments[position] : nullptr;
+    for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names.get(), i), name) == 0)
+        given = arguments[positional + static_cast<size_t>(i)];
+    }
+    if (!given) return;
+    const bool many = PyList_Check(given.get()) || PyTuple_Check(given.get());
+    if (!many && !graph::is_tensor(given)) stop(report::Reason::torch_call, "torch.autograd.grad of no tensor");
+    for (Py_ssize_t i = 0; i < (many ? PySequence_Fast_GET_SIZE(given.get()) : 1); i++)
+      visit(many ? Borrowed(PySequence_Fast_GET_ITEM(given.get(), i)) : given);
+  };
+  each(0, "outputs", [](Borrowed output) {
     if (!graph::is_tensor(output) || fake::leads_outside(fake::unpack(output.get())))
       stop(report::Reason::torch_call, "torch.autograd.grad of what was computed before");
-  }
+  });
+  each(1, "inputs", [&](Borrowed input) {
+    if (graph::is_tensor(input)) guard_accumulation(tracer, input, "torch.autograd.grad");
+  });
 }
 
 bool Tracer::use_iterators(PyObject* const* arguments, size_t positional, Borrowed keyword_names,
@@ -73,7 +84,13 @@ Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t 
   if (hooked_ && name.ends_with("grad")) stop(report::Reason::hook, name);
   if (function_applied_ && name.ends_with("grad"))
     stop(report::Reason::backward, name + " through an autograd.Function");
-  if (name == "torch.autograd.grad") check_differentiated(arguments, positional, keyword_names);
+  if (name == "torch.autograd.grad") check_differentiated(*this, arguments, positional, keyword_names);
+  // A level of functorch's begins outside of inference mode, which comes back with its end: no scope of the graph does.
+  // What a pass computes there is of another kind than what a node would.
+  if (c10::InferenceMode::is_enabled() &&
+      (name.ends_with("_grad_increment_nesting") || name.ends_with("_jvp_increment_nesting") ||
+       name.ends_with("autograd_grad") || name.ends_with("autograd.grad")))
+    stop(report::Reason::native_call, "a derivative inside of inference mode");
   Ref result = call_torch(callable, arguments, positional, keyword_names);
   note_transforms();
   return result;

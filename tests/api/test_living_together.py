@@ -386,9 +386,8 @@ def test_an_error_behind_a_break_leaves_the_frames(how: str, deep: bool) -> None
     lock = threading.Lock()
     compiled = alternator.compile(fn, backend=backend)
     alternator.reset()
-    with pytest.raises(BaseException):  # noqa: B017
+    with pytest.raises((RuntimeError, KeyboardInterrupt)):
         compiled(torch.ones(2))
-        log.append("no error")
     assert torch.is_grad_enabled() and not lock.locked() and log[-1] == "finally"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import datetime
 import functools
+import os
 import sys
 import textwrap
 import time
@@ -1116,3 +1118,67 @@ def test_lengths_that_change_as_truth_values(t):
     for n in (0, 1, 2, 3, 4, 5, 0, -1, -(10**30), 10**30):
         a.n = n
         f(T(2), a)
+
+
+@program(one_graph=False, graphs=3)
+def test_a_loop_that_sets_a_variable_with_what_breaks(t):
+    """It is unbound in the first round, which makes no other place."""
+
+    def fn(x):
+        for _ in range(20):
+            x = x.sin()
+            value = x.sum().item()
+            x = x.cos()
+        return x, value
+
+    t.compile(fn)(T(3))
+
+
+@program(one_graph=False, graphs=3)
+def test_a_loop_with_a_break_in_a_helper(t):
+    """What the helper is called with is the caller's argument in the first round only."""
+
+    def helper(x):
+        x = x.sin()
+        time.sleep(0)
+        return x.cos()
+
+    def fn(x):
+        for _ in range(20):
+            x = helper(x)
+        return x
+
+    t.compile(fn)(T(3))
+
+
+@program(one_graph=False, graphs=2)
+def test_values_of_native_types_from_behind_a_break(t):
+    """Compared as values: another object each time."""
+
+    def fn(x):
+        y = x * 2
+        day, found, moment = datetime.date.fromordinal(700000 + n), os.stat("/"), datetime.datetime.fromtimestamp(n)
+        return y + day.year, found.st_mode, moment
+
+    n = 1
+    f = t.compile(fn)
+    f(T(3))
+    f.hit(T(3))
+
+
+@program(one_graph=False)
+def test_other_values_of_native_types(t):
+    def fn(x, n, fold):
+        time.sleep(0)
+        day = datetime.date.fromordinal(700000 + n)
+        moment = datetime.datetime(2020, 1, n % 28 + 1, fold=fold)
+        span = datetime.timedelta(days=n)
+        alternator.graph_break()
+        fields = time.struct_time((2020, 1, n, 0, 0, 0, 0, 0, 0, f"zone {fold}", n))
+        alternator.graph_break()
+        return x * day.day, moment.fold, span.days, fields.tm_mday, fields.tm_zone, fields.tm_gmtoff, day, moment
+
+    f = t.compile(fn)
+    for n in (1, 2, 1, 30):
+        for fold in (0, 1):
+            f(T(3), n, fold)

@@ -145,7 +145,7 @@ def test_hooks_with_aot_autograd(front):
     def fn(w, x):
         return torch.autograd.grad((w * x).sum(), [w])[0]
 
-    compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+    compiled = alternator.compile(fn, backend="aot_eager")
     w, x = T(3, rg=True), T(3, s=1)
     assert torch.equal(compiled(w, x), x)
     handle = w.register_hook(lambda g: g * 10)
@@ -275,3 +275,33 @@ def test_iterators_that_fail(t):
         f(net, T(2, 3), [])
         f(net, T(2, 3), [1, 2, 3])
         f(net, T(2, 3), [])
+
+
+@program(one_graph=False)
+def test_hooks_on_what_is_differentiated_by(t):
+    """They run where the gradient is computed, and what they write is seen."""
+
+    def removed(p, log):
+        handle = p.register_hook(lambda g: log.append("removed"))
+        handle.remove()
+        return torch.autograd.grad(p.sum(), p), len(log)
+
+    def behind_a_break(p, log):
+        p.register_hook(lambda g: log.append("behind"))
+        alternator.graph_break()
+        log.append("before")
+        result = torch.autograd.grad((p * 2).sum(), [p])
+        return result, list(log)
+
+    def of_the_caller(p, log):
+        log.append("before")
+        result = torch.autograd.grad(outputs=(p * 2).sum(), inputs=p)
+        return result, list(log)
+
+    for fn in (removed, behind_a_break, of_the_caller):
+        f = t.compile(fn)
+        for hooked in (False, True, False):
+            p, log = T(2, rg=True), []
+            if hooked:
+                p.register_hook(lambda g, log=log: log.append("outer"))
+            f(p, log)

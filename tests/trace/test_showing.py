@@ -611,3 +611,34 @@ def test_who_writes_warnings_was_changed(t):
     t.undo(lambda: setattr(warnings, "formatwarning", before))
     warnings.formatwarning = lambda message, *_: f"later: {message}\n"
     f(T(2))
+
+
+@program(one_graph=False)
+def test_warnings_that_somebody_records(t):
+    def of_the_caller(x, got):
+        warnings.warn("one", stacklevel=1)
+        return x + 1, len(got)
+
+    def behind_a_break(x, _):
+        with warnings.catch_warnings(record=True) as got:
+            warnings.simplefilter("always")
+            alternator.graph_break()
+            warnings.warn("two", stacklevel=1)
+            count = len(got)
+        return x + count, [str(one.message) for one in got]
+
+    def of_torch(x, _):
+        with warnings.catch_warnings(record=True) as got:
+            warnings.simplefilter("always")
+            alternator.graph_break()
+            torch.add(x, x, out=torch.ones(5))
+            count = len(got)
+        return x + count, len(got)
+
+    for fn in (of_the_caller, behind_a_break, of_torch):
+        f = t.compile(fn)
+        for _ in range(3):
+            with warnings.catch_warnings(record=True) as got:
+                warnings.simplefilter("always")
+                f(T(3), got)
+        f(T(3), [])

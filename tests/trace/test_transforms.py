@@ -867,3 +867,25 @@ def test_vmap_under_a_mode(t):
     f(T(4, 4) > 0, 4)
     f(T(4, 4, s=3) > 0, 4)
     f(T(4, 4, s=3) > 0, 3)
+
+
+@program(one_graph=False)
+def test_derivatives_inside_of_inference_mode(t):
+    """A level of functorch's leaves that mode, and comes back to it."""
+
+    def fn(x, which):
+        with torch.inference_mode():
+            v = x * 1.5
+            y = which(v)
+            inside = torch.is_inference_mode_enabled()
+        return y, inside, torch.is_inference_mode_enabled(), torch.ones(2)
+
+    def square(q):
+        return (q * q).sum()
+
+    f = t.compile(fn)
+    for which in (grad(square), lambda v: jvp(square, (v,), (v,))[1]):
+        f(T(3), which)
+        f(T(3), which)
+    with torch.inference_mode():
+        f(T(3), grad(square))
