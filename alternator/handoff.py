@@ -195,6 +195,7 @@ _REFUSALS = (
     "a leaf Variable that requires grad is being used in an in-place operation",
     "outs_to_grad length (",
     "that has internal overlap",
+    "mutating a non-functional tensor",  # the fused steps of optimizers
 )
 
 
@@ -248,6 +249,15 @@ def _with_versions_kept(call: Callable[..., Any], takes_a_list: bool, places: Se
             torch._C._autograd._unsafe_set_version_counter(tensors, versions)
 
     return run
+
+
+def _forget_tensors(fake_mode: Any) -> None:
+    """The weak references of a mode that lives on with the compiled code: torch.utils.swap_tensors() takes no tensor that has any."""
+    if fake_mode is None:
+        return
+    describer = fake_mode.fake_tensor_converter.meta_converter.describer
+    describer.lookup_tensor.clear()
+    describer.lookup_storage.clear()
 
 
 class Handoff:
@@ -361,6 +371,7 @@ class Handoff:
                 else:
                     answer = self._compile(gm, is_as_exported, inputs, name, code)
             static.clear()
+            _forget_tensors(fake_mode)
             return answer
 
     @property

@@ -282,7 +282,8 @@ static bool is_proxy_of_dict(Borrowed proxy) {
 
 Ref Lifter::lift(Borrowed value, Source* source) {
   if (is_switched_off(value)) return Ref::share(value);
-  if (value.get() == withheld_.get()) throw CannotLift("the list that warnings are recorded in");
+  if (value.get() == withheld_.get() && source->access != Access::kMethodSelf)
+    throw CannotLift("the list that warnings are recorded in");
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
     check_lasting(value);
   if (keeps_changing(value, *source)) return lift_changing(value, source);

@@ -3,7 +3,6 @@
 #include "cpython/decimals.h"
 #include "cpython/objects.h"
 #include "lift/decimals.h"
-#include "lift/layout.h"
 #include "lift/numpy.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -124,8 +123,8 @@ bool builtin_equal(PyTypeObject* type, PyObject* a, PyObject* b) {
 bool equal(PyObject* a, PyObject* b, int depth);
 
 bool is_struct_sequence(PyTypeObject* type) {
-  return PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS) != 0 && type != &PyTuple_Type &&
-         layout_base(type) == type && PyDict_GetItemString(cpython::own_dict(type), "n_fields") != nullptr;
+  static const reprfunc of_them = Py_TYPE(PySys_GetObject("float_info"))->tp_repr;
+  return type->tp_repr == of_them && PyDict_GetItemString(cpython::own_dict(type), "n_fields") != nullptr;
 }
 
 // Those that are found by name only included.

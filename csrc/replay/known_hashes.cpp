@@ -83,6 +83,10 @@ static bool needs_more(Builder& builder, Borrowed key) {
     const std::vector<Ref> elements = set_elements(key);
     return std::ranges::any_of(elements, [&](const Ref& element) { return needs_more(builder, element); });
   }
+  if (key.type()->tp_hash == _PyWeakref_RefType.tp_hash) {
+    PyObject* referent = PyWeakref_GET_OBJECT(k);
+    return referent != Py_None && needs_more(builder, referent);
+  }
   return hash_needs_writes(builder, key);
 }
 
@@ -107,6 +111,8 @@ static Ref stand_in_for(Borrowed packed, size_t index, Borrowed key) {
   memcpy(&hash, PyBytes_AS_STRING(packed.get()) + index * sizeof(hash), sizeof(hash));
   if (hash == -1) hash = PyObject_Hash(key.get());
   if (hash == -1) throw PyError();
+  // It remembers the first answer.
+  if (PyWeakref_CheckRef(key.get())) key.as<PyWeakReference>()->hash = hash;
   return make_stand_in(key, hash);
 }
 

@@ -202,6 +202,9 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
   }
   if (is(natives.id, 1, 1)) {
     if (fake::is_handed_number(arguments[0])) stop(report::Reason::unknown_number, "id");  // two may be one object
+    if (fake::is_symbol(arguments[0]) &&
+        lifter.known(arguments[0]) != nullptr)  // another view of it may be a plain number
+      stop(report::Reason::unknown_number, "id");
     check_waiting(lifter, arguments[0]);
     keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
     Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));

@@ -1004,3 +1004,30 @@ def test_writes_to_inputs_that_share_memory(backend: str) -> None:
             compiled = alternator.compile(fn, backend=backend)
             for _ in range(2):
                 assert outcome(compiled, make) == outcome(fn, make), (fn.__name__, make.__name__)
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_fused_steps(make: Any) -> None:
+    """What AOTAutograd refuses runs as it was recorded."""
+
+    def run(wrap: Any) -> Any:
+        p = torch.nn.Parameter(torch.ones(2))
+        optimizer = make([p], lr=0.1, fused=True)
+        step = wrap(lambda: optimizer.step())
+        for i in range(3):
+            p.grad = torch.full((2,), 1.0 + i)
+            step()
+        return p.detach()
+
+    torch.testing.assert_close(run(lambda f: alternator.compile(f, backend="aot_eager")), run(lambda f: f))
+    assert torch.is_grad_enabled()
+
+
+def test_no_weak_reference_stays_on_parameters() -> None:
+    layer, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    compiled = alternator.compile(layer, backend="aot_eager")
+    x = torch.ones(2)
+    for _ in range(2):
+        assert torch.equal(compiled(x), layer(x))
+    torch.utils.swap_tensors(layer.weight, other.weight)
+    assert torch.equal(compiled(x), layer(x))

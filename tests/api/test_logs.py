@@ -198,7 +198,7 @@ BYTECODE = [
     "    helper.y = graph[0]",
     "    execute('time.sleep(0)')  # for real; then on from the next instruction",
     "def resume_helper_7(f.x, f.by, f.y, helper.y):  # ",
-    "    graph = graph_of_2(the first argument of helper)",
+    "    graph = graph_of_2(y)",
     "    return t0",
 ]
 
