@@ -215,7 +215,7 @@ def _compile(
 
 def _with_other_backend(compiled: Any) -> Any:
     """For torch.compiler.set_stance(force_backend=...): the same, compiled with that one. What its own has compiled stays."""
-    backend = sys.modules["torch._dynamo.eval_frame"]._stance.backend  # type: ignore[attr-defined]
+    backend = sys.modules["torch._dynamo.eval_frame"]._stance.backend
     others: dict[Any, Any] = compiled.__dict__.setdefault("_alternator_others", {})
     if backend not in others:
         function, self = compiled.__wrapped__, compiled.__self__
