@@ -37,10 +37,16 @@ bool only_forgets(PyObject* callback) {
   return std::string_view(name).starts_with("torch.");
 }
 
+// What lives as long as the program.
+bool is_lasting(PyObject* object) {
+  return PyType_Check(object) || PyModule_Check(object) || PyCode_Check(object) || PyCFunction_Check(object) ||
+         is_plain(object);
+}
+
 }  // namespace
 
 bool is_watched(PyObject* object) {
-  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0) return false;
+  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0 || is_lasting(object)) return false;
   auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
   for (; reference != nullptr; reference = reference->wr_next) {
     if (reference->wr_callback != nullptr && !only_forgets(reference->wr_callback)) return true;
@@ -49,12 +55,6 @@ bool is_watched(PyObject* object) {
 }
 
 namespace {
-
-// What lives as long as the program.
-bool is_lasting(PyObject* object) {
-  return PyType_Check(object) || PyModule_Check(object) || PyCode_Check(object) || PyCFunction_Check(object) ||
-         is_plain(object);
-}
 
 class Search {
  public:

@@ -93,12 +93,13 @@ static Py_ssize_t kept_by_trace(const Tracer& tracer, Borrowed object) {
 }
 
 // Nobody would be told of the end of what the trace keeps.
-static void check_end_is_told(const Tracer& tracer, const Ref& reference) {
+static void check_end_is_told(const Tracer& tracer, const Ref& reference, bool behind_a_break) {
   if (!reference || !PyWeakref_Check(reference.get())) return;
   if (reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback == nullptr) return;
   Borrowed referent = PyWeakref_GetObject(reference.get());
-  const bool kept =
-      tracer.lifter.known(referent) != nullptr ? lift::is_watched(referent.get()) : kept_by_trace(tracer, referent) > 0;
+  // Of what comes from outside, somebody else has it; a slot of a frame that goes on may be the only one.
+  const bool kept = tracer.lifter.known(referent) != nullptr ? behind_a_break && lift::is_watched(referent.get())
+                                                             : kept_by_trace(tracer, referent) > 0;
   if (kept) stop(report::Reason::native_call, "a weak reference with a callback, to what the trace keeps");
 }
 
@@ -218,7 +219,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (Ref result = call_tree(callable, arguments, positional, keyword_names)) return result;
   if (PyType_Check(callable.get())) {
     Ref made = call_type(callable, arguments, positional, keyword_names);
-    check_end_is_told(*this, made);
+    check_end_is_told(*this, made, behind_a_break_);
     return made;
   }
   if (callable.type() == lift::known_types().partial)
@@ -228,7 +229,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   }
   if (natives.function(callable)) {
     Ref result = call_native(callable, arguments, positional, keyword_names);
-    check_end_is_told(*this, result);
+    check_end_is_told(*this, result, behind_a_break_);
     return result;
   }
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
