@@ -257,11 +257,7 @@ static std::vector<size_t> find_places(const std::vector<Warning>& warnings, con
 
 void give(std::vector<Warning> warnings, const std::vector<Warning>* places) {
   static const std::vector<Warning> none;
-  const std::vector<size_t> found = find_places(warnings, places != nullptr ? *places : none);
-  for (size_t w = 0; w < warnings.size(); w++) {
-    const Warning& place = found[w] != SIZE_MAX ? (*places)[found[w]] : warnings[w];
-    if (place.globals) warn_at(warnings[w], place);
-  }
+  WarningsInTurn(std::move(warnings), places != nullptr ? *places : none).give_rest();
 }
 
 static thread_local WarningsInTurn* in_turn = nullptr;

@@ -43,18 +43,15 @@ bool is_lasting(PyObject* object) {
          is_plain(object);
 }
 
-}  // namespace
-
-bool is_watched(PyObject* object) {
-  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0 || is_lasting(object)) return false;
+// Of what does not last.
+bool has_watcher(PyObject* object) {
+  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0) return false;
   auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
   for (; reference != nullptr; reference = reference->wr_next) {
     if (reference->wr_callback != nullptr && !only_forgets(reference->wr_callback)) return true;
   }
   return false;
 }
-
-namespace {
 
 class Search {
  public:
@@ -147,8 +144,10 @@ bool is_noticed_itself(PyObject* object) {
   if (type->tp_finalize != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 &&
       _PyType_Lookup(type, names::__del__) != nullptr)
     return true;
-  return is_suspended_in_a_block(object) || is_watched(object);
+  return is_suspended_in_a_block(object) || has_watcher(object);
 }
+
+bool is_watched(PyObject* object) { return !is_lasting(object) && has_watcher(object); }
 
 bool is_noticed(PyObject* object) {
   const std::function<bool(PyObject*)> counted;
