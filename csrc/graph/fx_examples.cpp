@@ -37,7 +37,6 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
   struct Names {
     Ref fake_tensor = torch_name("torch._subclasses.fake_tensor", "FakeTensor");
     Ref make_subclass;
-    Ref forbid_data = torch_name("torch._C", "_set_throw_on_mutable_data_ptr");
     Ref keywords = checked(Py_BuildValue("(ss)", "dispatch_device", "device_for_backend_keys"));
     Ref fake_mode = checked(PyUnicode_InternFromString("fake_mode"));
     Ref fake_device = checked(PyUnicode_InternFromString("fake_device"));  // until torch 2.12
@@ -65,7 +64,7 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
   }
   PyObject* arguments[] = {names->fake_tensor.get(), object.get(), Py_False, Py_True, py_device.get()};
   Ref result = checked(PyObject_Vectorcall(names->make_subclass.get(), arguments, 3, names->keywords.get()));
-  Ref done = checked(PyObject_CallOneArg(names->forbid_data.get(), result.get()));
+  meta.storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
   // A copy of a dict is made in one go; to fill one takes much longer.
   Ref attributes = checked(PyDict_Copy(pattern->second.get()));
   check_status(PyObject_GenericSetDict(result.get(), attributes.get(), nullptr));

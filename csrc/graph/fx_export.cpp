@@ -49,6 +49,7 @@ struct MetaKeys {
   Ref ac_graph_id = checked(PyUnicode_InternFromString("ac_graph_id"));
   Ref apart = checked(PyUnicode_InternFromString("apart"));
   Ref writes = checked(PyUnicode_InternFromString("writes"));
+  Ref name = checked(PyUnicode_InternFromString("name"));  // an attribute of nodes
 };
 const MetaKeys& meta_keys() {
   static constinit Lasting<MetaKeys> keys;
@@ -350,7 +351,7 @@ class Exporter {
   }
 
   void describe_target(Borrowed fx_node, const Target& target) {
-    Ref name = checked(PyObject_GetAttrString(fx_node.get(), "name"));
+    Ref name = checked(PyObject_GetAttr(fx_node.get(), meta_keys().name.get()));
     Ref pair = checked(PyTuple_Pack(2, name.get(), target.target.get()));
     Ref stack = checked(PyList_New(1));
     PyList_SET_ITEM(stack.get(), 0, pair.release());

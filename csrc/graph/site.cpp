@@ -32,7 +32,14 @@ void PythonStack::collect(std::vector<Frame>& frames) {
 
 uint32_t SiteTable::intern(const std::vector<Frame>& innermost_first) {
   uint32_t site = kNowhere;
-  for (auto frame = innermost_first.rbegin(); frame != innermost_first.rend(); ++frame) {
+  auto frame = innermost_first.rbegin();
+  size_t depth = 0;
+  for (; frame != innermost_first.rend() && depth < last_.size(); ++frame, depth++) {
+    if (last_[depth].code != frame->code || last_[depth].offset != frame->offset) break;
+    site = last_[depth].site;
+  }
+  last_.resize(depth);
+  for (; frame != innermost_first.rend(); ++frame) {
     auto [code, new_code] = code_numbers_.try_emplace(frame->code, static_cast<uint32_t>(codes_.size()));
     if (new_code) {
       codes_.push_back(Ref::share(frame->code));
@@ -42,6 +49,7 @@ uint32_t SiteTable::intern(const std::vector<Frame>& innermost_first) {
         site_numbers_.try_emplace(Key{site, code->second, frame->offset}, static_cast<uint32_t>(sites_.size()));
     if (new_site) sites_.push_back({site, code->second, frame->offset});
     site = number->second;
+    last_.push_back({frame->code, frame->offset, site});
   }
   return site;
 }
@@ -57,6 +65,7 @@ void SiteTable::clear() {
   code_numbers_.clear();
   texts_.clear();
   internal_.clear();
+  last_.clear();
 }
 
 // Code of torch itself: its lines say nothing about the user's program.

@@ -87,6 +87,12 @@ class SiteTable {
   std::unordered_map<PyObject*, uint32_t> code_numbers_;
   std::vector<Ref> texts_;
   std::vector<int8_t> internal_;  // per code: -1 not asked yet
+  struct Last {
+    PyObject* code;  // one of codes_
+    int offset;
+    uint32_t site;
+  };
+  std::vector<Last> last_;  // the frames that were asked for last, outermost first: the next ones are mostly the same
 };
 
 // The nn.Modules whose forward is running, by number.

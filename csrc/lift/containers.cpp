@@ -230,7 +230,7 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   Shadow& shadow =
       add_shadow(PyList_Check(container.get()) ? ShadowKind::kList : ShadowKind::kDict, container, copy, source);
   Ref lifted = remember(container, std::move(copy), source);
-  known_[lifted.get()].shadow = &shadow;
+  known_as(lifted).shadow = &shadow;
   if (type != base) lift_container_attributes(container, lifted, source);
   if (base == known_types().default_dict) lift_default_factory(container, lifted, source);
   // Only the exact types have their slots read one by one: others may be read by their own methods.
@@ -253,7 +253,7 @@ Ref Lifter::lift_dict_by_place(Borrowed dict, Source* source) {
   shadow.whole = true;
   shadow.length = PyDict_GET_SIZE(dict.get());
   Ref lifted = remember(dict, std::move(copy), source);
-  known_[lifted.get()].shadow = &shadow;
+  known_as(lifted).shadow = &shadow;
   if (dict.type() == known_types().default_dict) lift_default_factory(dict, lifted, source);
   Ref keys = keys_of(dict), wanted = checked(PyTuple_New(shadow.length));
   std::vector<Ref> values;
@@ -329,7 +329,7 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
   shadow.unseen = plain && exact;
   if (!exact) lift_whole(shadow);
   Ref lifted = remember(set, std::move(copy), source);
-  known_[lifted.get()].shadow = &shadow;
+  known_as(lifted).shadow = &shadow;
   if (!exact) lift_container_attributes(set, lifted, source);
   return lifted;
 }
@@ -347,7 +347,7 @@ Ref Lifter::lift_deque(Borrowed deque, Source* source) {
   Ref lifted = remember(deque, std::move(copy), source);
   Shadow& shadow = add_shadow(ShadowKind::kDeque, deque, lifted, source);
   shadow.lifted_slots.assign(static_cast<size_t>(shadow.length), false);
-  known_[lifted.get()].shadow = &shadow;
+  known_as(lifted).shadow = &shadow;
   return lifted;
 }
 
@@ -385,7 +385,7 @@ void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source*
     lifted_[dict.get()] = private_dict.get();
     keep(std::move(private_dict));
   }
-  known_[copy.get()].attributes = shadow;
+  known_as(copy).attributes = shadow;
   lift_whole(*shadow);
   Py_XDECREF(std::exchange(*ours, Py_NewRef(shadow->copy.get())));
 }
@@ -421,8 +421,7 @@ Ref Lifter::dict_item(Shadow& shadow, Borrowed key) {
   note_read(shadow.is_namespace ? value : Borrowed(shadow.copy));
   if (shadow.whole) return Ref::share(value);
   Ref name = intern_key(key);
-  if (shadow.lifted_keys.count(name.get()) != 0) return Ref::share(value);
-  shadow.lifted_keys.insert(name.get());
+  if (!shadow.lifted_keys.insert(name.get()).second) return Ref::share(value);
   keep(Ref(name));
   if (!value) {
     guard(shadow.source, GuardKind::kLacksKey, name);

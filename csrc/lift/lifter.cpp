@@ -29,13 +29,14 @@ PyObject* Lifter::keep(Ref object) {
   return kept_.back().get();
 }
 
-Known* Lifter::known(Borrowed lifted) {
-  auto found = known_.find(lifted.get());
-  return found != known_.end() ? &found->second : nullptr;
+Known& Lifter::known_as(Borrowed lifted) {
+  Known*& known = known_[lifted.get()];
+  if (known == nullptr) known = &all_known_.emplace_back(KnownObject{lifted.get(), {}}).known;
+  return *known;
 }
 
 Known& Lifter::know(Borrowed lifted, Borrowed original, Source* source) {
-  Known& known = known_[lifted.get()];
+  Known& known = known_as(lifted);
   known.source = source;
   known.original = Ref::share(original);
   return known;
@@ -407,7 +408,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
 
 Ref Lifter::lift_itself(Borrowed object, Source* source, bool instance, bool opaque) {
   Ref lifted = remember(object, Ref::share(object), source);
-  Known& known = known_[object.get()];
+  Known& known = known_as(object);
   known.instance = instance;
   known.opaque = opaque;
   return lifted;
@@ -425,7 +426,7 @@ Ref Lifter::lift_tensor(Borrowed tensor, Source* source) {
   tensors_.emplace_back(lifted, source);
   if (on_tensor) on_tensor(fake::unpack(lifted.get()), source);
   Ref result = remember(tensor, std::move(lifted), source);
-  known_[result.get()].instance = true;
+  known_as(result).instance = true;
   return result;
 }
 
@@ -451,7 +452,7 @@ Ref Lifter::lift_tuple(Borrowed tuple, Source* source) {
   const bool has_attributes = tuple.type()->tp_dictoffset != 0;
   source->bears_identity = count > 0 || has_attributes;
   Ref lifted = remember(tuple, same ? Ref::share(tuple) : std::move(copy), source);
-  known_[lifted.get()].instance = has_attributes;
+  known_as(lifted).instance = has_attributes;
   return lifted;
 }
 

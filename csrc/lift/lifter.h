@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fake/fake.h"
+#include "lift/pointer_tables.h"
 #include "lift/shadow.h"
 #include "lift/unknown_arrays.h"
 #include "lift/unread.h"
@@ -45,7 +46,10 @@ class Lifter {
   // same view. Throws CannotLift, or PyError.
   Ref lift(Borrowed value, Source* source);
   // Null: the object was made in the trace, or is a plain constant.
-  Known* known(Borrowed lifted);
+  Known* known(Borrowed lifted) {
+    auto found = known_.find(lifted.get());
+    return found != known_.end() ? found->second : nullptr;
+  }
   const Known* known(Borrowed lifted) const { return const_cast<Lifter*>(this)->known(lifted); }
   // A container that leaves the stack and the locals is lifted whole.
   void escape(Borrowed lifted) {
@@ -240,6 +244,7 @@ class Lifter {
 
  private:
   Ref remember(Borrowed original, Ref lifted, Source* source);
+  Known& known_as(Borrowed lifted);
   Known& know(Borrowed lifted, Borrowed original, Source* source);
   void guard(Source* source, GuardKind kind, Borrowed object = {}, Py_ssize_t number = 0);
   void guard_same(Source* source, Source* other);
@@ -281,23 +286,28 @@ class Lifter {
 
   SourceTree& tree_;
   fake::Session& session_;
-  std::unordered_set<PyObject*> defaults_guarded_;               // functions
-  std::unordered_map<PyObject*, Known> known_;                   // by lifted object
-  std::unordered_map<PyObject*, PyObject*> lifted_;              // by original
-  std::unordered_map<PyObject*, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
-  std::unordered_map<const Source*, Ref> changing_;              // numbers without a value
+  PointerSet<PyObject> defaults_guarded_;  // functions
+  struct KnownObject {
+    PyObject* lifted;
+    Known known;
+  };
+  std::deque<KnownObject> all_known_;                   // where they stay
+  PointerMap<PyObject, Known*> known_;                  // by lifted object
+  PointerMap<PyObject, PyObject*> lifted_;              // by original
+  PointerMap<PyObject, std::vector<Source*>> origins_;  // of plain values, which are lifted as they are
+  std::unordered_map<const Source*, Ref> changing_;     // numbers without a value
   std::vector<Ref> kept_;
   std::vector<Ref> guarded_whole_;  // containers of plain values under one guard: their elements have no origin
-  std::unordered_set<PyObject*> made_;
+  PointerSet<PyObject> made_;
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> subclasses_before_;  // by base
-  std::unordered_set<PyObject*> codes_, code_constants_, constants_;
+  PointerSet<PyObject> codes_, code_constants_, constants_;
   std::vector<EffectCall> effects_;
   Ref withheld_;
-  std::unordered_set<PyTypeObject*> special_, odd_;
+  PointerSet<PyTypeObject> special_, odd_;
   std::deque<Shadow> shadows_;
   std::unordered_map<PyObject*, Open> open_;
   Ref keys_;  // dict: plain keys that were asked for -> the first that is equal
-  std::unordered_map<PyObject*, Shadow*> name_spaces_;
+  PointerMap<PyObject, Shadow*> name_spaces_;
   struct Cell {
     Source* source;
     bool read = false;

@@ -37,7 +37,8 @@ void Lifter::guard_names_in(const std::unordered_set<std::string>& texts) {
     keeps(names::__name__, heap_type->ht_name);
     keeps(names::__qualname__, heap_type->ht_qualname);
   };
-  for (const auto& [object, known] : known_) {
+  for (size_t i = 0; i < all_known_.size(); i++) {  // guards may add to them
+    const Known& known = all_known_[i].known;
     PyObject* original = known.original.get();
     if (PyFunction_Check(original)) {
       PyObject* name = reinterpret_cast<PyFunctionObject*>(original)->func_qualname;

@@ -1,5 +1,6 @@
 #include "lift/numpy.h"
 
+#include "lift/pointer_tables.h"
 #include "py/lasting.h"
 
 #include <cmath>
@@ -24,7 +25,7 @@ struct Row {
 
 struct Table {
   std::vector<Row> rows;
-  std::unordered_set<PyObject*> functions;
+  PointerSet<PyObject> functions;
   std::vector<std::pair<PyObject*, size_t>> dtypes;  // with the size of an element
   PyTypeObject* array = nullptr;
   PyObject* dtype_class = nullptr;

@@ -106,24 +106,21 @@ Shadow* Lifter::attributes(Borrowed instance) {
   keep(Ref(copy));
   know(copy, dict, source).shadow = &shadow;
   lifted_[dict.get()] = copy.get();
-  k = known(instance);  // the table may have moved
   k->attributes = &shadow;
   return &shadow;
 }
 
 Shadow& Lifter::name_space(Borrowed dict) {
-  Shadow*& found = name_spaces_[dict.get()];
-  if (found != nullptr) return *found;
+  if (auto found = name_spaces_.find(dict.get()); found != name_spaces_.end()) return *found->second;
   // Code that the program runs in a dict of its choice has the private copy of it.
-  if (Known* k = known(dict); k != nullptr && k->shadow != nullptr) return *(found = k->shadow);
+  if (Known* k = known(dict); k != nullptr && k->shadow != nullptr) return *(name_spaces_[dict.get()] = k->shadow);
   if (!PyDict_CheckExact(dict.get())) throw CannotLift("globals that are not a plain dict");
   // The dict itself may have been handed over before.
   if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
     Known* handed = known(seen->second);
     guard(handed->source, GuardKind::kIs, dict);
     handed->shadow->is_namespace = true;
-    found = handed->shadow;
-    return *found;
+    return *(name_spaces_[dict.get()] = handed->shadow);
   }
   Ref copy = checked(PyDict_Copy(dict.get()));
   Source* source = constant(dict);
@@ -132,13 +129,13 @@ Shadow& Lifter::name_space(Borrowed dict) {
   keep(Ref(copy));
   know(copy, dict, source).shadow = &shadow;
   lifted_[dict.get()] = copy.get();
-  found = &shadow;
+  name_spaces_[dict.get()] = &shadow;
   return shadow;
 }
 
 Borrowed Lifter::peek(Borrowed dict, Borrowed name) const {
   auto found = name_spaces_.find(dict.get());
-  const bool is_copied = found != name_spaces_.end() && found->second != nullptr;
+  const bool is_copied = found != name_spaces_.end();
   return PyDict_GetItemWithError(is_copied ? found->second->copy.get() : dict.get(), name.get());
 }
 
@@ -409,7 +406,7 @@ void Lifter::use_defaults(PyFunctionObject* function, PyObject** slots) {
 
 void Lifter::guard_defaults() {
   std::vector<std::pair<PyFunctionObject*, Source*>> functions;
-  for (const auto& [object, known] : known_) {
+  for (const auto& [object, known] : all_known_) {
     if (PyFunction_Check(object) && known.source != nullptr && defaults_guarded_.insert(object).second)
       functions.emplace_back(reinterpret_cast<PyFunctionObject*>(object), known.source);
   }
@@ -446,7 +443,7 @@ void Lifter::guard_defaults() {
   }
 }
 
-static void add_constants(PyObject* tuple, std::unordered_set<PyObject*>& constants) {
+static void add_constants(PyObject* tuple, PointerSet<PyObject>& constants) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
     PyObject* constant = PyTuple_GET_ITEM(tuple, i);
     if (constants.insert(constant).second && PyTuple_Check(constant)) add_constants(constant, constants);

@@ -1,9 +1,8 @@
 // Private copies: what the program sees and writes instead of an outside container, instance dict, cell or field.
 #pragma once
 
+#include "lift/pointer_tables.h"
 #include "lift/source.h"
-
-#include <unordered_set>
 
 namespace alternator::lift {
 
@@ -22,17 +21,16 @@ struct Shadow {
   ShadowKind kind;
   Ref original, copy, snapshot;
   Source* source;
-  Ref owner;                                  // with an instance dict: the object that it belongs to; else null
-  bool is_namespace = false;                  // a module's dict (globals)
-  bool whole = false;                         // every slot is lifted; of a set: the layout of its table is guarded
-  bool in_progress = false;                   // ... is being lifted whole
-  bool unseen = false;                        // a set: no guard says yet what is in it
-  Py_ssize_t slots_read = 0;                  // lists, dicts, deques: how many were lifted one by one
-  Py_ssize_t length = 0;                      // of the original
-  std::vector<bool> lifted_slots;             // lists, deques
-  std::unordered_set<PyObject*> lifted_keys;  // dicts: keys (interned str, or by identity) that were read or written
-  std::unordered_set<PyObject*>
-      deleted_keys;  // dicts: keys that were deleted one by one; set again, they stand at the end
+  Ref owner;                          // with an instance dict: the object that it belongs to; else null
+  bool is_namespace = false;          // a module's dict (globals)
+  bool whole = false;                 // every slot is lifted; of a set: the layout of its table is guarded
+  bool in_progress = false;           // ... is being lifted whole
+  bool unseen = false;                // a set: no guard says yet what is in it
+  Py_ssize_t slots_read = 0;          // lists, dicts, deques: how many were lifted one by one
+  Py_ssize_t length = 0;              // of the original
+  std::vector<bool> lifted_slots;     // lists, deques
+  PointerSet<PyObject> lifted_keys;   // dicts: keys (interned str, or by identity) that were read or written
+  PointerSet<PyObject> deleted_keys;  // dicts: keys that were deleted one by one; set again, they stand at the end
   // Sets: how they were changed, in order, as far as it is known: methods that change many elements are not among it.
   // A set's table remembers what came and went, and that decides where later elements stand.
   std::vector<SetStep> steps;

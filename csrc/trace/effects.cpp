@@ -106,9 +106,9 @@ Borrowed log_function() { return own_function(&log_at_method); }
 enum class Effect : uint8_t { kNone, kPrint, kWarn, kForget, kLog, kLogs };
 
 static Effect effect_of(Borrowed callable) {
-  static constinit Lasting<const std::unordered_map<PyObject*, Effect>*> lasting;
+  static constinit Lasting<const lift::PointerMap<PyObject, Effect>*> lasting;
   const auto* table = lasting.get([] {
-    auto* made = new std::unordered_map<PyObject*, Effect>;
+    auto* made = new lift::PointerMap<PyObject, Effect>;
     auto add = [&](const char* module, const char* type, const char* name, Effect effect) {
       Ref owner = import_module(module);
       if (type != nullptr) owner = checked(PyObject_GetAttrString(owner.get(), type));

@@ -7,7 +7,6 @@
 #include "trace/natives.h"
 
 #include <sstream>
-#include <unordered_map>
 
 namespace alternator::trace {
 
@@ -31,7 +30,7 @@ constexpr std::pair<const char*, const char*> kKept[] = {
     {"_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit"},
 };
 
-using Functions = std::unordered_map<PyObject*, Function>;
+using Functions = lift::PointerMap<PyObject, Function>;
 
 const Functions& functions() {
   static constinit Lasting<const Functions*> lasting;

@@ -4,6 +4,7 @@
 
 #include "fake/python_tensor.h"
 #include "lift/decimals.h"
+#include "lift/pointer_tables.h"
 #include "lift/trees.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -16,8 +17,8 @@
 namespace alternator::trace {
 
 struct Natives::Sets {
-  std::unordered_set<PyObject*> functions, torch, recorded, unseen, computed;
-  std::unordered_set<PyTypeObject*> types;
+  lift::PointerSet<PyObject> functions, torch, recorded, unseen, computed;
+  lift::PointerSet<PyTypeObject> types;
   std::unordered_set<std::string> denied;  // "date.today"
   PyTypeObject* op_overload = nullptr;
   PyTypeObject* op_packet = nullptr;
@@ -146,8 +147,13 @@ Natives::Natives() : sets_(new Sets) {
     Ref type = checked(PyRun_String(text, Py_eval_input, names.get(), names.get()));
     sets_->types.insert(reinterpret_cast<PyTypeObject*>(type.release()));
   }
-  if (lift::decimal_types() == nullptr)
-    std::erase_if(sets_->types, [](PyTypeObject* type) { return strncmp(type->tp_name, "decimal.", 8) == 0; });
+  if (lift::decimal_types() == nullptr) {
+    lift::PointerSet<PyTypeObject> others;
+    for (PyTypeObject* type : sets_->types) {
+      if (strncmp(type->tp_name, "decimal.", 8) != 0) others.insert(type);
+    }
+    sets_->types = std::move(others);
+  }
   Ref overrides = import_module("torch.overrides");
   Ref table = checked(PyObject_CallMethod(overrides.get(), "get_testing_overrides", nullptr));
   PyObject *key, *value;
@@ -370,32 +376,43 @@ bool Natives::function(Borrowed callable) const {
   return type(kind);                                // itemgetter, partial, ...
 }
 
-// The type's own name where the type says so without being asked.
-static const char* static_name(PyTypeObject* type) {
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) return nullptr;
+static std::string text_or_empty(PyObject* text) {
+  const char* utf8 = text != nullptr && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
+  if (utf8 == nullptr) PyErr_Clear();
+  return utf8 != nullptr ? utf8 : "";
+}
+
+static std::string joined(std::string owner, const std::string& name) {
+  if (owner.empty() || name.empty()) return owner + name;
+  owner += '.';
+  return owner += name;
+}
+
+// type.__qualname__
+static std::string qualified_name(PyTypeObject* type) {
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0)
+    return text_or_empty(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
   const char* dot = strrchr(type->tp_name, '.');
   return dot != nullptr ? dot + 1 : type->tp_name;
 }
 
-// Builtins and their methods, without looking anything up; empty: it takes more than that.
+// `__module__` and `__qualname__` of what has them in fields; empty: they have to be asked for.
 static std::string plain_name(Borrowed callable) {
   if (callable.type() == &PyMethodDescr_Type) {
-    const char* owner = static_name(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
-    return owner == nullptr ? "" : std::string(owner) + "." + callable.as<PyMethodDescrObject>()->d_method->ml_name;
+    return joined(qualified_name(reinterpret_cast<PyDescrObject*>(callable.get())->d_type),
+                  callable.as<PyMethodDescrObject>()->d_method->ml_name);
+  }
+  if (PyFunction_Check(callable.get())) {
+    auto* function = callable.as<PyFunctionObject>();
+    return joined(text_or_empty(function->func_module), text_or_empty(function->func_qualname));
   }
   if (!PyCFunction_CheckExact(callable.get())) return {};
   auto* function = callable.as<PyCFunctionObject>();
   PyObject* self = PyCFunction_GET_SELF(callable.get());
-  const char* module = function->m_module != nullptr && PyUnicode_Check(function->m_module)
-                           ? PyUnicode_AsUTF8(function->m_module)
-                           : nullptr;
-  std::string name = module != nullptr ? std::string(module) + "." : "";
-  if (self != nullptr && !PyModule_Check(self)) {
-    const char* owner = static_name(PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self));
-    if (owner == nullptr) return {};
-    name += std::string(owner) + ".";
-  }
-  return name + function->m_ml->ml_name;
+  std::string owner = text_or_empty(function->m_module);
+  if (self != nullptr && !PyModule_Check(self))
+    owner = joined(owner, qualified_name(PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self)));
+  return joined(std::move(owner), function->m_ml->ml_name);
 }
 
 std::string native_name(Borrowed callable) {
@@ -403,8 +420,7 @@ std::string native_name(Borrowed callable) {
   if (!result.empty()) return result;
   for (const char* attribute : {"__module__", "__qualname__"}) {
     Ref text = Ref::steal(PyObject_GetAttrString(callable.get(), attribute));
-    const char* utf8 = text && PyUnicode_Check(text.get()) ? PyUnicode_AsUTF8(text.get()) : nullptr;
-    if (utf8 != nullptr) result += (result.empty() ? "" : ".") + std::string(utf8);
+    result = joined(std::move(result), text_or_empty(text.get()));
     PyErr_Clear();
   }
   return result.empty() ? callable.type()->tp_name : result;
