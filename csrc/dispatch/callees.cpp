@@ -3,6 +3,7 @@
 #include "dispatch/driver.h"
 #include "graph/torch_types.h"
 #include "trace/markers.h"
+#include "trace/user_lines.h"
 
 #include <string_view>
 
@@ -40,16 +41,13 @@ Callee::Kind kind_in_torch(std::string_view file) {
 }
 
 Callee::Kind kind_of(PyCodeObject* code) {
-  static const std::string torch = directory_of("torch"), library = directory_of("os"),
-                           own = directory_of("alternator");
+  static const std::string torch = directory_of("torch"), own = directory_of("alternator");
   const char* text = PyUnicode_AsUTF8(code->co_filename);
   if (text == nullptr) return PyErr_Clear(), Callee::Kind::kLeft;
   const std::string_view file = text;
   if (file.starts_with(torch)) return kind_in_torch(file.substr(torch.size()));
   if (file.starts_with("<frozen importlib")) return Callee::Kind::kShut;  // what a module does once, while it is loaded
-  if (file.starts_with(own) || file.starts_with("<frozen ")) return Callee::Kind::kLeft;
-  const bool installed = file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
-  if (file.starts_with(library) && !installed) return Callee::Kind::kLeft;
+  if (file.starts_with(own) || trace::is_librarys(code)) return Callee::Kind::kLeft;
   // Where an object dies, nobody waits for the result.
   return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ? Callee::Kind::kLeft : Callee::Kind::kOpen;
 }

@@ -191,6 +191,10 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   const bool moded = is_under_modes();  // it sees the call as it is
   const bool of_array = !moded && positional > 0 && lift::is_array(arguments[positional - 1]);
   if (Ref made = of_array ? new_from_data(callable, name, arguments, positional, keyword_names) : Ref()) return made;
+  for (size_t i = 0; i < total; i++) {
+    if (fake::is_symbol(arguments[i]) && lifter.known(arguments[i]) != nullptr)
+      stop(report::Reason::unknown_number, name + " with a number that keeps changing from call to call");
+  }
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
   PyObject* const* as_given = arguments;

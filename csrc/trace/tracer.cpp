@@ -282,8 +282,9 @@ Discarding::~Discarding() {
 
 void Tracer::stop_here(report::Reason reason, std::string context) {
   if (!stopped) {
-    stopped = event_here(reason, std::move(context));
-    break_points = reason == report::Reason::random_number ? draw_points_ : points_here();
+    const size_t left = reason == report::Reason::opaque_object ? library_methods_here() : 0;
+    stopped = event_here(reason, std::move(context), left);
+    break_points = reason == report::Reason::random_number ? draw_points_ : points_here(left);
     // Nothing is made anew of what such a scope holds: its `with` statement begins for real.
     if (const OpenScope* scope = open_scope()) {
       const std::vector<BreakPoint>& opened = scope->points;
@@ -490,37 +491,69 @@ bool Tracer::may_be_cut_at(const Active& active) const {
   return !transformed_ || !(is_torchs(code) || is_contextlibs(code));
 }
 
-std::vector<BreakPoint> Tracer::points_here() const {
-  std::vector<BreakPoint> points;
+// The frames of the traced program, from the innermost, until the visitor has had enough.
+template <class Visit>
+void Tracer::each_active(Visit&& visit) const {
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   for (; frame != nullptr; frame = frame->previous) {
     for (const Active& active : active_) {
-      if (active.frame == frame && may_be_cut_at(active)) points.push_back(active.at);
+      if (active.frame == frame && !visit(active)) return;
     }
   }
+}
+
+// A method of the standard library that works on an object whose state cannot be seen (random.randint) would be stopped
+// in again and again: it runs as a whole. How many of the innermost frames are such methods; 0: all are.
+size_t Tracer::library_methods_here() const {
+  size_t found = 0;
+  bool has_caller = false;
+  each_active([&](const Active& active) {
+    PyCodeObject* code = cpython::code_of(active.frame);
+    PyObject* self = code->co_argcount > 0 ? active.frame->localsplus[0] : nullptr;
+    const lift::Known* known = self != nullptr && is_librarys(code) ? lifter.known(self) : nullptr;
+    has_caller = known == nullptr || !known->opaque;
+    if (!has_caller) found++;
+    return !has_caller;
+  });
+  return has_caller ? found : 0;
+}
+
+std::vector<BreakPoint> Tracer::points_here(size_t left) const {
+  std::vector<BreakPoint> points;
+  each_active([&](const Active& active) {
+    if (left > 0) {
+      left--;
+    } else if (may_be_cut_at(active)) {
+      points.push_back(active.at);
+    }
+    return true;
+  });
   return points;
 }
 
-report::Break Tracer::event_here(report::Reason reason, std::string context) const {
+report::Break Tracer::event_here(report::Reason reason, std::string context, size_t left) const {
   auto line_of = [](PyCodeObject* code, int index) {
     return PyCode_Addr2Line(code, index * static_cast<int>(sizeof(cpython::CodeUnit)));
   };
   report::Break event{reason, std::move(context), {}, 0};
-  if (frame_ != nullptr) {
-    PyCodeObject* code = cpython::code_of(frame_);
+  const auto happened_at = [&](PyCodeObject* code, int index) {
     event.code = Ref::share(code);
-    event.line = line_of(code, index_);
-    event.index = index_;
-  }
-  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
-  for (; frame != nullptr; frame = frame->previous) {
-    for (const Active& active : active_) {
-      if (active.frame != frame || frame == frame_) continue;
-      PyCodeObject* code = cpython::code_of(frame);
-      const int index = cpython::current_index(frame);
+    event.line = line_of(code, index);
+    event.index = index;
+  };
+  if (left == 0 && frame_ != nullptr) happened_at(cpython::code_of(frame_), index_);
+  size_t depth = 0;
+  each_active([&](const Active& active) {
+    const size_t at = depth++;
+    PyCodeObject* code = cpython::code_of(active.frame);
+    const int index = cpython::current_index(active.frame);
+    if (left > 0 && at == left) {
+      happened_at(code, index);
+    } else if (at >= left && active.frame != frame_) {
       event.callers.push_back({Ref::share(code), line_of(code, index), index});
     }
-  }
+    return true;
+  });
   return event;
 }
 

@@ -481,8 +481,12 @@ class Tracer {
 
   // The frames of its own for a stopped chain.
   void fill(const Chain& chain, Chain* filled);
-  std::vector<BreakPoint> points_here() const;
-  report::Break event_here(report::Reason reason, std::string context) const;
+  // Of the innermost frames as many as `left` are not to be stopped in.
+  std::vector<BreakPoint> points_here(size_t left = 0) const;
+  report::Break event_here(report::Reason reason, std::string context, size_t left = 0) const;
+  size_t library_methods_here() const;
+  template <class Visit>
+  void each_active(Visit&& visit) const;
   void note_refusal();
   bool is_disallowed(Borrowed callable);
   bool is_allowed_in_graph(Borrowed callable);

@@ -56,6 +56,20 @@ bool is_torchs(PyCodeObject* code) {
   return PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1;
 }
 
+bool is_librarys(PyCodeObject* code) {
+  static constinit Lasting<std::string> lasting;
+  const std::string& folder = lasting.get([] {
+    Ref file = checked(PyObject_GetAttrString(import_module("os").get(), "__file__"));
+    const std::string_view path = PyUnicode_AsUTF8(file.get());
+    return std::string(path.substr(0, path.rfind('/') + 1));
+  });
+  const char* text = PyUnicode_AsUTF8(code->co_filename);
+  if (text == nullptr) return PyErr_Clear(), false;
+  const std::string_view file = text;
+  const bool installed = file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
+  return file.starts_with("<frozen ") || (file.starts_with(folder) && !installed);
+}
+
 bool is_contextlibs(PyCodeObject* code) {
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   if (file == nullptr) PyErr_Clear();

@@ -16,6 +16,7 @@ std::unique_ptr<graph::StackSource> traced_stack(Tracer& tracer);
 
 bool is_torchs(PyCodeObject* code);
 bool is_contextlibs(PyCodeObject* code);
+bool is_librarys(PyCodeObject* code);  // of the standard library
 
 // A guard is made: by the innermost frame above `below` that is not torch's.
 void locate_guard(lift::SourceTree& tree, cpython::Frame* below);

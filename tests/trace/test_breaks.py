@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import functools
 import os
+import random
 import sys
 import textwrap
 import time
@@ -817,6 +818,41 @@ def test_nested_blocks_with_a_break_in_each(front: Any) -> None:
     first, second = counts_of(outer, (T(3),), (T(3),))
     assert first == {"traces": 4, "graphs": 4, "eager": 0, "hits": 0}
     assert second == {"traces": 0, "graphs": 0, "eager": 0, "hits": 4}
+
+
+@in_child
+def test_a_method_of_the_library_on_an_opaque_object_breaks_once(front: Any) -> None:
+    """`random.randint` is four functions of the standard library: none of them is looked into."""
+
+    def fn(x):
+        x = x + 1
+        number = random.randint(3, 3)
+        return x * number
+
+    random.seed(0)
+    told = alternator.explain(fn, backend="eager")(T(2))
+    assert torch.equal(told.result, (T(2) + 1) * 3)
+    assert [event.at.text.strip() for event in told.breaks] == ["number = random.randint(3, 3)"]
+    assert told.graph_count == 2
+    state = random.getstate()
+    random.seed(0)
+    fn(T(2))
+    assert random.getstate() == state
+
+
+@in_child
+def test_a_number_that_keeps_changing_is_named(front: Any) -> None:
+    numbers = iter(range(20))
+
+    def fn(x):
+        time.sleep(0)
+        number = next(numbers)
+        return x * number
+
+    compiled = alternator.compile(fn, backend="eager")
+    for i in range(12):
+        assert torch.equal(compiled(T(2)), T(2) * i)
+    assert set(alternator.counters()["breaks"]) <= {"native_call", "opaque_object", "unknown_number"}
 
 
 @in_child

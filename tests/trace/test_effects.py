@@ -474,6 +474,28 @@ def test_python_random(t):
 
 
 @program()
+def test_methods_of_a_generator_run_as_a_whole(t):
+    own = random.Random(3)
+    seen = []
+
+    def fn(x, low):
+        items = [1, 2, 3, 4]
+        y = x + 1
+        random.shuffle(items)
+        seen.append(own.sample(range(10), 3))
+        return y * random.gauss(0, 1), items, own.randint(low, low + 5), random.choices(items, k=2)
+
+    f = t.compile(fn)
+    f.free(T(2), 0)
+    f.free(T(2), 0)
+    f.free(T(2), 3)
+    random.seed(5)
+    own.seed(7)
+    f.free(T(2), 3)
+    f.free(T(2), float("nan"))  # an error of the method's
+
+
+@program()
 def test_own_random_instance(t):
     own = random.Random(3)
 
