@@ -303,6 +303,14 @@ static bool is_inside_get_value(cpython::Frame* frame) {
   return reinterpret_cast<PyObject*>(cpython::code_of(frame)) == way;
 }
 
+// torch.compiler.nested_compile_region: TorchDynamo replaces this function. For all others it calls the region.
+static bool is_region_placeholder(cpython::Frame* frame) {
+  if (PyUnicode_CompareWithASCIIString(cpython::code_of(frame)->co_name, "invoke_subgraph_placeholder") != 0) return false;
+  PyObject* const module = PyDict_GetItemString(frame->f_globals, "__name__");
+  return module != nullptr && PyUnicode_Check(module) &&
+         PyUnicode_CompareWithASCIIString(module, "torch._higher_order_ops.invoke_subgraph") == 0;
+}
+
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Mark mark = mark_of(function);
   switch (mark) {
@@ -313,6 +321,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       // A module with hooks asks to spare TorchDynamo a try. Here it runs as in eager, with the hooks that always run.
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
+      if (is_region_placeholder(frame_)) return Ref::share(Py_False);
       return Ref::share(is_inside_get_value(frame_) || may_take_fast_path(*this, frame_) ? Py_False : Py_True);
     case Mark::kCompiled:
     case Mark::kShield: {
