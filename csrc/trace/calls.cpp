@@ -305,7 +305,8 @@ static bool is_inside_get_value(cpython::Frame* frame) {
 
 // torch.compiler.nested_compile_region: TorchDynamo replaces this function. For all others it calls the region.
 static bool is_region_placeholder(cpython::Frame* frame) {
-  if (PyUnicode_CompareWithASCIIString(cpython::code_of(frame)->co_name, "invoke_subgraph_placeholder") != 0) return false;
+  PyObject* const name = cpython::code_of(frame)->co_name;
+  if (PyUnicode_CompareWithASCIIString(name, "invoke_subgraph_placeholder") != 0) return false;
   PyObject* const module = PyDict_GetItemString(frame->f_globals, "__name__");
   return module != nullptr && PyUnicode_Check(module) &&
          PyUnicode_CompareWithASCIIString(module, "torch._higher_order_ops.invoke_subgraph") == 0;
