@@ -235,6 +235,23 @@ bool writes_what_inputs_share(const graph::Program& program, Borrowed inputs) {
   });
 }
 
+// x.expand(2, 3).zero_(): AOTAutograd adds up what was written to the elements that are one.
+bool writes_elements_twice(const graph::Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
+    if (!node.live || node.wrapped || (node.effects & graph::kMutates) == 0 || node.argument_count() == 0) return false;
+    const SavedError outer;
+    const std::string name = graph::callable_name(node.function());
+    const graph::Value written = program.argument(node, 0);
+    if (!written.is_tensor() || !name.ends_with('_') || name.ends_with("__")) return false;
+    const at::Tensor& fake = program.tensors[written.index].fake;
+    if (!fake.defined() || fake::is_wrapped(fake) || fake.layout() != at::kStrided) return false;
+    for (int64_t i = 0; i < fake.dim(); i++) {
+      if (fake.sym_stride(i).maybe_as_int() == 0 && fake.sym_size(i).maybe_as_int() != 1) return true;
+    }
+    return false;
+  });
+}
+
 // Where an input that is written shares its memory with another, or requires a gradient, AOTAutograd makes the views of
 // it that leave the graph from the wrong place, or without their history. Of tensors of a list that share memory it
 // writes to one.
@@ -337,7 +354,8 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   }
   const bool shares = writes_what_inputs_share(*program, inputs);
   const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs) ||
-                      writes_next_to_arrays(*program, inputs) || gives_views_of_written(*program) || shares;
+                      writes_next_to_arrays(*program, inputs) || gives_views_of_written(*program) ||
+                      writes_elements_twice(*program) || shares;
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,

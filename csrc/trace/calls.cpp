@@ -74,14 +74,16 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
-// items.__len__: what a method wrapper is bound to may not have been read yet. Null: it is none of a container's.
+// items.__len__: what a method wrapper is bound to may not have been read yet. x.__setitem__: a node names the slot, and
+// has the tensor as an argument. Null: it is none of a container's or tensor's.
 static Ref slot_of_container(const Tracer& tracer, Borrowed callable) {
   if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type) || tracer.lifter.known(callable) != nullptr) return {};
   Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
+  Ref name, owner;
+  if (graph::is_tensor(self)) return slot_of_wrapper(callable, &name, &owner);
   const lift::Known* known = tracer.lifter.known(self);
   if (known == nullptr || (known->shadow == nullptr && !known->instance) || PyType_Check(self.get())) return {};
   if (known->shadow == nullptr && lift::layout_base(self.type()) != lift::known_types().simple_namespace) return {};
-  Ref name, owner;
   return slot_of_wrapper(callable, &name, &owner);
 }
 

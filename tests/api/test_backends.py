@@ -1058,6 +1058,28 @@ def test_arguments_that_are_turned(backend: str) -> None:
             assert got.stride() == wanted.stride() and got.storage_offset() == wanted.storage_offset()
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_elements_that_are_written_under_many_names(backend: str) -> None:
+    def of_an_argument(x: torch.Tensor) -> Any:
+        x.expand(2, 3).zero_()
+        return x + 1
+
+    def of_a_result(x: torch.Tensor) -> Any:
+        y = x * 2
+        y.expand(2, 3).fill_(3)
+        return y
+
+    def of_a_row(x: torch.Tensor) -> Any:
+        x.expand(2, 3)[0].mul_(2)
+        return x + 1
+
+    for fn in (of_an_argument, of_a_result, of_a_row):
+        compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+        for start in (1.0, 4.0):
+            x, y = torch.arange(start, start + 3), torch.arange(start, start + 3)
+            assert torch.equal(compiled(x), fn(y)) and torch.equal(x, y)
+
+
 def test_a_write_to_one_element_under_many_names() -> None:
     def fn(x: torch.Tensor) -> Any:
         x.expand(2, 2).copy_(x.sum().expand(2, 2))
