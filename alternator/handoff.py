@@ -293,8 +293,9 @@ class Handoff:
                 "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
-                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, turns an argument, writes next to an "
-                "array or to what several inputs share, or applies an autograd.Function that keeps on ctx what may change until its backward()"
+                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, turns an argument, writes "
+                "next to an array or to what several inputs share, or applies an autograd.Function that keeps on ctx what may "
+                "change until its backward()"
                 if leaves
                 else "a tensor of a subclass is among its inputs"
                 if odd

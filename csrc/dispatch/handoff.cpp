@@ -228,9 +228,9 @@ bool writes_what_inputs_share(const graph::Program& program, Borrowed inputs) {
   }
   if (shared.empty()) return false;
   return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
+    if (!node.live || (node.effects & graph::kMutates) == 0) return false;
     bool found = false;
-    if (node.live && (node.effects & graph::kMutates) != 0)
-      each_written(program, node, [&](const at::Tensor& fake) { found = found || shared.count(storage_of(fake)) != 0; });
+    each_written(program, node, [&](const at::Tensor& fake) { found = found || shared.count(storage_of(fake)) != 0; });
     return found;
   });
 }

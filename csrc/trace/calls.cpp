@@ -74,8 +74,8 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
-// items.__len__: what a method wrapper is bound to may not have been read yet. x.__setitem__: a node names the slot, and
-// has the tensor as an argument. Null: it is none of a container's or tensor's.
+// items.__len__: what a method wrapper is bound to may not have been read yet. x.__setitem__: a node names the slot,
+// and has the tensor as an argument. Null: it is none of a container's or tensor's.
 static Ref slot_of_container(const Tracer& tracer, Borrowed callable) {
   if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type) || tracer.lifter.known(callable) != nullptr) return {};
   Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
