@@ -195,6 +195,7 @@ _REFUSALS = (
     "a leaf Variable that requires grad is being used in an in-place operation",
     "outs_to_grad length (",
     "that has internal overlap",
+    "more than one element of the written-to tensor refers to a single memory location",
     "mutating a non-functional tensor",  # the fused steps of optimizers
 )
 
@@ -292,8 +293,9 @@ class Handoff:
                 "%s runs as it was recorded, not through %s: %s",
                 name,
                 self.backend.name,
-                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, writes next to an array or to "
-                "what several inputs share, or applies an autograd.Function that keeps on ctx what may change until its backward()"
+                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, turns an argument, writes "
+                "next to an array or to what several inputs share, or applies an autograd.Function that keeps on ctx what may "
+                "change until its backward()"
                 if leaves
                 else "a tensor of a subclass is among its inputs"
                 if odd

@@ -27,7 +27,14 @@ class Made(NamedTuple):
     again: Callable[[Any], Any]  # compiles another module, or a method of it, in the same way
 
 
-class _View(Module):
+class _ViewClass(type):
+    """Whoever makes another object of a compiled module's type gets one of the user's class."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls._alternator_class(*args, **kwargs)  # type: ignore[attr-defined]
+
+
+class _View(Module, metaclass=_ViewClass):
     """What a compiled module has in addition. The layout is the same for all classes, so that `__class__` can be assigned."""
 
     __slots__ = ("__call__", "_alternator_forward", "_alternator_made")
@@ -102,6 +109,10 @@ def _getattr(self: Any, name: str) -> Any:
 def _setattr(self: Any, name: str, value: Any) -> None:
     if name == "__class__":
         _set_class(self, value)
+    elif name == "__dict__":
+        original = self._alternator_made.original
+        original.__dict__ = value
+        object.__setattr__(self, name, original.__dict__)
     else:
         setattr(self._alternator_made.original, name, value)
 
@@ -224,7 +235,7 @@ def _view_class(cls: type) -> type:
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
         "_alternator_class": cls,
-        "__new__": lambda _, *args, **kwargs: cls(*args, **kwargs),  # type(m)(...): another one of the user's
+        "__new__": lambda _, *args, **kwargs: cls.__new__(cls, *args, **kwargs),
         "__call__": _call_slot,
         "forward": _forward,
         "__class__": property(_get_class, _set_class),
@@ -236,7 +247,7 @@ def _view_class(cls: type) -> type:
         "__reduce_ex__": _reduce_ex,
         "__signature__": _Signature(),
     }
-    made = type(cls.__name__, (_View,), body)
+    made = _ViewClass(cls.__name__, (_View,), body)
     _view_classes[cls] = weakref.ref(made)
     return made
 

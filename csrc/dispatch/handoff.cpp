@@ -9,6 +9,7 @@
 #include "py/gc.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -83,14 +84,25 @@ bool makes_leaves(const graph::Program& program) {
   });
 }
 
-// A tensor gets other memory, or more of it: what AOTAutograd makes of that fails, or does not share what eager shares.
-// `inputs` are the real ones, whose size a call with `out=` may have changed.
+bool is_input(const graph::Program& program, graph::Value value) {
+  return value.is_tensor() && program.tensors[value.index].origin == graph::Origin::Input;
+}
+
+// x.t_(): the same memory, gone through in another order.
+bool turns(const std::string& name) {
+  return name == "t_" || name == "transpose_" || name == "swapaxes_" || name == "swapdims_" || name == "squeeze_" ||
+         name == "unsqueeze_" || name == "as_strided_";
+}
+
+// A tensor gets other memory, or more of it, or an argument is turned: what AOTAutograd makes of that fails, or does
+// not share what eager shares. `inputs` are the real ones, whose size a call with `out=` may have changed.
 bool moves_memory(const graph::Program& program, Borrowed inputs) {
-  const bool by_name = std::any_of(program.nodes.begin(), program.nodes.end(), [](const graph::Node& node) {
+  const bool by_name = std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
     if (!node.live) return false;
     const SavedError outer;
     const std::string name = graph::callable_name(node.function());
     if (name == "resize_" || name == "resize_as_" || name == "set_") return true;
+    if (turns(name)) return node.argument_count() > 0 && is_input(program, program.argument(node, 0));
     if (name != "__set__") return false;
     Ref attribute = Ref::steal(PyObject_GetAttrString(node.function().get(), "__self__"));
     if (!attribute) PyErr_Clear();
@@ -159,6 +171,85 @@ void each_written(const graph::Program& program, const graph::Node& node, Each&&
       if (leaf.is_tensor()) each(program.tensors[leaf.index].fake);
     });
   }
+}
+
+// Whether two tensors over one storage have an element in common. One that is too hard to say has.
+bool have_element_in_common(const at::Tensor& one, const at::Tensor& other) {
+  if (one.numel() == 0 || other.numel() == 0) return false;
+  const auto last = [](const at::Tensor& tensor) {
+    int64_t at = tensor.storage_offset();
+    for (int64_t i = 0; i < tensor.dim(); i++) at += (tensor.size(i) - 1) * tensor.stride(i);
+    return at;
+  };
+  if (last(one) < other.storage_offset() || last(other) < one.storage_offset()) return false;
+  if (one.strides() != other.strides()) return true;
+  // Parts of one tensor: is there a step from an element of the one to one of the other that goes nowhere?
+  std::vector<int64_t> order(static_cast<size_t>(one.dim()));
+  for (size_t i = 0; i < order.size(); i++) order[i] = static_cast<int64_t>(i);
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return one.stride(a) > one.stride(b); });
+  int tries = 1000;
+  const std::function<bool(size_t, int64_t)> reaches = [&](size_t at, int64_t distance) {
+    if (tries-- <= 0) return true;
+    if (at == order.size()) return distance == 0;
+    const int64_t stride = one.stride(order[at]);
+    if (stride == 0) return reaches(at + 1, distance);
+    int64_t below = 0, above = 0;  // what the smaller strides make up for
+    for (size_t i = at + 1; i < order.size(); i++) {
+      below -= (other.size(order[i]) - 1) * one.stride(order[i]);
+      above += (one.size(order[i]) - 1) * one.stride(order[i]);
+    }
+    const int64_t over = distance - above;
+    const int64_t fewest = over > 0 ? (over + stride - 1) / stride : -(-over / stride);
+    for (int64_t steps = std::max(fewest, 1 - other.size(order[at])); steps < one.size(order[at]); steps++) {
+      const int64_t left = distance - steps * stride;
+      if (left < below) break;
+      if (reaches(at + 1, left)) return true;
+    }
+    return false;
+  };
+  return reaches(0, other.storage_offset() - one.storage_offset());
+}
+
+// Inputs that have elements in common, and are written to: AOTAutograd overlooks some of them, Inductor takes copies of
+// them for the memory itself, and its cache of graphs knows nothing of how they lie.
+bool writes_what_inputs_share(const graph::Program& program, Borrowed inputs) {
+  std::unordered_map<const c10::StorageImpl*, std::vector<at::Tensor>> by_storage;
+  std::unordered_set<const c10::StorageImpl*> shared;
+  for (size_t i = 0; i < program.inputs.size(); i++) {
+    const at::Tensor real = tensor_of(PyList_GetItem(inputs.get(), static_cast<Py_ssize_t>(i)));
+    if (storage_of(real) == nullptr || real.layout() != at::kStrided) continue;
+    std::vector<at::Tensor>& before = by_storage[storage_of(real)];
+    if (std::any_of(before.begin(), before.end(),
+                    [&](const at::Tensor& tensor) { return have_element_in_common(tensor, real); })) {
+      const at::Tensor& fake = program.tensors[program.declared[program.inputs[i]].tensor].fake;
+      shared.insert(storage_of(fake));
+    }
+    before.push_back(real);
+  }
+  if (shared.empty()) return false;
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
+    if (!node.live || (node.effects & graph::kMutates) == 0) return false;
+    bool found = false;
+    each_written(program, node, [&](const at::Tensor& fake) { found = found || shared.count(storage_of(fake)) != 0; });
+    return found;
+  });
+}
+
+// x.expand(2, 3).zero_(): AOTAutograd adds up what was written to the elements that are one.
+bool writes_elements_twice(const graph::Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
+    if (!node.live || node.wrapped || (node.effects & graph::kMutates) == 0 || node.argument_count() == 0) return false;
+    const SavedError outer;
+    const std::string name = graph::callable_name(node.function());
+    const graph::Value written = program.argument(node, 0);
+    if (!written.is_tensor() || !name.ends_with('_') || name.ends_with("__")) return false;
+    const at::Tensor& fake = program.tensors[written.index].fake;
+    if (!fake.defined() || fake::is_wrapped(fake) || fake.layout() != at::kStrided) return false;
+    for (int64_t i = 0; i < fake.dim(); i++) {
+      if (fake.sym_stride(i).maybe_as_int() == 0 && fake.sym_size(i).maybe_as_int() != 1) return true;
+    }
+    return false;
+  });
 }
 
 // Where an input that is written shares its memory with another, or requires a gradient, AOTAutograd makes the views of
@@ -261,8 +352,10 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
     Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
     check_status(PyList_Append(texts.get(), row.get()));
   }
+  const bool shares = writes_what_inputs_share(*program, inputs);
   const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs) ||
-                      writes_next_to_arrays(*program, inputs) || gives_views_of_written(*program);
+                      writes_next_to_arrays(*program, inputs) || gives_views_of_written(*program) ||
+                      writes_elements_twice(*program) || shares;
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
       backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,
@@ -271,7 +364,7 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   what->is_open = false;
   what->snapshot = {};
   if (!result) throw PyError();
-  if (result.get() == Py_None) return {};
+  if (result.get() == Py_None) return {.shares = shares};
   if (result.get() == Py_NotImplemented) return {.wants_numbers = true};
   PyObject* callable = nullptr;
   int boxed = 0;

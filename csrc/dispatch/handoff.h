@@ -19,7 +19,8 @@ namespace alternator::dispatch {
 //   this one.
 // - asserts: whether a run has to check facts about these numbers, which the recorded program does not.
 // - leaves: whether it makes a leaf that requires grad, a tensor that gets a hook, gives a tensor other memory
-//   (resize_, set_), or writes to memory of an array. AOTAutograd would lose that.
+//   (resize_, set_), turns an argument (t_), or writes to memory of an array or of several inputs. AOTAutograd would
+//   lose that.
 // - apart: whether it has nodes about generators or arrays, which no compiler may get to see.
 // - subclasses: whether it makes a tensor of a subclass. AOTAutograd would lose that too.
 // It returns (callable, boxed): what runs the graph, and whether that takes its inputs as one list; or None: the
@@ -29,6 +30,7 @@ struct Answer {
   Ref callable;  // null: none
   bool boxed = false;
   bool wants_numbers = false;  // as constants: numbers of numpy's are among the inputs
+  bool shares = false;         // it writes to what these inputs have in common; others might be compiled
 };
 Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backend, Borrowed inputs,
                  const std::vector<const lift::Source*>& sources, Borrowed code);

@@ -258,6 +258,8 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   Ref torchs = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "is_torchs"));
   if (!torchs) PyErr_Clear();
   entry.is_torchs = torchs.get() == Py_True;
+  if (answer.shares && entry.is_torchs)
+    entry.sharing = std::make_unique<Sharing>(values, entry.inputs, entry.has_arrays);
   if (entry.compiled && !entry.repeatable && !has_effects(*entry.program, graph::kActs | graph::kTransforms) &&
       !entry.program->has_apart()) {
     Ref last = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "writes_last"));

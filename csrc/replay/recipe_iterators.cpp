@@ -121,9 +121,8 @@ Recipe dict_iterator(Builder& builder, Borrowed object) {
   Ref hint = checked(PyObject_CallMethod(object.get(), "__length_hint__", nullptr));
   const Py_ssize_t left = PyLong_AsSsize_t(hint.get());
   Py_ssize_t seen = 1;  // one that is exhausted: a step beyond the end of an empty dict
+  const bool is_exhausted = !dict;
   if (dict) {
-    // It also says 0 when the dict has changed its size.
-    if (left == 0 && PyDict_GET_SIZE(dict.get()) > 0) cannot_rebuild(object, "its dict may have changed");
     seen = PyDict_GET_SIZE(dict.get()) - left;
   } else {
     dict = checked(PyDict_New());
@@ -134,7 +133,7 @@ Recipe dict_iterator(Builder& builder, Borrowed object) {
                        : object.type() == &PyDictIterValue_Type ? &PyDictValues_Type
                                                                 : &PyDictItems_Type;
   Recipe recipe{{Op::kDictIterator, {checked(_PyDictView_New(dict.get(), view))}}};
-  if (left > 0) require_same_rest(object, recipe.make.operands[0], seen);
+  if (!is_exhausted) require_same_rest(object, recipe.make.operands[0], seen);
   recipe.make.hashes = true;  // it notes the size of the dict
   if (seen > 0) recipe.fill.push_back({Op::kAdvance, {}, seen, false, true});
   return recipe;

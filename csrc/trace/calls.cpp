@@ -74,14 +74,16 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
-// items.__len__: what a method wrapper is bound to may not have been read yet. Null: it is none of a container's.
+// items.__len__: what a method wrapper is bound to may not have been read yet. x.__setitem__: a node names the slot,
+// and has the tensor as an argument. Null: it is none of a container's or tensor's.
 static Ref slot_of_container(const Tracer& tracer, Borrowed callable) {
   if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type) || tracer.lifter.known(callable) != nullptr) return {};
   Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
+  Ref name, owner;
+  if (graph::is_tensor(self)) return slot_of_wrapper(callable, &name, &owner);
   const lift::Known* known = tracer.lifter.known(self);
   if (known == nullptr || (known->shadow == nullptr && !known->instance) || PyType_Check(self.get())) return {};
   if (known->shadow == nullptr && lift::layout_base(self.type()) != lift::known_types().simple_namespace) return {};
-  Ref name, owner;
   return slot_of_wrapper(callable, &name, &owner);
 }
 
@@ -303,6 +305,15 @@ static bool is_inside_get_value(cpython::Frame* frame) {
   return reinterpret_cast<PyObject*>(cpython::code_of(frame)) == way;
 }
 
+// torch.compiler.nested_compile_region: TorchDynamo replaces this function. For all others it calls the region.
+static bool is_region_placeholder(cpython::Frame* frame) {
+  PyObject* const name = cpython::code_of(frame)->co_name;
+  if (PyUnicode_CompareWithASCIIString(name, "invoke_subgraph_placeholder") != 0) return false;
+  PyObject* const module = PyDict_GetItemString(frame->f_globals, "__name__");
+  return module != nullptr && PyUnicode_Check(module) &&
+         PyUnicode_CompareWithASCIIString(module, "torch._higher_order_ops.invoke_subgraph") == 0;
+}
+
 Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Mark mark = mark_of(function);
   switch (mark) {
@@ -313,6 +324,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       // A module with hooks asks to spare TorchDynamo a try. Here it runs as in eager, with the hooks that always run.
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
+      if (is_region_placeholder(frame_)) return Ref::share(Py_False);
       return Ref::share(is_inside_get_value(frame_) || may_take_fast_path(*this, frame_) ? Py_False : Py_True);
     case Mark::kCompiled:
     case Mark::kShield: {

@@ -19,6 +19,7 @@ struct Library {
   PyObject* audit;
   PyObject* loggers;  // all that logging.getLogger() has made
   PyTypeObject *attribute_getter, *method_caller, *lru_cache, *logger;
+  PyObject* calling;  // gives a function in Python that calls what it is given
   // C functions that walk through objects by themselves, and the standard library's own Python for the same.
   std::unordered_map<PyObject*, PyObject*> twins;
 };
@@ -42,6 +43,10 @@ const Library& library() {
     found->method_caller = type_of("operator", "methodcaller");
     found->lru_cache = type_of("functools", "_lru_cache_wrapper");
     found->logger = type_of("logging", "Logger");
+    Ref globals = checked(PyDict_New());
+    check_status(PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins()));
+    Ref code = checked(Py_CompileString("lambda getter: lambda element: getter(element)", "<key>", Py_eval_input));
+    found->calling = checked(PyEval_EvalCode(code.get(), globals.get(), globals.get())).release();
     Ref manager = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(found->logger), "manager"));
     found->loggers = checked(PyObject_GetAttrString(manager.get(), "loggerDict")).release();
     // Looked up by the twins only; a first look-up imports.
@@ -329,6 +334,21 @@ static Ref find_imported(PyObject* const* arguments, size_t count, Borrowed keyw
   return checked(PyImport_GetModule(outermost.get()));
 }
 
+// Functions that call `key=` while they run, and keep it no longer.
+static bool takes_key(Borrowed callable) {
+  PyObject* c = callable.get();
+  if (Py_IS_TYPE(c, &PyMethodDescr_Type)) {
+    auto* descriptor = callable.as<PyMethodDescrObject>();
+    return descriptor->d_common.d_type == &PyList_Type && strcmp(descriptor->d_method->ml_name, "sort") == 0;
+  }
+  if (!PyCFunction_Check(c)) return false;
+  const char* name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+  PyObject* self = PyCFunction_GET_SELF(c);
+  if (self != nullptr && PyList_CheckExact(self)) return strcmp(name, "sort") == 0;
+  return self != nullptr && PyModule_Check(self) &&
+         (strcmp(name, "sorted") == 0 || strcmp(name, "min") == 0 || strcmp(name, "max") == 0);
+}
+
 Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Library& lib = library();
   if (callable.get() == lib.re_compile && positional == 2 && !keyword_names && is_text(arguments[0]) &&
@@ -360,6 +380,23 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
   if ((callable.type() == lib.attribute_getter || callable.type() == lib.method_caller) && positional == 1 &&
       !keyword_names) {
     return call_getter(callable, arguments[0]);
+  }
+  // sorted(rows, key=operator.attrgetter("name")): native code gets a function that is traced.
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    PyObject* const getter = arguments[static_cast<Py_ssize_t>(positional) + i];
+    if (!reads_attributes(getter) || !takes_key(callable)) continue;
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names.get(), i), "key") != 0) continue;
+    std::vector<PyObject*> given{nullptr};
+    given.insert(given.end(), arguments, arguments + positional + PyTuple_GET_SIZE(keyword_names.get()));
+    Ref function = checked(PyObject_CallOneArg(lib.calling, getter));
+    given[1 + positional + static_cast<size_t>(i)] = function.get();
+    try {
+      return call(callable, given.data() + 1, positional, keyword_names);
+    } catch (const PyError&) {
+      if (stopped) throw;
+      PyErr_Clear();  // its frame is in the traceback
+      stop(report::Reason::native_call, native_name(callable) + ", whose key fails");
+    }
   }
   if (callable.type() == lib.lru_cache && lifter.known(callable) != nullptr)
     return call_cached(callable, arguments, positional, keyword_names);

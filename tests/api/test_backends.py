@@ -1006,6 +1006,95 @@ def test_writes_to_inputs_that_share_memory(backend: str) -> None:
                 assert outcome(compiled, make) == outcome(fn, make), (fn.__name__, make.__name__)
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_writes_to_matrices_that_cross(backend: str) -> None:
+    """They have rows of the same pitch, and an element or a column in common, or none."""
+
+    def fn(one: torch.Tensor, other: torch.Tensor) -> Any:
+        one.mul_(3)
+        seen = other.clone()
+        other.add_(one.sum())
+        return seen
+
+    compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+    for one, other in (
+        ((0, 2, 0, 2), (1, 3, 1, 3)),
+        ((1, 3, 1, 3), (0, 2, 0, 2)),
+        ((0, 3, 0, 2), (1, 3, 2, 4)),
+        ((0, 2, 0, 2), (1, 3, 0, 1)),
+    ):
+        results = []
+        for run in (fn, compiled):
+            memory = torch.arange(12.0).reshape(3, 4)
+            parts = [memory[top:bottom, left:right] for top, bottom, left, right in (one, other)]
+            results.append((run(*parts), memory))
+        for wanted, got in zip(*results, strict=True):
+            torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_arguments_that_are_turned(backend: str) -> None:
+    """In place, and written to as well: they stay where they are in memory."""
+
+    def turned(x: torch.Tensor) -> Any:
+        x.t_()
+        x.mul_(2)
+        return x[0]
+
+    def longer(x: torch.Tensor) -> Any:
+        x.add_(1).unsqueeze_(0)
+        return x.sum()
+
+    def both_ways(x: torch.Tensor) -> Any:
+        x.t_()
+        y = x[0] + 1
+        x.mul_(2).t_()
+        return y
+
+    for fn in (turned, longer, both_ways):
+        compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+        for _ in range(2):
+            (wanted, x), (got, y) = (
+                (run(part := torch.arange(12.0).reshape(3, 4)[:2, 1:3]), part) for run in (fn, compiled)
+            )
+            assert torch.equal(got, wanted) and torch.equal(x, y)
+            assert x._base is not None and y._base is not None and torch.equal(x._base, y._base)
+            assert (x.shape, x.stride(), x.storage_offset()) == (y.shape, y.stride(), y.storage_offset())
+            assert got.stride() == wanted.stride() and got.storage_offset() == wanted.storage_offset()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_elements_that_are_written_under_many_names(backend: str) -> None:
+    def of_an_argument(x: torch.Tensor) -> Any:
+        x.expand(2, 3).zero_()
+        return x + 1
+
+    def of_a_result(x: torch.Tensor) -> Any:
+        y = x * 2
+        y.expand(2, 3).fill_(3)
+        return y
+
+    def of_a_row(x: torch.Tensor) -> Any:
+        x.expand(2, 3)[0].mul_(2)
+        return x + 1
+
+    for fn in (of_an_argument, of_a_result, of_a_row):
+        compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+        for start in (1.0, 4.0):
+            x, y = torch.arange(start, start + 3), torch.arange(start, start + 3)
+            assert torch.equal(compiled(x), fn(y)) and torch.equal(x, y)
+
+
+def test_a_write_to_one_element_under_many_names() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        x.expand(2, 2).copy_(x.sum().expand(2, 2))
+        return x
+
+    for run in (fn, alternator.compile(fn, backend="aot_eager")):
+        with pytest.raises(RuntimeError, match="^unsupported operation: more than one element of the written-to"):
+            run(torch.ones(2))
+
+
 @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
 def test_fused_steps(make: Any) -> None:
     """What AOTAutograd refuses runs as it was recorded."""

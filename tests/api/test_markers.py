@@ -357,3 +357,27 @@ def test_the_first_use_of_an_operator() -> None:
             lambda x: torch.ops.alternator_first_use.twice.default(x), backend="eager", fullgraph=True
         )
         assert torch.equal(packet(x()), x() * 2)
+
+
+def test_nested_compile_region() -> None:
+    """A region is a part of the program."""
+    seen: list[int] = []
+
+    @torch.compiler.nested_compile_region
+    def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        seen.append(x.dim())
+        return (x @ weight).sin()
+
+    weights = [torch.ones(2, 2) * i for i in range(3)]
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for weight in weights:
+            x = x + block(x, weight)
+        return x
+
+    fast = alternator.compile(fn, backend="eager", fullgraph=True)
+    for size in (2, 2, 3):
+        x = torch.ones(size, 2)
+        assert torch.equal(fast(x), fn(x))
+    assert len(seen) == 18
+    assert alternator.counters()["graphs"] == 2

@@ -421,3 +421,38 @@ def test_the_original_gets_another_class() -> None:
     compiled = alternator.compile(lazy, backend="eager")
     assert isinstance(compiled, torch.nn.LazyLinear)
     assert torch.equal(compiled(x), lazy(x)) and not isinstance(compiled, torch.nn.LazyLinear)
+
+
+def test_another_object_of_its_type() -> None:
+    class Sized(torch.nn.Module):
+        made = 0
+
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            Sized.made += 1
+            self.linear = torch.nn.Linear(size, size)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x)
+
+    compiled = alternator.compile(Sized(2), backend="eager")
+    kind: Any = type(compiled)
+    other = kind(3)
+    assert type(other) is Sized and other.linear.in_features == 3 and Sized.made == 2
+    bare = kind.__new__(kind)
+    assert type(bare) is Sized and "linear" not in vars(bare) and Sized.made == 2
+    replica = compiled._replicate_for_data_parallel()  # as torch.nn.DataParallel makes one for each device
+    replica._modules = dict(compiled._modules)
+    assert isinstance(replica, Sized) and torch.equal(replica(torch.ones(2)), compiled(torch.ones(2)))
+
+
+def test_its_state_is_given_anew() -> None:
+    module, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    compiled: Any = alternator.compile(module, backend="eager")
+    x = torch.ones(2)
+    compiled(x)
+    compiled.__dict__ = dict(vars(other))
+    assert vars(compiled) is vars(module) and module.weight is other.weight
+    assert torch.equal(compiled(x), other(x)) and torch.equal(module(x), other(x))
+    compiled.extra = 1
+    assert module.extra == 1

@@ -663,6 +663,9 @@ def advanced(iterator: Any, steps: int) -> Any:
         lambda x, y: advanced(iter({"a": x, "b": y}), 1),
         lambda x, y: advanced(iter({"a": x, "b": y}.values()), 1),
         lambda x, y: advanced(iter({"a": x, "b": y}.items()), 1),
+        lambda x, y: advanced(iter({"a": x, "b": y}.values()), 2),
+        lambda x, y: advanced(iter({"a": x, "b": y}), 2),
+        lambda x, y: iter({}.items()),
         lambda x, y: (operator.itemgetter(1, 2), operator.attrgetter("a.b"), operator.methodcaller("f", 1, k=2)),
     ],
 )

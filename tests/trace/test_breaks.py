@@ -799,6 +799,23 @@ def test_layers_that_break_in_a_helper(front: Any) -> None:
 
 
 @in_child
+def test_a_break_in_the_last_of_several_layers(front: Any) -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 4), nn.ReLU(), Block()])
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    first, second = counts_of(Layers(), (T(2, 4),), (T(2, 4),))
+    assert first["graphs"] <= 3 and first["eager"] == 0
+    assert second == {"traces": 0, "graphs": 0, "eager": 0, "hits": 3}
+
+
+@in_child
 def test_nested_blocks_with_a_break_in_each(front: Any) -> None:
     def inner(x: Any) -> Any:
         x = torch.sin(x)
@@ -1006,6 +1023,28 @@ def test_iterators_of_what_was_changed_since_the_last_break(t):
         f = t.compile(fn)
         for n in (1, 2, 2):
             f(T(3), n)
+
+
+@program(one_graph=False)
+def test_iterators_that_have_given_all(t):
+    """They were not asked again yet: then they say that it was the last, or that their dict has changed."""
+
+    def fn(x, change):
+        table = {"a": 1, "b": 2}
+        steps = iter(table.values())
+        given = [next(steps), next(steps)]
+        change(table)
+        alternator.graph_break()
+        try:
+            given.extend(steps)
+        except RuntimeError as error:
+            given.append(str(error))
+        return x + 1, given, table
+
+    f = t.compile(fn)
+    for change in (len, len, dict.popitem, dict.clear, lambda table: table.update(c=table.pop("a"))):
+        f(T(3), change)
+        f(T(3, s=1), change)
 
 
 @program(one_graph=False)

@@ -512,3 +512,40 @@ def test_what_was_written_before_is_not_written_twice() -> None:
     with pytest.raises(IndexError):
         compiled(torch.ones(4), buffer, torch.tensor([9]))
     assert buffer.tolist() == [2, 2]
+
+
+class Counting(torch.nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.weight = torch.nn.Parameter(T(2, 2, dtype=dtype))
+        self.register_buffer("count", torch.zeros(()))
+        self.sizes = []
+
+    def forward(self, x):
+        y = torch.nn.functional.linear(x, self.weight)
+        self.count += 1
+        self.sizes.append(x.shape[0])
+        return x + y
+
+
+class Counted(torch.nn.Module):
+    def __init__(self, *dtypes):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Counting(dtype) for dtype in dtypes])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@program(one_graph=False, spied=False)
+def test_in_the_last_layer(t):
+    """Whose weights are of another type."""
+    single, double = torch.float32, torch.float64
+    for dtypes in ((single, single), (single, double), (single, double, single), (double, single)):
+        net = Counted(*dtypes)
+        f = t.compile(net)
+        f(T(3, 2))
+        f(T(3, 2, s=1))
+        t.note([(layer.count, layer.sizes) for layer in net.layers])

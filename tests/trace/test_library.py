@@ -622,3 +622,49 @@ def test_patterns_that_are_none(t):
     f = t.compile(lambda x, pattern: (x + 1, re.compile(pattern).pattern))
     for pattern in ("(", "a", "[", "("):
         f(T(2), pattern)
+
+
+class Row:
+    def __init__(self, name, tensor):
+        self.name, self.tensor = name, tensor
+
+    def scaled(self, by=1):
+        return len(self.name) * by
+
+    @property
+    def told(self):
+        print(self.name)
+        return self.name
+
+
+@program()
+def test_getters_as_keys(t):
+    name = operator.attrgetter("name")
+
+    def fn(rows):
+        ordered = sorted(rows, key=name, reverse=True)
+        rows.sort(key=operator.attrgetter("tensor.ndim", "name"))
+        longest = max(*rows, key=operator.methodcaller("scaled", by=2))
+        shortest = min([], key=name, default=None), min(rows, key=operator.methodcaller("scaled"))
+        return [row.tensor * 2 for row in ordered], rows, longest, shortest
+
+    f = t.compile(fn)
+    f([Row("b", T(2)), Row("ccc", T(1, 2)), Row("aa", T(3))])
+    f.hit([Row("b", T(2, s=1)), Row("ccc", T(1, 2)), Row("aa", T(3))])
+    f([Row("b", T(2)), Row("ddd", T(1, 2)), Row("zz", T(3))])
+    name = operator.attrgetter("tensor.ndim")
+    f([Row("b", T(2)), Row("ddd", T(1, 2)), Row("zz", T(3))])
+
+
+@program(one_graph=False)
+def test_getters_as_keys_that_fail_or_show(t):
+    def fn(rows, name):
+        key = operator.attrgetter(name)
+        try:
+            return [row.tensor + 1 for row in sorted(rows, key=key)]
+        except AttributeError as error:
+            return str(error), error.name
+
+    f = t.compile(fn)
+    for name in ("name", "absent", "told", "name", "absent"):
+        f([Row("b", T(2)), Row("a", T(2))], name)

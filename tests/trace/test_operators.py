@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 import torch
-from harness import T, program
+from harness import T, forked, program
+
+import alternator
 
 
 @program()
@@ -299,3 +304,33 @@ def test_numbers_that_torch_refuses(t):
         f = t.compile(fn)
         for n in values:
             f(x, n)
+
+
+SLOTS: dict[str, Any] = {
+    "__getitem__": lambda x: x.__getitem__(0) + 1,
+    "__setitem__": lambda x: (x.__setitem__(0, 5), x + 1),
+    "__setitem__ of a result": lambda x: ((y := x * 2).__setitem__((0,), x.sum()), y),
+    "a slot that is kept": lambda x: (get := x.__getitem__, get(0) + get(1))[1],
+    "a slot as an argument": lambda x: list(map(x.__getitem__, (0, 1))),
+    "a slot in a partial": lambda x: functools.partial(x.__getitem__, 1)() * 2,
+    "__setattr__": lambda x: (x.__setattr__("mark", 3), x + x.mark),
+    "__getattribute__": lambda x: (x.__getattribute__("shape"), x + 1),
+    "__len__": lambda x: x + x.__len__(),
+    "of a shape": lambda x: x + x.shape.__getitem__(0) + x.shape.__len__(),
+}
+
+
+@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_slots_of_tensors(name: str, backend: str) -> None:
+    """Bound to their tensor, and called by name."""
+
+    def check() -> None:
+        fn = SLOTS[name]
+        compiled = alternator.compile(fn, backend=backend)
+        for start in (0, 7):
+            x, y = T(3, s=start), T(3, s=start)
+            torch.testing.assert_close(compiled(x), fn(y), rtol=0, atol=0)
+            assert torch.equal(x, y) and vars(x) == vars(y)
+
+    forked(check)
