@@ -41,7 +41,8 @@ static bool is_at_its_end(Borrowed parts) {
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   if (PyTuple_GET_SIZE(parts.get()) != 2 || PyTuple_GET_SIZE(arguments) != 1) return false;
   PyObject *callable = PyTuple_GET_ITEM(parts.get(), 0), *source = PyTuple_GET_ITEM(arguments, 0);
-  if (!PyCFunction_Check(callable) || strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "iter") != 0) return false;
+  if (!PyCFunction_Check(callable)) return false;
+  if (strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "iter") != 0) return false;
   return (PyList_CheckExact(source) && PyList_GET_SIZE(source) == 0) ||
          (PyTuple_CheckExact(source) && PyTuple_GET_SIZE(source) == 0) ||
          (PyUnicode_CheckExact(source) && PyUnicode_GET_LENGTH(source) == 0);

@@ -511,7 +511,8 @@ def test_iterators_at_their_end(t):
     """They are of their type still, and stay at their end."""
 
     def fn(x, items, number):
-        made = [iter([x]), reversed([1]), iter((1,)), iter("a"), iter("\u1234"), iter(b"a"), iter(range(1)), iter([1].pop, 1)]
+        made = [iter([x]), reversed([1]), iter((1,)), iter("a"), iter("\u1234"), iter(b"a"), iter(range(1))]
+        made.append(iter([1].pop, 1))
         of_items = [iter(items), reversed(items)]
         for one in made + of_items:
             list(one)
