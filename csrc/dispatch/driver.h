@@ -20,9 +20,9 @@ struct Place {
   std::vector<std::shared_ptr<Entry>> entries;  // the one that was used last stands first
   size_t traced = 0;                            // how many of them are made here, or left by its maker: see Shelf
   std::shared_ptr<Shelf> shelf;
-  std::unordered_map<std::string, int> changes;  // numbers that were the reason for a trace, and of how many
-  Chain shape;                                   // of the frames; empty: the start
-  std::vector<char> present;                     // which values there are
+  std::unordered_map<std::string, size_t> changes;  // variables that were the reason for a trace, and of how many
+  Chain shape;                                      // of the frames; empty: the start
+  std::vector<char> present;                        // which values there are
 };
 
 struct Compilation {
@@ -36,7 +36,7 @@ struct Compilation {
   std::shared_ptr<Place> start;
   std::vector<std::shared_ptr<Place>> resumed;
   size_t graphs = 0;                         // that were made
-  std::unordered_set<std::string> changing;  // numbers that no entry is made for any more: see lift::Lifter
+  std::unordered_set<std::string> changing;  // variables that no entry is made for any more: see lift::Lifter
   bool knows_numpy = false;                  // numbers of numpy's are constants: see trace_entry
   bool was_called = false;                   // see Stance::kEagerFirst
   bool denies = false;                       // whoever asks whether the program is being compiled is told no

@@ -199,9 +199,6 @@ Explanation GuardProgram::explain_failure(const Roots* roots) const {
         result.wanted = wanted_text(check, found);
         result.sentence = fill(sentence_of(check.kind), result.wanted, &result.got);
         result.sentence += torchs_words(check, found, result.source);
-        auto is = [&](PyTypeObject* type) { return Py_IS_TYPE(found, type) && Py_IS_TYPE(check.object, type); };
-        result.is_number = check.kind == GuardKind::kEquals && (is(&PyLong_Type) || is(&PyFloat_Type)) &&
-                           nodes_[check.node].source->is_variable();
       } else {
         result.wanted = wanted_text(check, nullptr);
         result.sentence = fill(sentence_of(check.kind), result.wanted, nullptr);

@@ -25,9 +25,14 @@ struct Explanation {
   std::string wanted, got;     // empty where there is nothing to compare
   std::string file, function;  // of the user's line that made the guard; empty where there is none
   int line = 0;
-  bool is_number = false;  // an int or float in a variable was another one than wanted
   // All of it: "self.layers[3].weight: the tensor is ... (model.py:12, in forward)"
   std::string text() const;
+};
+
+// A variable of the program's that is not what the guards want.
+struct Change {
+  enum class Kind : uint8_t { kNumber, kText, kContainer } kind;
+  std::string source;
 };
 
 class GuardProgram {
@@ -46,6 +51,8 @@ class GuardProgram {
   // The same with what was found instead: walks the program again on these roots, where the check failed.
   std::string failure(const Roots& roots) { return explain(roots).text(); }
   Explanation explain(const Roots& roots);
+  // Why an entry is of no use here, if that are values of variables: see changed.cpp.
+  std::vector<Change> changed(const Roots& roots);
 
   // Every guard as text, for logs and tests.
   std::vector<std::string> texts() const;

@@ -3,6 +3,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
+#include "lift/changing.h"
 #include "lift/decimals.h"
 #include "lift/handed_numbers.h"
 #include "lift/mutants.h"
@@ -221,8 +222,8 @@ Source* Lifter::origin_of(Borrowed plain) {
 }
 
 bool Lifter::keeps_changing(Borrowed value, const Source& source) const {
-  if (changing == nullptr || only_lasting || !(PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get())))
-    return false;
+  if (changing == nullptr || only_lasting) return false;
+  if (!is_counting(value) && !PyUnicode_CheckExact(value.get()) && !is_filled(value)) return false;
   if (!source.is_variable()) return false;
   // Of containers, only those of a tuple that was taken apart (see lift_tuple()) are the program's own.
   auto is_tuple = [](const Guard& guard) {
@@ -232,8 +233,11 @@ bool Lifter::keeps_changing(Borrowed value, const Source& source) const {
   return changing->contains(source.text());
 }
 
-// The same one whenever it is read: so is the number.
+// The same one whenever it is read: so is the number. There is no text or container without a value: whoever looks at
+// it does so for real.
 Ref Lifter::lift_changing(Borrowed number, Source* source) {
+  if (!is_counting(number))
+    throw CannotLift(std::string("a ") + number.type()->tp_name + " that is another one each time");
   Ref& lifted = changing_[source];
   if (lifted) return lifted;
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(number.type()));

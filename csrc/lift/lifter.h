@@ -130,9 +130,9 @@ class Lifter {
   // What an outside iterator over a tuple or range gives next. Null without an error: it has come to its end.
   Ref next_of(Borrowed iterator);
 
-  // Numbers that were another one at each trace of late, by where they are found (Source::text). Such a number is
-  // lifted as one without a value (fake/symbol.h), under a guard on its class: it may be moved and kept, and whoever
-  // looks at it stops the trace. Null: there are none.
+  // Variables whose value was another one at each trace of late, by where they are found (Source::text). Such a number
+  // is lifted as one without a value (fake/symbol.h), under a guard on its class: it may be moved and kept, and whoever
+  // looks at it stops the trace. Texts and containers cannot be lifted then. Null: there are none.
   const std::unordered_set<std::string>* changing = nullptr;
   std::function<void()> on_changing;  // one of them was lifted
 

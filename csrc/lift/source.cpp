@@ -5,8 +5,10 @@
 namespace alternator::lift {
 
 bool Source::is_variable() const {
+  // The globals of code that goes on after a break are known by themselves.
   const bool is_attribute = access == Access::kItem && parent != nullptr &&
-                            (parent->access == Access::kDict || parent->access == Access::kGlobals);
+                            (parent->access == Access::kDict || parent->access == Access::kGlobals ||
+                             (parent->access == Access::kConstant && PyDict_CheckExact(parent->key.get())));
   const bool is_element = access == Access::kIndex && parent != nullptr && parent->access == Access::kSlot;
   return access == Access::kSlot || access == Access::kContents || is_attribute || is_element;
 }

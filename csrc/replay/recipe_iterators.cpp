@@ -35,6 +35,42 @@ static Recipe decimal_context(Borrowed object) {
   return recipe;
 }
 
+// At its end, such an iterator says that it is iter() of something empty: one of another type, perhaps, or one that is
+// not at its end yet.
+static bool is_at_its_end(Borrowed parts) {
+  PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
+  if (PyTuple_GET_SIZE(parts.get()) != 2 || PyTuple_GET_SIZE(arguments) != 1) return false;
+  PyObject *callable = PyTuple_GET_ITEM(parts.get(), 0), *source = PyTuple_GET_ITEM(arguments, 0);
+  if (!PyCFunction_Check(callable)) return false;
+  if (strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "iter") != 0) return false;
+  return (PyList_CheckExact(source) && PyList_GET_SIZE(source) == 0) ||
+         (PyTuple_CheckExact(source) && PyTuple_GET_SIZE(source) == 0) ||
+         (PyUnicode_CheckExact(source) && PyUnicode_GET_LENGTH(source) == 0);
+}
+
+// One of the same type, led beyond its end.
+static Recipe at_its_end(Borrowed object, Borrowed parts) {
+  Recipe recipe{{Op::kCall, {Ref::share(PyTuple_GET_ITEM(parts.get(), 0))}}};
+  std::vector<Ref>& operands = recipe.make.operands;
+  int64_t steps = 1;
+  if (object.type() == &PyListRevIter_Type) {
+    operands[0] = Ref::share(&PyReversed_Type);
+    operands.push_back(checked(PyList_New(0)));
+  } else if (object.type() == &PyCallIter_Type) {  // iter(int, 0)
+    operands.push_back(Ref::share(&PyLong_Type));
+    operands.push_back(checked(PyLong_FromLong(0)));
+  } else if (object.type() == &PyBytesIter_Type) {
+    operands.push_back(checked(PyBytes_FromStringAndSize(nullptr, 0)));
+  } else if (object.type() == &PyUnicodeIter_Type) {  // an empty text would give the one for ASCII
+    operands.push_back(checked(PyUnicode_FromOrdinal(0x100)));
+    steps = 2;
+  } else {
+    operands.push_back(Ref::share(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.get(), 1), 0)));
+  }
+  recipe.fill.push_back({Op::kAdvance, {}, steps, false, true});
+  return recipe;
+}
+
 Recipe reduced(Builder& builder, Borrowed object) {
   require_exact(object);
   if (lift::is_decimal_context(object.get())) return decimal_context(object);
@@ -55,6 +91,7 @@ Recipe reduced(Builder& builder, Borrowed object) {
   for (Py_ssize_t i = 3; i < PyTuple_GET_SIZE(parts.get()); i++) {
     if (PyTuple_GET_ITEM(parts.get(), i) != Py_None) cannot_rebuild(object, "it is filled item by item");
   }
+  if (is_at_its_end(parts)) return at_its_end(object, parts);
   Borrowed callable = PyTuple_GET_ITEM(parts.get(), 0);
   Recipe recipe{{Op::kCall, {Ref::share(callable)}}};
   // What it is made of must be complete where it looks at once: a callable of ours, or the state of a deque.

@@ -124,6 +124,9 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   if (shows_memory(text_of(name)) || (outside && is_unguarded_tensor_attribute(text_of(name))))
     stop(report::Reason::tensor_attribute, text_of(name));
   if (!outside && is_shared_fact(text_of(name))) use_memory_of(tensor, text_of(name));
+  if (!outside && equals(name, "grad") && fake::is_fake(fake::unpack(tensor.get())) &&
+      !fake::unpack(tensor.get()).is_leaf() && !fake::unpack(tensor.get()).retains_grad())
+    stop(report::Reason::tensor_attribute, "grad of no leaf");
   if (!outside && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
     gradient_questions++;
   // The history of a fake is not the one that the real tensor will have, but it has none where that one has none.
@@ -138,6 +141,9 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
     lift::Source* source = tree->child(known->source, lift::Access::kGrad);
     Ref owner;
     Borrowed grad = lift::follow(*source, known->original.get(), &owner);
+    // Of this question torch warns, in each call.
+    if ((!grad || grad.get() == Py_None) && !fake::unpack(tensor.get()).is_leaf())
+      stop(report::Reason::tensor_attribute, "grad of no leaf");
     return lifter.lift(grad ? grad : Borrowed(Py_None), source);
   }
   PyTypeObject* type = tensor.type();

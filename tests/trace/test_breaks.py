@@ -943,10 +943,10 @@ def test_a_place_that_keeps_missing_is_given_up_once(front: Any) -> None:
 
     said = []
 
-    def fn(x: Any, text: str) -> Any:
+    def fn(x: Any, data: bytes) -> Any:
         x = x + 1
         time.sleep(0)
-        return x * len(text)
+        return x * len(data)
 
     alternator.reset()
     alternator.config.recompile_limit = 4
@@ -960,7 +960,7 @@ def test_a_place_that_keeps_missing_is_given_up_once(front: Any) -> None:
     handler = Keeping()
     logging.getLogger("alternator").addHandler(handler)
     for n in range(30):
-        assert torch.equal(compiled(T(3), n * "-"), fn(T(3), n * "-"))
+        assert torch.equal(compiled(T(3), n * b"-"), fn(T(3), n * b"-"))
     logging.getLogger("alternator").removeHandler(handler)
     assert sum("too_many_entries" in one for one in said) == 1
     assert alternator.counters()["breaks"]["too_many_entries"] == 1

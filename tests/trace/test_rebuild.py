@@ -507,6 +507,26 @@ def test_bound_methods_and_partials(t):
 
 
 @program()
+def test_iterators_at_their_end(t):
+    """They are of their type still, and stay at their end."""
+
+    def fn(x, items, number):
+        made = [iter([x]), reversed([1]), iter((1,)), iter("a"), iter("\u1234"), iter(b"a"), iter(range(1))]
+        made.append(iter([1].pop, 1))
+        of_items = [iter(items), reversed(items)]
+        for one in made + of_items:
+            list(one)
+        items.append(number)
+        return x + number, made, of_items, [iter([]), reversed([]), iter(b"")]
+
+    f = t.compile(fn)
+    f(T(3), [1, 2], 1)
+    f.hit(T(3, s=1), [1, 2], 1)
+    for one in sum((f(T(3), [1], 2) or [[], [], []])[1:], []):
+        t.note(list(one))
+
+
+@program()
 def test_iterators_returned(t):
     def fn(items, x):
         it = iter(items)

@@ -112,3 +112,26 @@ def test_under_filters_of_the_functions_own(t):
         for action in ("ignore", "always", "ignore"):
             f(T(3), T(5), action)
             f(T(3), T(5), action)
+
+
+@program(one_graph=False)
+def test_the_gradient_of_no_leaf(t):
+    def fn(x):
+        y = x * 2
+        return y, x.grad is None, y.grad is None
+
+    def retaining(x):
+        return x * 2, x.grad
+
+    f, g = t.compile(fn), t.compile(retaining)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for x in (T(2), T(2, rg=True), T(2, rg=True) * 1, T(2, rg=True) * 1):
+            f(x)
+        kept = T(2, rg=True) * 1
+        kept.retain_grad()
+        g(kept)
+        g(T(2, rg=True) * 1)
+        kept.sum().backward()
+        g(kept)
+        g(T(2, rg=True) * 1)
