@@ -220,17 +220,17 @@ void Call::collect_values() {
 }
 
 // A number that is another one each time is not worth an entry each time: after some, it is left to the instructions
-// that use it, which then run for real. In a call that goes on after a break, a loop may well count with it. A text
-// often says what to do, and a container is more than a counter: they get more entries, but not all that there may be,
-// since the rest of the call would run as it is then.
+// that use it, which then run for real. In a call that goes on after a break, a loop may well count with it, go
+// through names or fill a table. At the start of a function a text says what to do, and is worth all entries that there
+// may be.
 void Call::note_changes(Place& place) {
   constexpr size_t kMost = 4, kMostOnTheWay = 2;
   if (compilation_.fullgraph || place.entries.empty()) return;
   const std::shared_ptr<Entry> last = place.entries.front();
   for (const guards::Change& change : last->guards->changed(roots())) {
     const bool is_number = change.kind == guards::Change::Kind::kNumber;
-    size_t most = is_number ? kMostOnTheWay : kMostOnTheWay + 1;
-    if (chain.empty()) most = is_number ? kMost : std::max(kMost, compilation_.most_entries * 3 / 4);
+    if (chain.empty() && !is_number) continue;
+    const size_t most = chain.empty() ? kMost : is_number ? kMostOnTheWay : kMostOnTheWay + 1;
     if (++place.changes[change.source] >= most) compilation_.changing.insert(change.source);
   }
 }

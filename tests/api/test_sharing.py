@@ -169,22 +169,22 @@ def test_each_compile_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_limit_counts_what_a_compile_has_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alternator.config, "recompile_limit", 8)
 
-    def f(x: torch.Tensor, data: bytes) -> torch.Tensor:
-        return x * len(data)
+    def f(x: torch.Tensor, text: str) -> torch.Tensor:
+        return x * len(text)
 
     first = alternator.compile(f, backend="eager", isolate_recompiles=False)
     second = alternator.compile(f, backend="eager")
     for n in range(8):
-        first(X, n * b"-")
+        first(X, n * "-")
     for n in range(8):
-        torch.testing.assert_close(second(X, n * b"-"), X * n)
+        torch.testing.assert_close(second(X, n * "-"), X * n)
     assert counts()[0] == 8
     for n in range(8, 16):
-        second(X, n * b"-")
+        second(X, n * "-")
     assert counts()[0] == 16 and alternator.counters()["eager"] == 0
-    second(X, 16 * b"-")
+    second(X, 16 * "-")
     assert counts()[0] == 16 and alternator.counters()["eager"] == 1
-    torch.testing.assert_close(first(X, 12 * b"-"), X * 12)  # made by the other
+    torch.testing.assert_close(first(X, 12 * "-"), X * 12)  # made by the other
 
 
 @pytest.mark.parametrize(
