@@ -35,14 +35,15 @@ static Recipe decimal_context(Borrowed object) {
   return recipe;
 }
 
-// At its end, such an iterator says that it is iter() of something empty: one of another type, perhaps, or one that is
+// At its end, such an iterator says that it is iter() or reversed() of something empty: one of another type, perhaps, or one that is
 // not at its end yet.
 static bool is_at_its_end(Borrowed parts) {
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   if (PyTuple_GET_SIZE(parts.get()) != 2 || PyTuple_GET_SIZE(arguments) != 1) return false;
   PyObject *callable = PyTuple_GET_ITEM(parts.get(), 0), *source = PyTuple_GET_ITEM(arguments, 0);
-  if (!PyCFunction_Check(callable)) return false;
-  if (strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "iter") != 0) return false;
+  const bool is_iter =
+      PyCFunction_Check(callable) && strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "iter") == 0;
+  if (!is_iter && callable != reinterpret_cast<PyObject*>(&PyReversed_Type)) return false;  // from CPython 3.12 on
   return (PyList_CheckExact(source) && PyList_GET_SIZE(source) == 0) ||
          (PyTuple_CheckExact(source) && PyTuple_GET_SIZE(source) == 0) ||
          (PyUnicode_CheckExact(source) && PyUnicode_GET_LENGTH(source) == 0);
