@@ -395,7 +395,7 @@ bool compares_natively(PyObject* key) {
     return compare == PyUnicode_Type.tp_richcompare || compare == PyLong_Type.tp_richcompare ||
            compare == PyBaseObject_Type.tp_richcompare || compare == PyFloat_Type.tp_richcompare ||
            compare == PyBytes_Type.tp_richcompare || compare == PyComplex_Type.tp_richcompare || compare == nullptr ||
-           Py_TYPE(part) == &THPDeviceType || is_numpy_number(part);
+           is_singleton(part) || Py_TYPE(part) == &THPDeviceType || is_numpy_number(part);
   });
 }
 

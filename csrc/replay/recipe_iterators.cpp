@@ -35,8 +35,8 @@ static Recipe decimal_context(Borrowed object) {
   return recipe;
 }
 
-// At its end, such an iterator says that it is iter() or reversed() of something empty: one of another type, perhaps, or one that is
-// not at its end yet.
+// At its end, such an iterator says that it is iter() or reversed() of something empty: one of another type, perhaps,
+// or one that is not at its end yet.
 static bool is_at_its_end(Borrowed parts) {
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   if (PyTuple_GET_SIZE(parts.get()) != 2 || PyTuple_GET_SIZE(arguments) != 1) return false;

@@ -358,7 +358,8 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kNumber:
       // What eager computes with such a number has the precision of Python's. Who is told that nothing is compiled
       // expects a number.
-      if (!Denying::active && positional == 1 && !keyword_names && graph::is_tensor(arguments[0]) && !is_overridden(arguments[0])) {
+      if (!Denying::active && positional == 1 && !keyword_names && graph::is_tensor(arguments[0]) &&
+          !is_overridden(arguments[0])) {
         const at::Tensor& tensor = fake::unpack(arguments[0]);
         if (tensor.is_cpu() && tensor.dim() == 0 && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble)
           return call_torch(checked(PyObject_GetAttrString(THPVariableClass, "double")), arguments, 1, {});

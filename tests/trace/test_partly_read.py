@@ -763,3 +763,22 @@ def test_a_class_gets_an_eq(t):
     t.patch(Key, "__hash__", lambda self: 1)
     t.patch(Key, "__eq__", lambda self, other: True)
     f.free({Key(): 1}, Key(), T(2))
+
+
+# ---------------------------------------------------------------------------------------------------------- keys
+
+
+@program()
+def test_keys_of_every_plain_kind(t):
+    """`None` compares by itself from CPython 3.12 on."""
+
+    def fn(x, key, table):
+        return torch.sin(x) * table.get(key, 5), key in table
+
+    f = t.compile(fn)
+    for key in (None, 3, True, 2.5, (None, 1), b"a", ..., NotImplemented, "a"):
+        table = {"a": 1, (): 2}
+        f(T(2), key, table)
+        f.hit(T(2), key, table)
+        table[key] = 7
+        f.miss(T(2), key, table)
