@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from harness import REGISTRY, T, add_row, check, program
-from trace_support import in_child
+from trace_support import check_loop, in_child
 
 import alternator
 
@@ -139,22 +139,7 @@ LOOPS = [
 
 @pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
 def test_a_loop_that_counts_makes_few_graphs(fn: Any) -> None:
-    @in_child
-    def body(front: Any) -> None:
-        alternator.reset()
-        compiled = alternator.compile(fn, backend="eager")
-        before = alternator.counters()
-        for s in range(3):
-            wanted, found = fn(T(3, s=s)), compiled(T(3, s=s))
-            wanted, found = (v if isinstance(v, tuple) else (v,) for v in (wanted, found))
-            assert torch.equal(wanted[0], found[0])
-            assert wanted[1:] == found[1:] and all(type(n) is type(m) for n, m in zip(wanted[1:], found[1:]))
-        after = alternator.counters()
-        assert after["graphs"] - before["graphs"] <= 8
-        assert after["eager"] == before["eager"]
-        assert "too_many_entries" not in after["breaks"]
-
-    body()
+    check_loop(fn, 8)
 
 
 @program(one_graph=False)

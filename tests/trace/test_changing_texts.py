@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from harness import T, program
-from trace_support import in_child
+from trace_support import check_loop, in_child
 
 import alternator
 
@@ -134,24 +134,7 @@ LOOPS = [
 
 @pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
 def test_a_loop_makes_few_graphs(fn: Any) -> None:
-    @in_child
-    def body(front: Any) -> None:
-        alternator.reset()
-        compiled = alternator.compile(fn, backend="eager")
-        before = alternator.counters()
-        for s in range(3):
-            wanted, found = fn(T(3, s=s)), compiled(T(3, s=s))
-            assert torch.equal(wanted[0], found[0])
-            assert wanted[1] == found[1] and type(wanted[1]) is type(found[1])
-        after = alternator.counters()
-        assert after["graphs"] - before["graphs"] <= 14
-        assert after["eager"] == before["eager"]
-        assert "too_many_entries" not in after["breaks"]
-        again = alternator.counters()
-        compiled(T(3, s=4))
-        assert alternator.counters()["traces"] == again["traces"]
-
-    body()
+    check_loop(fn, 14)
 
 
 @program(one_graph=False)

@@ -40,6 +40,30 @@ def in_child(test: Callable[[FrontEnd], Any]) -> Callable[[], None]:
     return run
 
 
+def check_loop(fn: Callable[[torch.Tensor], Any], most_graphs: int) -> None:
+    """A function with a loop in it is right in every call, compiled in few graphs, and has nothing new to compile in the fourth."""
+
+    @in_child
+    def body(_: FrontEnd) -> None:
+        import alternator
+
+        alternator.reset()
+        compiled = alternator.compile(fn, backend="eager")
+        before = alternator.counters()
+        for s in range(3):
+            wanted, found = (v if isinstance(v, tuple) else (v,) for v in (fn(T(3, s=s)), compiled(T(3, s=s))))
+            assert torch.equal(wanted[0], found[0])
+            assert wanted[1:] == found[1:] and [type(v) for v in wanted] == [type(v) for v in found]
+        after = alternator.counters()
+        assert after["graphs"] - before["graphs"] <= most_graphs
+        assert after["eager"] == before["eager"]
+        assert "too_many_entries" not in after["breaks"]
+        compiled(T(3, s=2))
+        assert alternator.counters()["traces"] == after["traces"]
+
+    body()
+
+
 def alone(test: Callable[..., None]) -> Callable[..., None]:
     """In a child: AOTAutograd starts threads of autograd's, after which nothing can be forked."""
 
