@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from .generate import source_of
+from .programs import source_of
 from .shrink import shrink
 from .worker import Answer, Worker
 from .world import self_contained
@@ -23,15 +23,28 @@ HEADER = '''"""Found by the fuzzer."""
 
 import collections
 import contextlib
+import contextvars
 import copy
+import dataclasses
+import enum
 import functools
 import itertools
 import math
+import operator
+import random
+import sys
+import time
+import types
+import weakref
 
+import numpy as np
 import torch
 from harness import T, program
 from torch import nn
 
+from alternator import graph_break
+
+CV = contextvars.ContextVar("CV", default=0)
 Point = collections.namedtuple("Point", "left right")
 
 
@@ -61,7 +74,7 @@ class Fuzzer:
             return self.next - 1
 
     def work(self) -> None:
-        worker = Worker(self.options.frontend, self.options.size)
+        worker = Worker(self.options.frontend, self.options.size, self.options.wide)
         while (number := self.take()) is not None:
             answer = worker.judge(number)
             self.count(answer)
@@ -88,7 +101,7 @@ class Fuzzer:
         print(f"program {number}: {answer.status}: {answer.lines[0] if answer.lines else ''}"[:400], flush=True)
         if known or self.options.no_shrink:
             return
-        source = self_contained(source_of(number, self.options.size))
+        source = self_contained(source_of(number, self.options.size, self.options.wide))
 
         def fails(text: str) -> bool:
             got = worker.judge(number, text)
@@ -159,6 +172,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="or for how long")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--size", type=int, default=12, help="statements in the compiled function, roughly")
+    parser.add_argument("--wide", action="store_true", help="more of the language, and breaks: see wide.py")
     parser.add_argument("--frontend", default="alternator")
     parser.add_argument("--tries", type=int, default=1500, help="programs tried to minimise one failure")
     parser.add_argument("--no-shrink", action="store_true")
@@ -166,7 +180,7 @@ def main() -> int:
     parser.add_argument("--show", type=int, help="print the program with this number, and stop")
     options = parser.parse_args()
     if options.show is not None:
-        print(source_of(options.show, options.size))
+        print(source_of(options.show, options.size, options.wide))
         return 0
     if not options.programs and not options.seconds:
         options.programs = 1000

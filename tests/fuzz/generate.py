@@ -510,7 +510,3 @@ class Generator(Expressions):
         choices += ["torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)", "Plain.k = 11"]
         chosen = self.rng.choice(choices)
         return [chosen]
-
-
-def source_of(seed: int, size: int = 12) -> str:
-    return Generator(seed, size).program()

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from .generate import source_of
+from .programs import source_of
 from .world import RandomProgram
 
 from frontends import FrontEnd  # isort: skip - found by way of .world
@@ -121,8 +121,8 @@ def receive(fd: int) -> Any:
 class Worker:
     """A child that judges one program after the other."""
 
-    def __init__(self, frontend: str, size: int, timeout: float = 60.0) -> None:
-        self.frontend, self.size, self.timeout = frontend, size, timeout
+    def __init__(self, frontend: str, size: int, wide: bool, timeout: float = 60.0) -> None:
+        self.frontend, self.size, self.wide, self.timeout = frontend, size, wide, timeout
         self.child = 0
         self.served = 0
 
@@ -159,7 +159,7 @@ class Worker:
         os.dup2(null, 2)  # what a crash says is said by its signal
         while True:
             number, source, thorough = receive(reader)
-            text = source if source is not None else source_of(number, self.size)
+            text = source if source is not None else source_of(number, self.size, self.wide)
             send(writer, judge(text, f"program {number}", frontend, thorough))
             if number % 20 == 0:
                 gc.collect()

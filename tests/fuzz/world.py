@@ -5,22 +5,32 @@ from __future__ import annotations
 import ast
 import collections
 import contextlib
+import contextvars
 import copy
+import dataclasses
+import enum
 import functools
 import itertools
 import math
+import operator
+import random
 import sys
+import time
 import types
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trace"))
 
+import numpy as np
 import torch
 from frontends import FrontEnd
 from harness import Program, Record, T
 from torch import nn
+
+import alternator
 
 MODULE = "fuzzed"
 Point = collections.namedtuple("Point", "left right")
@@ -94,6 +104,142 @@ def logged(log):
         log.append("out")
 
 
+def pause(*values):
+    graph_break()
+    return values[0] if values else None
+
+
+@contextlib.contextmanager
+def scoped(log, n=0):
+    log.append(("scoped", n))
+    graph_break()
+    try:
+        yield n + 1
+        log.append("fine")
+    except ValueError as error:
+        graph_break()
+        log.append(str(error))
+        raise KeyError(n) from error
+    except LookupError as error:
+        log.append(type(error).__name__)
+    finally:
+        graph_break()
+        log.append("left")
+
+
+class Manager:
+    def __init__(self, log, swallow=False):
+        self.log, self.swallow = log, swallow
+
+    def __enter__(self):
+        graph_break()
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.log.append((kind and kind.__name__, traceback is None))
+        graph_break()
+        return self.swallow
+
+
+@dataclasses.dataclass
+class Data:
+    n: int
+    x: object = None
+    items: list = dataclasses.field(default_factory=list)
+
+    def __post_init__(self):
+        self.items.append(self.n)
+
+
+class Num:
+    def __init__(self, n):
+        self.n = n
+
+    def __add__(self, other):
+        graph_break()
+        return Num(self.n + getattr(other, "n", other))
+
+    __radd__ = __add__
+
+    def __lt__(self, other):
+        graph_break()
+        return self.n < other.n
+
+    def __bool__(self):
+        graph_break()
+        return self.n > 1
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        yield self.n
+        graph_break()
+        yield self.n + 1
+
+    def __getitem__(self, index):
+        graph_break()
+        return (self.n, index)
+
+    def __contains__(self, value):
+        graph_break()
+        return value == self.n
+
+    def __call__(self, value):
+        graph_break()
+        self.n += 1
+        return value
+
+    def __eq__(self, other):
+        graph_break()
+        return isinstance(other, Num) and self.n == other.n
+
+    def __hash__(self):
+        return 5
+
+    @property
+    def prop(self):
+        graph_break()
+        return self.n * 2
+
+    @functools.cached_property
+    def cached(self):
+        graph_break()
+        return self.n * 3
+
+    def __repr__(self):
+        return f"Num({self.n})"
+
+
+class Colour(enum.Enum):
+    A = 1
+    B = 2
+
+    @classmethod
+    def _missing_(cls, value):
+        return cls.A
+
+
+@functools.lru_cache(maxsize=4)
+def memo(n):
+    graph_break()
+    return n * 2
+
+
+def counted(start):
+    def decorate(fn):
+        @functools.wraps(fn)
+        def inner(*values, **named):
+            inner.calls += 1
+            graph_break()
+            return fn(*values, **named)
+
+        inner.calls = start
+        return inner
+
+    return decorate
+
+
 def grads(result):
     """Backward over whatever can be differentiated in a result."""
     found = []
@@ -118,7 +264,8 @@ def grads(result):
 '''
 NAMES = {
     "torch": torch, "nn": nn, "T": T, "collections": collections, "contextlib": contextlib, "copy": copy, "functools": functools,
-    "itertools": itertools, "math": math, "Point": Point,
+    "itertools": itertools, "math": math, "Point": Point, "dataclasses": dataclasses, "enum": enum, "np": np, "operator": operator, "random": random, "sys": sys,
+    "time": time, "types": types, "weakref": weakref, "CV": contextvars.ContextVar("CV", default=0), "graph_break": alternator.graph_break,
 }  # fmt: skip
 # Modules that programs may name must be findable, as those of real programs are.
 sys.modules.setdefault(MODULE, types.ModuleType(MODULE))

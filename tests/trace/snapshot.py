@@ -301,10 +301,15 @@ class Observer:
 
     def see_iterator(self, value: Any) -> tuple[Snapshot, ...]:
         try:
-            _, arguments, *state = value.__reduce__()  # the tuple of arguments is made anew each time
-            return self.all((*arguments, *state))
+            return tuple(map(self.see_made, value.__reduce__()[1:], value.__reduce__()[1:]))
         except TypeError:  # a dict that changed under its iterator
             return ("cannot go on",)
+
+    def see_made(self, one: Any, other: Any) -> Snapshot:
+        """What was asked for twice: containers that were made for the answer have no identity."""
+        if one is other or type(one) not in (list, tuple):
+            return self.see(one)
+        return (type(one).__name__, *map(self.see_made, one, other))
 
     def see_view(self, value: Any) -> tuple[Snapshot, ...]:
         if isinstance(value, ItemsView):  # pairs are made anew each time
