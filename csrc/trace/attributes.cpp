@@ -233,6 +233,9 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
     if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
       return Ref::share(reinterpret_cast<PyObject*>(type));
     }
+    // Guards refer weakly themselves.
+    if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__weakref__"))
+      stop(report::Reason::opaque_object, "the weak references to an object");
     const bool is_member = Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type);
     if ((outside && (is_member || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) ||
         (is_member && known != nullptr && known->shadow != nullptr)) {

@@ -30,6 +30,15 @@ static PyObject* sys_exception() {
   return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
 }
 
+// Whether an outside object is asked for __weakref__. It is there; which weak references there are is no guard's to say.
+static bool may_be_referred_to_weakly(lift::Lifter& lifter, Borrowed owner, Borrowed name) {
+  if (PyUnicode_CompareWithASCIIString(name.get(), "__weakref__") != 0 || owner.type()->tp_getattro != PyObject_GenericGetAttr) return false;
+  const lift::Known* known = lifter.known(owner);
+  if (known == nullptr || !known->instance) return false;
+  const Borrowed field = lifter.type_attribute(owner.type(), name);
+  return field && Py_IS_TYPE(field.get(), &PyGetSetDescr_Type);
+}
+
 static void check_builtins(lift::Lifter& lifter, const std::string& what) {
   lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
   bool same =
@@ -184,6 +193,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     }
   }
   if (named && is(natives.hasattr, 2, 2)) {
+    if (may_be_referred_to_weakly(lifter, arguments[0], arguments[1])) return Ref::share(Py_True);
     try {
       (void)get_attribute(arguments[0], arguments[1]);
       return Ref::share(Py_True);

@@ -45,6 +45,12 @@ class Endless(BaseException):
     """The program itself does not end, or not soon."""
 
 
+def clean_run(program: RandomProgram, frontend: FrontEnd | None, **how: bool) -> Record:
+    """What an earlier run has left in cycles (open generators that print, or set a mode, when they end) ends before this one."""
+    gc.collect()
+    return program.run(frontend, **how)
+
+
 def run_eagerly(program: RandomProgram) -> Record:
     """Random programs may loop for ever: that is no hang of ours."""
     ended = False
@@ -57,7 +63,7 @@ def run_eagerly(program: RandomProgram) -> Record:
     old = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, EAGER_SECONDS, 1)
     try:
-        record = program.run(None)
+        record = clean_run(program, None)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, old)
@@ -76,15 +82,16 @@ def judge(source: str, name: str, frontend: FrontEnd, thorough: bool) -> Answer:
     if wanted.ended:
         return Answer("invalid", [wanted.ended])
     frontend.reset()
-    first = program.run(frontend)
+    first = clean_run(program, frontend)
     lines = [f"compiled: {line}" for line in compare(wanted, first)]
     lines += program.bugs(first) if frontend.counts else []
     if not lines:
-        late = program.run(None, late=True)
-        lines += [f"compiled, entries used again: {line}" for line in compare(late, program.run(frontend, late=True))]
+        late = clean_run(program, None, late=True)
+        again = clean_run(program, frontend, late=True)
+        lines += [f"compiled, entries used again: {line}" for line in compare(late, again)]
     if thorough and not lines:
         frontend.reset()
-        spied = program.run(frontend, spying=True)
+        spied = clean_run(program, frontend, spying=True)
         lines += [f"with a spy: {line}" for line in compare(wanted, spied)]
         lines += [f"written while tracing: {line}" for line in spied.written]
     frontend.reset()
@@ -157,12 +164,13 @@ class Worker:
         frontend = the_frontend(self.frontend)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)  # what a crash says is said by its signal
+        gc.disable()  # it would run at other moments in a compiled call
         while True:
             number, source, thorough = receive(reader)
             text = source if source is not None else source_of(number, self.size, self.wide)
             send(writer, judge(text, f"program {number}", frontend, thorough))
-            if number % 20 == 0:
-                gc.collect()
+            gc.collect()
+            gc.freeze()  # what is loaded and kept is not gone through again
 
     def stop(self) -> int:
         if not self.child:

@@ -765,3 +765,22 @@ def test_an_iterator_made_before_a_break(t):
     f(T(2))
     f(T(2) - 5)
     f(T(2) - 5)
+
+
+@program()
+def test_whether_an_object_can_be_referred_to_weakly(t):
+    box, slotted = Box(1.0), Slotted(2.0)
+
+    def fn(x, v):
+        box.value = v
+        answers = [hasattr(o, "__weakref__") for o in (box, slotted, v)]
+        return x + box.value, answers
+
+    f = t.compile(fn)
+    f(T(2), 3.0)
+    f(T(2), 3.0)
+    reference = weakref.ref(box)
+    f(T(2), 3.0)
+    f(T(2), Box(4.0).value)
+    del reference
+    f(T(2), 4.0)
