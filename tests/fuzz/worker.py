@@ -168,6 +168,8 @@ class Worker:
         while True:
             number, source, thorough = receive(reader)
             text = source if source is not None else source_of(number, self.size, self.wide)
+            if not frontend.draws_all:
+                text = text.replace("nn.Dropout(0.5)", "nn.Identity()").replace("torch.rand(2)", "torch.ones(2)")
             send(writer, judge(text, f"program {number}", frontend, thorough))
             gc.collect()
             gc.freeze()  # what is loaded and kept is not gone through again

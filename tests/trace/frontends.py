@@ -23,6 +23,7 @@ class FrontEnd:
 
     name = "eager"
     counts = False  # whether counters() can be held against what a program expects
+    draws_all = True  # random numbers that nobody uses, too
 
     def __init__(self) -> None:
         self.eager = 0
@@ -61,6 +62,23 @@ class Alternator(FrontEnd):
 
     def counters(self) -> dict[str, Any]:
         return self.module.counters()
+
+
+class ThroughAOTAutograd(Alternator):
+    """What the hand-off and AOTAutograd make of graphs. Which backend a program asks for is not heard."""
+
+    name = "aot_eager"
+    counts = False
+    draws_all = False
+
+    def __init__(self) -> None:
+        import snapshot
+
+        super().__init__()
+        snapshot.sees_histories = False
+
+    def compile(self, fn: Any, backend: Any, fullgraph: bool = False, **options: Any) -> Compiled:
+        return super().compile(fn, "aot_eager", fullgraph, **options)
 
 
 class Dynamo(FrontEnd):
@@ -192,7 +210,10 @@ class Careless(FrontEnd):
         return call
 
 
-FRONTENDS = {cls.name: cls for cls in (FrontEnd, Alternator, Dynamo, Stale, Lost, Twice, Anew, Mute, Careless)}
+FRONTENDS = {
+    cls.name: cls
+    for cls in (FrontEnd, Alternator, ThroughAOTAutograd, Dynamo, Stale, Lost, Twice, Anew, Mute, Careless)
+}
 WRONG = ("stale", "lost", "twice", "anew", "mute", "careless")
 
 

@@ -48,6 +48,8 @@ CLASS_NAMES_LEFT_OUT = {
 }
 # Marks that front ends leave on modules and functions.
 MARKS = ("_dynamo", "_torchdynamo", "_compiled_call_impl", "_alternator")
+# What a compiler does not keep: how often a tensor was written to, how it was computed, and what shares memory as a view.
+sees_histories = True
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
@@ -205,7 +207,10 @@ class Observer:
     def see_dict(self, value: Any) -> tuple[Snapshot, ...]:
         # Looking a key up would run its __hash__.
         ordered = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
-        parts: list[Snapshot] = [(self.see(key), self.see(item)) for key, item in list(ordered.items(value))]
+        items = list(ordered.items(value))
+        if not sees_histories and ordered is not dict and all(type(key) is int for key, _ in items):
+            items = list(enumerate(item for _, item in items))  # hooks: a compiler uses up numbers of handles too
+        parts: list[Snapshot] = [(self.see(key), self.see(item)) for key, item in items]
         if isinstance(value, collections.defaultdict):
             parts.append(("default_factory", self.see(value.default_factory)))
         return tuple(parts)
@@ -350,8 +355,8 @@ class Observer:
         parts: list[Snapshot] = [
             str(value.dtype), str(value.device), ("shape", *value.shape),
             "requires_grad" if value.requires_grad else "no grad", "leaf" if value.is_leaf else "not leaf",
-            "inference" if value.is_inference() else f"version {value._version}",
-            "view" if value._is_view() else "no view",
+            "inference" if value.is_inference() else f"version {value._version if sees_histories else '?'}",
+            "view" if value._is_view() and sees_histories else "no view",
         ]  # fmt: skip
         if value.layout is not torch.strided:
             return (*parts, str(value.layout), self.see(value.detach().to_dense()))
@@ -370,7 +375,8 @@ class Observer:
         parts.append(f"storage {known}")
         parts.append(("memory", self.memory_at(storage.data_ptr() if storage.nbytes() else 0)))
         parts.append(("values", values_of(value)))
-        parts.append(("grad_fn", type(value.grad_fn).__name__))
+        if sees_histories:
+            parts.append(("grad_fn", type(value.grad_fn).__name__))
         if value.is_leaf or value.retains_grad:
             parts.append(("grad", self.see(value.grad)))
         parts.append(("hooks", len(value._backward_hooks or ())))
