@@ -107,8 +107,7 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::F
     eager->run_each(arguments, inputs.size(), &outputs->own, failure);
   } else {
     const StateAsBefore state(program->states[0]);
-    // Such a graph closes the blocks of `torch.no_grad()` that are open around it.
-    const c10::AutoGradMode kept(c10::GradMode::is_enabled());
+    const c10::AutoGradMode around(grad_around);
     Ref result;
     if (boxed) {
       Ref list = checked(PyList_New(static_cast<Py_ssize_t>(inputs.size())));

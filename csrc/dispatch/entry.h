@@ -37,6 +37,7 @@ class Entry {
   bool differentiates = false;           // the graph asks for gradients: with hooks on its inputs it runs as recorded
   bool transforms = false;               // the graph enters and leaves functorch's transforms
   bool boxed = false;                    // ... which takes its inputs as one list, and may empty it
+  bool grad_around = true;               // ... and is called in this grad mode
   std::unique_ptr<Sharing> sharing;      // where a backend's graph writes to its inputs: which of them overlap
   std::vector<size_t> inputs;            // positions of the graph's inputs among the needed values
   bool side_by_side = false;             // ... which follow each other there

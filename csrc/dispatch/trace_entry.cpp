@@ -241,7 +241,9 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   }
   std::optional<WithoutModes> without_modes;
   if (entry.has_modes) without_modes.emplace();
+  entry.grad_around = entry.program->grad_around();
   Answer answer = leaving_transforms(entry.transforms, [&] {
+    const c10::AutoGradMode around(entry.grad_around);
     return hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
   });
   if (answer.wants_numbers) throw WantsNumbers();

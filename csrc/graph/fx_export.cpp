@@ -71,7 +71,7 @@ class Exporter {
   Ref run() {
     placeholders();
     Ambient outermost = program_.states.at(0);
-    if (shows_grad_sets()) outermost.grad = *program_.grad_sets.outermost();
+    outermost.grad = program_.grad_around();
     StateWalk walk(outermost);
     for (uint32_t n = 0; n < program_.nodes.size(); ++n) {
       if (!program_.nodes[n].live) continue;

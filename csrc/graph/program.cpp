@@ -57,6 +57,13 @@ bool Program::has_apart() const {
   return std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return node.live && is_apart(node); });
 }
 
+bool Program::grad_around() const {
+  const bool outermost = has_apart() ? states[0].grad : grad_sets.outermost().value_or(states[0].grad);
+  if (outermost || states[0].inference) return outermost;
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const Node& node) { return node.live && states[node.state].grad; });
+}
+
 void Program::finish(Unused unused) {
   mark_live(unused);
   settle_constants();

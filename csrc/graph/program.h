@@ -144,6 +144,9 @@ class Program {
   // The node that makes a tensor, or kNowhere.
   uint32_t maker(uint32_t tensor) const;
   size_t live_count() const;
+  // The grad mode that its graph is compiled and run in. AOTAutograd decides by it, once for the whole of a graph,
+  // whether there is anything to differentiate: so it is off only where it is off for every node.
+  bool grad_around() const;
   bool has_apart() const;  // a live node that runs apart
 
   // Garbage collection: every Python object that the program holds.

@@ -136,6 +136,29 @@ def break_in_a_call(a: Any, b: Any) -> Any:
         return called(a * b) + 1
 
 
+def used_behind_a_break(a: Any, b: Any) -> Any:
+    with torch.no_grad():
+        (a * b).sum().tolist()
+    return a / b
+
+
+def used_behind_a_break_and_a_call(a: Any, b: Any) -> Any:
+    torch.set_grad_enabled(False)
+    x = a * b
+    x.sum().tolist()
+    x = x + 1
+    torch.set_grad_enabled(True)
+    return x / b
+
+
+# Where the function is called without gradients, but computes some, its graphs are compiled and run with gradients.
+WITHOUT = {
+    enable_grad: ["F mul T add F sub T"],
+    nested_break: ["F mul F F add T sum F F F T", "F F T sub F truediv F F add T"],
+    break_in_a_call: ["F mul T sum F F T", "F T sub F add F T"],
+}
+
+
 @pytest.mark.parametrize(
     ("fn", "texts"),
     [
@@ -150,6 +173,7 @@ def break_in_a_call(a: Any, b: Any) -> Any:
         (two_breaks, ["mul F add sum ?", "F sub sum ?", "F truediv ? add"]),
         (nested_break, ["mul F F add T sum F F ?", "F F T sub F truediv F ? add"]),
         (break_in_a_call, ["F mul T sum F ?", "F T sub F add ?"]),
+        (used_behind_a_break, ["F mul sum ?", "F ? truediv"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -157,12 +181,20 @@ def break_in_a_call(a: Any, b: Any) -> Any:
 def test_each_set_is_a_node(fn, texts, outer):
     """The mode around the function stands where a block is left."""
     found = compare(fn, torch.ones(3), torch.ones(3, requires_grad=True), outer=outer)
-    if texts is not None:
+    if not outer and fn in WITHOUT:
+        assert found == WITHOUT[fn]
+    elif texts is not None:
         assert found == [text.replace("?", str(outer)[0]) for text in texts]
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-@pytest.mark.parametrize("fn", [no_grad, one_break, two_breaks, nested_break, break_in_a_call, by_calls])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        *(no_grad, enable_grad, one_break, two_breaks, nested_break, break_in_a_call, by_calls),
+        *(used_behind_a_break, used_behind_a_break_and_a_call),
+    ],
+)
 def test_gradients_behind_such_blocks(fn, backend):
     def run(call: Callable[..., Any]) -> list[Any]:
         a, b = torch.arange(3.0, requires_grad=True), torch.ones(3, requires_grad=True)
@@ -177,6 +209,30 @@ def test_gradients_behind_such_blocks(fn, backend):
         with torch.set_grad_enabled(outer):
             for found, expected in zip(run(compiled), run(fn), strict=True):
                 torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_gradients_in_a_function_that_is_called_without(backend):
+    def fn(a: Any, b: Any) -> Any:
+        x = a * b
+        with torch.enable_grad():
+            y = a + b
+            y.sum().tolist()
+            z = y * b
+        return x, y, z, z - 1
+
+    compiled = alternator.compile(fn, backend=backend)
+    for grad in (True, False, True):
+        a, b = torch.arange(3.0, requires_grad=grad), torch.ones(3)
+        with torch.no_grad():
+            results, expected = compiled(a, b), fn(a, b)
+            assert not torch.is_grad_enabled()
+        assert [one.requires_grad for one in results] == [one.requires_grad for one in expected]
+        torch.testing.assert_close(results, expected)
+        if grad:
+            torch.testing.assert_close(
+                torch.autograd.grad(results[2].sum(), a), torch.autograd.grad(expected[2].sum(), a)
+            )
 
 
 def test_a_graph_that_fails_leaves_the_mode():
