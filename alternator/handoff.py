@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import inspect
@@ -446,8 +447,10 @@ class Handoff:
     ) -> None:
         """What AOTAutograd and Inductor read of a graph beside its nodes."""
         placeholders = gm.graph.find_nodes(op="placeholder")
+        met: collections.Counter[str] = collections.Counter()
         for node, value, (text, is_state) in zip(placeholders, inputs, sources, strict=True):
-            node._dynamo_source = InputSource(text)
+            met[text] += 1  # behind a break, variables of several frames may have one name
+            node._dynamo_source = InputSource(text if met[text] == 1 else f"{text} ({met[text]})")
             # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time. No guard of ours
             # is about addresses, and a graph serves several modules: so never "guarded", whatever the tensor says.
             marked = getattr(value, "_dynamo_static_input_type", None) is not None

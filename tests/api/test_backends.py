@@ -1120,3 +1120,22 @@ def test_no_weak_reference_stays_on_parameters() -> None:
         assert torch.equal(compiled(x), layer(x))
     torch.utils.swap_tensors(layer.weight, other.weight)
     assert torch.equal(compiled(x), layer(x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_variables_of_one_name_in_several_frames(backend: str) -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        alternator.graph_break()
+        return x + 1
+
+    def fn(x: torch.Tensor, depth: int) -> torch.Tensor:
+        return x * (fn(x + 1, depth - 1) if depth else inner(x * 2)) + x
+
+    compiled = alternator.compile(fn, backend=backend)
+    for start in (1.0, 2.0):
+        x, y = torch.arange(start, start + 3, requires_grad=True), torch.arange(start, start + 3, requires_grad=True)
+        result, expected = compiled(x, 2), fn(y, 2)
+        torch.testing.assert_close(result, expected)
+        result.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
