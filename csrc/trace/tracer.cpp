@@ -4,6 +4,7 @@
 #include "trace/ends.h"
 #include "trace/failures.h"
 
+#include "fake/saved_hooks.h"
 #include "graph/torch_types.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
@@ -22,7 +23,6 @@
 #include "trace/tracing.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -342,6 +342,7 @@ class TraceScope {
   const lift::NumpyErrors numpy_errors_;
   const Reading reading_{false};
   ThreadState thread_;
+  const fake::SavedHooksRest hooks_rest_;
   int watching_before_;
 };
 
@@ -351,7 +352,6 @@ class TraceScope {
 // shows calls to nobody, ours would not be seen.
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
-  if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
   for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); i++) {
     PyTypeObject* type = Py_TYPE(at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
     // That of a default device does nothing but to add an argument.
