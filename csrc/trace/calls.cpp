@@ -182,6 +182,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (natives.recorded(callable)) return call_recorded(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
+  if (natives.communicates(callable)) stop(report::Reason::native_call, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
   if (natives.computed(callable) && !keyword_names) {
     if (Ref result = call_computed(callable, arguments, positional)) return result;
