@@ -57,6 +57,14 @@ def test_what_a_collective_writes(backend, tmp_path):
         lambda x: (dist.all_gather_object(found := [None], {"a": 3}), found, x + 1)[1:], backend=backend
     )
     assert objects(T(2))[0] == [{"a": 3}]
+    from torch.distributed.nn.functional import all_reduce
+
+    learned = alternator.compile(lambda x: (all_reduce(x * 2) * x).sum(), backend=backend)
+    for s in range(3):
+        x, twin = T(4, s=s, rg=True), T(4, s=s, rg=True)
+        learned(x).backward()
+        (all_reduce(twin * 2) * twin).sum().backward()
+        assert torch.equal(x.grad, twin.grad)
     with pytest.raises(alternator.Unsupported, match="all_reduce"):
         alternator.compile(lambda x: dist.all_reduce(x * 2), backend=backend, fullgraph=True)(T(2))
     dist.destroy_process_group()
