@@ -4,6 +4,7 @@
 #include "dispatch/failed.h"
 #include "dispatch/handoff.h"
 #include "fake/python_tensor.h"
+#include "fake/saved_hooks.h"
 #include "graph/effects.h"
 #include "graph/errors.h"
 #include "lift/handed_numbers.h"
@@ -228,10 +229,16 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   const bool may_fail = entry.draws && std::ranges::any_of(entry.program->nodes, [&](const graph::Node& node) {
                           return node.live && trace::may_fail(*entry.program, node);
                         });
-  entry.repeatable = may_run_twice(*entry.program) && (!entry.draws || (may_fail && !entry.program->has_apart()));
+  // Hooks on saved tensors see every run: none is made in vain.
+  const bool is_watched = fake::has_saved_hooks();
+  entry.repeatable =
+      !is_watched && may_run_twice(*entry.program) && (!entry.draws || (may_fail && !entry.program->has_apart()));
   entry.has_arrays = entry.program->has_arrays;
   entry.calls_others = entry.has_arrays && calls_others(*entry.program);
-  if (!backend.callable || !entry.has_graph()) {
+  // They may raise anything, anywhere (checkpoint() stops a second run so): what the call had done until then is known
+  // only where the recorded program itself runs.
+  const bool as_recorded = is_watched && (entry.residual.acts() || trace::has_observed_nodes(*entry.program));
+  if (!backend.callable || !entry.has_graph() || as_recorded) {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
     return true;
   }
@@ -244,6 +251,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   entry.grad_around = entry.program->grad_around();
   Answer answer = leaving_transforms(entry.transforms, [&] {
     const c10::AutoGradMode around(entry.grad_around);
+    const fake::SavedHooksRest hooks_rest;
     return hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
   });
   if (answer.wants_numbers) throw WantsNumbers();
@@ -262,8 +270,8 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   entry.is_torchs = torchs.get() == Py_True;
   if (answer.shares && entry.is_torchs)
     entry.sharing = std::make_unique<Sharing>(values, entry.inputs, entry.has_arrays);
-  if (entry.compiled && !entry.repeatable && !has_effects(*entry.program, graph::kActs | graph::kTransforms) &&
-      !entry.program->has_apart()) {
+  if (entry.compiled && !entry.repeatable && !is_watched &&
+      !has_effects(*entry.program, graph::kActs | graph::kTransforms) && !entry.program->has_apart()) {
     Ref last = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "writes_last"));
     if (!last) PyErr_Clear();
     entry.writes_last = last.get() == Py_True;
@@ -422,7 +430,11 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
                                    bool may_break, bool last_try, const std::unordered_set<std::string>* changing,
                                    bool* knows_numpy) {
   if (!*knows_numpy && !takes_numbers(backend)) *knows_numpy = true;
-  for (Wishes wishes{.may_break = may_break, .knows_numpy = *knows_numpy, .changing = changing};;) {
+  for (Wishes wishes{.may_assume = !fake::has_saved_hooks(),
+                     .may_break = may_break,
+                     .knows_numpy = *knows_numpy,
+                     .changing = changing};
+       ;) {
     try {
       return trace_once(chain, roots, backend, may_break, wishes, last_try);
     } catch (const NotRepeatable&) {
@@ -503,6 +515,7 @@ Left trace_failure(const Chain& chain, const Entry& failed, graph::Failure& fail
     Left left = cut_failed(chain, failed, failure, points.front(), leaving, captured, wishes);
     if (left.entry != nullptr) return left;
   }
+  if (fake::has_saved_hooks()) return {};  // they would see it twice
   for (const trace::BreakPoint& point : points) {
     Left left = cut_failed(chain, failed, failure, point, Leaving::kAgain, captured, wishes);
     if (left.entry != nullptr) return left;

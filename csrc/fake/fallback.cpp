@@ -82,6 +82,8 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
   }
 
   refuse_quantized(call);
+  if (op.takes_objects) [[unlikely]]
+    fail(FailureKind::Unsupported, op.name, "it is given an object whose state cannot be seen");
   ArgumentScan scan(session, op);
   replace_tensors(call.arguments(), op.argument_count,
                   [&](const at::Tensor& tensor, size_t i) { return scan.add(tensor, i); });

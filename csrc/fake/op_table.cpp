@@ -45,7 +45,11 @@ void choose_kernel(const c10::impl::OperatorEntry& entry, Op& op) {
       {DispatchKey::CompositeExplicitAutograd, KernelKind::Composite},
       {DispatchKey::CompositeImplicitAutograd, KernelKind::Implicit},
   };
+  // Outside of aten a composite may do more than compute (send a tensor to other processes). Where it says by itself
+  // what its result looks like, that is asked, as the dispatcher would.
+  const bool says = !op.is_core && op.python_meta.isValid();
   for (const auto& [key, kind] : kOrder) {
+    if (says && kind != KernelKind::Meta) break;
     op.kernel = find_kernel(entry, key, /*python=*/false);
     if (op.kernel.isValid()) {
       op.kind = kind;
@@ -140,6 +144,7 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
     c10::TypePtr type = argument.type();
     if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
     op->has_tensor_arguments |= mentions_tensors(type);
+    op->takes_objects |= type->kind() == c10::TypeKind::ClassType;
     if (is_dtype(argument)) op->dtype_argument = static_cast<int16_t>(i);
     if (type->kind() == c10::TypeKind::DeviceObjType) op->device_argument = static_cast<int16_t>(i);
     if (const c10::AliasInfo* alias = argument.alias_info(); alias != nullptr && alias->isWrite()) {

@@ -32,6 +32,9 @@ struct Op {
   // Its kernel compares the addresses of tensors, though it writes none of its arguments.
   std::atomic<bool> compares_addresses{false};
 
+  // It is given an object of torch's (a process group, packed weights), and nobody knows what it does with that.
+  bool takes_objects = false;
+
   uint16_t argument_count = 0, return_count = 0;
   int16_t device_argument = -1;
   int16_t dtype_argument = -1;

@@ -4,6 +4,7 @@
 #include "interpreter/suspended.h"
 #include "lift/decimals.h"
 #include "lift/plain.h"
+#include "lift/standing_in.h"
 #include "replay/builder.h"
 
 namespace alternator::replay::recipes {
@@ -101,6 +102,7 @@ Recipe reduced(Builder& builder, Borrowed object) {
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
     Borrowed argument = PyTuple_GET_ITEM(arguments, i);
+    if (Borrowed native = lift::stands_in_for(argument)) argument = native;
     // Making it asks its source for an iterator: for a user's own, that would run code a second time.
     if (PyIter_Check(argument.get()) && layout_of(argument.type()) != argument.type()) {
       cannot_rebuild(object, "it goes through an iterator of class " + full_name(argument.type()));

@@ -182,6 +182,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (natives.recorded(callable)) return call_recorded(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
+  if (natives.communicates(callable)) stop(report::Reason::native_call, native_name(callable));
   if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
   if (natives.computed(callable) && !keyword_names) {
     if (Ref result = call_computed(callable, arguments, positional)) return result;
@@ -295,6 +296,14 @@ static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
   return true;
 }
 
+// The differentiable collectives ask in order to refuse: they run as they are.
+static bool refuses_compilation(cpython::Frame* frame) {
+  PyObject* globals = PyFunction_GET_GLOBALS(reinterpret_cast<PyObject*>(cpython::function_of(frame)));
+  PyObject* module = PyDict_GetItemWithError(globals, names::__name__);
+  return module != nullptr && PyUnicode_Check(module) &&
+         PyUnicode_CompareWithASCIIString(module, "torch.distributed.nn.functional") == 0;
+}
+
 // The optimizers' way to a number was broken into (Mark::kNumber): eager takes the number.
 static bool is_inside_get_value(cpython::Frame* frame) {
   static constinit Lasting<PyObject*> lasting;
@@ -325,6 +334,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
       if (is_region_placeholder(frame_)) return Ref::share(Py_False);
+      if (refuses_compilation(frame_)) stop(report::Reason::skipped, "torch.distributed.nn.functional");
       return Ref::share(is_inside_get_value(frame_) || may_take_fast_path(*this, frame_) ? Py_False : Py_True);
     case Mark::kCompiled:
     case Mark::kShield: {

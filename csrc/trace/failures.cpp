@@ -215,6 +215,11 @@ bool may_fail(const graph::Program& program, const graph::Node& node) {
   return safe_names().count(name) == 0;
 }
 
+bool has_observed_nodes(const graph::Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(),
+                     [&](const graph::Node& node) { return node.live && is_seen(program, node); });
+}
+
 bool has_observed_failures(const graph::Program& program) {
   return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
     return node.live && may_fail(program, node) && is_seen(program, node);

@@ -13,6 +13,8 @@ namespace alternator::trace {
 // `except` that may catch it, a `finally`, a context manager that is not torch's.
 bool is_observed(PyCodeObject* code, int offset);
 
+// A node whose failure would be seen in the program, also if it is one that cannot fail by itself.
+bool has_observed_nodes(const graph::Program& program);
 // A node that may fail, and whose failure is seen in the program.
 bool has_observed_failures(const graph::Program& program);
 // A node that writes to what was there before, or acts otherwise.

@@ -83,9 +83,23 @@ Ref Tracer::call_parameter(Borrowed callable, PyObject* const* arguments, size_t
   return call_torch(callable, arguments, positional, keyword_names);
 }
 
+// What torch.nn.Buffer() gives is a torch.Tensor, which its __new__ makes: no instance of the class, and not
+// initialised.
+Ref Tracer::call_buffer(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  static constinit Lasting<Ref> lasting;
+  if (callable != Borrowed(lasting.get([] { return graph::torch_name("torch.nn", "Buffer"); }))) return {};
+  if (positional == 0 || Py_TYPE(arguments[0]) != graph::torch_types().tensor) return {};
+  const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
+  std::vector<PyObject*> given{nullptr, callable.get()};
+  given.insert(given.end(), arguments, arguments + positional + named);
+  return call(get_attribute(callable, checked(PyUnicode_InternFromString("__new__"))), given.data() + 1, positional + 1,
+              keyword_names);
+}
+
 Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* arguments, size_t positional,
                                     Borrowed keyword_names) {
   if (Ref made = call_parameter(callable, arguments, positional, keyword_names)) return made;
+  if (Ref made = call_buffer(callable, arguments, positional, keyword_names)) return made;
   if (callable == Borrowed(legacy_variable())) {
     if (positional == 0 || !graph::is_tensor(arguments[0])) return {};
     return call_torch(callable, arguments, positional, keyword_names);

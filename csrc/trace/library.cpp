@@ -3,9 +3,12 @@
 #include "trace/tracer.h"
 
 #include "cpython/objects.h"
+#include "lift/standing_in.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
+
+#include <unordered_set>
 
 namespace alternator::trace {
 
@@ -18,8 +21,9 @@ struct Library {
   PyObject* import;
   PyObject* audit;
   PyObject* loggers;  // all that logging.getLogger() has made
-  PyTypeObject *attribute_getter, *method_caller, *lru_cache, *logger;
-  PyObject* calling;  // gives a function in Python that calls what it is given
+  PyTypeObject *attribute_getter, *method_caller, *lru_cache, *logger, *group_by;
+  PyObject* reduce;
+  std::unordered_set<PyObject*> callers;  // types whose instances call their first argument
   // C functions that walk through objects by themselves, and the standard library's own Python for the same.
   std::unordered_map<PyObject*, PyObject*> twins;
 };
@@ -43,10 +47,11 @@ const Library& library() {
     found->method_caller = type_of("operator", "methodcaller");
     found->lru_cache = type_of("functools", "_lru_cache_wrapper");
     found->logger = type_of("logging", "Logger");
-    Ref globals = checked(PyDict_New());
-    check_status(PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins()));
-    Ref code = checked(Py_CompileString("lambda getter: lambda element: getter(element)", "<key>", Py_eval_input));
-    found->calling = checked(PyEval_EvalCode(code.get(), globals.get(), globals.get())).release();
+    found->group_by = type_of("itertools", "groupby");
+    found->reduce = of("functools", "reduce");
+    for (const char* name : {"takewhile", "dropwhile", "filterfalse", "starmap"})
+      found->callers.insert(of("itertools", name));
+    for (const char* name : {"map", "filter"}) found->callers.insert(of("builtins", name));
     Ref manager = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(found->logger), "manager"));
     found->loggers = checked(PyObject_GetAttrString(manager.get(), "loggerDict")).release();
     // Looked up by the twins only; a first look-up imports.
@@ -65,7 +70,10 @@ constexpr long kDebugFlag = 128;
 
 }  // namespace
 
-void load_library() { (void)library(); }
+void load_library() {
+  (void)library();
+  (void)lift::is_stand_in(Py_None);
+}
 
 // re keeps what it has compiled: the same pattern is the same object as long as the cache has it. The cache is read,
 // not written.
@@ -334,9 +342,10 @@ static Ref find_imported(PyObject* const* arguments, size_t count, Borrowed keyw
   return checked(PyImport_GetModule(outermost.get()));
 }
 
-// Functions that call `key=` while they run, and keep it no longer.
+// What calls its `key=`.
 static bool takes_key(Borrowed callable) {
   PyObject* c = callable.get();
+  if (c == reinterpret_cast<PyObject*>(library().group_by)) return true;
   if (Py_IS_TYPE(c, &PyMethodDescr_Type)) {
     auto* descriptor = callable.as<PyMethodDescrObject>();
     return descriptor->d_common.d_type == &PyList_Type && strcmp(descriptor->d_method->ml_name, "sort") == 0;
@@ -347,6 +356,33 @@ static bool takes_key(Borrowed callable) {
   if (self != nullptr && PyList_CheckExact(self)) return strcmp(name, "sort") == 0;
   return self != nullptr && PyModule_Check(self) &&
          (strcmp(name, "sorted") == 0 || strcmp(name, "min") == 0 || strcmp(name, "max") == 0);
+}
+
+// Which argument is called by the callable, and reads objects by itself: map(operator.attrgetter("name"), rows). -1:
+// none.
+int Tracer::place_of_reader(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const Library& lib = library();
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    const size_t place = positional + static_cast<size_t>(i);
+    if (reads_objects(arguments[place]) && takes_key(callable) &&
+        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names.get(), i), "key") == 0)
+      return static_cast<int>(place);
+  }
+  if (positional > 1 && callable.get() == reinterpret_cast<PyObject*>(lib.group_by) && reads_objects(arguments[1]))
+    return 1;
+  const bool calls_first = callable.get() == lib.reduce || lib.callers.count(callable.get()) != 0;
+  return positional > 1 && calls_first && reads_objects(arguments[0]) ? 0 : -1;
+}
+
+// Native code gets a function that is traced. Where that raises, the trace stops (run_for_native).
+Ref Tracer::call_with_stand_in(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                               size_t place) {
+  const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
+  std::vector<PyObject*> given{nullptr};
+  given.insert(given.end(), arguments, arguments + positional + named);
+  Ref function = lift::stand_in_for(arguments[place]);
+  given[1 + place] = function.get();
+  return call(callable, given.data() + 1, positional, keyword_names);
 }
 
 Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -381,23 +417,8 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
       !keyword_names) {
     return call_getter(callable, arguments[0]);
   }
-  // sorted(rows, key=operator.attrgetter("name")): native code gets a function that is traced.
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    PyObject* const getter = arguments[static_cast<Py_ssize_t>(positional) + i];
-    if (!reads_attributes(getter) || !takes_key(callable)) continue;
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names.get(), i), "key") != 0) continue;
-    std::vector<PyObject*> given{nullptr};
-    given.insert(given.end(), arguments, arguments + positional + PyTuple_GET_SIZE(keyword_names.get()));
-    Ref function = checked(PyObject_CallOneArg(lib.calling, getter));
-    given[1 + positional + static_cast<size_t>(i)] = function.get();
-    try {
-      return call(callable, given.data() + 1, positional, keyword_names);
-    } catch (const PyError&) {
-      if (stopped) throw;
-      PyErr_Clear();  // its frame is in the traceback
-      stop(report::Reason::native_call, native_name(callable) + ", whose key fails");
-    }
-  }
+  if (const int place = place_of_reader(callable, arguments, positional, keyword_names); place >= 0)
+    return call_with_stand_in(callable, arguments, positional, keyword_names, static_cast<size_t>(place));
   if (callable.type() == lib.lru_cache && lifter.known(callable) != nullptr)
     return call_cached(callable, arguments, positional, keyword_names);
   return {};
@@ -407,6 +428,15 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
 bool Tracer::reads_attributes(Borrowed value) {
   const Library& lib = library();
   return value.type() == lib.attribute_getter || value.type() == lib.method_caller;
+}
+
+// ... and what is called by its name only.
+bool Tracer::reads_objects(Borrowed value) {
+  const Natives& natives = Natives::table();
+  for (PyObject* function : {natives.getattr, natives.hasattr, natives.setattr, natives.isinstance}) {
+    if (value.get() == function) return true;
+  }
+  return reads_attributes(value);
 }
 
 // Whether a format string names attributes or items of what it is given: "{0.x}", but not "{:.2f}".

@@ -17,7 +17,7 @@
 namespace alternator::trace {
 
 struct Natives::Sets {
-  lift::PointerSet<PyObject> functions, torch, recorded, unseen, computed;
+  lift::PointerSet<PyObject> functions, torch, recorded, unseen, computed, communicating;
   lift::PointerSet<PyTypeObject> types;
   std::unordered_set<std::string> denied;  // "date.today"
   PyTypeObject* op_overload = nullptr;
@@ -56,6 +56,14 @@ static bool is_of_object(Borrowed callable) {
   if (callable.type() == &PyMethodDescr_Type || callable.type() == &PyWrapperDescr_Type)
     return reinterpret_cast<PyDescrObject*>(callable.get())->d_type == &PyBaseObject_Type;
   return false;
+}
+
+// torch.distributed.all_reduce() and its like: what they write no operator says, and others wait for it.
+static bool communicates_with_others(Borrowed callable) {
+  if (!PyFunction_Check(callable.get())) return false;
+  PyObject* module = callable.as<PyFunctionObject>()->func_module;
+  const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  return name != nullptr && std::string_view(name).starts_with("torch.distributed");
 }
 
 // Functions among torch's that set, or ask for, what no node remembers and no guard knows; and those that do not
@@ -158,7 +166,8 @@ Natives::Natives() : sets_(new Sets) {
   Ref table = checked(PyObject_CallMethod(overrides.get(), "get_testing_overrides", nullptr));
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(table.get(), &position, &key, &value);) {
-    if (!is_of_object(key)) sets_->torch.insert(Py_NewRef(key));
+    if (is_of_object(key)) continue;
+    (communicates_with_others(key) ? sets_->communicating : sets_->torch).insert(Py_NewRef(key));
   }
   Ref ignored = checked(PyObject_CallMethod(overrides.get(), "get_ignored_functions", nullptr));
   Ref iterator = checked(PyObject_GetIter(ignored.get()));
@@ -302,6 +311,7 @@ bool Natives::type(PyTypeObject* type) const {
 
 bool Natives::recorded(Borrowed callable) const { return sets_->recorded.count(callable.get()) != 0; }
 bool Natives::computed(Borrowed callable) const { return sets_->computed.count(callable.get()) != 0; }
+bool Natives::communicates(Borrowed callable) const { return sets_->communicating.count(callable.get()) != 0; }
 bool Natives::unseen(Borrowed callable) const { return sets_->unseen.count(callable.get()) != 0; }
 
 bool Natives::torch(Borrowed callable) const {

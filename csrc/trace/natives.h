@@ -20,6 +20,8 @@ class Natives {
   bool recorded(Borrowed callable) const;
   // ... nor anything that it calls.
   bool unseen(Borrowed callable) const;
+  // With other processes: each call is made for real, as a whole.
+  bool communicates(Borrowed callable) const;
   // A Python function that may run as it is on plain values.
   bool computed(Borrowed callable) const;
   // Builtins with a meaning of their own for the tracer.

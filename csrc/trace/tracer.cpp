@@ -4,11 +4,13 @@
 #include "trace/ends.h"
 #include "trace/failures.h"
 
+#include "fake/saved_hooks.h"
 #include "graph/torch_types.h"
 #include "interpreter/capture.h"
 #include "interpreter/hook.h"
 #include "interpreter/joint_calls.h"
 #include "interpreter/loop.h"
+#include "lift/standing_in.h"
 #include "py/gc.h"
 #include "py/lasting.h"
 #include "trace/grad_blocks.h"
@@ -22,7 +24,6 @@
 #include "trace/tracing.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -223,6 +224,10 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
     return Py_NewRef(Py_None);
   }
   Tracer* tracer = current_tracer;
+  if (!result && tracer != nullptr && !tracer->stopped && !capture_in_flight() && lift::is_stand_in(code)) {
+    PyErr_Clear();  // its frame is in the traceback
+    tracer->stop_here(report::Reason::native_call, "a function that native code calls, and that fails");
+  }
   if (!result || tracer == nullptr || tracer->stopped) return result.release();
   const char* name = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_name);
   try {
@@ -342,6 +347,7 @@ class TraceScope {
   const lift::NumpyErrors numpy_errors_;
   const Reading reading_{false};
   ThreadState thread_;
+  const fake::SavedHooksRest hooks_rest_;
   int watching_before_;
 };
 
@@ -351,7 +357,6 @@ class TraceScope {
 // shows calls to nobody, ours would not be seen.
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
-  if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) return "hooks on saved tensors are active";
   for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); i++) {
     PyTypeObject* type = Py_TYPE(at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
     // That of a default device does nothing but to add an argument.
@@ -541,6 +546,8 @@ report::Break Tracer::event_here(report::Reason reason, std::string context, siz
     event.line = line_of(code, index);
     event.index = index;
   };
+  const auto stands_in = [](PyCodeObject* code) { return lift::is_stand_in(reinterpret_cast<PyObject*>(code)); };
+  if (left == 0 && frame_ != nullptr && stands_in(cpython::code_of(frame_))) left = 1;
   if (left == 0 && frame_ != nullptr) happened_at(cpython::code_of(frame_), index_);
   size_t depth = 0;
   each_active([&](const Active& active) {
@@ -549,7 +556,7 @@ report::Break Tracer::event_here(report::Reason reason, std::string context, siz
     const int index = cpython::current_index(active.frame);
     if (left > 0 && at == left) {
       happened_at(code, index);
-    } else if (at >= left && active.frame != frame_) {
+    } else if (at >= left && active.frame != frame_ && !stands_in(code)) {
       event.callers.push_back({Ref::share(code), line_of(code, index), index});
     }
     return true;

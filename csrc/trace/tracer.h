@@ -316,6 +316,7 @@ class Tracer {
   // torch.Tensor(2, 3), torch.LongTensor([1]), torch.autograd.Variable(x). Null: it is no such call, or cannot be made.
   // torch.nn.Parameter(data). Null: it is no such call.
   Ref call_parameter(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_buffer(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   Ref call_legacy_constructor(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   // x.new_tensor([1, 2]) and x.new([1, 2]). Null: it is no such call.
   Ref new_from_data(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
@@ -417,7 +418,11 @@ class Tracer {
   Ref find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count);
   Ref call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   bool is_outside_value(Borrowed value);
-  bool reads_attributes(Borrowed value);
+  static bool reads_attributes(Borrowed value);
+  static bool reads_objects(Borrowed value);
+  int place_of_reader(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_with_stand_in(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                         size_t place);
   // True: the test is one of structure alone, and runs natively.
   bool check_instance_test(Borrowed subject_class, Borrowed classes);
   void check_callback(Borrowed callback, PyObject* const* arguments, size_t count);

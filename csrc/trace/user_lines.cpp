@@ -2,6 +2,7 @@
 
 #include "trace/tracer.h"
 
+#include "lift/standing_in.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
@@ -21,6 +22,7 @@ class TracedStack final : public graph::StackSource {
     for (; frame != nullptr && frame != outermost_; frame = frame->previous) {
       if (cpython::is_incomplete(frame)) continue;
       auto* code = reinterpret_cast<PyObject*>(cpython::code_of(frame));
+      if (lift::is_stand_in(code)) continue;  // in eager there is none
       frames.push_back({code, cpython::current_index(frame) * static_cast<int>(sizeof(cpython::CodeUnit)),
                         code == Natives::table().module_entry_code ? module_of(frame) : nullptr});
     }

@@ -330,3 +330,26 @@ def test_classes_called_like_native_ones(t: Run) -> None:
     values[1].n = 3
     values[2].n = 4
     f(T(2))
+
+
+@program()
+def test_buffers_that_the_call_makes(t: Run) -> None:
+    class Holder(nn.Module):
+        def forward(self, x: Any) -> Any:
+            self.last = nn.Buffer(x * 2)
+            kept = nn.Buffer(x, persistent=False)
+            return (
+                self.last + x,
+                kept,
+                kept.persistent,
+                type(kept) is torch.Tensor,
+                isinstance(kept, nn.Buffer),
+                kept is x,
+            )
+
+    holder = Holder()
+    t.watch(lambda: [dict(holder.named_buffers()), list(holder.state_dict())])
+    f = t.compile(holder)
+    for s in range(3):
+        f(T(3, s=s))
+    f(T(3, rg=True))
