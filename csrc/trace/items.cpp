@@ -248,7 +248,8 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   }
   if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
   // A key has a hash, and so is none of them.
-  const bool may_meet = !PyDict_CheckExact(container.get()) && may_hold_symbol(container);
+  const bool asks_keys = PyDict_Check(container.get()) || PyDictKeys_Check(container.get());
+  const bool may_meet = !asks_keys && may_hold_symbol(container);
   if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
     stop(report::Reason::unknown_number, "a membership test");
   const LookingUp looking_up(value);

@@ -315,7 +315,9 @@ bool Tracer::is_torchs_operation(Borrowed left, Borrowed right) {
 static bool is_mover(Borrowed callable) {
   if (!PyCFunction_Check(callable.get())) return false;
   PyObject* self = PyCFunction_GET_SELF(callable.get());
-  return self != nullptr && is_container(self) && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
+  // A mappingproxy hands the call on to what it stands for, whose code, if it has any, is traced.
+  const bool holds_others = self != nullptr && (is_container(self) || Py_IS_TYPE(self, &PyDictProxy_Type));
+  return holds_others && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
 }
 
 // A sum reads them only where it adds an integer to a float, which is seen of the result.
