@@ -186,8 +186,11 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   entry->shows = !tracer.lifter.effects().empty();
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
   entry->draws = has_effects(*entry->program, graph::kRandom);
-  if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || !tracer.draw_points().empty()))
-    throw NotRepeatable();
+  // A text that nobody knows is nothing that happens. Numbers that are drawn, and hooks, are effects.
+  const bool only_texts = tracer.draw_event() && tracer.draw_event()->reason == report::Reason::tensor_text &&
+                          tracer.lifter.effects().empty();
+  const bool draws = !tracer.draw_points().empty() && !only_texts;
+  if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || draws)) throw NotRepeatable();
   if (wishes.may_break && trace::has_lasting_writes(*entry->program) && trace::has_observed_failures(*entry->program)) {
     if (wishes.separate)
       throw replay::CannotRebuild("what may fail inside of a `try`, next to what is written for good");

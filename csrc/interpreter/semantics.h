@@ -144,6 +144,13 @@ struct Concrete {
   }
   Ref convert(PyObject* (*conversion)(PyObject*), Borrowed value) { return Ref::steal(conversion(value.get())); }
 
+  // The parts of an f-string.
+  Ref join(PyObject* const* parts, int count) {
+    Ref empty = Ref::steal(PyUnicode_New(0, 0));
+    if (!empty) return {};
+    return Ref::steal(_PyUnicode_JoinArray(empty.get(), parts, count));
+  }
+
   // --- iteration ---
   Ref get_iterator(Borrowed iterable) { return Ref::steal(PyObject_GetIter(iterable.get())); }
   Ref next(Borrowed iterator) { return Ref::steal(Py_TYPE(iterator.get())->tp_iternext(iterator.get())); }

@@ -431,7 +431,11 @@ Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments,
   if (lift::element_count(array) > kMostTensorElements) refuse("that is large");
   Borrowed owner = lift::array_owner(array);
   const bool outside = owner && lifter.known(owner) != nullptr;
-  if (!owner || lift::element_count(array) == 0 || !has_canonical_strides(array)) refuse("with strides of its own");
+  // Numpy gives what has no elements strides that are zero, and torch takes them.
+  const bool is_empty = lift::element_count(array) == 0 && lift::fields_of(array).dimensions == 1;
+  const bool has_zero_stride = is_empty && lift::fields_of(array).strides[0] == 0;
+  if (!owner || (lift::element_count(array) == 0 && !is_empty) || !(has_zero_stride || has_canonical_strides(array)))
+    refuse("with strides of its own");
   if (takes && !is_number && !outside && !lift::is_writeable(array)) refuse("that is read-only");
 
   bool shares = takes && !is_number;
@@ -465,9 +469,18 @@ Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments,
   for (size_t i = 0; i < names.size(); i++) {
     PyTuple_SET_ITEM(words.get(), static_cast<Py_ssize_t>(i), checked(PyUnicode_InternFromString(names[i])).release());
   }
-  Ref data = checked(PyObject_CallMethod(array.get(), "tolist", nullptr));
-  given[1] = data.get();
-  Ref tensor = call_torch(graph::torch_name("torch", "tensor"), given.data() + 1, 1, words);
+  Ref data, stride, tensor;
+  if (is_empty) {
+    data = checked(Py_BuildValue("(i)", 0));
+    stride = checked(Py_BuildValue("(i)", has_zero_stride ? 0 : 1));
+    given[1] = data.get();
+    given.insert(given.begin() + 2, stride.get());
+    tensor = call_torch(graph::torch_name("torch", "empty_strided"), given.data() + 1, 2, words);
+  } else {
+    data = checked(PyObject_CallMethod(array.get(), "tolist", nullptr));
+    given[1] = data.get();
+    tensor = call_torch(graph::torch_name("torch", "tensor"), given.data() + 1, 1, words);
+  }
   if (shares && (outside || !last_use)) {
     if (draw_points_.empty()) {
       draw_points_ = points_here();

@@ -9,6 +9,7 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 
@@ -125,28 +126,94 @@ void distrust(Borrowed code, int index) {
 }
 void forget_distrust() { distrusted().clear(); }
 
+bool Tracer::may_assume_here() const {
+  if (!may_assume || transformed_ || recorder.is_silent() || frame_ == nullptr) return false;
+  if (at::impl::PythonTorchFunctionTLS::stack_len() > 1) return false;
+  const auto found = distrusted().find(reinterpret_cast<PyObject*>(cpython::code_of(frame_)));
+  return found == distrusted().end() || found->second.indices.count(index_) == 0;
+}
+
+static bool is_plain_tensor(Borrowed tensor) {
+  return tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
+         tensor.type() == reinterpret_cast<PyTypeObject*>(ParameterClass);
+}
+
+// `flag`: a tensor of its own, to which nobody writes later.
+void Tracer::assume(Ref flag, bool wanted) {
+  Ref where = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame_)));
+  assumptions.push_back({std::move(flag), wanted, std::move(where), index_});
+}
+
 std::optional<bool> Tracer::assume_truth(Borrowed tensor) {
-  if (!may_assume || transformed_ || recorder.is_silent() || frame_ == nullptr) return {};
-  const bool plain = tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
-                     tensor.type() == reinterpret_cast<PyTypeObject*>(ParameterClass);
+  if (!is_plain_tensor(tensor) || !may_assume_here()) return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
-  if (!plain || fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() != 1) return {};
-  if (at::impl::PythonTorchFunctionTLS::stack_len() > 1) return {};
-  PyCodeObject* code = cpython::code_of(frame_);
-  const std::optional<bool> wanted = harmless_truth(code, index_);
+  if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() != 1) return {};
+  const std::optional<bool> wanted = harmless_truth(cpython::code_of(frame_), index_);
   if (!wanted) return {};
-  Ref where = Ref::share(reinterpret_cast<PyObject*>(code));
-  const auto found = distrusted().find(where.get());
-  if (found != distrusted().end() && found->second.indices.count(index_) != 0) return {};
-  // A tensor of its own: nobody writes to it later.
   static constinit Lasting<PyObject*> not_equal;
   Ref zero = checked(PyLong_FromLong(0));
   PyObject* arguments[] = {nullptr, tensor.get(), zero.get()};
-  Ref flag = call_torch(
-      not_equal.get([] { return checked(PyObject_GetAttrString(import_module("torch").get(), "ne")).release(); }),
-      arguments + 1, 2, {});
-  assumptions.push_back({std::move(flag), *wanted, std::move(where), index_});
+  assume(call_torch(not_equal.get(
+                        [] { return checked(PyObject_GetAttrString(import_module("torch").get(), "ne")).release(); }),
+                    arguments + 1, 2, {}),
+         *wanted);
   return wanted;
+}
+
+// The same for a comparison of integers that only a run knows: `assert lengths.max().item() <= 4`.
+std::optional<bool> Tracer::assume_comparison(Borrowed truth) {
+  const auto compared =
+      std::ranges::find_if(comparisons_, [&](const Comparison& c) { return Borrowed(c.truth) == truth; });
+  if (compared == comparisons_.end() || !may_assume_here()) return {};
+  const std::optional<bool> wanted = harmless_truth(cpython::code_of(frame_), index_);
+  if (!wanted) return {};
+  // As tensors: a graph returns those. torch.tensor() makes nodes of such numbers.
+  constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+  Ref operands[] = {Ref(compared->left), Ref(compared->right)};
+  const int operation = compared->operation;
+  for (Ref& operand : operands) {
+    if (!fake::is_symbol(operand)) {
+      int overflow = 0;
+      (void)PyLong_AsLongLongAndOverflow(operand.get(), &overflow);
+      if (overflow != 0) return {};
+      continue;
+    }
+    PyObject* number[] = {nullptr, operand.get()};
+    Ref tensor = tensor_of_symbols("torch.tensor", number + 1, 1, {});
+    if (!tensor) return {};
+    operand = std::move(tensor);
+  }
+  if (!graph::is_tensor(operands[0])) return {};
+  PyObject* arguments[] = {nullptr, operands[0].get(), operands[1].get()};
+  assume(call_torch(graph::torch_name("torch", kNames[operation]), arguments + 1, 2, {}), *wanted);
+  return wanted;
+}
+
+// torch._check_tensor_all_with(error, condition): that every element is true is looked at by every call. Where the
+// graph may not run in vain, and numbers that only a run knows are captured, the graph itself raises. False: neither.
+bool Tracer::expect_all(Borrowed condition) {
+  if (!is_plain_tensor(condition)) return false;
+  const at::Tensor& fake = fake::unpack(condition.get());
+  if (!fake::is_fake(fake) || fake.scalar_type() != at::kBool || session.known_value(fake)) return false;
+  const bool assumes = may_assume_here();
+  if (!assumes && (may_assume || !recorder.captures_scalars() || transformed_ || recorder.is_silent())) return false;
+  static constinit Lasting<PyObject*> all_true, to_integer;
+  auto method = [](Lasting<PyObject*>& lasting, const char* name) {
+    return lasting.get([&] { return checked(PyObject_GetAttrString(THPVariableClass, name)).release(); });
+  };
+  PyObject* arguments[] = {nullptr, condition.get()};
+  Ref all = call_torch(method(all_true, "_is_all_true"), arguments + 1, 1, {});
+  if (assumes) {
+    assume(std::move(all), true);
+    return true;
+  }
+  PyObject* of_all[] = {nullptr, all.get()};
+  Ref integer = call_torch(method(to_integer, "long"), of_all + 1, 1, {});
+  PyObject* of_integer[] = {nullptr, integer.get()};
+  Ref number = call_torch(graph::torch_types().tensor_item, of_integer + 1, 1, {});
+  if (!fake::is_symbol(number)) return PyLong_CheckExact(number.get()) && PyLong_AsLong(number.get()) == 1;
+  Ref one = checked(PyLong_FromLong(1));
+  return expect(compare_numbers(number, one, Py_EQ));
 }
 
 }  // namespace alternator::trace

@@ -95,6 +95,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
   }
   lift::Known* known = lifter.known(owner);
   if (is_drawn(owner)) stop(report::Reason::random_number, "an attribute");
+  if (is_unknown_text(owner)) stop(report::Reason::tensor_text, "an attribute");
   if (is_hook_handle(owner)) stop(report::Reason::hook, "its handle is used");
   if (known != nullptr && known->opaque) {
     if (Ref method = random_method(owner, name)) return method;

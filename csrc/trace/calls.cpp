@@ -365,6 +365,9 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     case Mark::kExpectation:
       if (positional > 0 && expect(arguments[0])) return Ref::share(Py_True);
       break;
+    case Mark::kDataCheck:
+      if (positional >= 2 && positional <= 3 && !keyword_names && expect_all(arguments[1])) return Ref::share(Py_None);
+      break;
     case Mark::kNumber:
       // What eager computes with such a number has the precision of Python's. Who is told that nothing is compiled
       // expects a number.
@@ -468,6 +471,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   if (type == &PyType_Type && total == 1 && positional == 1) {
     if (fake::is_handed_number(arguments[0])) return Ref::share(fake::example_of(arguments[0]).type());
     if (is_drawn(arguments[0])) return Ref::share(&PyFloat_Type);
+    if (is_unknown_text(arguments[0])) return Ref::share(&PyUnicode_Type);
     if (is_hook_handle(arguments[0])) stop(report::Reason::hook, "its handle is used");
     if (fake::is_symbol(arguments[0])) return Ref::share(fake::class_of_symbol(arguments[0]));
     return Ref::share(is_identity(arguments[0]) ? &PyLong_Type : Py_TYPE(arguments[0]));

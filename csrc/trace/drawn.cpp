@@ -11,7 +11,9 @@
 #include "trace/tracer.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
 
+#include <atomic>
 #include <cmath>
 #include <tuple>
 
@@ -28,6 +30,8 @@ static PyObject* refuse_drawn() {
   }
   return nullptr;
 }
+
+static int init_unknown_texts();
 
 int init_drawn() {
   static PyNumberMethods numbers;
@@ -54,7 +58,75 @@ int init_drawn() {
   drawn_type.tp_getattro = two;
   drawn_type.tp_repr = one;
   drawn_type.tp_str = one;
-  return PyType_Ready(&drawn_type);
+  return PyType_Ready(&drawn_type) < 0 ? -1 : init_unknown_texts();
+}
+
+PyTypeObject unknown_text_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+static std::atomic<size_t> texts_alive = 0;
+
+static PyObject* refuse_text() {
+  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
+    tracer->stop_here(report::Reason::tensor_text, {});
+  } else if (!PyErr_Occurred()) {
+    PyErr_SetString(PyExc_SystemError, "alternator: a text of a trace was used outside of it");
+  }
+  return nullptr;
+}
+
+static int init_unknown_texts() {
+  static PyNumberMethods numbers;
+  static PySequenceMethods sequence;
+  static PyMappingMethods mapping;
+  auto one = [](PyObject*) { return refuse_text(); };
+  auto two = [](PyObject*, PyObject*) { return refuse_text(); };
+  numbers.nb_remainder = numbers.nb_add = numbers.nb_multiply = two;
+  numbers.nb_bool = [](PyObject*) -> int { return refuse_text(), -1; };
+  sequence.sq_length = mapping.mp_length = [](PyObject*) -> Py_ssize_t { return refuse_text(), -1; };
+  sequence.sq_item = [](PyObject*, Py_ssize_t) { return refuse_text(); };
+  sequence.sq_contains = [](PyObject*, PyObject*) -> int { return refuse_text(), -1; };
+  mapping.mp_subscript = two;
+  unknown_text_type.tp_name = "str";
+  unknown_text_type.tp_basicsize = sizeof(PyObject);
+  unknown_text_type.tp_dealloc = [](PyObject* object) {
+    texts_alive--;
+    Py_TYPE(object)->tp_free(object);
+  };
+  unknown_text_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  unknown_text_type.tp_as_number = &numbers;
+  unknown_text_type.tp_as_sequence = &sequence;
+  unknown_text_type.tp_as_mapping = &mapping;
+  unknown_text_type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse_text(), -1; };
+  unknown_text_type.tp_richcompare = [](PyObject*, PyObject*, int) { return refuse_text(); };
+  unknown_text_type.tp_getattro = two;
+  unknown_text_type.tp_iter = one;
+  unknown_text_type.tp_repr = one;
+  unknown_text_type.tp_str = one;
+  return PyType_Ready(&unknown_text_type);
+}
+
+size_t unknown_texts() { return texts_alive; }
+
+Ref make_unknown_text() {
+  note_unknown_number();
+  Ref text = checked(unknown_text_type.tp_alloc(&unknown_text_type, 0));
+  texts_alive++;
+  return text;
+}
+
+// Whether what an f-string shows of it is left for later. Its text must not fail: a format is for those who know it.
+bool Tracer::may_show_later(Borrowed value, Borrowed format) const {
+  if (format && !(PyUnicode_CheckExact(format.get()) && PyUnicode_GET_LENGTH(format.get()) == 0)) return false;
+  if (transformed_ || recorder.is_silent() || at::impl::PythonTorchFunctionTLS::stack_len() != 1) return false;
+  if (is_unknown_text(value) || fake::is_symbol(value)) return true;
+  return value.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) && fake::is_fake(fake::unpack(value.get()));
+}
+
+Ref Tracer::show_later() {
+  if (draw_points_.empty()) {
+    draw_points_ = points_here();
+    draw_event_ = event_here(report::Reason::tensor_text, {});
+  }
+  return make_unknown_text();
 }
 
 static Ref make_drawn() {

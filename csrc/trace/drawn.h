@@ -14,4 +14,14 @@ int init_drawn();
 
 inline bool is_drawn(Borrowed object) { return Py_IS_TYPE(object.get(), &drawn_type); }
 
+// What an f-string gives that shows a tensor, or a number that only a run knows: a text that nobody knows, such as the
+// message of a check that holds. It may be kept and thrown away, like a number that is drawn. No str: native code reads
+// the characters of one without asking.
+extern PyTypeObject unknown_text_type;
+
+inline bool is_unknown_text(Borrowed object) { return Py_IS_TYPE(object.get(), &unknown_text_type); }
+// How many there are.
+size_t unknown_texts();
+Ref make_unknown_text();
+
 }  // namespace alternator::trace

@@ -224,7 +224,7 @@ bool may_hold_address(Borrowed container) {
 
 bool holds_identity(Borrowed value, int depth) {
   PyObject* v = value.get();
-  if (is_identity(value) || is_drawn(value)) return true;
+  if (is_identity(value) || is_drawn(value) || is_unknown_text(value)) return true;
   if (made == 0) return false;
   if (PyList_Check(v) || PyTuple_Check(v)) {
     if (depth > 20) return true;

@@ -248,7 +248,8 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   }
   if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
   // A key has a hash, and so is none of them.
-  const bool may_meet = !PyDict_CheckExact(container.get()) && may_hold_symbol(container);
+  const bool asks_keys = PyDict_Check(container.get()) || PyDictKeys_Check(container.get());
+  const bool may_meet = !asks_keys && may_hold_symbol(container);
   if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
     stop(report::Reason::unknown_number, "a membership test");
   const LookingUp looking_up(value);
@@ -260,6 +261,7 @@ Tri Tracer::truth(Borrowed value) {
   if (value.get() == Py_True || value.type() == &identity_type) return Tri(1);
   if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
   if (fake::is_symbol(value)) {
+    if (const std::optional<bool> assumed = assume_comparison(value)) return Tri(*assumed ? 1 : 0);
     const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
     stop(report::Reason::data_dependent, std::string(what) + " of a number that only a run knows");
   }
@@ -351,6 +353,10 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
     stop(report::Reason::unknown_number, "an identity test");
   if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
     stop(report::Reason::unknown_number, "an identity test");
+  // Texts of one character are one object.
+  auto is_text = [](Borrowed object) { return PyUnicode_Check(object.get()) || is_unknown_text(object); };
+  if (left != right && is_text(left) && is_text(right) && (is_unknown_text(left) || is_unknown_text(right)))
+    stop(report::Reason::tensor_text, "an identity test");
   // They may be one object outside.
   if (left != right && fake::is_handed_number(left) && fake::is_handed_number(right))
     stop(report::Reason::unknown_number, "an identity test");
@@ -388,6 +394,7 @@ static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const
 void Tracer::check_use(Borrowed value, const char* what) {
   if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
   if (is_drawn(value)) stop(report::Reason::random_number, what);
+  if (is_unknown_text(value)) stop(report::Reason::tensor_text, what);
   if (fake::is_symbol(value)) stop(report::Reason::unknown_number, what);
   if (is_hook_handle(value)) stop(report::Reason::hook, "its handle is used");
   lift::Known* known = lifter.known(value);

@@ -85,6 +85,10 @@ Mark mark_of(Borrowed function) {
       if (equals(qualified, "GenerationTracker.tag") && equals(module_name(function), "torch._dynamo.mutation_guard"))
         return Mark::kNotes;
       break;
+    case 22:
+      if (equals(qualified, "_check_tensor_all_with") && equals(module_name(function), "torch"))
+        return Mark::kDataCheck;
+      break;
     case 30:  // every function that torch's decorator makes runs this code
       if (code == reinterpret_cast<PyCodeObject*>(Natives::table().shield_code)) return Mark::kShield;
       break;

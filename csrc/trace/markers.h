@@ -18,6 +18,7 @@ enum class Mark : uint8_t {
   kSkipFrame,       // torch._dynamo.skip_frame: the function that calls it runs as it is
   kConstant,        // torch.compiler.assume_constant_result
   kExpectation,     // what is behind torch._check()
+  kDataCheck,       // what is behind torch._check_tensor_all()
   kMaterialises,    // a lazy module makes its parameters, removes its hooks and changes its class
   kNumber,          // the optimizers' way to a number: item(), or the tensor where the program is being compiled
   kCompiled,        // what torch.compile made: a part of the program, as TorchDynamo takes it

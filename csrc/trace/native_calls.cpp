@@ -134,12 +134,13 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
     const bool looks = (callable != Borrowed(natives.isinstance) && !as_key) || is_drawn(arguments[i]) ||
-                       is_hook_handle(arguments[i]) ||
+                       is_unknown_text(arguments[i]) || is_hook_handle(arguments[i]) ||
                        PyWeakref_CheckProxy(arguments[i]);  // a proxy says that it is its object
     const bool keeps_array = i + 1 == total && lift::is_array(arguments[i]) && only_keeps(method);
     if (PySlice_Check(arguments[i]) && holds_unknown_array(arguments[i]))
       stop(report::Reason::data_dependent, name + " of a slice");
-    if (looks && !keeps_array && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
+    const bool is_called = name == "builtins.callable" && is_unknown_text(arguments[i]);  // no text can be called
+    if (looks && !keeps_array && !is_called && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (method.self && PyUnicode_Check(method.self.get()) && is_formatter(method.name)) {

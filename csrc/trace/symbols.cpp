@@ -145,7 +145,7 @@ bool moves_arguments(PyTypeObject* base) {
 bool may_hold(Borrowed value, int depth = 0) {
   constexpr int kDeepest = 20;
   PyObject* v = value.get();
-  if (is_symbol(value)) return true;
+  if (is_symbol(value) || is_unknown_text(value)) return true;
   if (PySlice_Check(v)) {
     auto* s = reinterpret_cast<PySliceObject*>(v);
     return may_hold(s->start, depth + 1) || may_hold(s->stop, depth + 1) || may_hold(s->step, depth + 1);
@@ -195,7 +195,10 @@ Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
     if (truth >= 0) return Ref::share(truth != 0 ? Py_True : Py_False);
     PyErr_Clear();
     PyObject* operands[] = {left.get(), right.get()};
-    return recorder.operate(graph::torch_name("operator", kComparisons[operation]), operands, 2);
+    Ref symbol = recorder.operate(graph::torch_name("operator", kComparisons[operation]), operands, 2);
+    if (fake::is_truth_symbol(symbol))
+      comparisons_.push_back({Ref(symbol), Ref::share(left), Ref::share(right), operation});
+    return symbol;
   }
   stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
 }
@@ -262,7 +265,9 @@ Ref Tracer::list_of_numbers(Borrowed tensor) {
   return list;
 }
 
-bool Tracer::may_hold_symbol(Borrowed value) const { return recorder.has_symbols() && may_hold(value); }
+bool Tracer::may_hold_symbol(Borrowed value) const {
+  return (recorder.has_symbols() || unknown_texts() > 0) && may_hold(value);
+}
 
 bool Tracer::has_native_length(Borrowed object) {
   PyTypeObject* type = object.type();
@@ -315,7 +320,9 @@ bool Tracer::is_torchs_operation(Borrowed left, Borrowed right) {
 static bool is_mover(Borrowed callable) {
   if (!PyCFunction_Check(callable.get())) return false;
   PyObject* self = PyCFunction_GET_SELF(callable.get());
-  return self != nullptr && is_container(self) && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
+  // A mappingproxy hands the call on to what it stands for, whose code, if it has any, is traced.
+  const bool holds_others = self != nullptr && (is_container(self) || Py_IS_TYPE(self, &PyDictProxy_Type));
+  return holds_others && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
 }
 
 // A sum reads them only where it adds an integer to a float, which is seen of the result.
@@ -345,7 +352,10 @@ size_t& integers_given() {
 
 // Before native code gets at a number whose digits it might read.
 void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
-  if (!recorder.has_symbols()) return;
+  if (!recorder.has_symbols() && unknown_texts() == 0) return;
+  const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
+  if (name == "str.join" && unknown_texts() > 0 && count > 0 && may_hold(arguments[0]))
+    stop(report::Reason::tensor_text, name);
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (among(kMovers, name)) {
     if (name != "builtins.isinstance" && name != "builtins.callable" && count > 0 && is_symbol(arguments[0]))
@@ -362,21 +372,22 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
   const char* method = PyCFunction_Check(callable.get()) ? callable.as<PyCFunctionObject>()->m_ml->ml_name : "";
   const bool moves = is_mover(callable);
   const bool is_function = self == nullptr || PyModule_Check(self) || name.starts_with("torch._C.");
-  if (!is_function && !moves && may_hold(self)) stop(report::Reason::unknown_number, name);
+  if (!is_function && !moves && may_hold(self)) stop(reason, name);
   for (size_t i = 0; i < count; i++) {
     const bool kept = moves && (among(kKeepers, method) || !is_symbol(arguments[i]));
-    if (!kept && may_hold(arguments[i])) stop(report::Reason::unknown_number, name);
+    if (!kept && may_hold(arguments[i])) stop(reason, name);
   }
 }
 
 // The same for the constructor of a type whose instances begin as those of `base`.
 void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
-  if (!recorder.has_symbols()) return;
+  if (!recorder.has_symbols() && unknown_texts() == 0) return;
+  const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
   const bool keeps = keeps_arguments(base);
   const bool moves = moves_arguments(base);
   for (size_t i = 0; i < count; i++) {
-    if (is_symbol(arguments[i]) ? !keeps : !moves && may_hold(arguments[i]))
-      stop(report::Reason::unknown_number, type->tp_name);
+    const bool is_alone = is_symbol(arguments[i]) || is_unknown_text(arguments[i]);
+    if (is_alone ? !keeps : !moves && may_hold(arguments[i])) stop(reason, type->tp_name);
   }
 }
 

@@ -231,6 +231,7 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
   if (!result || tracer == nullptr || tracer->stopped) return result.release();
   const char* name = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_name);
   try {
+    if (is_unknown_text(result)) stop(report::Reason::tensor_text, name);
     const bool unknown = is_unknown_number(*tracer, result);
     if (unknown && (read || (fake::is_symbol(result) && gives_digits(code.as<PyCodeObject>()))))
       stop(report::Reason::unknown_number, name);
@@ -288,8 +289,9 @@ Discarding::~Discarding() {
 void Tracer::stop_here(report::Reason reason, std::string context) {
   if (!stopped) {
     const size_t left = reason == report::Reason::opaque_object ? library_methods_here() : 0;
-    stopped = event_here(reason, std::move(context), left);
-    break_points = reason == report::Reason::random_number ? draw_points_ : points_here(left);
+    const bool of_text = reason == report::Reason::tensor_text && unknown_texts() > 0 && draw_event_;
+    stopped = of_text && draw_event_->reason == reason ? *draw_event_ : event_here(reason, std::move(context), left);
+    break_points = reason == report::Reason::random_number || of_text ? draw_points_ : points_here(left);
     // Nothing is made anew of what such a scope holds: its `with` statement begins for real.
     if (const OpenScope* scope = open_scope()) {
       const std::vector<BreakPoint>& opened = scope->points;

@@ -163,6 +163,9 @@ class Tracer {
   Ref combine_drawn(binaryfunc operation, Borrowed left, Borrowed right);
   // Where the first random number of Python's was drawn; empty: none was. What cannot be done without its value is done
   // by cutting the trace there.
+  // An f-string that shows what only a run knows (drawn.h).
+  bool may_show_later(Borrowed value, Borrowed format) const;
+  Ref show_later();
   const std::vector<BreakPoint>& draw_points() const { return draw_points_; }
   const std::optional<report::Break>& draw_event() const { return draw_event_; }
   // The operands of an operator of which one is a number of numpy's: with a tensor it is a number like any other.
@@ -593,6 +596,15 @@ class Tracer {
   Ref call_loop(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   friend class Loops;
   std::optional<bool> assume_truth(Borrowed tensor);
+  bool may_assume_here() const;
+  std::optional<bool> assume_comparison(Borrowed truth);
+  struct Comparison {
+    Ref truth, left, right;
+    int operation;
+  };
+  std::vector<Comparison> comparisons_;  // of numbers that only a run knows
+  void assume(Ref flag, bool wanted);
+  bool expect_all(Borrowed condition);
   int arms_ = 0;                            // that are being traced
   fake::TransformState transforms_before_;  // at the beginning of the trace
   bool transformed_ = false;                // they are not what they were then, or an arm is traced

@@ -10,6 +10,8 @@
 #include "graph/errors.h"
 #include "py/names.h"
 
+#include <algorithm>
+
 namespace alternator::trace {
 
 struct Tracing : Concrete {
@@ -163,6 +165,8 @@ struct Tracing : Concrete {
   }
   Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
     if (is_drawn(left) || is_drawn(right)) return value([&] { return t.combine_drawn(operation, left, right); });
+    if (is_unknown_text(left) || is_unknown_text(right))
+      return use(is_unknown_text(left) ? left : right, "an operator"), Ref();
     if (t.is_array_operation(left, right)) return value([&] { return t.operate_on_arrays(operation, left, right); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
@@ -189,6 +193,8 @@ struct Tracing : Concrete {
   }
   Ref compare(Borrowed left, Borrowed right, int operation) {
     if (is_drawn(left) || is_drawn(right)) return use(is_drawn(left) ? left : right, "a comparison"), Ref();
+    if (is_unknown_text(left) || is_unknown_text(right))
+      return use(is_unknown_text(left) ? left : right, "a comparison"), Ref();
     if (t.is_array_operation(left, right)) return value([&] { return t.compare_arrays(left, right, operation); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
@@ -221,6 +227,7 @@ struct Tracing : Concrete {
     return guard(Tri(-1), [&] { return t.truth(object); });
   }
   Ref format(Borrowed object, PyObject* (*conversion)(PyObject*), Borrowed spec) {
+    if (t.may_show_later(object, spec)) return value([&] { return t.show_later(); });
     const auto check = [&] {
       if (conversion == nullptr || conversion == PyObject_Str)
         check_own_text(t, object, conversion == nullptr ? OwnText::kFormat : OwnText::kStr);
@@ -231,9 +238,16 @@ struct Tracing : Concrete {
     return Concrete::format(object, conversion, spec);
   }
   Ref convert(PyObject* (*conversion)(PyObject*), Borrowed object) {
+    if (t.may_show_later(object, {})) return value([&] { return t.show_later(); });
     const auto check = [&] { conversion == PyObject_Str ? check_own_text(t, object) : t.check_text(object); };
     if (status(check) < 0) return {};
     return Concrete::convert(conversion, object);
+  }
+
+  Ref join(PyObject* const* parts, int count) {
+    if (std::any_of(parts, parts + count, [](PyObject* part) { return is_unknown_text(part); }))
+      return value([&] { return t.show_later(); });
+    return Concrete::join(parts, count);
   }
 
   Ref get_iterator(Borrowed iterable) {

@@ -368,3 +368,90 @@ def test_what_failed_too_often_is_not_assumed_again(front):
         assert torch.equal(compiled(x), fn(x))
     assert alternator.counters()["eager"] == 3
     assert alternator.counters()["breaks"] == {"data_dependent": 1}
+
+
+def checked_whole(x, mask=None):
+    torch._check_tensor_all(x > 0, lambda: f"not positive: {x.min().item():.0f}")
+    torch._check_tensor_all_with(ValueError, x.sum(-1) < 100, lambda: "too much")
+    return x.sqrt() if mask is None else x[mask]
+
+
+@program()
+def test_all_of_a_tensor_is_checked(t):
+    f = t.compile(checked_whole)
+    f(T(2, 3).abs() + 1)
+    f.hit(T(2, 3).abs() + 2)
+    f.free(T(2, 3) - 5)
+    f.free(T(2, 3) + 100)
+    f.hit(T(2, 3).abs() + 2)
+    f(torch.ones(0, 3))
+
+
+@program()
+def test_all_of_a_tensor_is_checked_for_gradients(t):
+    f = t.compile(checked_whole)
+    for scale in (1.0, 2.0):
+        x = (T(2, 3).abs() + scale).requires_grad_()
+        f(x).sum().backward()
+        t.note(x.grad)
+
+
+@program(one_graph=False)
+def test_all_of_a_tensor_is_checked_next_to_a_write(t):
+    def fn(x, total):
+        total.add_(x.sum())
+        torch._check_tensor_all_with(ValueError, x > 0)
+        return x.sqrt()
+
+    total = torch.zeros(())
+    f = t.compile(fn)
+    for x in (torch.ones(3), torch.full((3,), 2.0), torch.tensor([1.0, -1.0, 2.0]), torch.ones(3)):
+        f.free(x, total)
+        t.note(total)
+
+
+def test_a_graph_that_writes_checks_all_of_a_tensor():
+    def fn(x, total):
+        total.add_(1)
+        torch._check_tensor_all(x > 0)
+        return x.sqrt() * total
+
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = alternator.compile(fn, backend=backend, fullgraph=True)
+    totals = torch.zeros(()), torch.zeros(())
+    for x in (torch.ones(3), torch.full((3,), 4.0)):
+        torch.testing.assert_close(compiled(x, totals[0]), fn(x, totals[1]), rtol=0, atol=0)
+    for function, total in ((compiled, totals[0]), (fn, totals[1])):
+        try:
+            function(-torch.ones(3), total)
+        except RuntimeError:
+            pass
+        else:
+            raise AssertionError("no error")
+    torch.testing.assert_close(*totals)
+    if len(graphs) != 1:
+        raise AssertionError(graphs)
+
+
+@program()
+def test_numbers_that_only_a_run_knows(t):
+    alternator.config.capture_scalar_outputs = True  # in a process of its own
+
+    def fn(x, lengths):
+        longest = lengths.max().item()
+        assert longest <= x.shape[0], f"{longest} is too long"
+        if lengths.min().item() * 2 < longest:
+            raise ValueError("uneven")
+        return x * longest
+
+    f = t.compile(fn)
+    f(T(4), torch.tensor([2, 3]))
+    f.hit(T(4), torch.tensor([4, 3]))
+    f.free(T(4), torch.tensor([5, 5]))
+    f.free(T(4), torch.tensor([1, 3]))
+    f.hit(T(4), torch.tensor([4, 4]))

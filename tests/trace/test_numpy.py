@@ -380,6 +380,11 @@ TENSORS = {
     ),
     "from_numpy": lambda x, n: x + torch.from_numpy(np.linspace(0.0, 1.0, 3, dtype=np.float32)) * n,
     "as_tensor": lambda x, n: (x + torch.as_tensor(np.full(3, n)), torch.as_tensor(np.ones(2), dtype=torch.float32)),
+    "empty": lambda x, n: (
+        torch.Tensor(np.arange(0, n, -1)).long() + x.sum(),
+        torch.cat([x, torch.as_tensor(np.zeros(n)[:0], dtype=x.dtype)]),
+        torch.tensor(np.arange(0)),
+    ),
     "leaves": lambda x, n: (x, torch.from_numpy(np.arange(6).reshape(2, 3) + n), torch.tensor(np.eye(2))),
     "written": lambda x, n: torch.from_numpy(np.arange(3.0)).add_(n) + x,
     "kept": lambda x, n: kept(x, n),

@@ -41,6 +41,9 @@ class Box:
     size: Any
     name: str = "box"
 
+    def grown(self, by: Any) -> Any:
+        return self.size + by
+
 
 THREE = 3
 Pair = collections.namedtuple("Pair", "first second")
@@ -91,7 +94,16 @@ def about_functions(x: torch.Tensor, n: torch.Tensor) -> Any:
     """Objects of the library that hold functions and mappings, made beside such a number."""
     k = n.item()
     shape = torch.distributions.Normal(x, x + 1, validate_args=False).batch_shape
-    return x * k, len(inspect.signature(floats).parameters), property(kept).fget is kept, shape
+    named = types.MappingProxyType(collections.OrderedDict(size=k, box=Box(k)))
+    bound = inspect.signature(Box(k).grown)
+    return (
+        x * k,
+        len(inspect.signature(floats).parameters),
+        property(kept).fget is kept,
+        shape,
+        (list(bound.parameters), "by" in bound.parameters.keys(), bound.parameters["by"].name),
+        (list(named.values())[0], dict(named.items()), named.get("none", k), "size" in named.keys()),
+    )
 
 
 def floats(x: torch.Tensor, n: torch.Tensor) -> Any:

@@ -64,11 +64,7 @@ ALT_OP(BUILD_CONST_KEY_MAP) {
   return m.replace(oparg + 1, std::move(dict));
 }
 
-ALT_OP(BUILD_STRING) {
-  Ref empty = Ref::steal(PyUnicode_New(0, 0));
-  if (!empty) return Flow::kError;
-  return m.replace(oparg, Ref::steal(_PyUnicode_JoinArray(empty.get(), m.sp - oparg, oparg)));
-}
+ALT_OP(BUILD_STRING) { return m.replace(oparg, m.semantics.join(m.sp - oparg, oparg)); }
 
 ALT_OP(BUILD_SLICE) {
   PyObject* step = oparg == 3 ? m.peek(1) : nullptr;
