@@ -159,15 +159,37 @@ int Tracer::handle_breaker(PyThreadState* ts) {
 }
 
 // Called whenever its frame has run, and for what the chain holds. One that is suspended in a try is run again when it
-// is closed, so it is known here as long as it is alive; no reference to it is kept.
-void Tracer::note_generator(Borrowed generator) {
+// is closed, so it is known here as long as it is alive; no strong reference to it is kept.
+void Tracer::note_generator(Borrowed generator, bool from_outside) {
   auto* object = generator.as<PyGenObject>();
   const bool waits = cpython::is_suspended(object) &&
                      PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(object))->co_exceptiontable) > 0;
-  if (waits) {
-    generators_.insert(generator.get());
-  } else {
+  if (!waits) {
     generators_.erase(generator.get());
+    return;
+  }
+  Ref& reference = generators_[generator.get()];
+  if (from_outside) {
+    outside_generators_.insert(generator.get());
+  } else if (outside_generators_.count(generator.get()) == 0 &&
+             (!reference || PyWeakref_GET_OBJECT(reference.get()) != generator.get())) {
+    const SavedError on_its_way;
+    reference = Ref::steal(PyWeakref_NewRef(generator.get(), nullptr));
+    if (!reference) PyErr_Clear();
+  }
+}
+
+// One that stands in a cycle with what it holds would be closed by the collector, and run, when the trace is long gone.
+void Tracer::end_generators() {
+  std::vector<Ref> open;
+  for (const auto& [address, reference] : generators_) {
+    if (!reference) continue;
+    Ref generator = Ref::share(PyWeakref_GET_OBJECT(reference.get()));
+    if (generator.get() == address && lifter.known(generator) == nullptr) open.push_back(std::move(generator));
+  }
+  generators_.clear();
+  for (const Ref& generator : open) {
+    if (!Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr))) PyErr_Clear();
   }
 }
 

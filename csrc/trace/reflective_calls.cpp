@@ -30,9 +30,12 @@ static PyObject* sys_exception() {
   return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
 }
 
-// Whether an outside object is asked for __weakref__. It is there; which weak references there are is no guard's to say.
+// Whether an outside object is asked for __weakref__. It is there; which weak references there are is no guard's to
+// say.
 static bool may_be_referred_to_weakly(lift::Lifter& lifter, Borrowed owner, Borrowed name) {
-  if (PyUnicode_CompareWithASCIIString(name.get(), "__weakref__") != 0 || owner.type()->tp_getattro != PyObject_GenericGetAttr) return false;
+  if (PyUnicode_CompareWithASCIIString(name.get(), "__weakref__") != 0 ||
+      owner.type()->tp_getattro != PyObject_GenericGetAttr)
+    return false;
   const lift::Known* known = lifter.known(owner);
   if (known == nullptr || !known->instance) return false;
   const Borrowed field = lifter.type_attribute(owner.type(), name);

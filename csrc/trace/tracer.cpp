@@ -88,6 +88,7 @@ Tracer::Tracer()
 
 Tracer::~Tracer() {
   leave_context();
+  end_generators();
   if (exit_) clear_frames(exit_);
   for (const Ref& frame : abandoned_) clear_frame(frame);
 }
@@ -607,7 +608,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     });
   }
   each_value(chain, [&](const Ref& value) {
-    if (value && (PyGen_CheckExact(value.get()) || PyCoro_CheckExact(value.get()))) note_generator(value);
+    if (value && (PyGen_CheckExact(value.get()) || PyCoro_CheckExact(value.get()))) note_generator(value, true);
   });
   until_ = until;
   watch_.chain = &cut;

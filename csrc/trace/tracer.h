@@ -158,7 +158,8 @@ class Tracer {
   }
   // Frames of the chain whose objects somebody outside holds, as far as they have ended here: what stands for them.
   std::vector<Borrowed> ended_frames() const;
-  void note_generator(Borrowed generator);
+  void note_generator(Borrowed generator, bool from_outside = false);
+  void end_generators();
   // An operator on a random number that nobody knows (drawn.cpp).
   Ref combine_drawn(binaryfunc operation, Borrowed left, Borrowed right);
   // Where the first random number of Python's was drawn; empty: none was. What cannot be done without its value is done
@@ -485,7 +486,9 @@ class Tracer {
   std::unordered_set<std::string> raised_texts_;  // of all exceptions so far
   std::vector<Ref> abandoned_;                    // see note_abandoned()
   Ref exit_;                                      // the exception that left the function
-  std::unordered_set<PyObject*> generators_;      // that are suspended in a try; borrowed
+  // That are suspended in a try, with a weak reference to those that the trace has made; the others are null.
+  std::unordered_map<PyObject*, Ref> generators_;
+  std::unordered_set<PyObject*> outside_generators_;  // among them, or ended since
 
   // The frames of its own for a stopped chain.
   void fill(const Chain& chain, Chain* filled);

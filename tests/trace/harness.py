@@ -335,10 +335,10 @@ def change_of(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 def modes(compiling: bool = False) -> str:
     """The state of the thread that a call must leave as eager leaves it. A graph that is cut apart is compiled in the states that its
-    pieces run in."""
+    pieces run in, and one of which a part has gradients with gradients."""
     flags = compiling or (torch.are_deterministic_algorithms_enabled(), torch.backends.cuda.flash_sdp_enabled())
     return repr((
-        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        compiling or torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
         torch.get_default_device(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
         torch.is_autocast_cache_enabled(), torch.is_anomaly_enabled(), flags,
         torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(), torch._C._is_torch_function_enabled(),

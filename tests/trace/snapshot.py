@@ -48,7 +48,8 @@ CLASS_NAMES_LEFT_OUT = {
 }
 # Marks that front ends leave on modules and functions.
 MARKS = ("_dynamo", "_torchdynamo", "_compiled_call_impl", "_alternator")
-# What a compiler does not keep: how often a tensor was written to, how it was computed, and what shares memory as a view.
+# What a compiler does not keep: how often a tensor was written to, how it was computed, what shares memory as a view, the last digit
+# of a sum, and whether a gradient of zeros is one.
 sees_histories = True
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
@@ -378,7 +379,8 @@ class Observer:
         if sees_histories:
             parts.append(("grad_fn", type(value.grad_fn).__name__))
         if value.is_leaf or value.retains_grad:
-            parts.append(("grad", self.see(value.grad)))
+            grad = value.grad if sees_histories or value.grad is None or value.grad.any() else None
+            parts.append(("grad", self.see(grad)))
         parts.append(("hooks", len(value._backward_hooks or ())))
         if type(value) is torch.Tensor and value.__dict__:
             parts.append(("vars", *((k, self.see(v)) for k, v in value.__dict__.items() if not is_mark(k))))
@@ -400,6 +402,8 @@ def values_of(tensor: torch.Tensor) -> Any:
         flat = torch.view_as_real(flat).reshape(-1)
     if flat.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         flat = flat.masked_fill(flat.isnan(), float("nan"))
+        if not sees_histories:
+            flat = torch.tensor([float(f"{number:.4g}") for number in flat.tolist()])
     raw = (flat if flat.dtype == torch.bool else flat.view(torch.uint8)).numpy().tobytes() if flat.numel() else b""
     if flat.numel() <= 16:
         return (str(flat.tolist()), digest(raw))

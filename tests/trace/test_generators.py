@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import types
 
 from harness import T, program
@@ -268,3 +270,35 @@ def test_async_for_and_with(t):
     f = t.compile(fn)
     f(Source(3), T(2))
     f.hit(Source(3), T(2))
+
+
+def test_open_generators_in_cycles_end_once(capsys):
+    """Those that a trace has made are not run when they are collected."""
+    log = []
+
+    @contextlib.contextmanager
+    def noted():
+        try:
+            yield
+        finally:
+            print("left")
+
+    def stepping(x):
+        with noted():
+            yield x + 1
+            yield x + 2
+
+    def fn(x):
+        stepped = stepping(x)
+        y = next(stepped)
+        log.append([log, stepped])
+        return y * 2
+
+    f = alternator.compile(fn, backend="eager")
+    for i in range(3):
+        f(T(2, s=i))
+        gc.collect()
+    assert capsys.readouterr().out == ""
+    log.clear()
+    gc.collect()
+    assert capsys.readouterr().out == "left\n" * 3

@@ -138,6 +138,7 @@ def test_a_break_inside(backend):
             y = y * 2
         return y.exp().tanh()
 
+    breaks_before = dict(alternator.counters()["breaks"])
     compiled = alternator.compile(fn, backend=backend)
     for s in range(5):
         x = T(4, s=s, rg=True)
@@ -147,15 +148,17 @@ def test_a_break_inside(backend):
         wanted.sum().backward()
         torch.testing.assert_close(found, wanted)
         torch.testing.assert_close(x.grad, twin.grad)
-    assert set(alternator.counters()["breaks"]) == {"data_dependent"}
+    found_breaks = alternator.counters()["breaks"]
+    assert {why for why, count in found_breaks.items() if count > breaks_before.get(why, 0)} == {"data_dependent"}
 
 
 @alone
 def test_one_graph_is_one_graph():
+    before = alternator.counters()["graphs"]
     compiled = alternator.compile(lambda x: (x.sin() * x).sum(), backend="eager", fullgraph=True)
     for s in range(3):
         x = T(4, s=s, rg=True)
         with save_on_cpu():
             compiled(x).backward()
         torch.testing.assert_close(x.grad, x.detach().cos() * x.detach() + x.detach().sin())
-    assert alternator.counters()["graphs"] == 1
+    assert alternator.counters()["graphs"] == before + 1
