@@ -47,6 +47,11 @@ def test_what_a_collective_writes(backend, tmp_path):
             collective(y, out, outs)
             return y, out, outs[0], y + out + outs[0]
 
+        try:
+            fn(T(4))
+        except RuntimeError as error:  # gloo of an older torch lacks some
+            assert "does not support" in str(error), name
+            continue
         compiled = alternator.compile(fn, backend=backend)
         for s in range(3):
             for wanted, found in zip(fn(T(4, s=s)), compiled(T(4, s=s)), strict=True):
