@@ -8,6 +8,7 @@
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/error_text.h"
+#include "trace/refusing.h"
 #include "trace/tracer.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -22,14 +23,7 @@ namespace alternator::trace {
 // No float: native code reads the number of one without asking.
 PyTypeObject drawn_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-static PyObject* refuse_drawn() {
-  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
-    tracer->stop_here(report::Reason::random_number, {});
-  } else if (!PyErr_Occurred()) {
-    PyErr_SetString(PyExc_SystemError, "alternator: a random number of a trace was used outside of it");
-  }
-  return nullptr;
-}
+static PyObject* refuse_drawn() { return refuse(report::Reason::random_number, "a random number"); }
 
 static int init_unknown_texts();
 
@@ -64,14 +58,7 @@ int init_drawn() {
 PyTypeObject unknown_text_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 static std::atomic<size_t> texts_alive = 0;
 
-static PyObject* refuse_text() {
-  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
-    tracer->stop_here(report::Reason::tensor_text, {});
-  } else if (!PyErr_Occurred()) {
-    PyErr_SetString(PyExc_SystemError, "alternator: a text of a trace was used outside of it");
-  }
-  return nullptr;
-}
+static PyObject* refuse_text() { return refuse(report::Reason::tensor_text, "a text"); }
 
 static int init_unknown_texts() {
   static PyNumberMethods numbers;

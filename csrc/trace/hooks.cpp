@@ -5,6 +5,7 @@
 #include "graph/torch_types.h"
 #include "py/lasting.h"
 #include "trace/natives.h"
+#include "trace/refusing.h"
 #include "trace/tracer.h"
 
 namespace alternator::trace {
@@ -15,14 +16,7 @@ static PyTypeObject handle_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 bool is_hook_handle(Borrowed object) { return Py_IS_TYPE(object.get(), &handle_type); }
 
-static PyObject* refuse_handle() {
-  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
-    tracer->stop_here(report::Reason::hook, "its handle is used");
-  } else if (!PyErr_Occurred()) {
-    PyErr_SetString(PyExc_SystemError, "alternator: a handle of a trace was used outside of it");
-  }
-  return nullptr;
-}
+static PyObject* refuse_handle() { return refuse(report::Reason::hook, "a handle", "its handle is used"); }
 
 int init_hooks() {
   static PyNumberMethods numbers;

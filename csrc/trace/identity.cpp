@@ -4,6 +4,7 @@
 #include "fake/python_tensor.h"
 #include "lift/addresses.h"
 #include "lift/decimals.h"
+#include "trace/refusing.h"
 #include "trace/tracer.h"
 
 #include <cmath>
@@ -33,14 +34,7 @@ Ref make_identity(Py_ssize_t number) {
 
 // --- the type -------------------------------------------------------------------------------------------------
 
-static PyObject* refuse_identity() {
-  if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
-    tracer->stop_here(report::Reason::identity_number, {});
-  } else if (!PyErr_Occurred()) {
-    PyErr_SetString(PyExc_SystemError, "alternator: an identity of a trace was used outside of it");
-  }
-  return nullptr;
-}
+static PyObject* refuse_identity() { return refuse(report::Reason::identity_number, "an identity"); }
 
 static bool is_unguarded(PyObject* identity) {
   Tracer* tracer = Tracer::current();

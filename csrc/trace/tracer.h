@@ -162,11 +162,11 @@ class Tracer {
   void end_generators();
   // An operator on a random number that nobody knows (drawn.cpp).
   Ref combine_drawn(binaryfunc operation, Borrowed left, Borrowed right);
-  // Where the first random number of Python's was drawn; empty: none was. What cannot be done without its value is done
-  // by cutting the trace there.
   // An f-string that shows what only a run knows (drawn.h).
   bool may_show_later(Borrowed value, Borrowed format) const;
   Ref show_later();
+  // Where the first random number of Python's was drawn, or the first such text was made; empty: none was. What cannot
+  // be done without its value is done by cutting the trace there.
   const std::vector<BreakPoint>& draw_points() const { return draw_points_; }
   const std::optional<report::Break>& draw_event() const { return draw_event_; }
   // The operands of an operator of which one is a number of numpy's: with a tensor it is a number like any other.
