@@ -28,13 +28,36 @@ bool is_suspended_in_a_block(PyObject* object) {
          PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(generator))->co_exceptiontable) > 0;
 }
 
-// Torch only forgets what is gone.
+// What a callback calls in the end, where that is found without running anything; null: a finalizer that is over.
+Ref called_by(PyObject* callback) {
+  Ref called = Ref::share(callback);
+  const auto function_of = [](PyObject* object) {
+    PyObject* function = PyObject_GetAttr(object, names::func);
+    if (function == nullptr) PyErr_Clear();
+    return function != nullptr ? Ref::steal(function) : Ref::share(object);
+  };
+  if (Py_IS_TYPE(callback, known_types().finalize)) {
+    PyObject* registry = _PyType_Lookup(known_types().finalize, names::_registry);
+    if (registry == nullptr || !PyDict_CheckExact(registry)) return called;
+    PyObject* info = PyDict_GetItemWithError(registry, callback);
+    if (info == nullptr) return {};
+    called = function_of(info);
+  }
+  if (Py_IS_TYPE(called.get(), known_types().partial)) called = function_of(called.get());
+  if (PyMethod_Check(called.get())) called = Ref::share(PyMethod_GET_FUNCTION(called.get()));
+  return called;
+}
+
+// Torch only forgets what is gone. What the program itself has asked for may be a function of torch's too, but no
+// private one.
 bool only_forgets(PyObject* callback) {
-  if (!PyFunction_Check(callback)) return false;
-  PyObject* module = reinterpret_cast<PyFunctionObject*>(callback)->func_module;
+  Ref called = called_by(callback);
+  if (!called) return true;
+  if (!PyFunction_Check(called.get())) return false;
+  PyObject* module = called.as<PyFunctionObject>()->func_module;
   const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
   if (name == nullptr) return PyErr_Clear(), false;
-  return std::string_view(name).starts_with("torch.");
+  return std::string_view(name).starts_with(called.get() == callback ? "torch." : "torch._");
 }
 
 // What lives as long as the program.

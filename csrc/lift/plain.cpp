@@ -37,6 +37,7 @@ const KnownTypes& known_types() {
                                  .enum_type = type("enum", "EnumMeta"),
                                  .abc_meta = type("abc", "ABCMeta"),
                                  .partial = type("functools", "partial"),
+                                 .finalize = type("weakref", "finalize"),
                                  .simple_namespace = type("types", "SimpleNamespace")};
     Ref functools = import_module("functools");
     types->key_wrapper = type_of(checked(PyObject_CallMethod(functools.get(), "cmp_to_key", "O", Py_None)));

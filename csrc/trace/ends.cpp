@@ -5,6 +5,7 @@
 
 #include "trace/tracer.h"
 
+#include "cpython/dict_words.h"
 #include "lift/ends.h"
 
 #include <algorithm>
@@ -43,6 +44,11 @@ void each_part(lift::ShadowKind kind, PyObject* container, Each&& each) {
           &each);
       return;
   }
+}
+
+// Null: nothing tells whether the copy has changed.
+const uint64_t* version_word(const lift::Shadow& shadow) {
+  return shadow.kind == lift::ShadowKind::kDict ? cpython::dict_version_word(shadow.copy.get()) : nullptr;
 }
 
 }  // namespace
@@ -105,7 +111,7 @@ void Tracer::watch_containers() {
   for (; shadows_seen_ < shadows.size(); shadows_seen_++) {
     const lift::Shadow& shadow = shadows[shadows_seen_];
     if (shadow.is_namespace || shadow.length == 0 || shadow.length > kLarge) continue;
-    HeldInside held{&shadow, {}};
+    HeldInside held{&shadow, {}, version_word(shadow)};
     each_part(shadow.kind, shadow.original.get(), [&](PyObject* part) {
       if (lift::is_noticed(part)) held.objects.push_back(Ref::share(part));
     });
@@ -148,13 +154,15 @@ bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
 
 // Null: the last instruction has let go of nothing whose end would be noticed.
 Borrowed Tracer::dropped(const Position& position) {
-  for (const HeldInside& held : held_inside_) {
+  for (HeldInside& held : held_inside_) {
+    if (held.version != nullptr && *held.version == held.seen) continue;
     size_t found = 0;
     each_part(held.shadow->kind, held.shadow->copy.get(), [&](PyObject* part) {
       PyObject* original = original_of(part);
       if (std::ranges::any_of(held.objects, [&](const Ref& object) { return object.get() == original; })) found++;
     });
     if (found < held.objects.size()) return held.objects.front();
+    if (held.version != nullptr) held.seen = *held.version;
   }
   for (auto held = held_in_slots_.begin(); held != held_in_slots_.end();) {
     if (is_in_a_slot(position, *held)) {

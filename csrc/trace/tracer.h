@@ -521,6 +521,8 @@ class Tracer {
   struct HeldInside {
     const lift::Shadow* shadow;
     std::vector<Ref> objects;
+    const uint64_t* version;  // of the copy, where it has one
+    uint64_t seen = 0;        // ... in which all of them were found
   };
   std::vector<HeldInside> held_inside_;
   std::vector<Ref> held_in_slots_;

@@ -779,3 +779,48 @@ def test_other_holders_behind_a_break(t):
         f(T(2), box)
     for box in ([weakref.ref(kept), None], alone(), in_a_list()):
         f(T(2), box)
+
+
+def _forgets_nothing(log, word):
+    log.append(word)
+
+
+@program(one_graph=False)
+def test_finalizers_of_objects_that_the_program_drops(t):
+    """weakref.finalize() through a partial or a bound method is noticed like any callback."""
+    log = []
+    t.watch(lambda: list(log))
+
+    def drop(x, holder):
+        holder.pop("a")
+        return x + len(log)
+
+    for register in (
+        lambda thing: weakref.finalize(thing, functools.partial(_forgets_nothing, log, "partial")),
+        lambda thing: weakref.finalize(thing, log.append, "method"),
+        lambda thing: weakref.finalize(thing, torch.manual_seed, 1),
+    ):
+        f = t.compile(drop)
+        for _ in range(2):
+            thing = Plain()
+            register(thing)
+            holder = {"a": thing}
+            del thing
+            f(T(2), holder)
+
+
+def test_what_torch_forgets_by_itself_is_no_break():
+    """TorchDynamo leaves finalizers on modules that it has guarded; they only drop its own entries."""
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    torch.compile(net, backend="eager")(torch.ones(1, 2))
+    held = {"net": net}
+
+    def drop(x, held):
+        net = held.pop("net")
+        return net(x)
+
+    with torch.no_grad():
+        expected = net(torch.ones(1, 2))
+        del net
+        found = alternator.compile(drop, backend="eager", fullgraph=True)(torch.ones(1, 2), held)
+    assert torch.equal(found, expected) and not held
