@@ -41,8 +41,10 @@ class InputSource(Source):
     """Where an input of a graph came from, for backends that tell inputs apart by it. The guards are Alternator's: they prove
     which inputs are one object, so that what AOTAutograd asks for in addition already holds."""
 
+    text: str
+
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.__dict__["text"] = text  # a Source is a frozen dataclass, which checks each attribute that is set
 
     @property
     def _name_template(self) -> str:
@@ -448,9 +450,10 @@ class Handoff:
         """What AOTAutograd and Inductor read of a graph beside its nodes."""
         placeholders = gm.graph.find_nodes(op="placeholder")
         met: collections.Counter[str] = collections.Counter()
+        set_new = object.__setattr__  # a Node looks itself up in its graph at each attribute that is set
         for node, value, (text, is_state) in zip(placeholders, inputs, sources, strict=True):
             met[text] += 1  # behind a break, variables of several frames may have one name
-            node._dynamo_source = InputSource(text if met[text] == 1 else f"{text} ({met[text]})")
+            set_new(node, "_dynamo_source", InputSource(text if met[text] == 1 else f"{text} ({met[text]})"))
             # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time. No guard of ours
             # is about addresses, and a graph serves several modules: so never "guarded", whatever the tensor says.
             marked = getattr(value, "_dynamo_static_input_type", None) is not None
