@@ -28,6 +28,10 @@ bool is_symbolic(const c10::IValue& value) {
   return false;
 }
 
+std::string name_of(const c10::SymInt& size) {
+  return size.is_symbolic() ? size.toSymNode()->str() : std::to_string(size.as_int_unchecked());
+}
+
 c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
@@ -107,11 +111,9 @@ class Converted {
     for (const Row& row : rows_) {
       if (row.ours.dim() != row.theirs.dim()) return false;
       for (int64_t i = 0; i < row.ours.dim(); i++) {
+        // By their names: of a symbol that the operator has made a known number of, that number.
         const c10::SymInt ours = row.ours.sym_size(i), theirs = row.theirs.sym_size(i);
-        if (ours.is_symbolic() != theirs.is_symbolic()) return false;
-        if (!ours.is_symbolic() && ours.as_int_unchecked() != theirs.as_int_unchecked()) return false;
-        // Of symbolic ones, the number of the same name.
-        if (ours.is_symbolic() && ours.toSymNode()->str() != theirs.toSymNode()->str()) return false;
+        if (name_of(ours) != name_of(theirs)) return false;
       }
     }
     return true;

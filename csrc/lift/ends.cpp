@@ -28,7 +28,7 @@ bool is_suspended_in_a_block(PyObject* object) {
          PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(generator))->co_exceptiontable) > 0;
 }
 
-// What a callback calls in the end, where that is found without running anything; null: a finalizer that is over.
+// What a callback calls in the end, where that is found without running anything.
 Ref called_by(PyObject* callback) {
   Ref called = Ref::share(callback);
   const auto function_of = [](PyObject* object) {
@@ -40,7 +40,7 @@ Ref called_by(PyObject* callback) {
     PyObject* registry = _PyType_Lookup(known_types().finalize, names::_registry);
     if (registry == nullptr || !PyDict_CheckExact(registry)) return called;
     PyObject* info = PyDict_GetItemWithError(registry, callback);
-    if (info == nullptr) return {};
+    if (info == nullptr) return called;  // it is over, or it is a trace's own
     called = function_of(info);
   }
   if (Py_IS_TYPE(called.get(), known_types().partial)) called = function_of(called.get());
@@ -52,7 +52,6 @@ Ref called_by(PyObject* callback) {
 // private one.
 bool only_forgets(PyObject* callback) {
   Ref called = called_by(callback);
-  if (!called) return true;
   if (!PyFunction_Check(called.get())) return false;
   PyObject* module = called.as<PyFunctionObject>()->func_module;
   const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;

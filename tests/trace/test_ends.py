@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import functools
 import random
 import sys
 import weakref
 
+import torch
 from harness import T, program
 
 import alternator
@@ -785,7 +787,7 @@ def _forgets_nothing(log, word):
     log.append(word)
 
 
-@program(one_graph=False)
+@program(one_graph=False, spied=False)
 def test_finalizers_of_objects_that_the_program_drops(t):
     """weakref.finalize() through a partial or a bound method is noticed like any callback."""
     log = []

@@ -13,6 +13,7 @@ import itertools
 import math
 import numbers
 import operator
+import re
 import struct
 import types
 from collections.abc import Callable
@@ -380,6 +381,52 @@ def test_tensors_of_numbers_that_torch_makes(t: Run) -> None:
     f(T(2), N(3))
     f(T(2), N(5))
     f(T(2), N(300))
+
+
+class Queue(torch.nn.Module):
+    """The keys of the last batches, as in MoCo."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(3, 8))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        at = int(self.place)
+        self.keys[:, at : at + batch.shape[0]] = batch.T
+        self.place[0] = (at + batch.shape[0]) % 8
+        return self.keys.sum(1)
+
+
+@program(one_graph=False)
+def test_a_part_of_a_buffer_whose_place_only_a_run_knows(t: Run) -> None:
+    captures(t)
+    net = Queue()
+    t.watch(lambda: (net.keys, net.place))
+    f = t.compile(net)
+    for k in range(5):
+        f(T(2, 3) + k)
+    net.place[0] = 3
+    f(T(2, 3))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@alone
+def test_a_part_of_a_buffer_whose_place_only_a_run_knows_is_one_graph(backend: str) -> None:
+    alternator.reset()
+    net, twin = Queue(), Queue()
+    compiled = alternator.compile(net, backend=backend, fullgraph=True)
+    for k in range(5):
+        torch.testing.assert_close(compiled(T(2, 3) + k), twin(T(2, 3) + k), rtol=0, atol=0)
+        torch.testing.assert_close(net.state_dict(), twin.state_dict(), rtol=0, atol=0)
+    assert alternator.counters()["graphs"] == 1
+    for one in (net, twin):
+        one.place[0] = 7  # there is room for one only
+    with pytest.raises(RuntimeError) as wanted:
+        twin(T(2, 3))
+    with pytest.raises(RuntimeError, match=re.escape(str(wanted.value))):
+        compiled(T(2, 3))
+    torch.testing.assert_close(net.state_dict(), twin.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
