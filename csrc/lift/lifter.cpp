@@ -326,6 +326,9 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (fake::is_tensor_object(value.get())) return lift_tensor(value, source);
   if (PyType_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
+    // A metaclass that is no builtin may be replaced by another one.
+    if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0)
+      tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});
     return lift_itself(value, constant(value), false);
   }
   if (PyFunction_Check(value.get())) return lift_function(value, source);

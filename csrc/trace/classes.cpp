@@ -101,9 +101,15 @@ Ref Tracer::names_of(Borrowed object) {
   const bool is_type = PyType_Check(object.get());
   if (PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, object.get()};
-    Ref names = call(lifter.lift(hook, lifter.constant(hook)), arguments + 1, 1, {});
-    return checked(PySequence_List(names.get()));
+    Ref names = checked(PySequence_List(call(lifter.lift(hook, lifter.constant(hook)), arguments + 1, 1, {}).get()));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); i++) {
+      if (!PyUnicode_CheckExact(PyList_GET_ITEM(names.get(), i)))
+        stop(report::Reason::native_call, "dir of an object whose __dir__ gives other things than names");
+    }
+    check_status(PyList_Sort(names.get()));
+    return names;
   }
+  if (!Py_IS_TYPE(hook.get(), &PyMethodDescr_Type)) stop(report::Reason::native_call, "dir with an unusual __dir__");
   lift::Known* known = lifter.known(object);
   if (lifter.has_class_writes() || graph::is_tensor(object) || PyFunction_Check(object.get()) ||
       (known != nullptr && known->opaque) || (is_type && object.type() != &PyType_Type)) {

@@ -61,6 +61,7 @@ void stop_for_interrupt(Tracer& tracer, const std::string& what) {
 void Tracer::check_group(Borrowed exception, int depth) {
   constexpr int kDeepest = 100;
   auto* group = reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup);
+  if (exception && PyExceptionInstance_Check(exception.get())) guard_order_of_bases(exception.type());
   if (!exception || !PyObject_TypeCheck(exception.get(), group)) return;
   if (depth > kDeepest || lifter.known(exception) != nullptr)
     stop(report::Reason::native_call, "a group of exceptions from outside is gone through");

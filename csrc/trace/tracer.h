@@ -126,6 +126,8 @@ class Tracer {
   void use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed name);
   bool comes_first(Borrowed attribute, PyTypeObject* type, Borrowed name);
   // --- exceptions (raising.cpp) ---
+  // Which classes it is a subclass of is guarded, where that may change.
+  void guard_order_of_bases(Borrowed cls);
   // A group that native code is to go through.
   void check_group(Borrowed exception, int depth = 0);
   void before_raise(Ref* exception);
@@ -296,7 +298,6 @@ class Tracer {
   Ref query(Borrowed builtin);
   Ref subclasses_of(Borrowed cls);
   Ref next_of_outside(PyObject* const* arguments, size_t count);
-  void guard_order_of_bases(Borrowed cls);
   // hash(): a number, or an identity where it goes by addresses.
   Ref hash_of(Borrowed value, Borrowed callable);
   // Builtins that look at the frame that they are called from; likewise.

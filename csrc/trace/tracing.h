@@ -327,6 +327,11 @@ struct Tracing : Concrete {
       t.check_group(exception);
     });
   }
+  // The class may get other bases.
+  Tri exception_matches(Borrowed exception, Borrowed type) {
+    if (status([&] { t.guard_order_of_bases(exception.type()); }) < 0) return Tri(-1);
+    return Concrete::exception_matches(exception, type);
+  }
   int before_raise(Ref* exception) {
     return status([&] { t.before_raise(exception); });
   }

@@ -523,3 +523,32 @@ def test_classes_with_the_names_of_others(t):
         f(T(3), looks, called)
     del looks.n
     f(T(3), looks, called)
+
+
+@program(one_graph=False)
+def test_dir_with_a_hook(t):
+    """dir() sorts what a __dir__ gives, and wants names."""
+
+    class Named:
+        def __init__(self, names):
+            self.names = names
+
+        def __dir__(self):
+            return self.names
+
+    class Odd:
+        __dir__ = staticmethod(lambda: ["z", "b"])
+
+    class Listed(type):
+        def __dir__(cls):
+            return (name for name in ("q", "c"))
+
+    class OfListed(metaclass=Listed):
+        pass
+
+    f = t.compile(lambda x, o: (x + 1, dir(o)))
+    for names in (["z", "a"], ("b", "a", "c"), [3, "a"], [2, 1], 5):
+        f(T(2), Named(names))
+    f(T(2), Odd())
+    f(T(2), OfListed)
+    f(T(2), OfListed)

@@ -826,3 +826,37 @@ def test_what_torch_forgets_by_itself_is_no_break():
         del net
         found = alternator.compile(drop, backend="eager", fullgraph=True)(torch.ones(1, 2), held)
     assert torch.equal(found, expected) and not held
+
+
+@program(one_graph=False, spied=False)
+def test_callbacks_of_weak_references_to_tensors(t):
+    """A tensor that the call made lives on in the recording: who is told of its end is told in time."""
+    log = []
+    t.watch(lambda: list(log))
+
+    def watch(tensor):
+        return weakref.ref(tensor, lambda _: log.append("dead"))
+
+    def deleted(x):
+        y = x + 1
+        reference = watch(y)
+        count = len(log)
+        del y
+        return x * 2, count, len(log), reference() is None
+
+    def overwritten(x):
+        y = x + 1
+        reference = watch(y)
+        y = None
+        return x, len(log), reference, y
+
+    def in_a_list(x):
+        held = [x + 1, x + 2]
+        references = [watch(tensor) for tensor in held]
+        held.clear()
+        return x + len(log), len(references)
+
+    for fn in (deleted, overwritten, in_a_list):
+        f = t.compile(fn)
+        f(T(2))
+        f(T(2))

@@ -969,3 +969,73 @@ def test_the_class_of_a_module(t):
     module.__class__ = Lazy
     f(T(2))
     g(T(2))
+
+
+@program(spied=False)
+def test_bases_of_an_exception_class(t):
+    """Which `except` takes it is asked again."""
+
+    class A(Exception):
+        pass
+
+    class B(Exception):
+        pass
+
+    class E(A):
+        pass
+
+    def plain(x):
+        try:
+            raise E("a")
+        except A:
+            return x + 1, "A"
+        except (KeyError, B):
+            return x + 2, "B"
+
+    def in_a_group(x):
+        try:
+            raise ExceptionGroup("g", [E("a"), ValueError()])
+        except* A:
+            x = x + 1
+        except* (B, KeyError):
+            x = x + 2
+        except* ValueError:
+            x = x * 3
+        return x
+
+    functions = [t.compile(plain), t.compile(in_a_group)]
+    for bases in ((A,), (B,), (A,), (B,)):
+        E.__bases__ = bases
+        for f in functions:
+            f(T(2))
+            f.hit(T(2))
+
+
+@program(spied=False)
+def test_the_metaclass_of_a_class(t):
+    class First(type):
+        k = 1
+
+        def __call__(cls):
+            return "first"
+
+        def __len__(cls):
+            return 1
+
+    class Second(First):
+        k = 2
+
+        def __call__(cls):
+            return "second"
+
+        def __len__(cls):
+            return 2
+
+    class C(metaclass=First):
+        pass
+
+    f = t.compile(lambda x: (x + len(C), C(), C.k, type(C).__name__, isinstance(C, Second)))
+    for metaclass in (First, Second, First):
+        C.__class__ = metaclass
+        f(T(2))
+        f.hit(T(2))
