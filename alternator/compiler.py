@@ -25,11 +25,14 @@ from .modules import compiled_call, original_of, view_of
 _C = load_core()
 Model = TypeVar("Model", bound=Callable[..., Any])
 _frame_numbers = itertools.count()
+_TORCHS_SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 
 
 def is_on() -> bool:
-    """False with ALTERNATOR=0 or TORCHDYNAMO_DISABLE=1 in the environment: then nothing is compiled."""
-    return os.environ.get("ALTERNATOR", "1") != "0" and os.environ.get("TORCHDYNAMO_DISABLE", "0") != "1"
+    """False with ALTERNATOR=0, TORCHDYNAMO_DISABLE=1 or TORCH_COMPILE_DISABLE=1 in the environment, or where
+    torch._dynamo.config.disable is on: then nothing is compiled."""
+    is_off = os.environ.get("ALTERNATOR", "1") == "0" or config.is_set("disable")
+    return not is_off and "1" not in (os.environ.get(name) for name in _TORCHS_SWITCHES)
 
 
 def _caller(callable_object: Callable[..., Any]) -> Any:
@@ -203,7 +206,7 @@ def _compile(
     listener = Listener(function.__code__, next(_frame_numbers))
     shared = None if isolate_recompiles else _shared(function, resolved, fullgraph)
     handoff = Handoff(resolved, listener, shared)
-    limit = config.recompile_limit if recompile_limit is None else recompile_limit
+    limit = config.limit() if recompile_limit is None else recompile_limit
     compiled = _C.compile(
         function, self, handoff, fullgraph, limit, listener, False, shared and shared.store, _is_object(model)
     )

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch._guards import CompileId
 
-from . import exc
+from . import config, exc
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,10 @@ def place(code: CodeType) -> str:
 
 
 class _Pending(threading.local):
-    """The graph of the entry that this thread is making."""
+    """The entry that this thread is making."""
 
-    graph: str | None = None
+    graph: str | None = None  # its name
+    recompile: Recompile | None = None  # why it is made
 
 
 @dataclass(eq=False)
@@ -245,7 +246,15 @@ class Listener:
 
     def recompiling(self, fields: dict[str, Any]) -> None:
         failures = tuple(_guard(row) for row in fields["failures"])
-        emit(Recompile(place(self.code), self.compile_id(), _lines(fields["resumed_at"]), failures))
+        event = Recompile(place(self.code), self.compile_id(), _lines(fields["resumed_at"]), failures)
+        self.pending.recompile = event
+        emit(event)
+
+    def check_recompile(self) -> None:
+        """From the hand-off: what the core tells cannot be refused where it is told."""
+        event, self.pending.recompile = self.pending.recompile, None
+        if event is not None and config.is_set("error_on_recompile"):
+            raise exc.recompile_error(event.function, [str(guard) for guard in event.failures])
 
     def wants_details(self) -> bool:
         return wants_details()
@@ -260,7 +269,7 @@ class Listener:
             named["guards"] = tuple(_guard(row) for row in fields["guards"])
         if not fields["resumed_at"]:
             named["arguments"] = _parameters(self.code)
-        graph, self.pending.graph = self.pending.graph, None
+        graph, self.pending.graph, self.pending.recompile = self.pending.graph, None, None
         emit(Entry(place(self.code), self.compile_id(), graph=graph, **named))
         self.entries += 1
 

@@ -4,57 +4,69 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 # One type for all: what a user can do about it differs from sentence to sentence, not from type to type.
 
 
-class BackendFailed(RuntimeError):
+class _Error(RuntimeError):
+    torchs_name: ClassVar[str]  # of the exception that torch._dynamo raises in such a case
+
+    def __reduce__(self) -> Any:
+        own = next(cls for cls in type(self).__mro__ if cls.__dict__.get("torchs_name") is not None)
+        return _make, (own, *self.args), self.__dict__
+
+
+class BackendFailed(_Error):
     """A backend raised while it compiled a graph. `inner_exception` is what it raised."""
 
+    torchs_name = "BackendCompilerFailed"
     backend_name: str
     inner_exception: BaseException
     graph: str
 
 
-class Unsupported(RuntimeError):
+class Unsupported(_Error):
     """A break, where fullgraph=True or error_on_graph_break(True) allows none. `reason` is its id."""
 
+    torchs_name = "Unsupported"
     reason: str
 
 
+class RecompileError(_Error):
+    """A call that no compiled version fits, where error_on_recompile is set."""
+
+    torchs_name = "RecompileError"
+
+
+BackendCompilerFailed = BackendFailed  # torch's name
+_Own = TypeVar("_Own", bound=_Error)
+
+
 @functools.cache
-def _unsupported_type(torch_type: type[Exception] | None) -> type[Unsupported]:
-    if torch_type is None:
-        return Unsupported
-    return type("Unsupported", (Unsupported, torch_type), {"__module__": __name__, "__init__": Exception.__init__})
+def _also_torchs(own: type[Any], torch_type: type[Exception]) -> Any:
+    return type(own.__name__, (own, torch_type), {"__module__": __name__, "__init__": Exception.__init__})
+
+
+def _make(own: type[_Own], *args: Any) -> _Own:
+    """Programs that catch torch's own exception catch ours too, once torch._dynamo is loaded."""
+    torchs = sys.modules.get("torch._dynamo.exc")
+    cls: type[_Own] = own if torchs is None else _also_torchs(own, getattr(torchs, own.torchs_name))
+    return cls(*args)
 
 
 def unsupported(fields: dict[str, Any]) -> Unsupported:
-    exc: Any = sys.modules.get("torch._dynamo.exc")
     text = (
         f"alternator: {fields['flag']}, but the function cannot be captured whole: {fields['cause']}\n{fields['text']}"
     )
-    error = _unsupported_type(exc.Unsupported if exc is not None else None)(text)
+    error = _make(Unsupported, text)
     error.reason = fields["reason"]
     for name, value in {"msg": text, "real_stack": [], "gb_type": fields["cause"]}.items():
         setattr(error, name, value)  # torch's own have these
     return error
 
 
-BackendCompilerFailed = BackendFailed  # torch's name
-
-
-@functools.cache
-def _backend_failed_type(torch_type: type[Exception] | None) -> type[BackendFailed]:
-    """Programs that catch torch's own exception catch ours too, once torch._dynamo is loaded."""
-    if torch_type is None:
-        return BackendFailed
-    return type("BackendFailed", (BackendFailed, torch_type), {"__module__": __name__, "__init__": Exception.__init__})
-
-
 def backend_failed(backend: str, graph: str, where: str, error: BaseException) -> BackendFailed:
-    exc: Any = sys.modules.get("torch._dynamo.exc")
     text = (
         f"backend={backend!r} raised {type(error).__name__} while it compiled {graph}, made from {where}:\n"
         f"  {error}\n\n"
@@ -62,9 +74,18 @@ def backend_failed(backend: str, graph: str, where: str, error: BaseException) -
         f"  import alternator; alternator.config.suppress_errors = True\n"
         f"or compile with backend='eager'."
     )
-    failed = _backend_failed_type(exc.BackendCompilerFailed if exc is not None else None)(text)
+    failed = _make(BackendFailed, text)
     failed.backend_name = backend
     failed.inner_exception = error
     failed.graph = graph
     failed.real_stack = []  # type: ignore[attr-defined]  # torch's own have one
     return failed
+
+
+def recompile_error(function: str, failures: list[str]) -> RecompileError:
+    rows = "\n".join(f"    - {failure}" for failure in failures)
+    return _make(
+        RecompileError,
+        f"Recompiling function {function}, which error_on_recompile forbids\n"
+        f"    triggered by the following guard failure(s):\n{rows}",
+    )

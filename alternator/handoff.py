@@ -286,6 +286,7 @@ class Handoff:
         apart: bool,
         subclasses: bool,
     ) -> Answer:
+        self.listener.check_recompile()
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
         as_recorded = self.backend.compiler is None
@@ -389,7 +390,7 @@ class Handoff:
         """Whether numbers of numpy's may be inputs of a graph: of whoever runs it as it is. For a compiler they are constants. One
         that turns out to be such says NotImplemented to the first graph with numbers among its inputs."""
         whole = getattr(self.backend.compiler, "whole_graphs", False)
-        return not (self.backend.is_torchs or self.looks_inside or whole or self._is_set("verify_correctness"))
+        return not (self.backend.is_torchs or self.looks_inside or whole or config.is_set("verify_correctness"))
 
     @property
     def writes_last(self) -> bool:
@@ -480,7 +481,7 @@ class Handoff:
         assert self.backend.compiler is not None
         try:
             # To copy a tensor of a subclass may run code of its class.
-            verifies = self._is_set("verify_correctness") and not any(
+            verifies = config.is_set("verify_correctness") and not any(
                 torch._subclasses.fake_tensor.is_fake(value) or _is_of_a_subclass(value) for value in inputs
             )
             expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
@@ -511,7 +512,7 @@ class Handoff:
                 return None
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             failed = backend_failed(self.backend.name, name, where, error)
-            if not self._is_set("suppress_errors"):
+            if not config.is_set("suppress_errors"):
                 raise failed.with_traceback(error.__traceback__) from None
             logs.log.warning("%s\nThe graph runs as it was recorded.", failed)
             return None
@@ -519,7 +520,7 @@ class Handoff:
     def _gives_back(self, gm: Any, is_as_exported: Callable[[Any], bool], inputs: list[Any]) -> bool:
         """Whether a backend that is not torch's leaves a graph with nodes that no compiler may get to see as it is: then it gets
         the whole of it, and the recorded program runs. One that did not do so once is not asked again."""
-        if self.backend.is_torchs or self.looks_inside or self._is_set("verify_correctness"):
+        if self.backend.is_torchs or self.looks_inside or config.is_set("verify_correctness"):
             return False
         if any(isinstance(value, torch.Generator) for value in inputs):
             return False  # it might run the graph, and move it
@@ -570,8 +571,3 @@ class Handoff:
     def _asks_to_skip(error: Exception) -> bool:
         exc: Any = sys.modules.get("torch._dynamo.exc")
         return exc is not None and isinstance(error, exc.SkipFrame)
-
-    @staticmethod
-    def _is_set(switch: str) -> bool:
-        dynamo: Any = sys.modules.get("torch._dynamo.config")
-        return bool(getattr(config, switch)) or bool(getattr(dynamo, switch, False))
