@@ -36,7 +36,8 @@ def is_on() -> bool:
 
 
 def _caller(callable_object: Callable[..., Any]) -> Any:
-    """A Python function that calls what has no Python code of its own: torch.sin, a functools.partial."""
+    """A Python function that calls what has no Python code of its own (torch.sin, a functools.partial), or what means more than its
+    code as long as it is called (flex_attention, torch.cond)."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return callable_object(*args, **kwargs)
@@ -45,14 +46,19 @@ def _caller(callable_object: Callable[..., Any]) -> Any:
     return call
 
 
+def _is_torchs(function: FunctionType) -> bool:
+    """Not what a decorator of torch's has made of a function of somebody else's: that one has its module's name."""
+    return (function.__module__ or "").partition(".")[0] == "torch"
+
+
 def _target(model: Any) -> tuple[FunctionType, Any]:
     """The Python function that a call of `model` runs, and the object that it is bound to."""
     if isinstance(model, FunctionType):
-        return model, None
+        return (_caller(model) if _is_torchs(model) else model), None
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
         return model.__func__, model.__self__
     call = getattr(type(model), "__call__", None)  # noqa: B004  the function itself is wanted
-    if isinstance(call, FunctionType):
+    if isinstance(call, FunctionType) and (isinstance(model, torch.nn.Module) or not _is_torchs(call)):
         return call, model
     if not callable(model):
         raise TypeError(f"alternator.compile needs a function, a method or a callable object, not {model!r}")

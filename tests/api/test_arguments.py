@@ -94,6 +94,50 @@ def test_callable_objects() -> None:
     assert alternator.counters()["graphs"] == 3
 
 
+def _plus(given: Any) -> Any:
+    return given + 1
+
+
+def _torchs_functions() -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    query = torch.arange(256.0).reshape(1, 1, 16, 16) / 256
+    is_large = x().sum() > 3
+    return [
+        (flex_attention, (query, query, query), {}),
+        (torch.cond, (is_large, _plus, torch.neg, (x(),)), {}),
+        (torch.utils.checkpoint.checkpoint, (_plus, x()), {"use_reentrant": False}),
+        (torch.nn.functional.softmax, (x(),), {"dim": 0}),
+        (torch.ops.aten.sin.default, (x(),), {}),
+        (torch.ops.aten.sin, (x(),), {}),
+        (torch.vmap(_plus), (x(),), {}),
+    ]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_functions_of_torchs_own(number: int) -> None:
+    """What they mean where somebody calls them: `flex_attention = torch.compile(flex_attention)`."""
+    function, args, kwargs = _torchs_functions()[number]
+    compiled = alternator.compile(function, backend="eager", fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*args, **kwargs), function(*args, **kwargs), rtol=0, atol=0)
+    counted = alternator.counters()
+    assert (counted["graphs"], counted["hits"]) == (1, 1)
+
+
+def test_a_function_that_torch_decorates_is_the_users() -> None:
+    @torch.no_grad()
+    def decorated(y: Any, k: int = 2) -> Any:
+        return y * k
+
+    compiled = alternator.compile(decorated, backend="eager", fullgraph=True)
+    parameter = torch.nn.Parameter(x())
+    assert not compiled(parameter).requires_grad
+    assert compiled.__wrapped__ is decorated
+    softmax = torch.nn.functional.softmax
+    assert inspect.signature(alternator.compile(softmax)) == inspect.signature(softmax)
+
+
 def test_the_class_of_an_object_says_what_a_call_is() -> None:
     class Adder:
         def __call__(self, x: Any) -> Any:
