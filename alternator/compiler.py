@@ -77,6 +77,11 @@ def _innermost(model: Any) -> Any:
     return original_of(model)
 
 
+# By these torch finds what is behind a compiled function: torch.compiler.disable(compiled).
+_C.Compiled._torchdynamo_orig_callable = property(_innermost)
+_C.Compiled._torchdynamo_wrapper_id = property(id)
+
+
 def is_compiled(model: Any) -> bool:
     """Whether compile() gave it."""
     return isinstance(model, _C.Compiled) or isinstance(compiled_call(model), _C.Compiled)

@@ -51,7 +51,8 @@ def _also_torchs(own: type[Any], torch_type: type[Exception]) -> Any:
 def _make(own: type[_Own], *args: Any) -> _Own:
     """Programs that catch torch's own exception catch ours too, once torch._dynamo is loaded."""
     torchs = sys.modules.get("torch._dynamo.exc")
-    cls: type[_Own] = own if torchs is None else _also_torchs(own, getattr(torchs, own.torchs_name))
+    kind: Any = own
+    cls: type[_Own] = own if torchs is None else _also_torchs(kind, getattr(torchs, own.torchs_name))
     return cls(*args)
 
 

@@ -158,7 +158,6 @@ def _method(name: str) -> Any:
 _OWN = frozenset(
     [
         "__new__",
-        "__init__",
         "__del__",
         "__init_subclass__",
         "__class_getitem__",
@@ -177,12 +176,7 @@ _OWN = frozenset(
         "__getattr__",
         "__setattr__",
         "__delattr__",
-        "__getstate__",
-        "__setstate__",
-        "__reduce__",
         "__reduce_ex__",
-        "__getnewargs__",
-        "__getnewargs_ex__",
         "__copy__",
         "__deepcopy__",
         "__class__",
@@ -192,6 +186,25 @@ _OWN = frozenset(
         "__firstlineno__",
         "__static_attributes__",
     ]
+)
+
+# Of nn.Module, or of any object: they hand `self` on, to a function, a hook or whoever asks for the state.
+_HANDING_SELF_ON = (
+    "__init__",
+    "__getstate__",
+    "__setstate__",
+    "__reduce__",
+    "apply",
+    "state_dict",
+    "_save_to_state_dict",
+    "load_state_dict",
+    "_load_from_state_dict",
+    "_register_load_state_dict_pre_hook",
+    "register_load_state_dict_pre_hook",
+    "register_buffer",
+    "register_parameter",
+    "register_module",
+    "add_module",
 )
 
 
@@ -212,6 +225,19 @@ def _forwarded(cls: type) -> dict[str, Any]:
     return found
 
 
+class _Original:
+    """What torch and programs unwrap a compiled module by. One that the user's module has itself comes before it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, view: Any, cls: Any) -> Any:
+        if view is None:
+            raise AttributeError(self.name)
+        original = view._alternator_made.original
+        return getattr(original, self.name, original)
+
+
 class _Signature:
     """That of the original, or of its class."""
 
@@ -229,6 +255,7 @@ def _view_class(cls: type) -> type:
     if known is not None:
         return known
     body: dict[str, Any] = {
+        **{name: _method(name) for name in _HANDING_SELF_ON},
         **_forwarded(cls),
         "__slots__": (),
         "__module__": cls.__module__,
@@ -246,6 +273,9 @@ def _view_class(cls: type) -> type:
         "__copy__": _copy,
         "__reduce_ex__": _reduce_ex,
         "__signature__": _Signature(),
+        "_orig_mod": _Original("_orig_mod"),
+        "_torchdynamo_orig_callable": _Original("_torchdynamo_orig_callable"),
+        "_torchdynamo_wrapper_id": property(id),
     }
     made = _ViewClass(cls.__name__, (_View,), body)
     _view_classes[cls] = weakref.ref(made)

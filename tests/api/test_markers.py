@@ -88,6 +88,36 @@ def test_disabled_modules_and_classes() -> None:
     assert torch.equal(alternator.compile(lambda x: other(x), backend="eager")(x()), x() + 2)
 
 
+@pytest.mark.parametrize("disable", [alternator.disable, torch.compiler.disable], ids=["alternator", "torch"])
+def test_what_is_compiled_can_be_disabled(seen: Any, disable: Any) -> None:
+    def f(x: Any) -> Any:
+        return x + 1
+
+    class Holder:
+        def method(self, x: Any) -> Any:
+            return x + 1
+
+    for model in (f, torch.nn.ReLU(), Holder().method):
+        compiled = alternator.compile(model, backend=seen)
+        assert torch.equal(disable(compiled)(x()), model(x()))
+        assert seen.graphs == []
+        compiled(x())
+        assert len(seen.graphs) == 1
+        seen.graphs.clear()
+
+
+def test_torch_finds_the_function_behind() -> None:
+    def f(x: Any) -> Any:
+        return x + 1
+
+    from torch._dynamo.eval_frame import innermost_fn
+
+    compiled: Any = alternator.compile(f, backend="eager")
+    assert compiled._torchdynamo_orig_callable is f
+    assert innermost_fn(compiled) is f
+    assert "_torchdynamo_orig_callable" not in vars(functools.wraps(compiled)(lambda x: x))
+
+
 def test_disable_wants_a_callable() -> None:
     with pytest.raises(TypeError, match="can be called"):
         alternator.disable(3)

@@ -456,3 +456,84 @@ def test_its_state_is_given_anew() -> None:
     assert torch.equal(compiled(x), other(x)) and torch.equal(module(x), other(x))
     compiled.extra = 1
     assert module.extra == 1
+
+
+# --- the module behind it -------------------------------------------------------------------------------------------
+
+
+def test_the_original_can_be_had_and_is_no_part_of_the_state() -> None:
+    net, compiled = pair()
+    assert compiled._orig_mod is net
+    assert compiled._torchdynamo_orig_callable is net
+    assert not hasattr(net, "_orig_mod")
+    assert "_orig_mod" not in [*dir(compiled), *vars(compiled), *compiled._modules, *compiled.state_dict()]
+    assert [name for name, _ in compiled.named_modules()] == [name for name, _ in net.named_modules()]
+    twin = copy.deepcopy(compiled)
+    assert type(twin._orig_mod) is Net
+    assert twin._orig_mod is not net
+    plain = pickle.loads(pickle.dumps(compiled))
+    assert type(plain) is Net
+    assert not hasattr(plain, "_orig_mod")
+    assert copy.copy(compiled)._orig_mod is not net
+    # Of one that torch has compiled before: torch's.
+    assert alternator.compile(torch.compile(net, backend="eager"), backend="eager")._orig_mod is net  # type: ignore[attr-defined]
+
+
+def test_functions_that_get_the_module_get_the_users() -> None:
+    got: list[Any] = []
+
+    def note(module: Any, *_: Any) -> None:
+        got.append(module)
+
+    linear = nn.Linear(2, 2)
+    compiled: Any = alternator.compile(linear, backend="eager")
+    assert compiled.apply(note) is compiled
+    linear.register_state_dict_post_hook(note)
+    linear.register_state_dict_pre_hook(note)
+    linear.register_load_state_dict_post_hook(note)
+    compiled.register_load_state_dict_pre_hook(note)  # torch refers to the module weakly
+    del compiled
+    compiled = alternator.compile(linear, backend="eager")
+    compiled.load_state_dict(compiled.state_dict())
+    with torch.nn.modules.module.register_module_buffer_registration_hook(note):
+        compiled.register_buffer("more", torch.ones(2))
+    assert len(got) == 6
+    assert all(module is linear for module in got)
+    assert "more" in linear._buffers
+
+
+class Own(nn.Module):
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+
+    def __getstate__(self) -> Any:
+        return {"mine": self.by}
+
+    def __setstate__(self, state: Any) -> None:
+        self.by = state["mine"]
+
+    def __reduce__(self) -> Any:
+        return Own, (self.by,)
+
+    def __getnewargs__(self) -> Any:
+        return (self.by,)
+
+    def forward(self, x: Any) -> Any:
+        return x * self.by
+
+
+def test_special_methods_called_by_name_are_the_users() -> None:
+    own = Own(3)
+    compiled: Any = alternator.compile(own, backend="eager")
+    assert compiled.__getstate__() == {"mine": 3}
+    assert compiled.__reduce__() == (Own, (3,))
+    assert compiled.__getnewargs__() == (3,)
+    compiled.__setstate__({"mine": 4})
+    assert own.by == 4
+    compiled.__init__(by=5)
+    assert own.by == 5
+    net, fast = pair()
+    assert fast.__getstate__().keys() == net.__getstate__().keys()  # type: ignore[operator, union-attr]
+    assert type(copy.deepcopy(compiled)._orig_mod) is Own
+    assert type(pickle.loads(pickle.dumps(compiled))) is Own
