@@ -360,11 +360,12 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   // They may be one object outside.
   if (left != right && fake::is_handed_number(left) && fake::is_handed_number(right))
     stop(report::Reason::unknown_number, "an identity test");
-  // A tuple of the code's own: which object the other one is was not asked of any guard.
+  // A tuple of the code's own, and one from outside: which object that is was not asked of any guard.
   auto is_literal = [&](Borrowed object) {
     return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
   };
-  if ((is_literal(left) && PyTuple_Check(right.get())) || (is_literal(right) && PyTuple_Check(left.get())))
+  auto is_from_outside = [&](Borrowed object) { return PyTuple_Check(object.get()) && lifter.known(object) != nullptr; };
+  if ((is_literal(left) && is_from_outside(right)) || (is_literal(right) && is_from_outside(left)))
     stop(report::Reason::native_call, "an identity test of a literal");
   // Guards prove equality of plain values, not which object they are, unless that is asked.
   if (left == right && is_value(left) && lifter.has_one_origin(left)) return;

@@ -200,6 +200,21 @@ static bool is_lasting_logger(const lift::Known* known, Borrowed value) {
   return name != nullptr && PyUnicode_CheckExact(name) && PyDict_GetItem(library().loggers, name) == value.get();
 }
 
+namespace {
+
+// A function with an lru_cache that is called by another one, or by itself: whoever makes the outer call again makes the
+// inner one too, where eager does.
+struct InCachedCall {
+  static thread_local int depth;
+  InCachedCall() { depth++; }
+  ~InCachedCall() { depth--; }
+  InCachedCall(const InCachedCall&) = delete;
+  InCachedCall& operator=(const InCachedCall&) = delete;
+};
+thread_local int InCachedCall::depth = 0;
+
+}  // namespace
+
 // What its cache has for these arguments already: a place outside like any other. The call itself, which counts the hit
 // and says which entry was used last, is made again on every run; it runs nothing of the user's.
 Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count) {
@@ -221,7 +236,7 @@ Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t cou
   PyObject* kept = lift::follow(*source, wrapper.get(), &owner);
   if (kept == nullptr) return {};
   Ref result = lifter.lift(kept, source);
-  lifter.add_effect({Ref::share(wrapper), std::move(given), {}});
+  if (InCachedCall::depth == 0) lifter.add_effect({Ref::share(wrapper), std::move(given), {}});
   return result;
 }
 
@@ -248,6 +263,18 @@ static lift::EffectCall call_again(Borrowed callable, PyObject* const* arguments
   return {Ref::share(callable), std::move(given), std::move(named)};
 }
 
+// Equal for calls that give the same.
+static Ref key_of_call(Borrowed wrapper, PyObject* const* arguments, size_t total, Borrowed keyword_names) {
+  Ref key = checked(PyTuple_New(static_cast<Py_ssize_t>(2 * total) + 2));
+  PyTuple_SET_ITEM(key.get(), 0, Py_NewRef(wrapper.get()));
+  PyTuple_SET_ITEM(key.get(), 1, Py_NewRef(keyword_names ? keyword_names.get() : Py_None));
+  for (size_t i = 0; i < total; i++) {
+    PyTuple_SET_ITEM(key.get(), static_cast<Py_ssize_t>(2 * i) + 2, Py_NewRef(arguments[i]));
+    PyTuple_SET_ITEM(key.get(), static_cast<Py_ssize_t>(2 * i) + 3, Py_NewRef(Py_TYPE(arguments[i])));
+  }
+  return key;
+}
+
 // An outside function with an lru_cache.
 Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
@@ -264,17 +291,24 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
     for (size_t i = 0; i < total; i++) {
       if (!is_value(arguments[i])) stop(report::Reason::native_call, "an lru_cache that is asked for an object");
     }
-    const lift::Lifter::WriteMark mark = lifter.mark_writes();
-    Ref result;
-    {
-      const lift::OnlyLasting only_lasting(lifter);
-      const graph::Recorder::Silent silent(recorder);
-      result = inlined();
+    if (!cached) cached = checked(PyDict_New());
+    Ref key = key_of_call(wrapper, arguments, total, keyword_names);
+    Ref result = Ref::share(PyDict_GetItemWithError(cached.get(), key.get()));
+    if (PyErr_Occurred()) throw PyError();
+    if (!result) {
+      const lift::Lifter::WriteMark mark = lifter.mark_writes();
+      {
+        const lift::OnlyLasting only_lasting(lifter);
+        const graph::Recorder::Silent silent(recorder);
+        const InCachedCall inside;
+        result = inlined();
+      }
+      if (!is_value(result) && !PyModule_Check(result.get()))
+        stop(report::Reason::native_call, "an object from a function with an lru_cache");
+      if (lifter.has_writes_since(mark)) stop(report::Reason::native_call, "a function with an lru_cache that writes");
+      check_status(PyDict_SetItem(cached.get(), key.get(), result.get()));
     }
-    if (!is_value(result) && !PyModule_Check(result.get()))
-      stop(report::Reason::native_call, "an object from a function with an lru_cache");
-    if (lifter.has_writes_since(mark)) stop(report::Reason::native_call, "a function with an lru_cache that writes");
-    lifter.add_effect(call_again(wrapper, arguments, positional, keyword_names));
+    if (InCachedCall::depth == 0) lifter.add_effect(call_again(wrapper, arguments, positional, keyword_names));
     return result;
   }
   // One object for equal arguments. The cache itself is asked, unless it would see what the trace has made.
@@ -288,13 +322,7 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
     }
     return lifter.lift(found, lifter.constant(found));
   }
-  Ref key = checked(PyTuple_New(static_cast<Py_ssize_t>(2 * total) + 2));
-  PyTuple_SET_ITEM(key.get(), 0, Py_NewRef(wrapper.get()));
-  PyTuple_SET_ITEM(key.get(), 1, Py_NewRef(keyword_names ? keyword_names.get() : Py_None));
-  for (size_t i = 0; i < total; i++) {
-    PyTuple_SET_ITEM(key.get(), static_cast<Py_ssize_t>(2 * i) + 2, Py_NewRef(arguments[i]));
-    PyTuple_SET_ITEM(key.get(), static_cast<Py_ssize_t>(2 * i) + 3, Py_NewRef(Py_TYPE(arguments[i])));
-  }
+  Ref key = key_of_call(wrapper, arguments, total, keyword_names);
   if (!cached) cached = checked(PyDict_New());
   if (PyObject* known = PyDict_GetItemWithError(cached.get(), key.get())) return Ref::share(known);
   if (PyErr_Occurred()) throw PyError();  // not hashable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import collections
+import copy
 import functools
 import sys
 import types
@@ -540,3 +541,17 @@ def test_slices_with_numbers_that_change(t):
     f = t.compile(lambda x, b, k: (x + 1, slice(b, 2) == slice(k, later(2))))
     for k in (10, 11, 12, 13, 14, 1):
         f(T(2), True, k)
+
+
+@program()
+def test_copies_of_literals(t):
+    """deepcopy() gives a tuple of plain values back as it is."""
+
+    def fn(x, given=(1, (2,))):
+        literal = (1, (2, "a"))
+        copied, made = copy.deepcopy(literal), copy.deepcopy([literal, literal])
+        return x + 1, copied is literal, made[0] is made[1], made[0] is literal, tuple(literal) is literal
+
+    f = t.compile(fn)
+    f(T(2))
+    f.hit(T(2))

@@ -668,3 +668,45 @@ def test_getters_as_keys_that_fail_or_show(t):
     f = t.compile(fn)
     for name in ("name", "absent", "told", "name", "absent"):
         f([Row("b", T(2)), Row("a", T(2))], name)
+
+
+def _with_caches():
+    @functools.lru_cache
+    def fibonacci(n):
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    @functools.lru_cache(4)
+    def twice(n, plus=0):
+        return 2 * fibonacci(n) + plus
+
+    return fibonacci, twice
+
+
+@program()
+def test_a_function_with_a_cache_that_calls_itself(t):
+    """What the cache has, and how often it was asked, is as in eager, from nothing and when it is full."""
+    fibonacci, _ = _with_caches()
+    t.watch(fibonacci.cache_info)
+    f = t.compile(lambda x, n: x * fibonacci(n) + fibonacci(n))
+    f(T(2), 40)
+    f(T(2), 40)
+    fibonacci.cache_clear()
+    f(T(2), 40)
+
+
+@program(one_graph=False)
+def test_functions_with_caches_that_call_each_other(t):
+    """... and when it is filled in part."""
+    fibonacci, twice = _with_caches()
+    t.watch(lambda: (fibonacci.cache_info(), twice.cache_info()))
+    f = t.compile(lambda x, n: x * fibonacci(n) + twice(n - 1, plus=1) + fibonacci(n))
+    f(T(2), 40)
+    f(T(2), 40)
+    f(T(2), 41)
+    fibonacci.cache_clear()
+    f(T(2), 40)
+    twice.cache_clear()
+    f(T(2), 40)
+    fibonacci.cache_clear()
+    fibonacci(20)
+    f(T(2), 41)
