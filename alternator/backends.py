@@ -80,10 +80,10 @@ def default_backend() -> str | Compiler:
     return chosen
 
 
-def _inductor(mode: str | None, options: dict[str, Any], dynamic: bool | None, name: str | None) -> Backend:
+def _inductor(
+    mode: str | None, options: dict[str, Any], use_aoti: bool, dynamic: bool | None, name: str | None
+) -> Backend:
     # torch's own wrapper: modes and options are checked and meant as in torch.compile.
-    options.pop("guard_filter_fn", None)  # drops guards of TorchDynamo's; ours are all kept
-    use_aoti = options.pop("use_aoti", False)
     wrapper: Any = torch._TorchCompileAOTInductorWrapper if use_aoti else torch._TorchCompileInductorWrapper
     # Older versions of torch do not take the name.
     names = (name,) if "name" in inspect.signature(wrapper.__init__).parameters else ()
@@ -119,8 +119,11 @@ def resolve(
     if backend is None:
         backend = default_backend()
     chosen = dict(options or {})
+    # torch.compile's own, which no backend gets.
+    chosen.pop("guard_filter_fn", None)  # drops guards of TorchDynamo's; ours are all kept
+    use_aoti = chosen.pop("use_aoti", False)
     if backend == "inductor":
-        return _inductor(mode, chosen, dynamic, name)
+        return _inductor(mode, chosen, use_aoti, dynamic, name)
     if not isinstance(backend, str) and not callable(backend):
         raise TypeError(f"backend must be a name or a callable (gm, example_inputs), not {backend!r}")
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 import threading
-from types import TracebackType
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType, TracebackType
 from typing import Any
 
 import torch
@@ -62,10 +65,32 @@ def _instead_of_reset(original: Any) -> Any:
     return reset
 
 
-_REPLACEMENTS = {
-    (torch, "compile"): _instead_of_compile,
-    (torch.compiler, "reset"): _instead_of_reset,
-}
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name)
+    _originals[owner, name] = original
+    setattr(owner, name, make(original))
+
+
+class _Watching:
+    """Waits, in sys.meta_path, for torch._dynamo: install() does not load it, which takes seconds."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "torch._dynamo" or _Watching not in sys.meta_path:
+            return None
+        sys.meta_path.remove(_Watching)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_replace(module: ModuleType) -> None:
+                load(module)
+                with _lock:
+                    if _depth > 0:
+                        _replace(module, "reset", _instead_of_reset)
+
+            spec.loader.exec_module = load_and_replace  # type: ignore[method-assign]
+        return spec
 
 
 class Installed:
@@ -81,7 +106,8 @@ class Installed:
 
 
 def install() -> Installed:
-    """From now on torch.compile, torch.compiler.compile and nn.Module.compile mean Alternator's, until uninstall().
+    """From now on torch.compile, torch.compiler.compile and nn.Module.compile mean Alternator's, until uninstall(), and
+    torch.compiler.reset and torch._dynamo.reset also reset what Alternator has compiled.
 
     Calls of torch.compile that torch makes by itself are not meant, nor is what was compiled before. A `from torch import compile` that ran
     before keeps torch's.
@@ -90,10 +116,11 @@ def install() -> Installed:
     with _lock:
         _depth += 1
         if _depth == 1:
-            for (owner, name), make in _REPLACEMENTS.items():
-                original = getattr(owner, name)
-                _originals[owner, name] = original
-                setattr(owner, name, make(original))
+            _replace(torch, "compile", _instead_of_compile)
+            if "torch._dynamo" in sys.modules:
+                _replace(sys.modules["torch._dynamo"], "reset", _instead_of_reset)  # torch.compiler.reset calls it
+            else:
+                sys.meta_path.insert(0, _Watching)
     return Installed()
 
 
@@ -108,3 +135,5 @@ def uninstall() -> None:
             for (owner, name), original in _originals.items():
                 setattr(owner, name, original)
             _originals.clear()
+            if _Watching in sys.meta_path:
+                sys.meta_path.remove(_Watching)

@@ -1139,3 +1139,21 @@ def test_variables_of_one_name_in_several_frames(backend: str) -> None:
         result.sum().backward()
         expected.sum().backward()
         torch.testing.assert_close(x.grad, y.grad)
+
+
+# --- torch.compile's own options --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compile", [torch.compile, alternator.compile], ids=["torch", "alternator"])
+def test_options_of_torch_compile_itself_reach_no_backend(compile: Any) -> None:
+    given: list[Any] = []
+
+    def backend(gm: Any, inputs: Any, **keywords: Any) -> Any:
+        given.append(keywords)
+        return gm.forward
+
+    own = {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+    compile(lambda x: x + 1, backend=backend, options={**own})(torch.ones(2))
+    compile(lambda x: x + 2, backend=backend, options={**own, "level": 3})(torch.ones(2))
+    assert given[1] == {"options": {"level": 3}}
+    assert not given[0].get("options")

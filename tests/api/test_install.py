@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 import alternator
@@ -84,13 +85,66 @@ def test_torchs_own_calls_are_not_ours(seen: Any) -> None:
     assert inside is not None
 
 
-def test_reset_is_both(seen: Any) -> None:
+@pytest.mark.parametrize("reset", [lambda: torch.compiler.reset(), lambda: torch._dynamo.reset()])
+def test_reset_is_both(seen: Any, reset: Callable[[], None]) -> None:
+    before = torch._dynamo.reset
     with alternator.install():
         compiled = torch.compile(f, backend=seen)
         compiled(x())
-        torch.compiler.reset()
+        compiled(x())
+        reset()
         compiled(x())
     assert len(seen.graphs) == 2
+    assert torch._dynamo.reset is before
+    reset()
+    compiled(x())
+    assert len(seen.graphs) == 2
+
+
+LOADED_LATER = """
+import sys, torch, alternator
+finders = list(sys.meta_path)
+graphs = []
+def backend(gm, _):
+    graphs.append(gm)
+    return gm.forward
+with alternator.install():
+    f = torch.compile(lambda x: x + 1, backend=backend)
+    f(torch.ones(2))
+    assert "torch._dynamo" not in sys.modules
+    torch._dynamo.reset()
+    f(torch.ones(2))
+    torch.compiler.reset()
+    f(torch.ones(2))
+    assert len(graphs) == 3
+assert torch._dynamo.reset.__code__.co_filename == torch._dynamo.__file__
+assert sys.meta_path == finders
+with alternator.install():
+    torch._dynamo.reset()
+    f(torch.ones(2))
+assert len(graphs) == 4
+print("done")
+"""
+
+
+def test_reset_is_both_where_dynamo_is_loaded_later(run_python: Callable[..., str]) -> None:
+    assert run_python(LOADED_LATER) == "done\n"
+
+
+NEVER_LOADED = """
+import sys, torch, alternator
+finders = list(sys.meta_path)
+with alternator.install():
+    pass
+assert sys.meta_path == finders
+import torch._dynamo
+assert torch._dynamo.reset.__code__.co_filename == torch._dynamo.__file__
+print("done")
+"""
+
+
+def test_nothing_of_install_is_left(run_python: Callable[..., str]) -> None:
+    assert run_python(NEVER_LOADED) == "done\n"
 
 
 SCRIPT = """
