@@ -36,7 +36,7 @@ def _show(error: BaseException, script: str) -> None:
 
 
 def _explain(script: str, arguments: list[str], json_file: str | None) -> int:
-    collector = Collector(None, detailed=False)
+    collector = Collector(None, detailed=False, graphs=json_file is not None)
     alternator.events.subscribe(collector)
     install()
 

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any, ClassVar
 
 import torch
-from torch._guards import CompileId
+from torch._guards import CompileContext, CompileId, compile_context
 
 from . import config, exc
 
@@ -81,6 +81,13 @@ class Break(Event):
     callers: tuple[Line, ...]  # how the program got there, outermost first
     whole: bool  # the rest of the call runs without compilation; otherwise one instruction
     text: str
+    refused: bool = False  # fullgraph=True forbids it: the call raises
+
+    @property
+    def outcome(self) -> str:
+        if self.refused:
+            return "refused by fullgraph=True"
+        return "the rest of the call runs without compilation" if self.whole else "graph break"
 
     @property
     def anchor(self) -> str:
@@ -90,7 +97,7 @@ class Break(Event):
     @property
     def key(self) -> tuple[Any, ...]:
         """The same for breaks of the same kind at the same place."""
-        return self.reason, self.context, self.at, self.callers, self.whole
+        return self.reason, self.context, self.at, self.callers, self.whole, self.refused
 
 
 @dataclass(frozen=True)
@@ -213,8 +220,9 @@ def wants_details() -> bool:
 
 
 def emit(event: Event) -> None:
-    for subscriber in tuple(_subscribers):
-        subscriber.tell(event)
+    with compile_context(CompileContext(event.compile_id)):  # torch's logs and traces say which compilation it is
+        for subscriber in tuple(_subscribers):
+            subscriber.tell(event)
 
 
 def place(code: CodeType) -> str:
@@ -228,12 +236,17 @@ class _Pending(threading.local):
     recompile: Recompile | None = None  # why it is made
 
 
+# Breaks after which a call runs as it is even with fullgraph=True: csrc/dispatch/driver.cpp.
+_EXCUSED = ("raises", "uninitialised", "observed", "internal", "too_many_entries")
+
+
 @dataclass(eq=False)
 class Listener:
     """Told by the core what happens to one compiled function: csrc/dispatch/telling.h."""
 
     code: CodeType
     frame: int
+    fullgraph: bool = False
     entries: int = 0
     pending: _Pending = field(default_factory=_Pending)
 
@@ -242,7 +255,8 @@ class Listener:
 
     def broke(self, fields: dict[str, Any]) -> None:
         named = {**fields, "at": _line(fields["at"]), "callers": _lines(fields["callers"])}
-        emit(Break(place(self.code), self.compile_id(), **named))
+        refused = self.fullgraph and fields["whole"] and fields["reason"] not in _EXCUSED
+        emit(Break(place(self.code), self.compile_id(), **named, refused=refused))
 
     def recompiling(self, fields: dict[str, Any]) -> None:
         failures = tuple(_guard(row) for row in fields["failures"])

@@ -124,7 +124,7 @@ class Explanation:
     def _breaks_and_recompiles(self) -> list[str]:
         rows: list[str] = []
         for event, count in self._counted():
-            what = "The rest of the call runs without compilation" if event.whole else "Break"
+            what = event.outcome[0].upper() + event.outcome[1:] if event.whole else "Break"
             times = f" ({count} times)" if count > 1 else ""
             rows += ["", f"{what} [{event.reason}]{times}, see {event.anchor}", event.text]
         for recompile in self.recompiles:
@@ -180,15 +180,17 @@ def _plain(event: Any) -> Any:
 
 
 class Collector(events.Subscriber):
-    """Keeps all events: of one thread, or of all. Without `detailed`, compilation is as it would be without it, and no graphs are kept."""
+    """Keeps all events: of one thread, or of all. Without `detailed`, compilation is as it would be without it, and no graphs are kept;
+    with `graphs` it is told of those too that no backend gets."""
 
-    def __init__(self, thread: int | None, detailed: bool = True) -> None:
+    def __init__(self, thread: int | None, detailed: bool = True, graphs: bool = False) -> None:
         self.thread = thread
         self.detailed = detailed
+        self.graphs = graphs or detailed
         self.happened: list[Event] = []
 
     def wants_graphs(self) -> bool:
-        return self.detailed
+        return self.graphs
 
     def wants_details(self) -> bool:
         return self.detailed

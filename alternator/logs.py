@@ -182,10 +182,12 @@ class _Terminal(events.Subscriber):
         short = f"Graph break [{event.reason}] at {_short(event.at)}"
         if not repeated.is_new(event.key, "graph_breaks", short):
             return
-        what = "the rest of the call runs without compilation" if event.whole else "graph break"
+        what = event.outcome
         if event.reason == "too_many_entries":  # beginning as torch's warning does
             what = f"alternator {event.context.partition(';')[0]}: {what}"
-        log.warning("%s [%s]\n%s", what, event.reason, event.text)
+        # What is refused is in the exception.
+        if not event.refused and not _is_on("graph_breaks"):
+            log.warning("%s [%s]\n%s", what, event.reason, event.text)
         _say(
             "graph_breaks",
             "Graph break in %s [%s]\n%s\n  See: %s",
@@ -216,21 +218,16 @@ class _Trace(events.Subscriber):
             trace_structured("compilation_metrics", lambda: _metrics(event))
         elif isinstance(event, Entry):
             guards = "\n".join(str(guard) for guard in event.guards or ())
-            trace_structured("dynamo_cpp_guards_str", payload_fn=lambda: guards, compile_id=event.compile_id)
+            trace_structured("dynamo_cpp_guards_str", payload_fn=lambda: guards)
         elif isinstance(event, Recompile):
             reasons = [str(guard) for guard in event.failures]
-            _artifact("recompile_reasons", "json", reasons, event)
+            _artifact("recompile_reasons", "json", reasons)
         elif isinstance(event, Break):
-            _artifact("dynamo_graph_break_reason", "string", f"{event.reason}\n{event.text}", event)
+            _artifact("dynamo_graph_break_reason", "string", f"{event.reason}\n{event.text}")
 
 
-def _artifact(name: str, encoding: str, payload: Any, event: Event) -> None:
-    trace_structured(
-        "artifact",
-        lambda: {"name": name, "encoding": encoding},
-        payload_fn=lambda: payload,
-        compile_id=event.compile_id,
-    )
+def _artifact(name: str, encoding: str, payload: Any) -> None:
+    trace_structured("artifact", lambda: {"name": name, "encoding": encoding}, payload_fn=lambda: payload)
 
 
 def _start_record(event: Graph) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -47,6 +48,26 @@ def test_torch_logs(run_python: Callable[..., str]) -> None:
     assert "Graph break in g in" in said
     assert "data_dependent" in said
     assert "[__graph_code]" in said
+    assert re.search(r"\[\d/1\] \[__recompiles\] Recompiling function f in", said)
+    assert said.count("  Cause: ") == 1  # the one break
+
+
+REFUSED = """
+import torch, alternator
+def branch(x):
+    return x if x.sum() > 0 else -x
+for allowed in (False, True):
+    try: alternator.compile(branch, backend="eager", fullgraph=not allowed)(torch.ones(2))
+    except alternator.Unsupported: print("refused", flush=True)
+"""
+
+
+def test_what_is_refused_is_not_said_to_run(run_python: Callable[..., str]) -> None:
+    said = run_python(REFUSED.replace("(False, True)", "(False,)"))
+    assert said == "refused\n"
+    said = run_python(REFUSED)
+    assert said.count("Cause: ") == 1
+    assert said.count("graph break [data_dependent]") == 1
 
 
 def test_silence(run_python: Callable[..., str]) -> None:
@@ -72,6 +93,9 @@ def test_structured_trace(run_python: Callable[..., str], tmp_path: Path) -> Non
         if "dynamo_output_graph" in record:
             assert isinstance(record["frame_id"], int)
             assert record["has_payload"]
+    of_compilations = [record for record in records if "frame_id" in record]
+    assert {kind for record in of_compilations for kind in record} >= {"dynamo_cpp_guards_str", "artifact"}
+    assert {record["attempt"] for record in of_compilations} == {0}
 
 
 def test_artifact_loggers_can_be_switched_on_later(caplog: pytest.LogCaptureFixture) -> None:
