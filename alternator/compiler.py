@@ -221,7 +221,7 @@ def _compile(
     compiled = _C.compile(
         function, self, handoff, fullgraph, limit, listener, False, shared and shared.store, _is_object(model)
     )
-    _handoffs[id(handoff)] = handoff
+    _remember(handoff)
     if isinstance(model, torch.nn.Module):
         return view_of(model, compiled, again)
     return compiled
@@ -239,7 +239,20 @@ def _with_other_backend(compiled: Any) -> Any:
     return others[backend]
 
 
-_handoffs: weakref.WeakValueDictionary[int, Handoff] = weakref.WeakValueDictionary()  # by id()
+# By their frames' numbers. No WeakValueDictionary: where `compile(f)(x)` ends, its callback would be the first Python code to run since
+# the call began, and an interrupt that came meanwhile would be raised there, and lost.
+_handoffs: dict[int, weakref.ref[Handoff]] = {}
+_most_handoffs = 64  # then the dead are looked for
+
+
+def _remember(handoff: Handoff) -> None:
+    global _most_handoffs
+    _handoffs[handoff.listener.frame] = weakref.ref(handoff)
+    if len(_handoffs) > _most_handoffs:
+        for number, held in list(_handoffs.items()):
+            if held() is None:
+                _handoffs.pop(number, None)
+        _most_handoffs = 2 * len(_handoffs) + 64
 
 
 class Shared:
@@ -381,8 +394,8 @@ def reset() -> None:
     for store in stores:  # also of those whose users are gone but not collected yet
         _C.clear_store(store)
     logs.repeated.flush()
-    for alive in _handoffs.valuerefs():  # a copy: other threads compile and forget
-        if handoff := alive():
+    for held in list(_handoffs.values()):  # a copy: other threads compile and forget
+        if handoff := held():
             handoff.backend.reset()
 
 

@@ -7,6 +7,7 @@ import gc
 import inspect
 import io
 import pickle
+import sys
 from collections import OrderedDict
 from typing import Any
 
@@ -244,6 +245,34 @@ def test_nothing_keeps_a_compiled_module_alive() -> None:
     gc.collect()
     assert alive() is None
     assert seen() is None
+
+
+def test_no_python_code_runs_when_a_compiled_module_dies() -> None:
+    # An interrupt that came during `compile(m)(x)` would be raised in it, and lost.
+    _, compiled = pair()
+    compiled(data())
+    ran: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            ran.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        del compiled
+    finally:
+        sys.setprofile(None)
+    assert ran == []
+
+
+def test_what_is_gone_is_not_remembered() -> None:
+    from alternator import compiler
+
+    alive = [alternator.compile(nn.ReLU(), backend="eager") for _ in range(3)]
+    for _ in range(3 * compiler._most_handoffs):
+        alternator.compile(nn.ReLU(), backend="eager")
+    assert len(compiler._handoffs) <= compiler._most_handoffs
+    assert len(alive) <= sum(held() is not None for held in compiler._handoffs.values())
 
 
 def test_forward_is_compiled_too() -> None:
