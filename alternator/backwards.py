@@ -17,6 +17,7 @@ import dis
 import operator
 import re
 import threading
+import traceback
 import types
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -57,17 +58,26 @@ _LOADS = ("LOAD_ATTR", "LOAD_METHOD")
 _WRITES = {"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "IMPORT_NAME"}
 
 
-def changing_backwards(gm: Any) -> list[type]:
-    """The functions of autograd's that a graph applies, and whose backward() is not the same whenever it runs."""
-    found: list[type] = []
+def _applied(gm: Any) -> Iterator[Any]:
+    """The functions of autograd's that a graph applies."""
     for node in gm.graph.nodes:
         if node.op != "call_function":
             continue
         applied = getattr(node.target, "__wrapped__", node.target)
         cls: Any = getattr(applied, "__self__", None)
-        if _is_function(cls) and getattr(applied, "__name__", "") == "apply" and not _has_closed_backward(cls, set()):
-            found.append(cls)
-    return found
+        if _is_function(cls) and getattr(applied, "__name__", "") == "apply":
+            yield cls
+
+
+def changing_backwards(gm: Any) -> list[type]:
+    """Those whose backward() is not the same whenever it runs."""
+    return [cls for cls in _applied(gm) if not _has_closed_backward(cls, set())]
+
+
+def came_from_backward(error: BaseException, gm: Any) -> bool:
+    """AOTAutograd runs each backward() while it compiles, eager only where a gradient is wanted: there it may raise."""
+    codes = {getattr(method, "__code__", None) for cls in _applied(gm) for method in (cls.backward, cls.vjp)}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _has_closed_backward(cls: Any, seen: set[Any]) -> bool:

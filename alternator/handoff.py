@@ -23,7 +23,7 @@ from torch._guards import CompileContext, CompileId, GuardSource, Source, Tracin
 from . import config, events, logs
 from ._load import load_core
 from .backends import Backend
-from .backwards import Refused, changing_backwards, old_values_saved, written_unseen
+from .backwards import Refused, came_from_backward, changing_backwards, old_values_saved, written_unseen
 from .events import Graph, Listener
 from .exc import backend_failed
 from .graph_module import GraphModule
@@ -35,6 +35,14 @@ Answer = tuple[Callable[..., Any], bool] | None
 _graph_numbers = itertools.count()
 _Flags = load_core().fake.Flags
 _thread_kept = load_core().fake.ThreadKept()
+
+
+# Why a graph is not for AOTAutograd.
+_LEAVES = (
+    "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, turns an argument, writes next to an array "
+    "or to what several inputs share, or applies an autograd.Function that keeps on ctx what may change until its backward()"
+)
+_ODD_INPUT = "a tensor of a subclass is among its inputs"
 
 
 class InputSource(Source):
@@ -293,18 +301,8 @@ class Handoff:
         odd = any(map(_is_of_a_subclass, inputs))
         if self.backend.is_torchs and (leaves or odd or subclasses):
             as_recorded = True
-            logs.log.warning(
-                "%s runs as it was recorded, not through %s: %s",
-                name,
-                self.backend.name,
-                "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, turns an argument, writes "
-                "next to an array or to what several inputs share, or applies an autograd.Function that keeps on ctx what may "
-                "change until its backward()"
-                if leaves
-                else "a tensor of a subclass is among its inputs"
-                if odd
-                else "it makes a tensor of a subclass",
-            )
+            why = _LEAVES if leaves else _ODD_INPUT if odd else "it makes a tensor of a subclass"
+            self._tell_left(name, self.backend.name, why)
         apart = apart and not getattr(self.backend.compiler, "whole_graphs", False)
         # Numbers that only a run knows are not handed from one piece to the next, and pieces need examples of all inputs.
         as_recorded = as_recorded or (apart and (shape_env is not None or leaves or odd or subclasses))
@@ -332,8 +330,9 @@ class Handoff:
                         as_recorded = True
                     else:
                         fake_mode = None  # a callable of the user's does without examples
-            if fake_mode is not None:
-                stack.enter_context(tracing(TracingContext(fake_mode)))
+            context = TracingContext(fake_mode)
+            if fake_mode is not None or leaves:
+                stack.enter_context(tracing(context))
             gm = export(fake_mode)
             if apart and fake_mode is None and needs_examples(gm):
                 fake_mode = self._fake_mode(shape_env, needed=True)
@@ -342,12 +341,8 @@ class Handoff:
                 changing = changing_backwards(gm)
                 if changing:
                     as_recorded = True
-                    logs.log.warning(
-                        "%s runs as it was recorded, not through %s: %s.backward reads or writes more than its arguments",
-                        name,
-                        self.backend.name,
-                        changing[0].__qualname__,
-                    )
+                    why = f"{changing[0].__qualname__}.backward reads or writes more than its arguments"
+                    self._tell_left(name, self.backend.name, why)
             if asserts:
                 self._insert_asserts(gm, shape_env, name)
             self._describe(gm, inputs, sources, compile_id, name)
@@ -378,6 +373,9 @@ class Handoff:
                     answer = self._compile(gm, is_as_exported, inputs, name, code)
             static.clear()
             _forget_tensors(fake_mode)
+            if leaves and not asserts and answer is not None and context.fw_metadata is not None:
+                self._tell_left(name, "AOTAutograd", _LEAVES)  # a callable that goes through it
+                return None
             return answer
 
     @property
@@ -487,7 +485,12 @@ class Handoff:
             expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
             with _warnings_held() if self.backend.is_torchs else contextlib.nullcontext():
                 unseen = written_unseen(gm, inputs) if self.backend.is_torchs else []
-                compiled = self.backend.compiler(gm, inputs)
+                try:
+                    compiled = self.backend.compiler(gm, inputs)
+                except Exception as error:
+                    if self.backend.is_torchs and came_from_backward(error, gm):
+                        raise Refused(f"a backward() raises {type(error).__name__}: {error}") from error
+                    raise
             if not callable(compiled):
                 raise TypeError(f"a backend must return a callable, not {compiled!r}")
             if expected is not None:
@@ -563,9 +566,12 @@ class Handoff:
 
         return InPieces(gm, inputs, fake_mode, compile_piece), False
 
+    @staticmethod
+    def _tell_left(name: str, compiler: str, why: str) -> None:
+        logs.log.warning("%s runs as it was recorded, not through %s: %s", name, compiler, why)
+
     def _tell_refused(self, name: str, error: Exception) -> None:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        logs.log.warning("%s runs as it was recorded, not through %s: %s", name, self.backend.name, reason)
+        self._tell_left(name, self.backend.name, (str(error).splitlines() or [type(error).__name__])[0])
 
     @staticmethod
     def _asks_to_skip(error: Exception) -> bool:

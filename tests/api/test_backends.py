@@ -1157,3 +1157,73 @@ def test_options_of_torch_compile_itself_reach_no_backend(compile: Any) -> None:
     compile(lambda x: x + 2, backend=backend, options={**own, "level": 3})(torch.ones(2))
     assert given[1] == {"options": {"level": 3}}
     assert not given[0].get("options")
+
+
+class NoBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        raise NotImplementedError("no backward")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_backward_that_raises_is_nobodys_concern_before_it_runs(backend: str) -> None:
+    """AOTAutograd runs it while it compiles."""
+    compiled = alternator.compile(lambda x: NoBackward.apply(x) + 1, backend=backend)
+    for _ in range(2):
+        result = compiled(torch.ones(2, requires_grad=True))
+        assert result.tolist() == [3.0, 3.0]
+        with pytest.raises(NotImplementedError, match="no backward"):
+            result.sum().backward()
+
+
+def _through_aot() -> list[Any]:
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import aot_module_simplified
+
+    def compile_inner(gm: Any, inputs: list[Any]) -> Any:
+        return make_boxed_func(gm.forward)
+
+    def simplified(gm: Any, inputs: list[Any]) -> Any:
+        return aot_module_simplified(gm, inputs, fw_compiler=compile_inner)
+
+    return [aot_autograd(fw_compiler=compile_inner), simplified]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_callable_that_goes_through_aot_autograd(which: int) -> None:
+    """What is not for AOTAutograd runs as it was recorded, whoever calls it."""
+    backend = _through_aot()[which]
+
+    def leaf(x: Any) -> Any:
+        x.requires_grad_(True)
+        return x * 2
+
+    def hook(x: Any) -> Any:
+        y = x * 2
+        y.register_hook(lambda grad: grad * 10)
+        return y
+
+    def data(x: Any) -> Any:
+        x.data = torch.full_like(x, 5)
+        return x + 1
+
+    def plain(x: Any) -> Any:
+        return x.sin() * 2
+
+    for fn, wants_grad in ((leaf, False), (hook, True), (plain, True)):
+        compiled = alternator.compile(fn, backend=backend)
+        for _ in range(2):
+            given, wanted = (torch.arange(2.0, requires_grad=wants_grad) for _ in range(2))
+            result, expected = compiled(given), fn(wanted)
+            assert (result.requires_grad, given.requires_grad) == (expected.requires_grad, wanted.requires_grad)
+            result.sum().backward()
+            expected.sum().backward()
+            assert torch.equal(result, expected) and torch.equal(given.grad, wanted.grad)
+    given = torch.ones(2)
+    assert alternator.compile(data, backend=backend)(given).tolist() == [6.0, 6.0]
+    assert given.tolist() == [5.0, 5.0]
