@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar, overload
@@ -239,20 +239,18 @@ def _with_other_backend(compiled: Any) -> Any:
     return others[backend]
 
 
-# By their frames' numbers. No WeakValueDictionary: where `compile(f)(x)` ends, its callback would be the first Python code to run since
-# the call began, and an interrupt that came meanwhile would be raised there, and lost.
-_handoffs: dict[int, weakref.ref[Handoff]] = {}
-_most_handoffs = 64  # then the dead are looked for
+# No WeakValueDictionary: where `compile(f)(x)` ends, its callback would be the first Python code to run since the call began, and an
+# interrupt that came meanwhile would be raised there, and lost.
+_handoffs: deque[weakref.ref[Handoff]] = deque()
 
 
 def _remember(handoff: Handoff) -> None:
-    global _most_handoffs
-    _handoffs[handoff.listener.frame] = weakref.ref(handoff)
-    if len(_handoffs) > _most_handoffs:
-        for number, held in list(_handoffs.items()):
-            if held() is None:
-                _handoffs.pop(number, None)
-        _most_handoffs = 2 * len(_handoffs) + 64
+    with _kept_lock:
+        _handoffs.append(weakref.ref(handoff))
+        for _ in range(2):  # the dead go faster than others come
+            held = _handoffs.popleft()
+            if held() is not None:
+                _handoffs.append(held)
 
 
 class Shared:
@@ -391,10 +389,11 @@ def reset() -> None:
     with _kept_lock:
         _kept.clear()
         stores = [shared.store for shared in _all_shared.values()]
+        handoffs = list(_handoffs)
     for store in stores:  # also of those whose users are gone but not collected yet
         _C.clear_store(store)
     logs.repeated.flush()
-    for held in list(_handoffs.values()):  # a copy: other threads compile and forget
+    for held in handoffs:
         if handoff := held():
             handoff.backend.reset()
 

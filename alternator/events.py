@@ -254,6 +254,7 @@ class Listener:
         return CompileId(frame_id=self.frame, frame_compile_id=self.entries)
 
     def broke(self, fields: dict[str, Any]) -> None:
+        self.pending.recompile = None  # a trace that failed came to no graph
         named = {**fields, "at": _line(fields["at"]), "callers": _lines(fields["callers"])}
         refused = self.fullgraph and fields["whole"] and fields["reason"] not in _EXCUSED
         emit(Break(place(self.code), self.compile_id(), **named, refused=refused))
