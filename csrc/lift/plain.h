@@ -54,7 +54,7 @@ struct KnownTypes {
   PyTypeObject* enum_type;  // the metaclass
   PyTypeObject* abc_meta;
   PyTypeObject* partial;
-  PyTypeObject* finalize;  // of weakref
+  PyTypeObject* finalize;     // of weakref
   PyTypeObject* key_wrapper;  // what functools.cmp_to_key() makes
   PyTypeObject* simple_namespace;
   PyTypeObject* deque_iterator;

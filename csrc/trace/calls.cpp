@@ -99,8 +99,8 @@ static void check_end_is_told(const Tracer& tracer, const Ref& reference, bool b
   if (!reference || !PyWeakref_Check(reference.get())) return;
   if (reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback == nullptr) return;
   Borrowed referent = PyWeakref_GetObject(reference.get());
-  // Of what comes from outside, somebody else has it; a slot of a frame that goes on may be the only one. Tensors of the
-  // trace are the recording's too.
+  // Of what comes from outside, somebody else has it; a slot of a frame that goes on may be the only one. Tensors of
+  // the trace are the recording's too.
   const bool kept = tracer.lifter.known(referent) != nullptr
                         ? behind_a_break && lift::is_watched(referent.get())
                         : graph::is_tensor(referent) || kept_by_trace(tracer, referent) > 0;

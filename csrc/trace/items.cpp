@@ -364,7 +364,9 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   auto is_literal = [&](Borrowed object) {
     return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
   };
-  auto is_from_outside = [&](Borrowed object) { return PyTuple_Check(object.get()) && lifter.known(object) != nullptr; };
+  auto is_from_outside = [&](Borrowed object) {
+    return PyTuple_Check(object.get()) && lifter.known(object) != nullptr;
+  };
   if ((is_literal(left) && is_from_outside(right)) || (is_literal(right) && is_from_outside(left)))
     stop(report::Reason::native_call, "an identity test of a literal");
   // Guards prove equality of plain values, not which object they are, unless that is asked.

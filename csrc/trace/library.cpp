@@ -202,8 +202,8 @@ static bool is_lasting_logger(const lift::Known* known, Borrowed value) {
 
 namespace {
 
-// A function with an lru_cache that is called by another one, or by itself: whoever makes the outer call again makes the
-// inner one too, where eager does.
+// A function with an lru_cache that is called by another one, or by itself: whoever makes the outer call again makes
+// the inner one too, where eager does.
 struct InCachedCall {
   static thread_local int depth;
   InCachedCall() { depth++; }

@@ -411,7 +411,8 @@ def test_a_part_of_a_buffer_whose_place_only_a_run_knows(t: Run) -> None:
 
 
 @pytest.mark.skipif(
-    torch.__version__ < "2.13", reason="symbolic shapes of older versions give up where a part is written whose size is unknown"
+    torch.__version__ < "2.13",
+    reason="symbolic shapes of older versions give up where a part is written whose size is unknown",
 )
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @alone
