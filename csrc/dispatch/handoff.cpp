@@ -78,10 +78,16 @@ at::Tensor tensor_of(Borrowed value) { return graph::is_tensor(value) ? graph::a
 
 // A tensor that the program makes, and whose gradient somebody may ask for.
 bool makes_leaves(const graph::Program& program) {
-  return std::any_of(program.tensors.begin(), program.tensors.end(), [](const graph::TensorRecord& record) {
-    return record.origin != graph::Origin::Input && record.fake.defined() && !fake::is_wrapped(record.fake) &&
-           record.fake.requires_grad() && record.fake.is_leaf();
-  });
+  for (uint32_t i = 0; i < program.tensors.size(); i++) {
+    const graph::TensorRecord& record = program.tensors[i];
+    if (record.origin == graph::Origin::Input || !record.fake.defined() || fake::is_wrapped(record.fake) ||
+        !record.fake.requires_grad() || !record.fake.is_leaf())
+      continue;
+    // A view of a parameter that is made without gradients is a leaf by name only: to those who get it.
+    const bool by_name = record.fake.is_view() && record.fake._base().requires_grad();
+    if (!by_name || std::ranges::find(program.outputs, i) != program.outputs.end()) return true;
+  }
+  return false;
 }
 
 bool is_input(const graph::Program& program, graph::Value value) {

@@ -1227,3 +1227,32 @@ def test_a_callable_that_goes_through_aot_autograd(which: int) -> None:
     given = torch.ones(2)
     assert alternator.compile(data, backend=backend)(given).tolist() == [6.0, 6.0]
     assert given.tolist() == [5.0, 5.0]
+
+
+def test_views_of_parameters_without_gradients_are_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    """Torch calls them leaves that require a gradient: `token.expand(...)` in inference."""
+    token, weight = torch.nn.Parameter(torch.ones(1, 3)), torch.nn.Parameter(torch.ones(3, 3))
+
+    def fn(x: Any) -> Any:
+        return torch.cat([token.expand(2, -1), x]) @ weight.t()
+
+    compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(compiled(x := torch.arange(6.0).reshape(2, 3)), fn(x))
+    assert "as it was recorded" not in caplog.text
+
+
+def test_a_view_of_a_parameter_without_gradients_is_given_back() -> None:
+    parameter = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+
+    def fn(x: Any) -> Any:
+        return parameter[0], x + parameter.t()[0, 0]
+
+    compiled = alternator.compile(fn, backend="aot_eager")
+    with torch.no_grad():
+        for _ in range(2):
+            view, result = compiled(torch.ones(2))
+            wanted = fn(torch.ones(2))
+            assert (view.requires_grad, result.requires_grad) == tuple(one.requires_grad for one in wanted)
+            assert view.data_ptr() == parameter.data_ptr() and torch.equal(result, wanted[1])
