@@ -208,6 +208,7 @@ _REFUSALS = (
     "that has internal overlap",
     "more than one element of the written-to tensor refers to a single memory location",
     "mutating a non-functional tensor",  # the fused steps of optimizers
+    "Could not guard on data-dependent expression",  # its own code wants to know a number that only a run knows
 )
 
 
@@ -371,6 +372,13 @@ class Handoff:
                     answer = self._compile_pieces(gm, inputs, sources, fake_mode, compile_id, name, code)
                 else:
                     answer = self._compile(gm, is_as_exported, inputs, name, code)
+                    if (
+                        answer is None and asserts
+                    ):  # the module has been in other hands; what it relies on is still to be checked
+                        gm = export(fake_mode)
+                        self._insert_asserts(gm, shape_env, name)
+                        gm.recompile()
+                        answer = gm.forward, False
             static.clear()
             _forget_tensors(fake_mode)
             if leaves and not asserts and answer is not None and context.fw_metadata is not None:

@@ -839,3 +839,26 @@ def test_switch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_branch_says_why() -> None:
     with pytest.raises(alternator.exc.Unsupported, match="a comparison of a number that only a run knows"):
         alternator.compile(branches, backend="eager", fullgraph=True)(T(2), N(3))
+
+
+@alone
+def test_facts_are_checked_where_a_compiler_refuses() -> None:
+    """Its graph runs as it was recorded, with the checks."""
+
+    def fn(n: torch.Tensor) -> Any:
+        a, b = n.tolist()
+        return (torch.zeros(a) + torch.ones(b)).shape[0]
+
+    from torch._dynamo.backends import registry
+
+    def refuse(gm: Any, inputs: Any) -> Any:
+        raise RuntimeError("Could not guard on data-dependent expression Eq(u0, 0)")
+
+    registry.lookup_backend("aot_eager")
+    registry._COMPILER_FNS["aot_eager"] = refuse  # in this process only
+    alternator.reset()
+    compiled = alternator.compile(fn, backend="aot_eager", fullgraph=True)
+    for pair in ([3, 3], [4, 4], [1, 5]):
+        assert compiled(torch.tensor(pair)) == fn(torch.tensor(pair))
+    with pytest.raises(RuntimeError):
+        compiled(torch.tensor([2, 3]))
