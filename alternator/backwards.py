@@ -3,7 +3,7 @@
 That a `backward()` of the user's does the same whenever it runs. A graph calls `MyFunction.apply` as it is. AOTAutograd runs its
 `backward()` once, while it compiles: what that reads from outside, and what it does besides computing, would be as it was then, and
 no guard knows of it. Guards know which functions it calls by name, and the trace has seen what is kept on `ctx`: see
-csrc/trace/backward_reads.h.
+csrc/trace/higher_order/backward_reads.h.
 
 That what a graph writes to is not what its backward pass, or that of a graph before it, is waiting for: see old_values_saved() and
 written_unseen().

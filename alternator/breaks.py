@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Read by the core where a trace has to break, as the traced program has it: csrc/trace/markers.cpp.
+# Read by the core where a trace has to break, as the traced program has it: csrc/trace/calls/markers.cpp.
 _error_on_graph_break = False
 
 

@@ -236,13 +236,13 @@ class _Pending(threading.local):
     recompile: Recompile | None = None  # why it is made
 
 
-# Breaks after which a call runs as it is even with fullgraph=True: csrc/dispatch/driver.cpp.
+# Breaks after which a call runs as it is even with fullgraph=True: csrc/dispatch/call.cpp.
 _EXCUSED = ("raises", "uninitialised", "observed", "internal", "too_many_entries")
 
 
 @dataclass(eq=False)
 class Listener:
-    """Told by the core what happens to one compiled function: csrc/dispatch/telling.h."""
+    """Told by the core what happens to one compiled function: csrc/dispatch/events.h."""
 
     code: CodeType
     frame: int

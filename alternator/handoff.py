@@ -274,7 +274,7 @@ def _forget_tensors(fake_mode: Any) -> None:
 
 
 class Handoff:
-    """Called by the core with each new graph; see csrc/dispatch/handoff.h."""
+    """Called by the core with each new graph; see csrc/backend/handoff.h."""
 
     def __init__(self, backend: Backend, listener: Listener, shared: object = None) -> None:
         self.backend = backend

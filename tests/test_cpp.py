@@ -58,12 +58,10 @@ def extensions() -> list[tuple[Path, str]]:
 
 
 def rooms_with_torch() -> set[str]:
-    """Rooms whose CMakeLists says TORCH."""
-    return {
-        path.parent.name
-        for path in ROOT.glob("csrc/*/CMakeLists.txt")
-        if "alternator_room" in (text := path.read_text()) and "TORCH" in text
-    }
+    """The room of fakes, and every room that may include it."""
+    lines = (ROOT / "csrc/layers.txt").read_text().splitlines()
+    units = dict(line.split(":") for line in lines if line and not line.startswith("#"))
+    return {unit.split("/")[0] for unit, below in units.items() if unit == "fake" or "fake" in below.split()}
 
 
 def torch_test_files() -> set[str]:

@@ -1,5 +1,5 @@
 // _alternator_core: the rooms that know only CPython, without torch.
-#include "bindings/interpreter.h"
+#include "bindings/bind_interpreter.h"
 
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_alternator_core", "Alternator's interpreter, without torch.",
                                  -1};

@@ -1,13 +1,9 @@
 // alternator._C: the C++ core, as a Python module with one submodule for each room.
+#include "bindings/bind_switches.h"
 #include "bindings/bindings.h"
-#include "bindings/switches.h"
 
-#ifdef ALTERNATOR_HAS_REPLAY
-#include "lift/mutants.h"
-#endif
-#ifdef ALTERNATOR_HAS_DISPATCH
 #include "dispatch/init.h"
-#endif
+#include "lift/lifting/lift_mutants.h"
 
 #include <torch/version.h>
 
@@ -33,21 +29,13 @@ PYBIND11_MODULE(_C, module) {
   module.attr("built_for_torch") = TORCH_VERSION;
   pybind11::module_ fake = submodule(module, "fake", "Tensors without data.");
   bind_fake(fake);
-#ifdef ALTERNATOR_HAS_GRAPH
   pybind11::module_ graph = submodule(module, "graph", "The recorded program.");
   bind_graph(graph);
-#endif
-#ifdef ALTERNATOR_HAS_GUARDS
   pybind11::module_ guards = submodule(module, "guards", "Sources, guards and the programs that check them.");
   bind_guards(guards);
-#endif
-#ifdef ALTERNATOR_HAS_REPLAY
   pybind11::module_ replay = submodule(module, "replay", "Residual programs.");
   bind_replay(replay);
   pybind11::module_ lift = submodule(module, "lift", "The lifting table.");
   add_switches(lift, alternator::lift::switches());
-#endif
-#ifdef ALTERNATOR_HAS_DISPATCH
   if (dispatch::init_dispatch(module.ptr()) < 0) throw pybind11::error_already_set();
-#endif
 }

@@ -65,19 +65,20 @@ void adopt_frame_object(Frame* frame, Ref object) {
   if (frame->frame_obj != nullptr || !is_over(adopted) || code_of(own) != code_of(frame)) return;
   empty_frame(adopted);
   PyObject_GC_UnTrack(object.get());  // as long as the frame runs
-  std::vector<Ref> let_go;
-  let_go.reserve(static_cast<size_t>(own->stacktop) + 3);
-  for (int i = 0; i < own->stacktop; i++) let_go.push_back(Ref::steal(std::exchange(own->localsplus[i], nullptr)));
-  let_go.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(adopted->f_back, nullptr))));
+  std::vector<Ref> dropped_objects;
+  dropped_objects.reserve(static_cast<size_t>(own->stacktop) + 3);
+  for (int i = 0; i < own->stacktop; i++)
+    dropped_objects.push_back(Ref::steal(std::exchange(own->localsplus[i], nullptr)));
+  dropped_objects.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(adopted->f_back, nullptr))));
 #if PY_VERSION_HEX >= 0x030D0000
-  let_go.push_back(Ref::steal(std::exchange(own->f_executable, nullptr)));
-  let_go.push_back(Ref::steal(std::exchange(own->f_funcobj, nullptr)));
+  dropped_objects.push_back(Ref::steal(std::exchange(own->f_executable, nullptr)));
+  dropped_objects.push_back(Ref::steal(std::exchange(own->f_funcobj, nullptr)));
 #elif PY_VERSION_HEX >= 0x030C0000
-  let_go.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(own->f_code, nullptr))));
-  let_go.push_back(Ref::steal(std::exchange(own->f_funcobj, nullptr)));
+  dropped_objects.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(own->f_code, nullptr))));
+  dropped_objects.push_back(Ref::steal(std::exchange(own->f_funcobj, nullptr)));
 #else
-  let_go.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(own->f_code, nullptr))));
-  let_go.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(own->f_func, nullptr))));
+  dropped_objects.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(own->f_code, nullptr))));
+  dropped_objects.push_back(Ref::steal(reinterpret_cast<PyObject*>(std::exchange(own->f_func, nullptr))));
 #endif
 #if PY_VERSION_HEX < 0x030D0000
   adopted->f_fast_as_locals = 0;

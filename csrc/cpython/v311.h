@@ -24,7 +24,7 @@ PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
 }
 
 namespace alternator {
-// Opcodes of other versions that the joints name.
+// Opcodes of other versions that the continuations name.
 enum AbsentOpcode : int {
   BINARY_SLICE = -1,
   CALL_KW = -2,

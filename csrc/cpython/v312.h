@@ -25,7 +25,7 @@ PyAPI_FUNC(int) _PyModuleSpec_IsInitializing(PyObject*);
 }
 
 namespace alternator {
-// Opcodes of other versions that the joints name.
+// Opcodes of other versions that the continuations name.
 enum AbsentOpcode : int { CALL_KW = -1 };
 }  // namespace alternator
 

@@ -1,12 +1,12 @@
 #include "dispatch/compiled.h"
 
-#include "dispatch/driver.h"
+#include "dispatch/call.h"
 #include "dispatch/stance.h"
 #include "interpreter/capture.h"
 #include "py/forking.h"
 #include "py/import.h"
 #include "py/names.h"
-#include "trace/tracer.h"
+#include "trace/core/tracer.h"
 
 #include <structmember.h>
 
@@ -330,7 +330,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   if (self && self.get() != Py_None) compilation->self = Ref::share(self);
   if (listener && listener.get() != Py_None) compilation->listener = Ref::share(listener);
   if (backend && backend.get() != Py_None) compilation->backend.callable = Ref::share(backend);
-  compilation->maker = std::make_shared<Maker>(compilation->function, compilation->self);
+  compilation->cache_owner = std::make_shared<CacheOwner>(compilation->function, compilation->self);
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
   compiled->vectorcall = compiled_vectorcall;
@@ -372,7 +372,7 @@ PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
 }
 
 template <void (*kDo)(Compilation&)>
-PyObject* module_offering(PyObject*, PyObject* compiled) {
+PyObject* module_interception(PyObject*, PyObject* compiled) {
   if (!Py_IS_TYPE(compiled, compiled_type)) return PyErr_Format(PyExc_TypeError, "not compiled: %R", compiled);
   return guarded([&] {
     kDo(**reinterpret_cast<CompiledObject*>(compiled)->compilation);
@@ -427,9 +427,9 @@ PyMethodDef functions[] = {
      METH_VARARGS | METH_KEYWORDS,
      "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False, store=None): a "
      "compiled callable"},
-    {"begin_offering", module_offering<begin_offering>, METH_O,
+    {"begin_offering", module_interception<begin_interception>, METH_O,
      "begin_offering(compiled): functions called on this thread are compiled like those that it calls"},
-    {"end_offering", module_offering<end_offering>, METH_O, "end_offering(compiled)"},
+    {"end_offering", module_interception<end_interception>, METH_O, "end_offering(compiled)"},
     {"new_store", module_new_store, METH_NOARGS, "new_store(): for compiled callables that share what they compile"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
     {"clear_store", module_clear_store, METH_O, "clear_store(store): forget what is kept there for others to find"},

@@ -3,7 +3,7 @@
 
 #include "dispatch/entry.h"
 #include "dispatch/init.h"
-#include "dispatch/shelf.h"
+#include "dispatch/shared_cache.h"
 
 namespace alternator::dispatch {
 
@@ -12,7 +12,7 @@ Ref break_counts();
 void reset_counters();
 
 // A callable with vectorcall. With `run_only` it uses what other compile()s of the function know, and traces nothing.
-// `self`, `backend` and `listener` may be None. What the listener is told: telling.h. `store`: for all that share their
+// `self`, `backend` and `listener` may be None. What the listener is told: events.h. `store`: for all that share their
 // entries. `of_class`: `self` itself is called, and `function` is what its class
 // has for that now; once it has another one, calls run as they are.
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,

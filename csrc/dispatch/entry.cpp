@@ -1,14 +1,14 @@
 // What an entry does for a call.
 #include "dispatch/entry.h"
 
-#include "dispatch/around_graph.h"
-#include "dispatch/failed.h"
-#include "dispatch/handoff.h"
+#include "backend/graph_scopes.h"
+#include "backend/handoff.h"
+#include "dispatch/failure_recovery.h"
 #include "fake/python_tensor.h"
-#include "graph/effects.h"
-#include "trace/stopped.h"
-#include "trace/thread_state.h"
-#include "trace/tracer.h"
+#include "fake/thread_state.h"
+#include "graph/record/node_effects.h"
+#include "interpreter/frame_values.h"
+#include "trace/core/tracer.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -67,11 +67,11 @@ namespace {
 class StateAsBefore {
  public:
   explicit StateAsBefore(const graph::Ambient& state)
-      : state_(state), nesting_(trace::autocast_nesting()), errors_(std::uncaught_exceptions()) {}
+      : state_(state), nesting_(fake::autocast_nesting()), errors_(std::uncaught_exceptions()) {}
   ~StateAsBefore() {
     if (std::uncaught_exceptions() == errors_) return;
     state_.apply();
-    trace::set_autocast_nesting(nesting_);
+    fake::set_autocast_nesting(nesting_);
   }
   StateAsBefore(const StateAsBefore&) = delete;
   StateAsBefore& operator=(const StateAsBefore&) = delete;
@@ -84,7 +84,7 @@ class StateAsBefore {
 }  // namespace
 
 void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::Failure* failure) const {
-  std::optional<WithoutModes> without_modes;
+  std::optional<backend::WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
   // Where numpy would warn, the call runs as it is, and warns where the program does. Others, who might catch what is
   // raised then, see the errors that the thread wants.
@@ -129,9 +129,9 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::F
 }
 
 // The default generators, put back where they were.
-class Drawn {
+class DeferredRandom {
  public:
-  Drawn() {
+  DeferredRandom() {
     add(at::detail::getDefaultCPUGenerator());
     if (!at::globalContext().hasCUDA()) return;
     for (c10::DeviceIndex i = 0; i < static_cast<c10::DeviceIndex>(at::detail::getCUDAHooks().deviceCount()); i++) {
@@ -165,7 +165,7 @@ void Entry::refute(size_t assumption) {
 
 // False: the data is not as assumed, or the graph failed, which it may have done for that reason.
 bool Entry::run_and_check(const std::vector<Ref>& values, Outputs* outputs) {
-  std::optional<Drawn> drawn;
+  std::optional<DeferredRandom> drawn;
   if (draws) drawn.emplace();
   try {
     run_graph(values, outputs);
@@ -219,10 +219,10 @@ static std::vector<uint32_t> versions_of(const std::vector<Ref>& values, const s
 class OpenScopes {
  public:
   explicit OpenScopes(int count) : count_(count) {
-    if (count_ > 0) trace::set_autocast_nesting(trace::autocast_nesting() + count_);
+    if (count_ > 0) fake::set_autocast_nesting(fake::autocast_nesting() + count_);
   }
   ~OpenScopes() {
-    if (count_ > 0) trace::set_autocast_nesting(trace::autocast_nesting() - count_);
+    if (count_ > 0) fake::set_autocast_nesting(fake::autocast_nesting() - count_);
   }
   OpenScopes(const OpenScopes&) = delete;
   OpenScopes& operator=(const OpenScopes&) = delete;
@@ -234,7 +234,7 @@ class OpenScopes {
 
 Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* failure) {
   Outputs outputs;
-  if (clears_casts && trace::autocast_nesting() == 0) at::autocast::clear_cache();
+  if (clears_casts && fake::autocast_nesting() == 0) at::autocast::clear_cache();
   OpenScopes scopes(exit_nesting);
   std::optional<graph::WarningsKept> kept;
   if (!warnings.empty()) {
@@ -249,10 +249,10 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* fai
       return !now.empty() && std::equal(now.begin(), now.end(), versions.begin(), versions.end(),
                                         [](uint32_t after, uint32_t before) { return after <= before + 1; });
     };
-    std::optional<Drawn> drawn;
+    std::optional<DeferredRandom> drawn;
     if (draws && (repeatable || !versions.empty())) drawn.emplace();
     try {
-      leaving_transforms(transforms, [&] { run_graph(values, &outputs, repeatable ? nullptr : failure); });
+      backend::leaving_transforms(transforms, [&] { run_graph(values, &outputs, repeatable ? nullptr : failure); });
     } catch (const PyError&) {
       const bool may_repeat = repeatable || is_unwritten();
       if (kept && !may_repeat) {
@@ -295,16 +295,16 @@ Ref Entry::finish(const std::vector<Ref>& values, PyObject* const* outputs, size
   if (exit_state) exit_state->apply();
   if (exit_casts) exit_casts->apply();
   scopes.keep();
-  if (exit_nesting < 0) trace::set_autocast_nesting(trace::autocast_nesting() + exit_nesting);
+  if (exit_nesting < 0) fake::set_autocast_nesting(fake::autocast_nesting() + exit_nesting);
   for (size_t i = 0; i < exit_popped; i++) PythonTorchFunctionTLS::pop_stack();
   for (size_t i = results.size() - exit_pushed; i < results.size(); i++)
     PythonTorchFunctionTLS::push_onto_stack(
         std::make_shared<c10::SafePyObject>(results[i].release(), getPyInterpreter()));
   if (residual.program().raises) replay::raise_again(std::move(results[0]));
   if (stop.empty()) return std::move(results[0]);
-  for (const FrameState& shape : stop) trace::take_shape(&chain->emplace_back(), shape);
+  for (const FrameState& shape : stop) take_shape(&chain->emplace_back(), shape);
   size_t next = 0;
-  trace::each_value(*chain, [&](Ref& value) { value = std::move(results[next++]); });
+  each_value(*chain, [&](Ref& value) { value = std::move(results[next++]); });
   return {};
 }
 

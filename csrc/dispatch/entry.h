@@ -3,25 +3,28 @@
 
 #include "interpreter/control.h"
 
-#include "graph/program.h"
-#include "graph/replay.h"
-#include "graph/state.h"
-#include "graph/warnings.h"
-#include "guards/program.h"
+#include "fake/thread_state.h"
+#include "graph/record/ambient_state.h"
+#include "graph/record/program.h"
+#include "graph/run/program_runner.h"
+#include "graph/run/torch_warnings.h"
+#include "guards/guard_program.h"
 #include "replay/residual.h"
 #include "report/event.h"
-#include "trace/thread_state.h"
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_set>
 
+namespace alternator::backend {
+class Sharing;
+}
+
 namespace alternator::dispatch {
 
 class OpenScopes;
-class Sharing;
-struct Place;
+struct ResumePoint;
 
 class Entry {
  public:
@@ -38,9 +41,9 @@ class Entry {
   bool transforms = false;               // the graph enters and leaves functorch's transforms
   bool boxed = false;                    // ... which takes its inputs as one list, and may empty it
   bool grad_around = true;               // ... and is called in this grad mode
-  std::unique_ptr<Sharing> sharing;      // where a backend's graph writes to its inputs: which of them overlap
-  std::vector<size_t> inputs;            // positions of the graph's inputs among the needed values
-  bool side_by_side = false;             // ... which follow each other there
+  std::unique_ptr<backend::Sharing> sharing;  // where a backend's graph writes to its inputs: which of them overlap
+  std::vector<size_t> inputs;                 // positions of the graph's inputs among the needed values
+  bool side_by_side = false;                  // ... which follow each other there
   std::vector<const lift::Source*> input_sources;
   replay::Residual residual;
   Py_ssize_t output_count = 0;  // of the graph
@@ -74,16 +77,16 @@ class Entry {
   // What the thread's state becomes, where the call changes it.
   std::optional<graph::Ambient> exit_state;
   int exit_nesting = 0;
-  std::optional<trace::CastSettings> exit_casts;
+  std::optional<fake::CastSettings> exit_casts;
   bool clears_casts = false;  // see Tracer
   // Of the thread's torch-function modes, how many are taken off, and how many are put there: the last results.
   size_t exit_popped = 0, exit_pushed = 0;
-  bool has_modes = false;     // what they make of a call is in the graph: it runs without them
-  std::weak_ptr<Place> next;  // where a call was last found after its stop
+  bool has_modes = false;           // what they make of a call is in the graph: it runs without them
+  std::weak_ptr<ResumePoint> next;  // where a call was last found after its stop
   // How it was traced: the same way is found again.
   struct Manner {
     bool may_assume = true, separate = false, scalars = false, sizes = false;
-    std::shared_ptr<const std::unordered_set<std::string>> changing;  // null: none
+    std::shared_ptr<const std::unordered_set<std::string>> unspecialized;  // null: none
   } manner;
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
@@ -122,11 +125,11 @@ struct Backend {
 // Traces from a stopped chain of frames; a function that has not begun is one. An entry that captured nothing says why
 // in `eager_because`: what the trace read until then is guarded, so that only such calls are given up. Null: what it
 // had read changed while it ran. `roots`: the chain's values, for guards.
-// `changing`: as in lift::Lifter.
-// `knows_numpy`: numbers of numpy's are constants (otherwise lift/handed_numbers.h); it becomes true where they have to
-// be.
+// `unspecialized`: as in lift::Lifter.
+// `knows_numpy`: numbers of numpy's are constants (otherwise lift/lifting/numpy_scalar_inputs.h); it becomes true where
+// they have to be.
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try, const std::unordered_set<std::string>* changing,
+                                   bool may_break, bool last_try, const std::unordered_set<std::string>* unspecialized,
                                    bool* knows_numpy);
 
 // The graph of an entry that was traced from `chain` has failed, after it has written for good: what the call has done

@@ -1,6 +1,6 @@
 #include "fake/constants.h"
 
-#include "fake/arguments.h"
+#include "fake/op_arguments.h"
 #include "fake/storage.h"
 
 #include <ATen/ATen.h>

@@ -1,7 +1,7 @@
 // The C++ exception behind the errors of fakes, for the few files that throw and catch it.
 #pragma once
 
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
 
 #include <torch/csrc/Exceptions.h>
 

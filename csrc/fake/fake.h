@@ -8,7 +8,7 @@
 //     at::Tensor y = at::relu(x);               // shape, strides, dtype, device, grad_fn as in eager
 //   }
 //
-// What cannot be answered throws one of the errors in fake/errors.h, and `session.failure()` says which and why.
+// What cannot be answered throws one of the errors in fake/fake_errors.h, and `session.failure()` says which and why.
 #pragma once
 
 #include "py/ref.h"
@@ -95,7 +95,7 @@ class Session {
   };
   Counts counts() const;
 
-  // torch's ShapeEnv of the numbers that only a run knows (symbol.h); made on first use.
+  // torch's ShapeEnv of the numbers that only a run knows (unbacked_symbol.h); made on first use.
   Borrowed shape_env();
   bool has_shape_env() const;
   // Whether a shape that only data gives is made of such numbers; otherwise its operator is refused.
@@ -139,12 +139,12 @@ class Inactive {
 
 // In its scope, if `unknown`, no Python number among the arguments of an operator has a known value: torch wraps a
 // symbolic number in a tensor of an arbitrary one.
-class UnknownNumbers {
+class UnbackedSymbols {
  public:
-  UnknownNumbers(Session& session, bool unknown);
-  ~UnknownNumbers();
-  UnknownNumbers(const UnknownNumbers&) = delete;
-  UnknownNumbers& operator=(const UnknownNumbers&) = delete;
+  UnbackedSymbols(Session& session, bool unknown);
+  ~UnbackedSymbols();
+  UnbackedSymbols(const UnbackedSymbols&) = delete;
+  UnbackedSymbols& operator=(const UnbackedSymbols&) = delete;
 
  private:
   Session& session_;

@@ -1,7 +1,7 @@
 // The last resort: one operator in Python's own FakeTensorMode, on FakeTensors made from our fakes.
-#include "fake/arguments.h"
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
 #include "fake/kernels.h"
+#include "fake/op_arguments.h"
 #include "fake/python_modes.h"
 
 #include "py/error.h"

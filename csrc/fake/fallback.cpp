@@ -2,12 +2,12 @@
 // session.
 #include "fake/fallback.h"
 
-#include "fake/arguments.h"
-#include "fake/asked.h"
 #include "fake/constants.h"
 #include "fake/error_type.h"
+#include "fake/item_request.h"
 #include "fake/kernels.h"
-#include "fake/symbolic.h"
+#include "fake/op_arguments.h"
+#include "fake/unbacked_ops.h"
 
 #include <torch/library.h>
 

@@ -1,8 +1,8 @@
 #include "fake/kernels.h"
 
-#include "fake/arguments.h"
 #include "fake/constants.h"
 #include "fake/error_type.h"
+#include "fake/op_arguments.h"
 #include "fake/storage.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>

@@ -1,10 +1,10 @@
 // fake_of: a stand-in with everything of a real tensor that a program can see, except its data.
 #include "fake/mirror.h"
 
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
 #include "fake/session.h"
 #include "fake/storage.h"
-#include "fake/version.h"
+#include "fake/torch_version.h"
 #include "py/gil.h"
 
 #include "py/error.h"

@@ -1,7 +1,7 @@
 #include "fake/op_table.h"
 
 #include "fake/rules/rules.h"
-#include "fake/version.h"
+#include "fake/torch_version.h"
 #include "py/forking.h"
 
 #include <ATen/core/enum_tag.h>

@@ -1,6 +1,6 @@
 #include "fake/python_calls.h"
 
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
 #include "fake/session.h"
 #include "fake/storage.h"
 

@@ -2,10 +2,10 @@
 
 #include "fake/constants.h"
 #include "fake/devices.h"
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
+#include "fake/functorch_state.h"
 #include "fake/storage.h"
-#include "fake/transforms.h"
-#include "fake/version.h"
+#include "fake/torch_version.h"
 
 #include <c10/core/InferenceMode.h>
 
@@ -126,12 +126,12 @@ Inactive::~Inactive() {
   c10::impl::tls_set_dispatch_key_included(kFakeKey, was_included_);
 }
 
-UnknownNumbers::UnknownNumbers(Session& session, bool unknown)
-    : session_(session), before_(session.state().unknown_numbers) {
-  session.state().unknown_numbers = before_ || unknown;
+UnbackedSymbols::UnbackedSymbols(Session& session, bool unknown)
+    : session_(session), before_(session.state().unbacked_symbols) {
+  session.state().unbacked_symbols = before_ || unknown;
 }
 
-UnknownNumbers::~UnknownNumbers() { session_.state().unknown_numbers = before_; }
+UnbackedSymbols::~UnbackedSymbols() { session_.state().unbacked_symbols = before_; }
 
 bool is_fake(const at::TensorBase& tensor) { return as_fake(tensor) != nullptr; }
 

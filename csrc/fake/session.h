@@ -65,8 +65,8 @@ class SessionState {
     if (op.return_count == 0 && !op.mutates) (op.checks ? counts_.checks : counts_.acts)++;
   }
 
-  bool unknown_numbers = false;  // see UnknownNumbers
-  bool captures_sizes = false;   // see Session::capture_sizes()
+  bool unbacked_symbols = false;  // see UnbackedSymbols
+  bool captures_sizes = false;    // see Session::capture_sizes()
 
   // torch's ShapeEnv of the numbers that only a run knows, and the FakeTensorMode over it. Both are made on first use.
   bool has_shape_env() const { return static_cast<bool>(shape_env_); }

@@ -1,7 +1,7 @@
 // Storages of fakes. They have a size and an identity, never data: every way to their pointer throws.
 #pragma once
 
-#include "fake/version.h"
+#include "fake/torch_version.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>

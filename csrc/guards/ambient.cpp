@@ -5,9 +5,9 @@
 
 #include "cpython/digits.h"
 #include "cpython/objects.h"
-#include "fake/transforms.h"
-#include "guards/mutants.h"
-#include "lift/plain.h"
+#include "fake/functorch_state.h"
+#include "guards/guard_mutants.h"
+#include "lift/sources/plain.h"
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>

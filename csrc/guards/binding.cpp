@@ -3,7 +3,7 @@
 
 #include "cpython/dict_words.h"
 #include "cpython/objects.h"
-#include "guards/program.h"
+#include "guards/guard_program.h"
 #include "py/gc.h"
 
 #include <algorithm>

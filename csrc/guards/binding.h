@@ -16,7 +16,7 @@
 // A binding keeps nothing of the user's alive: see pin.h.
 #pragma once
 
-#include "guards/node.h"
+#include "guards/guard_node.h"
 #include "guards/tensor_watch.h"
 
 #include <cstdint>

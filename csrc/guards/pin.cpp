@@ -1,6 +1,6 @@
 #include "guards/pin.h"
 
-#include "lift/plain.h"
+#include "lift/sources/plain.h"
 
 namespace alternator::guards {
 

@@ -7,7 +7,7 @@
 // Another word does not mean that the guard fails: then the TensorSpec is asked.
 #pragma once
 
-#include "lift/tensor_spec.h"
+#include "lift/sources/tensor_spec.h"
 
 #include <array>
 #include <vector>

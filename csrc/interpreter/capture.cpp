@@ -1,7 +1,7 @@
 #include "interpreter/capture.h"
 
 #include "cpython/frame_objects.h"
-#include "interpreter/joint.h"
+#include "interpreter/call_continuation.h"
 #include "py/names.h"
 
 namespace alternator {
@@ -84,7 +84,7 @@ bool may_capture(const Position& position) {
   for (cpython::Frame* frame = position.frame; frame != nullptr && frame != below; frame = frame->previous) {
     if (!closing && !is_finaliser(frame)) continue;
     FrameState state = snapshot(position);
-    state.joint = Joint::kCannot;
+    state.continuation = Continuation::kCannot;
     state.cannot = "native code lies between a finaliser, or a generator being closed, and whoever caused it";
     control.watch->chain->push_back(std::move(state));
     return false;
@@ -105,13 +105,13 @@ void capture_outer(const Position& position, const FrameState* waiting) {
   if (waiting != nullptr) {
     state.next = waiting->next;
     state.current = waiting->current;
-    state.joint = waiting->joint;
+    state.continuation = waiting->continuation;
     state.cannot = waiting->cannot;
     state.operands = waiting->operands;
     state.attempt = waiting->attempt;
     state.keyword_names = waiting->keyword_names;
   } else {
-    classify_joint(position, control.capturing->back(), &state);
+    classify_continuation(position, control.capturing->back(), &state);
   }
   control.capturing->push_back(std::move(state));
 }
@@ -122,7 +122,7 @@ void capture_swallowed() {
     return;
   }
   FrameState& inner = control.capturing->back();
-  inner.joint = Joint::kCannot;
+  inner.continuation = Continuation::kCannot;
   inner.cannot = "native code between two frames swallowed an exception";
   if (!PyErr_Occurred()) set_abandoned();
 }
@@ -165,14 +165,15 @@ void finish_capture() {
   // Only what an object is made by has a use for what it was called with.
   std::vector<Ref> dying;
   for (size_t i = 0; i < chain->size(); i++) {
-    const Joint outer = i + 1 < chain->size() ? (*chain)[i + 1].joint : Joint::kNone;
-    if (outer != Joint::kInstance && outer != Joint::kNew) dying.push_back(std::move((*chain)[i].first_argument));
+    const Continuation outer = i + 1 < chain->size() ? (*chain)[i + 1].continuation : Continuation::kNone;
+    if (outer != Continuation::kInstance && outer != Continuation::kNew)
+      dying.push_back(std::move((*chain)[i].first_argument));
   }
 }
 
 int sets_next(const Chain& chain) {
   const FrameState& state = chain.front();
-  if (state.joint != Joint::kNone) return -1;
+  if (state.continuation != Continuation::kNone) return -1;
   const cpython::CodeUnit unit = cpython::first_instruction(state.code.as<PyCodeObject>())[state.next];
   const int opcode = cpython::base_opcode(unit), oparg = cpython::argument(unit);
   if (opcode == STORE_FAST) return oparg;

@@ -44,8 +44,8 @@ int init_capture();
 // Why the chain cannot be continued; null: it can.
 const std::string* cannot_continue(const Chain& chain);
 // Continues a captured chain on fresh frames; `runner` runs each of them (null: the default loop). Its values move into
-// them, so that objects die when they would have died. Null with NotImplementedError where one of its joints cannot be
-// continued.
+// them, so that objects die when they would have died. Null with NotImplementedError where one of its continuations
+// cannot be continued.
 Ref continue_chain(Chain& chain, FrameRunner runner);
 // The same, where the instruction that its innermost frame stands before has raised this exception. In CPython's loop.
 Ref continue_raising(Chain& chain, Ref exception);

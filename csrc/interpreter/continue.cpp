@@ -6,7 +6,7 @@
 #include "interpreter/capture.h"
 
 #include "cpython/frame_objects.h"
-#include "interpreter/joint.h"
+#include "interpreter/call_continuation.h"
 #include "interpreter/loop.h"
 #include "py/names.h"
 
@@ -101,7 +101,7 @@ static Ref run_state(Chain& chain, size_t index, FrameRunner runner) {
 
 const std::string* cannot_continue(const Chain& chain) {
   for (const FrameState& state : chain) {
-    if (state.joint == Joint::kCannot) return &state.cannot;
+    if (state.continuation == Continuation::kCannot) return &state.cannot;
   }
   return nullptr;
 }
@@ -203,15 +203,15 @@ static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** 
 static void wait_for_rest(FrameState& state) {
   const SavedError unwinding;
   const FrameState& inner = control.capturing->back();
-  if (state.joint == Joint::kAttribute) return;
-  if (state.joint == Joint::kNew && inner.first_argument && inner.joint != Joint::kCannot) {
+  if (state.continuation == Continuation::kAttribute) return;
+  if (state.continuation == Continuation::kNew && inner.first_argument && inner.continuation != Continuation::kCannot) {
     PyObject* init = _PyType_Lookup(Py_TYPE(inner.first_argument.get()), names::__init__);
     if (init == inner.function.get()) {
-      state.joint = Joint::kInstance;
+      state.continuation = Continuation::kInstance;
       return;
     }
   }
-  state.joint = Joint::kCannot;
+  state.continuation = Continuation::kCannot;
   state.cannot = "native code lies between the rest of an instruction and the frame that it led to";
 }
 
@@ -222,7 +222,7 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   control.pending = nullptr;
   FrameState& state = chain[index];
   const Entry entry{state.saved_exception_slot, state.first_argument.get(),
-                    state.joint == Joint::kNone ? nullptr : &state};
+                    state.continuation == Continuation::kNone ? nullptr : &state};
 
   fill_locals(state, frame);
   PyObject** sp = fill_stack(state, frame);
@@ -236,18 +236,18 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   }
 
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(frame));
-  if (state.joint == Joint::kNone && thrown != nullptr && thrown->into == &chain) {
+  if (state.continuation == Continuation::kNone && thrown != nullptr && thrown->into == &chain) {
     cpython::set_throw_position(frame, first + state.next);
     const Ref exception = std::move(thrown->exception);
     thrown = nullptr;
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())), exception.get());
     return go_on(ts, frame, 1, runner, entry);
   }
-  if (state.joint == Joint::kNone) {
+  if (state.continuation == Continuation::kNone) {
     cpython::set_next_instruction(frame, first + state.next);
     return go_on(ts, frame, 0, runner, entry);
   }
-  if (state.joint == Joint::kReexecute) return reexecute(ts, frame, sp, chain, index, runner, entry);
+  if (state.continuation == Continuation::kReexecute) return reexecute(ts, frame, sp, chain, index, runner, entry);
 
   // Wait in the instruction, as the current frame, for the inner frames to finish.
   cpython::set_current_instruction(frame, first + state.current);

@@ -10,13 +10,13 @@
 
 namespace alternator {
 
-enum class Joint : uint8_t {
-#define ALT_JOINT(kind, meaning) kind,
-#include "interpreter/joints.def"
-#undef ALT_JOINT
+enum class Continuation : uint8_t {
+#define ALT_CONTINUATION(kind, meaning) kind,
+#include "interpreter/continuations.def"
+#undef ALT_CONTINUATION
 };
-const char* joint_name(Joint joint);
-const char* joint_meaning(Joint joint);
+const char* continuation_name(Continuation continuation);
+const char* continuation_meaning(Continuation continuation);
 
 struct FrameState {
   FrameState() noexcept {}  // NOLINT(modernize-use-equals-default): `= default` would clear the room for values
@@ -36,7 +36,7 @@ struct FrameState {
   Ref keyword_names;   // of the waiting call
   Ref frame_object;    // the frame as an object, where a traceback or the like holds it: the new frame takes it over
   int attempt = 0;     // with kOperator and kComparison: which of the methods that could be asked the inner frame is
-  Joint joint = Joint::kNone;
+  Continuation continuation = Continuation::kNone;
   std::string cannot;  // with kCannot: why
 };
 

@@ -3,17 +3,17 @@
 
 #include "interpreter/capture.h"
 #include "interpreter/control.h"
-#include "interpreter/ops/access.h"
-#include "interpreter/ops/calls.h"
-#include "interpreter/ops/containers.h"
-#include "interpreter/ops/control.h"
-#include "interpreter/ops/exceptions.h"
-#include "interpreter/ops/generators.h"
-#include "interpreter/ops/imports.h"
-#include "interpreter/ops/intrinsics.h"
-#include "interpreter/ops/matching.h"
-#include "interpreter/ops/operators.h"
-#include "interpreter/ops/stack.h"
+#include "interpreter/ops/access_ops.h"
+#include "interpreter/ops/call_ops.h"
+#include "interpreter/ops/container_ops.h"
+#include "interpreter/ops/control_ops.h"
+#include "interpreter/ops/exception_ops.h"
+#include "interpreter/ops/generator_ops.h"
+#include "interpreter/ops/import_ops.h"
+#include "interpreter/ops/intrinsic_ops.h"
+#include "interpreter/ops/match_ops.h"
+#include "interpreter/ops/operator_ops.h"
+#include "interpreter/ops/stack_ops.h"
 
 namespace alternator {
 

@@ -1,7 +1,7 @@
 #include "interpreter/special_methods.h"
 
 #include "cpython/operations.h"
-#include "interpreter/joint_calls.h"
+#include "interpreter/continuation_calls.h"
 
 namespace alternator {
 
@@ -60,7 +60,7 @@ std::vector<Attempt> comparison_attempts(int comparison, PyObject* left, PyObjec
 static Ref ask_after(const std::vector<Attempt>& attempts, int asked) {
   for (size_t i = static_cast<size_t>(asked) + 1; i < attempts.size(); i++) {
     PyObject* arguments[] = {nullptr, attempts[i].self, attempts[i].argument};
-    Ref result = call_in_joint(attempts[i].method, arguments + 1, 2, {});
+    Ref result = call_in_continuation(attempts[i].method, arguments + 1, 2, {});
     if (!result || result.get() != Py_NotImplemented) return result;
   }
   return {};

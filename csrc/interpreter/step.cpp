@@ -1,7 +1,7 @@
 #include "interpreter/step.h"
 
 #include "interpreter/capture.h"
-#include "interpreter/hook.h"
+#include "interpreter/frame_hook.h"
 #include "interpreter/loop.h"
 
 namespace alternator {

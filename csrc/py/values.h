@@ -59,23 +59,23 @@ class Values {
   // A reference is nothing but a pointer.
   static_assert(sizeof(Ref) == sizeof(PyObject*) && alignof(Ref) == alignof(PyObject*));
 
-  PyObject** data() { return outside_ != nullptr ? outside_.get() : inside_.data(); }
+  PyObject** data() { return preexisting_ != nullptr ? preexisting_.get() : inside_.data(); }
   void grow(size_t capacity) {
     auto larger = std::make_unique_for_overwrite<PyObject*[]>(capacity);
     std::copy_n(data(), size_, larger.get());
-    outside_ = std::move(larger);
+    preexisting_ = std::move(larger);
     capacity_ = capacity;
   }
   // This one is empty, and without room of its own.
   void take(Values& other) noexcept {
     size_ = std::exchange(other.size_, 0);
     capacity_ = std::exchange(other.capacity_, kInside);
-    outside_ = std::move(other.outside_);
-    if (outside_ == nullptr) std::copy_n(other.inside_.data(), size_, inside_.data());
+    preexisting_ = std::move(other.preexisting_);
+    if (preexisting_ == nullptr) std::copy_n(other.inside_.data(), size_, inside_.data());
   }
 
   size_t size_ = 0, capacity_ = kInside;
-  std::unique_ptr<PyObject*[]> outside_;  // null: they are inside
+  std::unique_ptr<PyObject*[]> preexisting_;  // null: they are inside
   std::array<PyObject*, kInside> inside_;
 };
 

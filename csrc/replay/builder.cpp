@@ -1,7 +1,7 @@
 #include "replay/builder.h"
 
-#include "lift/plain.h"
-#include "replay/mutants.h"
+#include "lift/sources/plain.h"
+#include "replay/replay_mutants.h"
 #include "replay/tensors.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ uint32_t Builder::native(PyMethodDef* method) {
   return static_cast<uint32_t>(program_.natives.size() - 1);
 }
 
-void Builder::take_as_outside(Borrowed object) {
+void Builder::take_as_preexisting(Borrowed object) {
   if (is_known(object)) return;
   held_.push_back(Ref::share(object));
   known_[object.get()] = constant(object);

@@ -28,7 +28,7 @@ class Builder {
   // Around what must be complete before anything is written.
   void set_early(bool early) { early_ = early; }
   // `object` belongs to the outside world although no source leads to it: a function's globals.
-  void take_as_outside(Borrowed object);
+  void take_as_preexisting(Borrowed object);
   // The instance dict of an object that is being made: whoever else refers to it means the new object's.
   bool is_known(Borrowed object);
   // A tensor, class or function of the trace.

@@ -1,10 +1,10 @@
 // The world of a real trace.
-#include "lift/ends.h"
-#include "lift/lifter.h"
-#include "replay/errors.h"
+#include "lift/lifting/lifter.h"
+#include "lift/sources/finalization.h"
+#include "replay/cannot_rebuild.h"
 #include "replay/residual.h"
 
-#include "fake/handed_number.h"
+#include "fake/numpy_scalar_input.h"
 #include "fake/python_tensor.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ bool LifterWorld::is_constant(Borrowed object) { return lifter_.is_noted_constan
 std::vector<EffectCall> LifterWorld::calls() { return lifter_.effects(); }
 bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(fake::unpack(tensor.get())); }
 bool LifterWorld::is_graph_array(Borrowed object) {
-  return lifter_.unknown_arrays.is_result(object) || fake::is_handed_number(object);
+  return lifter_.symbolic_arrays.is_result(object) || fake::is_numpy_scalar_input(object);
 }
 const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(); }
 std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }
@@ -37,7 +37,7 @@ void LifterWorld::guard_length(const lift::Shadow& shadow) {
   lifter_.tree().guard(shadow.source, {lift::GuardKind::kLength, {}, {}, shadow.length});
 }
 
-void LifterWorld::guard_end(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) {
+void LifterWorld::guard_finalization(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) {
   auto is_equal = [](const lift::Guard& guard) { return guard.kind == lift::GuardKind::kEquals; };
   if (std::ranges::any_of(shadow.source->guards, is_equal)) return;  // plain values only
   lift::Source* place = lifter_.tree().child(shadow.source, access, key, index);
@@ -48,9 +48,9 @@ void LifterWorld::guard_end(const lift::Shadow& shadow, lift::Access access, Bor
   // While a trace lives, its copies hold what they were made of.
   constexpr Py_ssize_t kOfTheTrace = 5;
   auto is_shared = [&](PyObject* object) { return !lifter_.is_lifted(object) && Py_REFCNT(object) > kOfTheTrace + 1; };
-  if (lift::is_end_noticed(old, is_shared))
+  if (lift::is_finalization_observable(old, is_shared))
     throw CannotRebuild("somebody would notice the end of " + place->text() + ", which is let go");
-  lifter_.tree().guard(place, {lift::GuardKind::kUnnoticed});
+  lifter_.tree().guard(place, {lift::GuardKind::kUnobserved});
   if (lifter_.is_lifted(old)) return;
   // Neither must it be what a weak reference has found, which would find nothing from there on.
   for (lift::Source* referent : referents()) {

@@ -1,5 +1,5 @@
 // Arrays of numpy's that were made in a trace: new memory on every run, which views of it share.
-#include "lift/numpy.h"
+#include "lift/sources/numpy_types.h"
 #include "py/import.h"
 #include "replay/builder.h"
 
@@ -19,7 +19,7 @@ static Recipe owner(Builder& builder, Borrowed array) {
   Ref kept = checked(PyObject_CallMethod(array.get(), "copy", "s", "K"));
   if (!same_numbers(kept, array, "strides") || !lift::is_writeable(array))
     cannot_rebuild(array, "its memory is ordered in a way of its own, or read-only");
-  builder.take_as_outside(kept);
+  builder.take_as_preexisting(kept);
   return {{Op::kCall, {attribute(array.type(), "copy"), kept, checked(PyUnicode_InternFromString("K"))}}};
 }
 

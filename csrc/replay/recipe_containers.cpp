@@ -1,6 +1,6 @@
 // Containers, values, and views of them.
 #include "cpython/objects.h"
-#include "lift/plain.h"
+#include "lift/sources/plain.h"
 #include "replay/known_hashes.h"
 #include "replay/set_order.h"
 

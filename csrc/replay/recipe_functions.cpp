@@ -7,7 +7,7 @@ namespace alternator::replay::recipes {
 
 // A function that no source leads to and that the trace did not make is an outside one found through its class. Should
 // it hold a tensor of the trace after all, somebody forgot to say that it was made here.
-static void check_outside(Builder& builder, PyFunctionObject* f) {
+static void check_preexisting(Builder& builder, PyFunctionObject* f) {
   if (f->func_closure == nullptr) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(f->func_closure); i++) {
     Borrowed contents = PyCell_GET(PyTuple_GET_ITEM(f->func_closure, i));
@@ -32,13 +32,13 @@ static Borrowed default_doc(Borrowed code) {
 Recipe function(Builder& builder, Borrowed object) {
   auto* f = object.as<PyFunctionObject>();
   if (!builder.world().made_here(object)) {
-    check_outside(builder, f);
+    check_preexisting(builder, f);
     Recipe recipe;
     recipe.keep = true;
     return recipe;
   }
   if (builder.world().made_here(f->func_globals)) cannot_rebuild(object, "its globals were made in the call");
-  builder.take_as_outside(f->func_globals);
+  builder.take_as_preexisting(f->func_globals);
   Recipe recipe{{Op::kFunction, {Ref::share(f->func_code), Ref::share(f->func_globals), Ref::share(f->func_qualname)}}};
   if (f->func_closure != nullptr) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(f->func_closure); i++) {

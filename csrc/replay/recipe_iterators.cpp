@@ -2,9 +2,9 @@
 #include "cpython/deque_iterator.h"
 #include "cpython/pickling.h"
 #include "interpreter/suspended.h"
-#include "lift/decimals.h"
-#include "lift/plain.h"
-#include "lift/standing_in.h"
+#include "lift/sources/decimal_values.h"
+#include "lift/sources/plain.h"
+#include "lift/sources/python_twins.h"
 #include "replay/builder.h"
 
 namespace alternator::replay::recipes {

@@ -1,6 +1,6 @@
 // Exceptions, weak references, tracebacks, and objects that stay as they are.
 #include "cpython/frame_objects.h"
-#include "lift/plain.h"
+#include "lift/sources/plain.h"
 #include "py/import.h"
 #include "replay/known_hashes.h"
 
@@ -63,7 +63,7 @@ Recipe frame(Builder& builder, Borrowed object) {
   if (!builder.admits_frame(object)) cannot_rebuild(object, "its variables are not those of a frame that is over");
   auto* gone = object.as<PyFrameObject>();
   Ref globals = checked(PyFrame_GetGlobals(gone));
-  builder.take_as_outside(globals);
+  builder.take_as_preexisting(globals);
   Recipe recipe{{Op::kFrame, {Ref::share(cpython::code_of(gone)), std::move(globals)}, PyFrame_GetLineNumber(gone)}};
   Step fill{Op::kFillFrame, {Ref()}};
   if (PyFrameObject* back = cpython::back_of(gone); back != nullptr && cpython::is_running(back)) {

@@ -2,7 +2,7 @@
 #include "replay/recipes.h"
 
 #include "cpython/objects.h"
-#include "lift/source.h"
+#include "lift/sources/source.h"
 #include "replay/builder.h"
 
 #include <structmember.h>

@@ -1,9 +1,9 @@
 // Recipes: how one object is made, and what is put into it once it exists.
 #pragma once
 
-#include "replay/errors.h"
-#include "replay/kinds.h"
-#include "replay/program.h"
+#include "replay/cannot_rebuild.h"
+#include "replay/rebuild_kinds.h"
+#include "replay/residual_program.h"
 
 namespace alternator::replay {
 

@@ -1,8 +1,8 @@
 #include "replay/residual.h"
 
 #include "replay/builder.h"
-#include "replay/machine.h"
-#include "replay/mutants.h"
+#include "replay/replay_mutants.h"
+#include "replay/residual_run.h"
 
 namespace alternator::replay {
 

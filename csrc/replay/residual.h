@@ -10,8 +10,8 @@
 // lifted; replaced values die after the last write. Nothing of a call is kept.
 #pragma once
 
-#include "replay/errors.h"
-#include "replay/program.h"
+#include "replay/cannot_rebuild.h"
+#include "replay/residual_program.h"
 #include "replay/world.h"
 
 #include <c10/util/SmallVector.h>

@@ -3,9 +3,9 @@
 #include "cpython/dict_tables.h"
 #include "cpython/objects.h"
 #include "cpython/set_tables.h"
-#include "lift/source.h"
-#include "replay/kinds.h"
+#include "lift/sources/source.h"
 #include "replay/known_hashes.h"
+#include "replay/rebuild_kinds.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,7 +1,7 @@
 // Elements of containers in their own order, read without running user code.
 #pragma once
 
-#include "lift/shadow.h"
+#include "lift/lifting/shadow.h"
 
 #include <optional>
 #include <unordered_map>

@@ -1,7 +1,7 @@
 #include "replay/tensors.h"
 
 #include "fake/python_tensor.h"
-#include "fake/symbol.h"
+#include "fake/unbacked_symbol.h"
 #include "py/import.h"
 
 #include <torch/csrc/Generator.h>

@@ -1,7 +1,7 @@
 // What replay wants to know of a finished trace.
 #pragma once
 
-#include "lift/shadow.h"
+#include "lift/lifting/shadow.h"
 
 #include <deque>
 #include <optional>
@@ -41,8 +41,8 @@ class World {
   // The write-back relies on the container's length as it was.
   virtual void guard_length(const lift::Shadow& shadow) = 0;
   // What is found there is in the container no more: nobody must notice if that is its end.
-  virtual void guard_end(const lift::Shadow& /*shadow*/, lift::Access /*access*/, Borrowed /*key*/,
-                         Py_ssize_t /*index*/) {}
+  virtual void guard_finalization(const lift::Shadow& /*shadow*/, lift::Access /*access*/, Borrowed /*key*/,
+                                  Py_ssize_t /*index*/) {}
 };
 
 // The world of a real trace.
@@ -60,7 +60,7 @@ class LifterWorld final : public World {
   std::vector<lift::PlaceWrite> writes() override;
   std::vector<EffectCall> calls() override;
   void guard_length(const lift::Shadow& shadow) override;
-  void guard_end(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) override;
+  void guard_finalization(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) override;
 
  private:
   const std::vector<lift::Source*>& referents();  // that weak references have found

@@ -1,7 +1,7 @@
 // What the room cpython reads of live objects and of code, compared with what Python itself says.
 #include "cpython/operations.h"
 
-#include "cpython/decimals.h"
+#include "cpython/decimal_layout.h"
 #include "cpython/objects.h"
 #include "framework.h"
 

@@ -1,6 +1,6 @@
 // What a check leaves alone: the error indicator, the allocators, the collector, the user's code.
 #include "framework.h"
-#include "guards/program.h"
+#include "guards/guard_program.h"
 #include "py/names.h"
 
 #include <torch/csrc/autograd/python_variable.h>

@@ -1,4 +1,4 @@
-"""Every line of the natives table (csrc/trace/natives.def), with arguments that are found by trying.
+"""Every line of the natives table (csrc/trace/calls/natives.def), with arguments that are found by trying.
 
 A function of the table, or a method of one of its types, is called with arguments from outside: twice (the second call must hit), with other
 arguments, for which it says something else, and with the first ones again. What cannot be called so has its reason in APART.

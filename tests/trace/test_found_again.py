@@ -1,4 +1,4 @@
-"""Every accessor of lift/accessors.def: a value is found again where it was found first, and a change there is noticed."""
+"""Every accessor of lift/sources/accessors.def: a value is found again where it was found first, and a change there is noticed."""
 
 from __future__ import annotations
 

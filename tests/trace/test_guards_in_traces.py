@@ -1,4 +1,4 @@
-"""Every guard kind of lift/guards.def, and the ambient state: one call that keeps it, one that breaks it."""
+"""Every guard kind of lift/sources/guards.def, and the ambient state: one call that keeps it, one that breaks it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // Copies, conversions and fills.
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
 #include "fake/rules/rules.h"
 
 #include <ATen/ExpandUtils.h>

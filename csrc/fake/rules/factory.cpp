@@ -1,5 +1,5 @@
 // Factory functions: zeros, full, empty_like, new_ones, rand and their kin. Random ones draw nothing.
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
 #include "fake/rules/rules.h"
 
 #include <ATen/native/TensorFactories.h>

@@ -1,6 +1,6 @@
 // Embeddings and selections by index.
 #include "fake/constants.h"
-#include "fake/errors.h"
+#include "fake/fake_errors.h"
 #include "fake/rules/rules.h"
 
 #include <ATen/ops/_shape_as_tensor_ops.h>

@@ -1,0 +1,618 @@
+#include "dispatch/call.h"
+
+#include "cpython/objects.h"
+#include "dispatch/bind_arguments.h"
+#include "dispatch/events.h"
+#include "dispatch/resume_points.h"
+#include "dispatch/stance.h"
+#include "interpreter/capture.h"
+#include "interpreter/frame_hook.h"
+#include "interpreter/frame_values.h"
+#include "interpreter/step.h"
+#include "py/names.h"
+#include "trace/calls/markers.h"
+#include "trace/soundness/finalizers.h"
+
+#include <algorithm>
+
+namespace alternator::dispatch {
+
+Counters totals;
+std::map<std::string, uint64_t> breaks;
+
+// What it calls may well be compiled.
+static bool is_about_an_instruction(report::Reason reason) {
+  switch (reason) {
+    case report::Reason::raises:
+    case report::Reason::internal:
+    case report::Reason::too_long:
+    case report::Reason::observed:
+    case report::Reason::callbacks:
+    case report::Reason::interrupted:
+    case report::Reason::uninitialised:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// Of no use to a later call.
+static bool is_for_now(const Entry& entry) {
+  return entry.eager_because && entry.eager_because->reason == report::Reason::observed;
+}
+
+// Not for something that the program could do otherwise, in calls that are captured.
+static bool is_excused(const Entry& entry) {
+  const report::Reason reason = entry.eager_because->reason;
+  return reason == report::Reason::raises || reason == report::Reason::uninitialised || is_for_now(entry);
+}
+
+static void note_steps(Compilation& compilation) {
+  Ref begin = checked(PyObject_GetAttrString(compilation.backend.callable.get(), "begin_step"));
+  if (begin.get() != Py_None) compilation.family->begin_step = std::move(begin);
+}
+
+static void give_up(const Compilation& compilation, ResumePoint& place, const guards::Roots& roots) {
+  if (std::exchange(place.cache->gave_up, true)) return;
+  Borrowed code = PyFunction_GET_CODE(roots.function);
+  const std::shared_ptr<Entry> last = place.entries.empty() ? nullptr : place.entries.front();
+  const std::string failure = last == nullptr ? "" : last->guards->failure(roots);
+  const std::string limit = "hit config.recompile_limit (" + std::to_string(compilation.most_entries) + ")";
+  report_break(compilation, report::Break{report::Reason::too_many_entries, limit + "; last reason: " + failure,
+                                          Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
+}
+
+namespace {
+
+constexpr int kMostTries = 3;
+// Traces of a callee in one call, while none of them has a graph.
+constexpr int kMostBarrenTraces = 8;
+// Calls of a callee without a graph, while there is none.
+constexpr int kMostBarrenCalls = 2;
+
+// While it lives, frames that begin on this thread are offered to a compilation; null: to none.
+class Interception {
+ public:
+  // `by`: the code of the frame whose instruction is executed for real; null: the frames run as they are.
+  Interception(Compilation* to, bool may_trace, Borrowed by = {})
+      : taker_(std::exchange(frame_taker, to != nullptr ? take_frame : nullptr)) {
+    before_ = std::exchange(now, {to, may_trace, nullptr, by.get(), nullptr, false});
+  }
+  ~Interception() {
+    frame_taker = taker_;
+    now = before_;
+  }
+  Interception(const Interception&) = delete;
+  Interception& operator=(const Interception&) = delete;
+
+  struct State {
+    Compilation* compilation = nullptr;  // it is on its way, and so alive
+    bool may_trace = false;
+    PyCodeObject* skip_once = nullptr;  // the next frame of this code runs as it is
+    PyObject* by = nullptr;             // only compared
+    PyCodeObject* marked = nullptr;     // ... a function that the user keeps from being compiled, and not what it calls
+    bool by_anybody = false;
+  };
+  // What calls a frame may ask whether it is compiled, and so may the frame: both get the same answer.
+  static bool is_called_plainly(cpython::Frame* frame);
+  static thread_local State now __attribute__((tls_model("initial-exec")));
+  static bool take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
+
+ private:
+  FrameTaker taker_;
+  State before_;
+};
+thread_local Interception::State Interception::now __attribute__((tls_model("initial-exec")));
+
+// One call on its way.
+class Call {
+ public:
+  Call(Compilation& compilation, Borrowed function, bool may_trace = true)
+      : compilation_(compilation), function_(Ref::share(function)), may_trace_(may_trace) {}
+
+  // The entry for where the call is now, traced if there is none; null: it goes on without us.
+  std::shared_ptr<Entry> find(ResumePoint& place, std::vector<Ref>* values);
+  Ref run();
+  bool is_known();
+
+  // Where it goes on without us: whether what it calls from there is worth a look; and how.
+  bool calls_on = false;
+  Ref continue_alone();
+  // An error is set, and none of the program's frames has seen it: it comes up where they stand. False: there are none.
+  bool raise_there();
+
+  Chain chain;                    // empty: the function has not begun
+  Chain next;                     // where it goes on: empty but while the call is on its way there
+  std::vector<Ref> slots;         // ... and these are its slots
+  std::vector<PyObject*> values;  // of either, for guards
+
+ private:
+  guards::Roots roots() const { return {function_.get(), values.data()}; }
+  void collect_values();
+  void go_on() {
+    chain.swap(next);
+    next.clear();
+  }
+  void drop_replaced();
+  void leave_frames() {
+    const SavedError on_its_way;
+    chain.clear();
+  }
+  Chain start() const;
+  void note_changes(ResumePoint& place);
+  bool leave_by(const Entry& entry, graph::Failure& failure);
+  std::shared_ptr<Entry> trace(ResumePoint& place);
+  std::shared_ptr<Entry> adopt(ResumePoint& place, std::vector<Ref>* found_values);
+
+  bool is_graphless() const { return !compilation_.function && compilation_.graphs == 0; }
+
+  Compilation& compilation_;
+  Ref function_;
+  bool may_trace_;
+  int traces_ = 0;
+  Ref raised_;  // by the instruction that the chain stands before
+};
+
+void Call::collect_values() {
+  values.resize(chain.empty() ? slots.size() : value_count(chain));
+  PyObject** to = values.data();
+  if (chain.empty()) {
+    for (const Ref& slot : slots) *to++ = slot.get();
+  } else {
+    each_value(chain, [&](const Ref& value) { *to++ = value.get(); });
+  }
+}
+
+// A number that is another one each time is not worth an entry each time: after some, it is left to the instructions
+// that use it, which then run for real. In a call that goes on after a break, a loop may well count with it, go
+// through names or fill a table. At the start of a function a text says what to do, and is worth all entries that there
+// may be.
+void Call::note_changes(ResumePoint& place) {
+  constexpr size_t kMost = 4, kMostOnTheWay = 2;
+  if (compilation_.fullgraph || place.entries.empty()) return;
+  const std::shared_ptr<Entry> last = place.entries.front();
+  for (const guards::Change& change : last->guards->changed(roots())) {
+    const bool is_number = change.kind == guards::Change::Kind::kNumber;
+    if (chain.empty() && !is_number) continue;
+    const size_t most = chain.empty() ? kMost : is_number ? kMostOnTheWay : kMostOnTheWay + 1;
+    if (++place.changes[change.source] >= most) compilation_.unspecialized.insert(change.source);
+  }
+}
+
+// The function, as a chain that has not begun.
+Chain Call::start() const {
+  Chain start;
+  FrameState& state = start.emplace_back();
+  state.function = function_;
+  state.code = Ref::share(PyFunction_GET_CODE(function_.get()));
+  state.locals.assign(slots.begin(), slots.end());
+  return start;
+}
+
+std::shared_ptr<Entry> Call::trace(ResumePoint& place) {
+  totals.traces++;
+  traces_++;
+  report_recompile(compilation_, place, roots());
+  note_changes(place);
+  const std::unordered_set<std::string> unspecialized = compilation_.unspecialized;  // another thread may add to it
+  const Chain from = chain.empty() ? start() : Chain();
+  std::shared_ptr<Entry> entry;
+  bool knows_numbers = unspecialized.empty();
+  const trace::Denying denying(compilation_.denies);
+  for (int tries = 1; entry == nullptr; tries++) {
+    entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, !compilation_.fullgraph,
+                        tries >= kMostTries, knows_numbers ? nullptr : &unspecialized, &compilation_.knows_numpy);
+    // Without the numbers it comes to nothing.
+    if (!knows_numbers && entry != nullptr && entry->eager_because) {
+      knows_numbers = true;
+      entry.reset();
+    }
+  }
+  if (entry->has_graph()) {
+    totals.graphs++;
+    compilation_.graphs++;
+    if (entry->compiled) note_steps(compilation_);
+  }
+  if (entry->eager_because) report_break(compilation_, *entry->eager_because);
+  if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
+  if (is_for_now(*entry)) return entry;
+  place.entries.insert(place.entries.begin(), entry);
+  place.traced++;
+  place.cache->add(entry, compilation_.cache_owner, compilation_.most_entries);
+  report_entry(compilation_, place, *entry);
+  return entry;
+}
+
+std::shared_ptr<Entry> Call::find(ResumePoint& place, std::vector<Ref>* found_values) {
+  for (size_t i = 0; i < place.entries.size(); i++) {
+    found_values->clear();
+    std::shared_ptr<Entry> entry = place.entries[i];  // another thread may reset() while it runs
+    if (!entry->admits(roots(), found_values)) continue;
+    if (i > 0) look_there_first(place, entry);
+    totals.hits += entry->eager_because ? 0 : 1;
+    return entry;
+  }
+  if (std::shared_ptr<Entry> entry = adopt(place, found_values)) return entry;
+  if (!may_trace_ || (traces_ >= kMostBarrenTraces && is_graphless())) return nullptr;
+  // Frames of a trace would be run by CPython's own loop, for the debugger or profiler.
+  if (cpython::kTracersInstrument && cpython::tracing_active(PyThreadState_Get())) return nullptr;
+  if (place.traced >= compilation_.most_entries) {
+    give_up(compilation_, place, roots());
+    calls_on = true;
+    return nullptr;
+  }
+  if (stance() == Stance::kMustBeKnown) raise_unknown_call(function_);
+  for (int tries = 0; tries < kMostTries; tries++) {
+    std::shared_ptr<Entry> entry = trace(place);
+    found_values->clear();
+    if (entry->eager_because || entry->admits(roots(), found_values)) return entry;
+    // What the backend imported while it compiled has changed what the trace had read.
+    if (drop(place, entry)) place.traced--;
+  }
+  throw InternalError("the guards of a new entry do not hold");
+}
+
+// What another compile() has made, and this call can use. What one of the same function has left counts as this one's.
+std::shared_ptr<Entry> Call::adopt(ResumePoint& place, std::vector<Ref>* found_values) {
+  const std::vector<std::shared_ptr<Entry>> left = place.cache->left_by(*compilation_.cache_owner);
+  const std::vector<std::shared_ptr<Entry>> others = place.cache->others(place.entries);
+  place.entries.insert(place.entries.end(), left.begin(), left.end());
+  place.traced += left.size();
+  for (const std::shared_ptr<Entry>& entry : others) {
+    found_values->clear();
+    if (!entry->admits(roots(), found_values)) continue;
+    if (entry->compiled && !compilation_.family->begin_step) note_steps(compilation_);
+    if (std::find(place.entries.begin(), place.entries.end(), entry) == place.entries.end())
+      place.entries.push_back(entry);
+    look_there_first(place, entry);
+    totals.hits += entry->eager_because ? 0 : 1;
+    return entry;
+  }
+  return nullptr;
+}
+
+bool Call::is_known() {
+  collect_values();
+  std::vector<Ref> found_values;
+  const std::vector<std::shared_ptr<Entry>> entries = compilation_.start->entries;
+  for (auto& entry : entries) {
+    found_values.clear();
+    if (!entry->eager_because && entry->admits(roots(), &found_values)) return true;
+  }
+  return false;
+}
+
+// The graph has raised after it has written for good. What the call had done until then is done now, and its frames
+// stand where it was raised. False: nothing is known of that, and nothing was done.
+bool Call::leave_by(const Entry& entry, graph::Failure& failure) {
+  if (failure.node == graph::kNowhere || PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;
+  Ref error = cpython::take_raised();
+  Left left;
+  std::vector<Ref> needed;
+  try {
+    // Where the graph has changed what the trace has seen of its tensors, it would see something else now.
+    if (entry.admits(roots(), &needed)) {
+      const Chain from = chain.empty() ? start() : Chain();
+      left = trace_failure(chain.empty() ? from : chain, entry, failure);
+      needed.clear();
+      if (left.entry != nullptr && !left.entry->guards->check(roots(), &needed)) left.entry.reset();
+    }
+  } catch (const PyError&) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw;
+    PyErr_Clear();
+    left.entry.reset();
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    left.entry.reset();
+  }
+  if (left.entry == nullptr) {
+    cpython::set_raised(std::move(error));
+    return false;
+  }
+  check_status(PyException_SetTraceback(error.get(), failure.traceback ? failure.traceback.get() : Py_None));
+  failure = {};
+  std::vector<PyObject*> outputs(left.outputs.size());
+  for (size_t i = 0; i < outputs.size(); i++) outputs[i] = left.outputs[i].get();
+  (void)left.entry->finish(needed, outputs.data(), outputs.size(), &next);
+  slots.clear();
+  values.clear();
+  go_on();
+  chain.back().function = function_;
+  if (left.has_raised) raised_ = std::move(error);
+  return true;
+}
+
+// In CPython's own loop.
+Ref Call::continue_alone() {
+  return raised_ ? continue_raising(chain, std::move(raised_)) : continue_chain(chain, nullptr);
+}
+
+// The variable that is set next has its old value, or none yet in a loop's first round: that makes no other place,
+// where nobody would notice its end.
+void Call::drop_replaced() {
+  const int variable = sets_next(chain);
+  if (variable < 0) return;
+  Ref& old = chain.front().locals[static_cast<size_t>(variable)];
+  if (old && !PyCell_Check(old.get()) && !trace::holds_observably_finalized(old)) Ref(std::move(old)).reset();
+}
+
+bool Call::raise_there() {
+  if (chain.empty()) return false;
+  raised_ = cpython::take_raised();
+  return true;
+}
+
+// Null without an exception: the rest of the call is to run as it is. Where it throws and the chain is not empty,
+// nobody has told the frames.
+Ref Call::run() {
+  std::shared_ptr<ResumePoint> place = compilation_.start;
+  std::vector<Ref> found_values;
+  collect_values();
+  for (;;) {
+    std::shared_ptr<Entry> entry;
+    try {
+      entry = find(*place, &found_values);
+    } catch (const PyError&) {
+      // Tracing and compiling take more of the stack than the call itself might.
+      if (!PyErr_ExceptionMatches(PyExc_RecursionError)) throw;
+      PyErr_Clear();
+    } catch (const std::exception& error) {
+      report_break(compilation_, report::Break{report::Reason::internal, error.what(), {}, 0});
+      PyErr_Clear();
+    }
+    if (entry == nullptr) return {};
+    if (entry->eager_because) {
+      if (!may_trace_) return {};
+      if (compilation_.fullgraph && !is_excused(*entry))
+        raise_break(compilation_, *entry->eager_because, "fullgraph=True");
+      if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");
+      calls_on = is_about_an_instruction(entry->eager_because->reason);
+      return {};
+    }
+    // Nothing of it is recorded, and nobody asked for it to be compiled.
+    if (!compilation_.function && chain.empty() && entry->stop.empty() && !entry->has_graph()) return {};
+    entry->hits++;
+    Ref result;
+    graph::Failure failure;
+    try {
+      result = entry->run(found_values, &next, &failure);
+    } catch (const PyError&) {
+      if (leave_by(*entry, failure)) return {};
+      if (entry->residual.program().raises) leave_frames();
+      throw;
+    }
+    if (result) return result;
+    if (next.empty()) {  // the data is not as assumed
+      if (entry->distrusted) (void)drop(*place, entry);
+      return {};
+    }
+    // What the call held until now may die as it would have.
+    found_values.clear();
+    slots.clear();
+    values.clear();
+    go_on();
+    chain.back().function = function_;
+    const Interception interception(&compilation_, may_trace_, chain.front().code);
+    if (!step(chain, &next, &result)) {
+      leave_frames();
+      if (!result) throw PyError();
+      return result;
+    }
+    go_on();
+    drop_replaced();
+    collect_values();
+    place = place_of(compilation_, chain, values, *entry);
+  }
+}
+
+// Calls of this thread on their way.
+thread_local int depth __attribute__((tls_model("initial-exec"))) = 0;
+
+class Nested {
+ public:
+  Nested() { depth++; }
+  ~Nested() { depth--; }
+  Nested(const Nested&) = delete;
+  Nested& operator=(const Nested&) = delete;
+};
+
+// The frame has not begun: its slots become the call's.
+class Taken {
+ public:
+  Taken(cpython::Frame* frame, std::vector<Ref>& slots) : frame_(frame), slots_(slots) {
+    const int count = cpython::code_of(frame)->co_nlocalsplus;
+    for (int i = 0; i < count; i++) slots_.push_back(Ref::steal(std::exchange(frame->localsplus[i], nullptr)));
+  }
+  void give_back() {
+    for (size_t i = 0; i < slots_.size(); i++) frame_->localsplus[i] = slots_[i].release();
+  }
+
+ private:
+  cpython::Frame* frame_;
+  std::vector<Ref>& slots_;
+};
+
+std::shared_ptr<Compilation> compilation_of(Callee& callee, const Compilation& caller, bool plainly) {
+  std::shared_ptr<Compilation>& made = plainly ? callee.under_plain : callee.compilation;
+  if (made == nullptr) {
+    made = std::make_shared<Compilation>(std::make_shared<Store>());
+    made->listener = caller.listener;
+    made->backend = caller.backend;
+    made->most_entries = caller.most_entries;
+    made->family = caller.family;
+    made->denies = plainly;
+  }
+  return made;
+}
+
+// Null without an exception: the frame is to run as it is.
+Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, bool may_trace) {
+  Call call(compilation, cpython::function_of(frame), may_trace);
+  const Nested nested;
+  Taken taken(frame, call.slots);
+  Ref result;
+  try {
+    const Interception nothing(nullptr, false);
+    result = call.run();
+  } catch (const PyError&) {
+    if (!call.raise_there()) throw;
+  }
+  if (compilation.graphs == 0 && ++callee.graphless >= kMostBarrenCalls) callee.kind = Callee::Kind::kLeft;
+  if (result) return result;
+  if (call.chain.empty()) {
+    call.values.clear();
+    taken.give_back();
+    return {};
+  }
+  call.values.clear();
+  result = call.continue_alone();
+  if (!result) throw PyError();
+  return result;
+}
+
+// sys.breakpointhook, borrowed; null: none. PySys_GetObject() would make the name and hash it, for every frame.
+PyObject* breakpoint_hook() {
+  static PyObject* variables = nullptr;
+  static PyObject* found = nullptr;  // in this version of them
+  static uint64_t version = 0;
+  if (variables == nullptr) {
+    PyObject* sys = PyDict_GetItemString(PyImport_GetModuleDict(), "sys");
+    if (sys == nullptr || !PyModule_Check(sys)) return PySys_GetObject("breakpointhook");
+    variables = Py_NewRef(PyModule_GetDict(sys));
+  }
+  if (const uint64_t now = cpython::dict_version(variables); now != version) {
+    found = PyDict_GetItemWithError(variables, names::breakpointhook);
+    if (found == nullptr) PyErr_Clear();
+    version = now;
+  }
+  return found;
+}
+
+// A debugger, or whatever stands for one, is not to be compiled, nor what it calls.
+bool is_breakpoint_hook(Borrowed function) {
+  PyObject* hook = breakpoint_hook();
+  if (hook != nullptr && PyMethod_Check(hook)) hook = PyMethod_GET_FUNCTION(hook);
+  return hook == function.get();
+}
+
+bool Interception::is_called_plainly(cpython::Frame* frame) {
+  if (now.compilation->denies) return true;
+  if (now.by_anybody) return false;
+  cpython::Frame* caller = cpython::current_frame(PyThreadState_Get());  // the frame itself is linked when it runs
+  if (caller == frame) caller = caller->previous;
+  while (caller != nullptr && cpython::is_incomplete(caller)) caller = caller->previous;
+  if (caller == nullptr) return true;
+  PyCodeObject* code = cpython::code_of(caller);
+  return code != now.marked && reinterpret_cast<PyObject*>(code) != now.by;
+}
+
+bool Interception::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result) {
+  if (!is_plain_start(ts, frame)) return false;
+  PyCodeObject* code = cpython::code_of(frame);
+  Borrowed function = cpython::function_of(frame);
+  const bool skip_once = now.skip_once == code;
+  if (skip_once) now.skip_once = nullptr;
+  auto run_alone = [&] {
+    const Interception nothing(nullptr, false);
+    *result = run_untaken(ts, frame);
+    return true;
+  };
+  if (is_breakpoint_hook(function)) return run_alone();
+  switch (disabled_by(function)) {
+    case Disabled::kAll:
+      return run_alone();
+    case Disabled::kItself:
+      now.skip_once = code_behind(function);
+      now.marked = now.skip_once != nullptr ? now.skip_once : code;
+      return false;
+    case Disabled::kNone:
+      break;
+  }
+  if (skip_once) return false;
+  if (now.compilation->family->is_left(code)) return false;
+  std::shared_ptr<Callee> callee = now.compilation->family->callee(frame);
+  if (callee == nullptr || callee->kind == Callee::Kind::kLeft) return false;
+  if (callee->kind == Callee::Kind::kShut) return run_alone();
+  if (!may_reach_tensor(frame, *callee)) return false;
+  const Stance wanted = stance();
+  if (wanted == Stance::kEager) return run_alone();
+  std::shared_ptr<Compilation> compilation;
+  Ref found;
+  try {
+    compilation = compilation_of(*callee, *now.compilation, is_called_plainly(frame));
+    found = run_callee(*callee, *compilation, frame, now.may_trace && wanted != Stance::kKnownOnly);
+    if (!found) return false;
+  } catch (const PyError&) {
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
+  }
+  *result = cpython::end_frame(ts, frame, found.release());
+  return true;
+}
+
+}  // namespace
+
+// Who frames of this thread are offered to by begin_interception(), innermost last. Whoever begins keeps them alive.
+static thread_local std::vector<Compilation*> offered;
+
+static void intercept_for_innermost() {
+  Compilation* to = offered.empty() ? nullptr : offered.back();
+  frame_taker = to != nullptr ? Interception::take_frame : nullptr;
+  Interception::now = {to, to != nullptr, nullptr, nullptr, nullptr, true};
+}
+
+void begin_interception(Compilation& compilation) {
+  acquire_hook();
+  offered.push_back(&compilation);
+  intercept_for_innermost();
+}
+
+void end_interception(Compilation& compilation) {
+  auto found = std::find(offered.rbegin(), offered.rend(), &compilation);
+  if (found == offered.rend()) return;  // begun on another thread
+  offered.erase(std::next(found).base());
+  intercept_for_innermost();
+  release_hook();
+}
+
+bool is_known(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names) {
+  Call call(compilation, compilation.function, false);
+  return bind_arguments(compilation.function, arguments, positional, keyword_names, &call.slots) && call.is_known();
+}
+
+PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names,
+               bool may_trace) {
+  Call call(compilation, compilation.function, may_trace);
+  totals.calls++;
+  const Nested nested;
+  const Interception nothing(nullptr, false);
+  try {
+    if (compilation.family->begin_step && depth == 1)
+      (void)checked(PyObject_CallNoArgs(compilation.family->begin_step.get()));
+    if (bind_arguments(compilation.function, arguments, positional, keyword_names, &call.slots)) {
+      if (Ref result = call.run()) return result.release();
+      totals.eager++;
+    }
+  } catch (const PyError&) {
+    if (!call.raise_there()) return nullptr;
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
+    if (!call.raise_there()) return nullptr;
+  }
+  const Interception interception(call.calls_on ? &compilation : nullptr, may_trace);
+  if (call.chain.empty()) {
+    call.slots.clear();
+    if (call.calls_on) acquire_hook();
+    Interception::now.skip_once = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compilation.function.get()));
+    PyObject* result = PyObject_Vectorcall(compilation.function.get(), arguments, positional, keyword_names);
+    if (call.calls_on) release_hook();
+    return result;
+  }
+  call.values.clear();
+  acquire_hook();
+  Ref result = call.continue_alone();
+  release_hook();
+  return result.release();
+}
+
+}  // namespace alternator::dispatch

@@ -1,0 +1,182 @@
+#include "dispatch/events.h"
+
+#include "interpreter/frame_values.h"
+
+namespace alternator::dispatch {
+
+namespace {
+
+// A listener that fails is reported; an interrupt that comes meanwhile is the program's.
+void tell(const Compilation& compilation, const char* method, Borrowed argument) {
+  Ref interrupt;
+  {
+    const SavedError outer;
+    Ref done = Ref::steal(PyObject_CallMethod(compilation.listener.get(), method, "O", argument.get()));
+    if (!done && PyErr_ExceptionMatches(PyExc_Exception)) {
+      PyErr_WriteUnraisable(compilation.listener.get());
+    } else if (!done) {
+      interrupt = cpython::take_raised();
+    }
+  }
+  if (!interrupt) return;
+  cpython::set_raised(std::move(interrupt));
+  throw PyError();
+}
+
+Ref text(const std::string& bytes) {
+  return checked(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
+}
+
+Ref list_of(const std::vector<std::string>& texts) {
+  Ref list = checked(PyList_New(0));
+  for (const std::string& one : texts) check_status(PyList_Append(list.get(), text(one).get()));
+  return list;
+}
+
+void set(Borrowed dict, const char* key, Ref value) {
+  check_status(PyDict_SetItemString(dict.get(), key, value.get()));
+}
+
+Ref boolean(bool value) { return Ref::share(value ? Py_True : Py_False); }
+
+// A guard as a dict; "at" is the user's line that made it, or None.
+Ref describe(const guards::Explanation& guard) {
+  Ref dict = checked(PyDict_New());
+  set(dict, "source", text(guard.source));
+  set(dict, "kind", text(guard.kind));
+  set(dict, "sentence", text(guard.sentence));
+  set(dict, "wanted", text(guard.wanted));
+  set(dict, "got", text(guard.got));
+  set(dict, "text", text(guard.text()));
+  Ref at = Ref::share(Py_None);
+  if (!guard.file.empty()) {
+    at = checked(Py_BuildValue("{s:N,s:i,s:N}", "file", text(guard.file).release(), "line", guard.line, "function",
+                               text(guard.function).release()));
+  }
+  set(dict, "at", std::move(at));
+  return dict;
+}
+
+report::Line line_of(const FrameState& state, bool innermost) {
+  const int index = innermost ? state.next : state.current;
+  auto* code = state.code.as<PyCodeObject>();
+  const int line = PyCode_Addr2Line(code, index * static_cast<int>(sizeof(uint16_t)));
+  return {state.code, line, index};
+}
+
+// Where each frame of a chain stands, outermost first.
+Ref lines_of(const Chain& chain) {
+  Ref list = checked(PyList_New(0));
+  for (size_t i = chain.size(); i-- > 0;)
+    check_status(PyList_Append(list.get(), report::as_dict(line_of(chain[i], i == 0)).get()));
+  return list;
+}
+
+// What each value of a chain is, in the order of each_value.
+std::vector<std::string> names_of(const Chain& chain) {
+  std::vector<std::string> names;
+  for (size_t i = chain.size(); i-- > 0;) {
+    const FrameState& state = chain[i];
+    auto* code = state.code.as<PyCodeObject>();
+    const char* function = PyUnicode_AsUTF8(code->co_name);
+    const std::string function_name = function != nullptr ? function : "?";
+    auto unnamed = [&](const std::string& what) { names.push_back("the " + what + " of " + function_name); };
+    if (i + 1 < chain.size()) unnamed("function");
+    for (size_t j = 0; j < state.locals.size(); j++) {
+      const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(j)));
+      names.push_back(function_name + "." + (name != nullptr ? name : "?"));
+    }
+    for (size_t j = 0; j < state.stack.size(); j++) unnamed("value stack[" + std::to_string(j) + "]");
+    for (const char* other : {"first argument", "generator", "namespace", "frame"}) unnamed(other);
+    if (state.saved_exception_slot >= 0) unnamed("exception");
+    PyErr_Clear();
+  }
+  return names;
+}
+
+void add_details(Borrowed event, const ResumePoint& place, const Entry& entry) {
+  Ref guard_list = checked(PyList_New(0));
+  for (const guards::Explanation& guard : entry.guards->all())
+    check_status(PyList_Append(guard_list.get(), describe(guard).get()));
+  set(event, "guards", std::move(guard_list));
+  std::vector<std::string> sources;
+  for (const lift::Source* source : entry.input_sources) sources.push_back(source->text());
+  set(event, "inputs", list_of(sources));
+  set(event, "residual", list_of(entry.residual.lines()));
+  set(event, "results", list_of(entry.residual.results()));
+  set(event, "result_names", list_of(names_of(entry.stop)));
+  std::vector<std::string> arguments = names_of(place.shape);
+  size_t present = 0;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (place.present[i]) arguments[present++] = arguments[i];
+  }
+  arguments.resize(present);
+  set(event, "arguments", list_of(arguments));
+}
+
+}  // namespace
+
+void report_break(const Compilation& compilation, const report::Break& event, bool whole) {
+  breaks[report::name(event.reason)]++;
+  if (!compilation.listener) return;
+  Ref dict = event.as_dict();
+  set(dict, "whole", boolean(whole));
+  tell(compilation, "broke", dict);
+}
+
+void report_recompile(const Compilation& compilation, const ResumePoint& place, const guards::Roots& roots) {
+  if (!compilation.listener || place.entries.empty()) return;
+  Ref failures = checked(PyList_New(0));
+  const std::vector<std::shared_ptr<Entry>> entries = place.entries;
+  for (auto& entry : entries) {
+    guards::Explanation failure = entry->guards->explain(roots);
+    if (failure.kind.empty() && !entry->residual.program().is_alive()) {
+      failure.kind = "function";
+      failure.sentence = "a function that was used is gone";
+    } else if (failure.kind.empty()) {
+      failure.kind = "memory";
+      failure.sentence = "other inputs of the graph share memory";
+    }
+    check_status(PyList_Append(failures.get(), describe(failure).get()));
+  }
+  Ref event = checked(PyDict_New());
+  set(event, "resumed_at", lines_of(place.shape));
+  set(event, "failures", std::move(failures));
+  tell(compilation, "recompiling", event);
+}
+
+void report_entry(const Compilation& compilation, const ResumePoint& place, const Entry& entry) {
+  if (!compilation.listener) return;
+  Ref event = checked(PyDict_New());
+  const report::Break* why = entry.eager_because   ? &*entry.eager_because
+                             : entry.stops_because ? &*entry.stops_because
+                                                   : nullptr;
+  set(event, "resumed_at", lines_of(place.shape));
+  set(event, "stops_at", lines_of(entry.stop));
+  set(event, "reason", why != nullptr ? text(report::name(why->reason)) : Ref::share(Py_None));
+  set(event, "eager", boolean(entry.eager_because.has_value()));
+  set(event, "acts", boolean(entry.residual.acts() || entry.exit_popped + entry.exit_pushed > 0));
+  set(event, "raises", boolean(entry.residual.program().raises));
+  set(event, "operations", checked(PyLong_FromSize_t(entry.has_graph() ? entry.program->live_count() : 0)));
+  set(event, "seconds",
+      checked(Py_BuildValue("{s:d,s:d}", "trace", entry.phases.trace, "install", entry.phases.install)));
+  Ref wanted = Ref::steal(PyObject_CallMethod(compilation.listener.get(), "wants_details", nullptr));
+  if (!wanted) throw PyError();
+  if (truth(wanted).value()) add_details(event, place, entry);
+  tell(compilation, "added", event);
+}
+
+void raise_break(const Compilation& compilation, const report::Break& event, const char* flag) {
+  if (compilation.listener) {
+    Ref dict = event.as_dict();
+    set(dict, "flag", text(flag));
+    Ref error = checked(PyObject_CallMethod(compilation.listener.get(), "refusal", "O", dict.get()));
+    PyErr_SetObject(reinterpret_cast<PyObject*>(error.type()), error.get());
+  } else {
+    PyErr_SetString(PyExc_RuntimeError,
+                    (std::string("alternator: ") + flag + ", but there is a break\n" + event.text()).c_str());
+  }
+  throw PyError();
+}
+
+}  // namespace alternator::dispatch

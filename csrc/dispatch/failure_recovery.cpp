@@ -1,0 +1,125 @@
+#include "dispatch/failure_recovery.h"
+
+#include "fake/python_tensor.h"
+#include "graph/record/torch_types.h"
+#include "trace/soundness/observable_failures.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace alternator::dispatch {
+
+namespace {
+
+// What a failed run cannot give back: it was computed, and dropped when nobody was to use it any more.
+class Lost {
+ public:
+  Lost(const graph::Program& program, const graph::Failure& failure) {
+    for (size_t i = 0; i < program.tensors.size() && i < failure.tensors.size(); i++) {
+      const graph::TensorRecord& record = program.tensors[i];
+      if (record.origin == graph::Origin::Input || failure.tensors[i]) continue;
+      if (record.fake.defined()) tensors_.insert(record.fake.unsafeGetTensorImpl());
+      if (record.symbol) objects_.insert(record.symbol.get());
+    }
+  }
+
+  bool is_in(Borrowed value, int depth = 0) const {
+    constexpr int kDeepest = 4;
+    if (!value || depth > kDeepest) return false;
+    PyObject* object = value.get();
+    if (graph::is_tensor(value)) return tensors_.count(fake::unpack(object).unsafeGetTensorImpl()) != 0;
+    if (objects_.count(object) != 0) return true;
+    if (PyCell_Check(object)) return is_in(PyCell_GET(object), depth + 1);
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
+        if (is_in(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
+    }
+    PyObject *key, *item;
+    for (Py_ssize_t at = 0; PyDict_Check(object) && PyDict_Next(object, &at, &key, &item) != 0;)
+      if (is_in(item, depth + 1)) return true;
+    return false;
+  }
+
+ private:
+  std::unordered_set<const c10::TensorImpl*> tensors_;
+  std::unordered_set<const PyObject*> objects_;
+};
+
+int offset_of(int index) { return index * static_cast<int>(sizeof(cpython::CodeUnit)); }
+
+}  // namespace
+
+bool may_repeat(const graph::Program& program, size_t first, uint32_t failed) {
+  return std::all_of(program.nodes.begin() + static_cast<ptrdiff_t>(first), program.nodes.begin() + failed + 1,
+                     [](const graph::Node& node) { return node.effects == graph::kPure; });
+}
+
+bool begins_like(const graph::Program& whole, const graph::Program& part, uint32_t failed) {
+  if (part.nodes.size() > failed || part.tensors.size() > whole.tensors.size()) return false;
+  for (size_t i = 0; i < part.nodes.size(); i++) {
+    const graph::Node &one = whole.nodes[i], &other = part.nodes[i];
+    if (one.site != other.site || one.result != other.result || one.positional != other.positional ||
+        one.keyword != other.keyword || one.elements != other.elements || one.element_count != other.element_count)
+      return false;
+  }
+  for (size_t i = 0; i < part.tensors.size(); i++) {
+    const graph::TensorRecord &one = whole.tensors[i], &other = part.tensors[i];
+    if (one.origin != other.origin || one.index != other.index || one.is_symbol() != other.is_symbol()) return false;
+  }
+  return true;
+}
+
+bool stands_at(Chain& chain, const graph::Program& program, const graph::Node& node) {
+  constexpr int kMostParts = 8;
+  uint32_t site = node.site;
+  for (size_t i = 0; i < chain.size(); i++) {
+    if (site == graph::kNowhere) return false;
+    const auto& frame = program.sites[site];
+    const int index = frame.offset / offset_of(1);
+    if (program.sites.code(frame) != Borrowed(chain[i].code)) return false;
+    if (i > 0 ? chain[i].current != index : index < chain[i].next || index > chain[i].next + kMostParts) return false;
+    site = frame.caller;
+  }
+  if (site != graph::kNowhere || chain.front().continuation != Continuation::kNone) return false;
+  const int index = program.sites[node.site].offset / offset_of(1);
+  if (!cpython::can_throw_at(chain.front().code.as<PyCodeObject>(), index)) return false;
+  chain.front().next = index;
+  return true;
+}
+
+void drop_variables(Chain& chain, const graph::Program& part, const graph::Failure& failure, bool all) {
+  const Lost lost(part, failure);
+  for (FrameState& state : chain) {
+    const int index = state.continuation == Continuation::kNone ? state.next : state.current;
+    if (!trace::is_left_at_once(state.code.as<PyCodeObject>(), offset_of(index))) continue;
+    for (Ref& local : state.locals)
+      if (all || lost.is_in(local)) local.reset();
+    for (Ref& value : state.stack)
+      if (lost.is_in(value)) value = Ref::share(Py_None);
+    if (all || lost.is_in(state.first_argument)) state.first_argument.reset();
+  }
+}
+
+bool take_outputs(const graph::Program& program, const graph::Program& part, graph::Failure* failure,
+                  std::vector<Ref>* outputs) {
+  const graph::Value list = part.result;
+  std::vector<uint32_t> lost;
+  auto leaf = [&](graph::Value value) {
+    if (!value.is_tensor()) return Ref::share(part.arena.object(value));
+    if (failure->tensors[value.index]) return Ref(failure->tensors[value.index]);
+    lost.push_back(value.index);
+    return Ref::share(Py_None);
+  };
+  auto take = [&] {
+    outputs->clear();
+    for (uint32_t i = 0; i < list.count(); i++)
+      outputs->push_back(graph::rebuild(part.arena, part.arena[list.index + i], leaf));
+  };
+  take();
+  if (lost.empty()) return true;
+  if (!graph::compute_again(program, std::exchange(lost, {}), failure)) return false;
+  take();
+  return lost.empty();
+}
+
+}  // namespace alternator::dispatch

@@ -1,0 +1,150 @@
+#include "fake/unbacked_symbol.h"
+
+#include "fake/numpy_scalar_input.h"
+
+#include <limits>
+#include <string>
+
+namespace alternator::fake {
+
+PyTypeObject int_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject float_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject bool_symbol_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+SymbolHooks symbol_hooks = {};
+PyTypeObject* numpy_scalar_input_type = nullptr;
+
+namespace {
+
+PyObject* refuse(const char* what) {
+  if (symbol_hooks.refuse != nullptr) symbol_hooks.refuse(what);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "alternator: a number of a trace was used outside of it");
+  return nullptr;
+}
+
+bool is_number(PyObject* object) {
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || (is_symbol(object) && !is_truth_symbol(object));
+}
+
+// What a division by it cannot fail for.
+bool is_nonzero_number(PyObject* object) {
+  if (PyFloat_CheckExact(object)) return PyFloat_AS_DOUBLE(object) != 0.0;
+  return PyLong_CheckExact(object) && _PyLong_Sign(object) != 0;
+}
+
+PyObject* operate(const char* function, PyObject* left, PyObject* right) {
+  if (symbol_hooks.operate == nullptr) return refuse(function);
+  return symbol_hooks.operate(function, left, right);
+}
+
+template <const char* kFunction>
+PyObject* binary(PyObject* left, PyObject* right) {
+  if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;  // a tensor's turn
+  return operate(kFunction, left, right);
+}
+// Where eager may raise, what a run would do is not known.
+template <const char* kFunction>
+PyObject* divide(PyObject* left, PyObject* right) {
+  if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+  if (!is_nonzero_number(right)) return refuse("a division by a number that only a run knows");
+  return operate(kFunction, left, right);
+}
+template <const char* kFunction>
+PyObject* unary(PyObject* operand) {
+  return operate(kFunction, operand, nullptr);
+}
+
+constexpr char kAdd[] = "add", kSub[] = "sub", kMul[] = "mul", kFloorDiv[] = "floordiv", kMod[] = "mod",
+               kTrueDiv[] = "truediv", kNeg[] = "neg";
+
+PyObject* compare(PyObject* left, PyObject* right, int operation) {
+  if (!is_number(left) || !is_number(right)) {
+    if (!PyLong_Check(left) && !PyFloat_Check(left)) Py_RETURN_NOTIMPLEMENTED;
+    if (!PyLong_Check(right) && !PyFloat_Check(right)) Py_RETURN_NOTIMPLEMENTED;
+    return refuse("a comparison");
+  }
+  if (symbol_hooks.compare == nullptr) return refuse("a comparison");
+  return symbol_hooks.compare(left, right, operation);
+}
+
+PyObject* self(PyObject* symbol) { return Py_NewRef(symbol); }
+
+void fill(PyTypeObject& type, PyNumberMethods& numbers, PyTypeObject* base, bool is_float) {
+  auto one = [](PyObject*) { return refuse("a number"); };
+  auto two = [](PyObject* left, PyObject* right) -> PyObject* {
+    if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+    return refuse("a number");
+  };
+  auto three = [](PyObject* left, PyObject* right, PyObject*) -> PyObject* {
+    if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+    return refuse("a number");
+  };
+  numbers.nb_add = binary<kAdd>;
+  numbers.nb_subtract = binary<kSub>;
+  numbers.nb_multiply = binary<kMul>;
+  numbers.nb_true_divide = divide<kTrueDiv>;
+  numbers.nb_floor_divide = is_float ? static_cast<binaryfunc>(two) : divide<kFloorDiv>;
+  numbers.nb_remainder = is_float ? static_cast<binaryfunc>(two) : divide<kMod>;
+  numbers.nb_divmod = numbers.nb_lshift = numbers.nb_rshift = two;
+  numbers.nb_and = numbers.nb_xor = numbers.nb_or = two;
+  numbers.nb_power = three;
+  numbers.nb_negative = unary<kNeg>;
+  numbers.nb_positive = self;
+  numbers.nb_absolute = one;
+  if (!is_float) numbers.nb_invert = numbers.nb_index = one;
+  numbers.nb_int = numbers.nb_float = one;
+  numbers.nb_bool = [](PyObject*) { return refuse("a truth test"), -1; };
+  type.tp_name = base->tp_name;
+  type.tp_base = base;
+  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  type.tp_as_number = &numbers;
+  type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse("a hash"), -1; };
+  type.tp_richcompare = compare;
+  type.tp_repr = [](PyObject*) { return refuse("a text"); };
+  type.tp_str = [](PyObject*) { return refuse("a text"); };
+}
+
+}  // namespace
+
+int init_symbols() {
+  static PyNumberMethods int_numbers, float_numbers;
+  fill(int_symbol_type, int_numbers, &PyLong_Type, false);
+  fill(float_symbol_type, float_numbers, &PyFloat_Type, true);
+  // Nothing can be a subclass of bool. Arithmetic on one is for nobody.
+  static PyNumberMethods bool_numbers;
+  fill(bool_symbol_type, bool_numbers, &PyLong_Type, false);
+  bool_symbol_type.tp_name = PyBool_Type.tp_name;
+  const binaryfunc refused = [](PyObject*, PyObject*) { return refuse("a truth value"); };
+  bool_numbers.nb_add = bool_numbers.nb_subtract = bool_numbers.nb_multiply = bool_numbers.nb_true_divide = refused;
+  bool_numbers.nb_floor_divide = bool_numbers.nb_remainder = refused;
+  bool_numbers.nb_and = bool_numbers.nb_or = bool_numbers.nb_xor = refused;
+  bool_numbers.nb_negative = bool_numbers.nb_positive = [](PyObject*) { return refuse("a truth value"); };
+  for (PyTypeObject* type : {&int_symbol_type, &float_symbol_type, &bool_symbol_type}) {
+    if (PyType_Ready(type) < 0) return -1;
+  }
+  return 0;
+}
+
+Ref make_numpy_scalar_input(Borrowed number) {
+  Ref made = checked(numpy_scalar_input_type->tp_alloc(numpy_scalar_input_type, 0));
+  made.as<NumpyScalarInput>()->example =
+      checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(number.type()), "i", 1)).release();
+  return made;
+}
+
+Ref make_symbol(PyTypeObject* cls) {
+  Ref value;
+  if (cls == &PyFloat_Type) {
+    value = checked(PyFloat_FromDouble(std::numeric_limits<double>::quiet_NaN()));
+  } else {
+    // Too large for any machine word and any double: whoever reads it gets an error.
+    const std::string digits = "1" + std::string(400, '0');
+    value = checked(PyLong_FromString(digits.c_str(), nullptr, 10));
+  }
+  Ref arguments = checked(PyTuple_Pack(1, value.get()));
+  PyTypeObject* type = cls == &PyFloat_Type  ? &float_symbol_type
+                       : cls == &PyBool_Type ? &bool_symbol_type
+                                             : &int_symbol_type;
+  return checked(type->tp_base->tp_new(type, arguments.get(), nullptr));
+}
+
+}  // namespace alternator::fake

@@ -1,0 +1,165 @@
+// The recorded program: one node per torch API call, in order, over tensors that are known by number.
+#pragma once
+
+#include "graph/record/ambient_state.h"
+#include "graph/record/call_site.h"
+#include "graph/record/grad_mode_nodes.h"
+#include "graph/record/value.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace alternator::graph {
+
+// Why a node stays although nobody uses its result.
+enum Effects : uint8_t {
+  kPure = 0,
+  kMutates = 1,     // writes to a tensor that exists outside of the call
+  kRandom = 2,      // draws from a generator
+  kActs = 4,        // anything else: hooks, setters, operators without results
+  kTransforms = 8,  // enters or leaves a transform of functorch's, or a part of one
+  kChecks = 16,     // may raise, where the data is not as it should be
+};
+
+// Calls without effects whose results nobody uses. Whoever wants what the recorded code does keeps them: data may make
+// them raise.
+enum class Unused : uint8_t { kGo, kStay };
+
+struct Node {
+  Ref callable;
+  Ref wrapped = {};        // what the callable, which is then a way to call it, is given first; null: nothing
+  Ref keyword_names;       // a tuple of str, or null
+  Ref bindings = {};       // the numbers that only a run knows and that are new in its result; null: none
+  uint32_t arguments = 0;  // the first of positional + keyword values, in the arena
+  uint16_t positional = 0;
+  uint16_t keyword = 0;
+  uint32_t elements = 0;  // the first of its elements
+  uint32_t element_count = 0;
+  uint32_t result = kNowhere;  // the tensor that it returns; kNowhere: a container, or nothing new
+  uint32_t site = kNowhere;
+  uint32_t scope = kNowhere;
+  uint16_t state = 0;
+  uint16_t checkpoint = 0;  // the checkpointed part of the program that it belongs to; 0: none
+  uint8_t effects = kPure;
+  bool live = true;
+  bool overridden = false;  // an argument is of a subclass, which may have another method where this is torch.Tensor's
+  bool apart = false;       // about a generator or an array: no compiler gets to see it (alternator/pieces.py)
+
+  uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
+  const Ref& function() const { return wrapped ? wrapped : callable; }
+};
+
+// A part of a node's result: `result[key]`, or `element[key]` of another one.
+struct Element {
+  uint32_t node;
+  uint32_t container;  // an element, or kWhole
+  Ref key;
+  uint32_t tensor = kNowhere;  // kNowhere: a container
+  bool live = true;
+};
+inline constexpr uint32_t kWhole = UINT32_MAX;
+
+enum class Origin : uint8_t {
+  Input,     // index: position among declared inputs
+  Result,    // index: the node whose result it is
+  Element,   // index: the element
+  Constant,  // index: position among constants
+};
+
+// A tensor, a number that only a run knows (fake/unbacked_symbol.h), a torch.Generator, or an array of numpy's.
+struct TensorRecord {
+  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: no tensor
+  Origin origin;
+  uint32_t index;
+  Ref symbol = {};        // the number as the interpreter knows it; or the generator, or the array
+  Ref torch_symbol = {};  // ... and as torch does; null: no number
+
+  bool is_symbol() const { return static_cast<bool>(symbol); }
+};
+
+struct Input {
+  uint32_t tensor;
+  Ref label;                             // how the user would write it ("L['x']"), or None
+  Ref source;                            // whatever the caller wants back: where to find the real tensor
+  std::optional<uint32_t> version = {};  // of the fake, when it was declared; none: it counts no writes
+};
+
+// A tensor whose value was known while recording.
+struct Constant {
+  uint32_t tensor;
+  at::Tensor value;
+  uint32_t version;    // of the fake, when it was first seen
+  bool fresh = false;  // written or given out: every replay needs a copy of its own
+};
+
+class Program {
+ public:
+  Program() = default;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  std::vector<Node> nodes;
+  std::vector<Element> elements;
+  std::vector<TensorRecord> tensors;
+  std::vector<Input> declared;  // everything that may be an input
+  std::vector<Constant> constants;
+  std::vector<Ambient> states;  // states[0] is the state on entry
+  GradSets grad_sets;
+  uint16_t exit_state = 0;
+  uint16_t checkpoints = 0;  // how many parts are checkpointed
+  Arena arena;
+  SiteTable sites;
+  ModuleTable modules;
+  Value result{};      // what the program returns: a tree of values
+  Ref shape_env;       // of the numbers that only a run knows; null: there are none
+  size_t asserts = 0;  // facts about them that a run has to check
+  // Somebody hangs a hook on the history of a tensor that it computes: AOTAutograd would make another one of it.
+  bool keeps_history = false;
+  // It computes with arrays of numpy's, whose memory tensors may have: what is written is seen under other names too.
+  bool has_arrays = false;
+  bool makes_subclasses = false;  // a tensor that it makes is of a subclass: torch's compilers lose that
+
+  // Whether a run may write to what it is given.
+  bool may_write_to_inputs() const;
+
+  // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
+  // `declared`; the tensors of the result, each once, in order.
+  std::vector<uint32_t> inputs;
+  std::vector<uint32_t> outputs;
+
+  // Marks the live nodes and orders the inputs. Called once, after `result` is set.
+  void finish(Unused unused);
+
+  Value argument(const Node& node, uint32_t i) const { return arena[node.arguments + i]; }
+  // Calls visit(tensor) for every tensor among the arguments, in order of evaluation, with repetitions.
+  template <class Visit>
+  void each_tensor_argument(const Node& node, Visit&& visit) const {
+    for (uint32_t i = 0; i < node.argument_count(); ++i)
+      each_leaf(arena, argument(node, i), [&](Value leaf) {
+        if (leaf.is_tensor()) visit(leaf.index);
+      });
+  }
+  // The node that makes a tensor, or kNowhere.
+  uint32_t maker(uint32_t tensor) const;
+  size_t live_count() const;
+  // The grad mode that its graph is compiled and run in. AOTAutograd decides by it, once for the whole of a graph,
+  // whether there is anything to differentiate: so it is off only where it is off for every node.
+  bool grad_around() const;
+  bool has_separate_segments() const;  // a live node that runs apart
+
+  // Garbage collection: every Python object that the program holds.
+  int traverse(visitproc visit, void* argument);
+  void clear();
+
+ private:
+  void mark_live(Unused unused);
+  void order_inputs();
+  void settle_constants();
+};
+
+// What the program returns, over `tensors` in the order of Program::outputs.
+Ref unflatten(const Program& program, Borrowed tensors);
+
+}  // namespace alternator::graph

@@ -1,0 +1,106 @@
+#include "graph/record/torch_symbol.h"
+
+#include "graph/record/torch_types.h"
+#include "graph/record/without_torch_functions.h"
+
+#include "fake/fake.h"
+#include "py/lasting.h"
+
+#include <c10/core/impl/PythonDispatcherTLS.h>
+#include <torch/csrc/PyInterpreter.h>
+
+namespace alternator::graph {
+
+namespace {
+
+// No torch call of the program's: nothing of it is seen.
+struct Outside {
+  fake::Inactive inactive;
+  WithoutTorchFunctions unseen;
+};
+
+Ref call_method(Borrowed object, const char* name) { return checked(PyObject_CallMethod(object.get(), name, nullptr)); }
+
+}  // namespace
+
+bool is_unbacked_scalar(const fake::Session& session, Borrowed object) {
+  if (!is_tensor(object)) return false;
+  const at::Tensor& tensor = fake::unpack(object.get());
+  const at::ScalarType dtype = tensor.scalar_type();
+  const bool is_number =
+      at::isFloatingType(dtype) || (at::isIntegralType(dtype, /*includeBool=*/false) && dtype != at::kUInt64);
+  return fake::is_fake(tensor) && is_number && tensor.sym_numel() == 1 && !session.known_value(tensor);
+}
+
+Ref make_torch_symbol(Borrowed shape_env, bool is_float) {
+  const Outside outside{};
+  Ref symbol = call_method(shape_env, is_float ? "create_unbacked_symfloat" : "create_unbacked_symint");
+  return symbol;
+}
+
+bool is_torch_symbol(Borrowed object) {
+  const TorchTypes& torch = torch_types();
+  PyTypeObject* type = object.type();
+  return type == torch.sym_int || type == torch.sym_float || type == torch.sym_bool;
+}
+
+PyTypeObject* class_of_torch_symbol(Borrowed torch_symbol) {
+  const TorchTypes& torch = torch_types();
+  if (torch_symbol.type() == torch.sym_bool) return &PyBool_Type;
+  return torch_symbol.type() == torch.sym_float ? &PyFloat_Type : &PyLong_Type;
+}
+
+Ref known_number(Borrowed torch_symbol) {
+  Ref node = checked(PyObject_GetAttrString(torch_symbol.get(), "node"));
+  const TorchTypes& torch = torch_types();
+  const char* asks = torch_symbol.type() == torch.sym_int     ? "maybe_as_int"
+                     : torch_symbol.type() == torch.sym_float ? "maybe_as_float"
+                                                              : "maybe_as_bool";
+  Ref number = call_method(node, asks);
+  return number.get() == Py_None ? Ref() : std::move(number);
+}
+
+// The result as torch's own tracer would have it. Containers need not keep their types: only their places count.
+static Ref with_fake_tensors(fake::Session& session, Borrowed result) {
+  PyObject* r = result.get();
+  if (is_tensor(r)) return session.as_fake_tensor(as_tensor(r));
+  if (!PyTuple_Check(r) && !PyList_Check(r)) return Ref::share(result);
+  Ref items = checked(PyTuple_New(PySequence_Fast_GET_SIZE(r)));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(r); i++)
+    PyTuple_SET_ITEM(items.get(), i, with_fake_tensors(session, PySequence_Fast_GET_ITEM(r, i)).release());
+  return items;
+}
+
+Ref new_bindings(fake::Session& session, Borrowed result) {
+  Borrowed shape_env = session.shape_env();
+  Ref pending = checked(PyObject_GetAttrString(shape_env.get(), "pending_fresh_unbacked_symbols"));
+  const Py_ssize_t count = PyObject_Length(pending.get());
+  if (count < 0) throw PyError();
+  if (count == 0) return {};
+  const Outside outside{};
+  if (result.get() == Py_None) {  // x[i] = y: what the call made for itself is gone with it
+    for (const char* names : {"pending_fresh_unbacked_symbols", "ignorable_fresh_unbacked_symbols"})
+      call_method(checked(PyObject_GetAttrString(shape_env.get(), names)), "clear").reset();
+    return {};
+  }
+  static constinit Lasting<Ref> function;
+  const Ref& compute =
+      function.get([] { return torch_name("torch.fx.experimental.symbolic_shapes", "compute_unbacked_bindings"); });
+  Ref theirs = with_fake_tensors(session, result);
+  Ref bindings = checked(PyObject_CallFunctionObjArgs(compute.get(), shape_env.get(), theirs.get(), nullptr));
+  return bindings.get() == Py_None ? Ref() : std::move(bindings);
+}
+
+size_t assert_count(Borrowed shape_env) {
+  Ref count = checked(PyObject_GetAttrString(shape_env.get(), "num_deferred_runtime_asserts"));
+  return PyLong_AsSize_t(count.get());
+}
+
+using c10::impl::PythonDispatcherTLS;
+
+SymbolicKernels::SymbolicKernels(bool symbolic) : before_(PythonDispatcherTLS::get_state()) {
+  if (symbolic) PythonDispatcherTLS::set_state(getPyInterpreter());
+}
+SymbolicKernels::~SymbolicKernels() { PythonDispatcherTLS::set_state(before_); }
+
+}  // namespace alternator::graph

@@ -1,0 +1,254 @@
+// From a tree of sources to the arrays of a program.
+#include "guards/guard_mutants.h"
+#include "guards/guard_program.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace alternator::guards {
+
+using lift::Access;
+using lift::Guard;
+using lift::GuardKind;
+using lift::Source;
+
+namespace {
+
+bool is_relation(GuardKind kind) { return kind == GuardKind::kSame || kind == GuardKind::kDistinct; }
+bool looks_up_keys(GuardKind kind) { return kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey; }
+bool reads_part(Access access) {
+  return access == Access::kItem || access == Access::kKey || access == Access::kValue || access == Access::kElement;
+}
+
+// Objects in one group are one object.
+class Groups {
+ public:
+  explicit Groups(size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
+  uint32_t of(uint32_t member) {
+    while (parent_[member] != member) member = parent_[member] = parent_[parent_[member]];
+    return member;
+  }
+  void join(uint32_t a, uint32_t b) { parent_[std::max(of(a), of(b))] = std::min(of(a), of(b)); }
+
+ private:
+  std::vector<uint32_t> parent_;
+};
+
+// The sources that something depends on, each after its parent.
+std::vector<bool> live_sources(const lift::SourceTree& tree, const std::vector<Source*>& needed) {
+  const auto& sources = tree.sources();
+  std::vector<bool> live(sources.size());
+  for (const Source& source : sources) {
+    if (!source.guards.empty() || source.bears_identity) live[source.id] = true;
+    for (const Guard& guard : source.guards) {
+      if (guard.other != nullptr) live[guard.other->id] = true;
+    }
+  }
+  for (const Source* source : needed) live[source->id] = true;
+  // A child is made after its parent.
+  for (size_t i = sources.size(); i-- > 0;) {
+    if (live[i] && sources[i].parent != nullptr) live[sources[i].parent->id] = true;
+  }
+  return live;
+}
+
+// How many live sources each one has below it, itself included.
+std::vector<size_t> live_weights(const lift::SourceTree& tree, const std::vector<bool>& live) {
+  const auto& sources = tree.sources();
+  std::vector<size_t> weights(sources.size());
+  for (size_t i = sources.size(); i-- > 0;) {
+    if (!live[i]) continue;
+    weights[i]++;
+    if (sources[i].parent != nullptr) weights[sources[i].parent->id] += weights[i];
+  }
+  return weights;
+}
+
+std::unique_ptr<SpecialMethods> special_methods(Borrowed dict) {
+  auto methods = std::make_unique<SpecialMethods>();
+  Py_ssize_t position = 0;
+  PyObject *name, *attribute;
+  while (PyDict_Next(dict.get(), &position, &name, &attribute)) {
+    methods->attributes.emplace_back(Ref::share(name), Pin(attribute));
+  }
+  return methods;
+}
+
+Check make_check(Guard guard, uint32_t node) {
+  Check check;
+  check.kind = guard.kind;
+  check.node = node;
+  check.number = guard.number;
+  check.site = guard.site;
+  check.tensor = std::move(guard.tensor);
+  switch (guard.kind) {
+    case GuardKind::kSpecialMethods:
+      ALT_CHECK(guard.object && PyDict_Check(guard.object.get()), "kSpecialMethods wants a dict");
+      check.methods = special_methods(guard.object);
+      return check;
+    case GuardKind::kKeys:
+      ALT_CHECK(guard.object && PyTuple_Check(guard.object.get()), "kKeys wants a tuple");
+      check.label = lift::show(guard.object.get(), 200);
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(guard.object.get()); i++) {
+        check.keys.emplace_back(PyTuple_GET_ITEM(guard.object.get(), i));
+      }
+      return check;
+    case GuardKind::kTensor:
+      ALT_CHECK(check.tensor != nullptr, "kTensor wants a TensorSpec");
+      return check;
+    case GuardKind::kType:
+    case GuardKind::kIs:
+    case GuardKind::kEquals:
+    case GuardKind::kHasKey:
+    case GuardKind::kLacksKey:
+    case GuardKind::kCode:
+      ALT_CHECK(guard.object, std::string(name_of(guard.kind)) + " wants an object");
+      break;
+    default:
+      break;
+  }
+  if (guard.object) {
+    check.object = guard.object.get();
+    check.first = Pin(guard.object);
+    if (check.first.is_weak()) check.label = lift::show(guard.object.get());
+  }
+  if (guard.second) check.second = Pin(guard.second);
+  return check;
+}
+
+}  // namespace
+
+GuardProgram::GuardProgram(std::unique_ptr<lift::SourceTree> tree, const std::vector<Source*>& needed,
+                           AmbientGuard ambient)
+    : tree_(std::move(tree)), ambient_(std::move(ambient)) {
+  SavedError saved;
+  build(needed);
+}
+
+GuardProgram::~GuardProgram() = default;
+
+void GuardProgram::build(const std::vector<Source*>& needed) {
+  if constexpr (kHasMutants) {
+    checks_identity_ = !is_disabled("identity");
+    for (const Source& source : tree_->sources()) {
+      std::erase_if(tree_->at(source.id)->guards, [](const Guard& guard) { return is_disabled(name_of(guard.kind)); });
+    }
+  }
+  const std::vector<bool> live = live_sources(*tree_, needed);
+  std::vector<uint32_t> node_of(live.size(), kNone);
+  uint32_t memos = 0;
+
+  // Depth first; the end of a subtree is known when the walk comes back.
+  struct Open {
+    Source* source;
+    size_t next_child;
+  };
+  std::vector<Open> open;
+  auto enter = [&](Source* source) {
+    const auto number = static_cast<uint32_t>(nodes_.size());
+    node_of[source->id] = number;
+    Node& node = nodes_.emplace_back();
+    node.step = lift::step_of(*source);
+    node.source = source;
+    if (source->parent != nullptr) node.parent = node_of[source->parent->id];
+    if (source->key) {
+      node.key = Pin(source->key);
+      node.has_pinned_key = node.key.is_weak();
+    }
+    bool needs_memo = false;
+    for (const Source* child : source->children) needs_memo |= live[child->id] && reads_part(child->access);
+    for (const Guard& guard : source->guards) needs_memo |= looks_up_keys(guard.kind);
+    if (needs_memo) node.memo = memos++;
+    open.push_back({source, 0});
+  };
+  auto add = [&](Source* root) {
+    enter(root);
+    while (!open.empty()) {
+      Open& top = open.back();
+      if (top.next_child == top.source->children.size()) {
+        nodes_[node_of[top.source->id]].end = static_cast<uint32_t>(nodes_.size());
+        open.pop_back();
+        continue;
+      }
+      Source* child = top.source->children[top.next_child++];
+      if (live[child->id]) enter(child);
+    }
+  };
+  auto add_unit = [&](const std::vector<Source*>& roots) {
+    Unit unit;
+    unit.begin = static_cast<uint32_t>(nodes_.size());
+    for (Source* root : roots) add(root);
+    unit.end = static_cast<uint32_t>(nodes_.size());
+    unit.has_key = roots.front()->access != Access::kConstant;
+    units_.push_back(std::move(unit));
+  };
+  // Small ones first: what differs from call to call is most often an argument.
+  std::vector<std::vector<Source*>> groups_of_roots;
+  std::vector<Source*> constants;
+  std::vector<size_t> weight = live_weights(*tree_, live);
+  for (Source* root : tree_->roots()) {
+    if (!live[root->id]) continue;
+    if (root->access == Access::kConstant) {
+      constants.push_back(root);
+    } else {
+      groups_of_roots.push_back({root});
+    }
+  }
+  if (!constants.empty()) groups_of_roots.push_back(std::move(constants));
+  auto weight_of = [&](const std::vector<Source*>& roots) {
+    size_t sum = 0;
+    for (const Source* root : roots) sum += weight[root->id];
+    return sum;
+  };
+  std::stable_sort(groups_of_roots.begin(), groups_of_roots.end(),
+                   [&](const auto& a, const auto& b) { return weight_of(a) < weight_of(b); });
+  for (const auto& roots : groups_of_roots) add_unit(roots);
+  while (small_units_ < units_.size() && is_small(units_[small_units_])) small_units_++;
+
+  Groups groups(nodes_.size());
+  for (uint32_t number = 0; number < nodes_.size(); number++) {
+    Node& node = nodes_[number];
+    Source* source = tree_->at(node.source->id);
+    node.first_check = static_cast<uint32_t>(checks_.size());
+    for (Guard& guard : source->guards) {
+      if (is_relation(guard.kind)) {
+        ALT_CHECK(guard.other != nullptr, "a relation wants another source");
+        const bool same = guard.kind == GuardKind::kSame;
+        relations_.push_back({same, number, node_of[guard.other->id], guard.site});
+        if (same) groups.join(number, node_of[guard.other->id]);
+        continue;
+      }
+      if (guard.kind == GuardKind::kAbsent) node.absent = static_cast<uint32_t>(checks_.size());
+      checks_.push_back(make_check(std::move(guard), number));
+    }
+    node.last_check = static_cast<uint32_t>(checks_.size());
+    source->guards.clear();
+    source->guards.shrink_to_fit();
+  }
+
+  std::vector<bool> has_identity(nodes_.size());
+  for (uint32_t number = 0; number < nodes_.size(); number++) {
+    if (nodes_[number].source->bears_identity) has_identity[groups.of(number)] = true;
+  }
+  for (uint32_t number = 0; number < nodes_.size(); number++) {
+    if (has_identity[number] && checks_identity_) identities_.push_back(number);
+  }
+  for (const Source* source : needed) {
+    const uint32_t number = node_of[source->id];
+    const auto unit =
+        std::partition_point(units_.begin(), units_.end(), [&](const Unit& unit) { return unit.end <= number; });
+    unit->needed.push_back(static_cast<uint32_t>(needed_.size()));
+    if (source->access == Access::kDict) needed_dicts_.push_back(static_cast<uint32_t>(needed_.size()));
+    needed_.push_back(number);
+  }
+
+  found_.resize(nodes_.size());
+  values_.resize(needed_.size());
+  changes_.resize(nodes_.size());
+  ids_.resize(units_.size());
+  memos_.resize(memos);
+  addresses_.reserve(identities_.size());
+  tree_->close(&Pin::holds);
+}
+
+}  // namespace alternator::guards

@@ -1,0 +1,75 @@
+// Which variables keep an entry from being used: numbers that count, names that a loop goes through, queues.
+#include "guards/guard_program.h"
+#include "lift/lifting/unspecialized.h"
+
+#include <algorithm>
+
+namespace alternator::guards {
+
+using lift::Found;
+using lift::GuardKind;
+
+static bool is_about_contents(GuardKind kind) {
+  return kind == GuardKind::kEquals || kind == GuardKind::kLength || kind == GuardKind::kTruth ||
+         kind == GuardKind::kKeys || kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey ||
+         kind == GuardKind::kSetLayout;
+}
+
+// Goes on behind what does not hold, as long as that is the value of a variable, or what a container in one has. Of
+// `table[i] = x`, the table differs because `i` does: where a number or a text is found, the containers are no cause.
+std::vector<Change> GuardProgram::changed(const Roots& roots) {
+  if (!ambient_.matches()) return {};
+  std::vector<Change> plain, containers;
+  auto note_container = [&](uint32_t node) {
+    if (node == kNone || found_[node] == nullptr || !lift::is_filled(found_[node])) return false;
+    const lift::Source* source = nodes_[node].source;
+    if (source->is_variable()) containers.push_back({Change::Kind::kContainer, source->text()});
+    return source->is_variable();
+  };
+  auto note_check = [&](const Check& check, PyObject* found) {
+    const Node& node = nodes_[check.node];
+    const bool is_element = node.parent != kNone && found_[node.parent] != nullptr &&
+                            node.step.access == lift::Access::kIndex && !PyTuple_CheckExact(found_[node.parent]);
+    if (check.kind == GuardKind::kEquals && !is_element && node.source->is_variable() &&
+        Py_IS_TYPE(found, Py_TYPE(check.object)) && (lift::is_counting(found) || PyUnicode_CheckExact(found))) {
+      const Change::Kind kind = PyUnicode_CheckExact(found) ? Change::Kind::kText : Change::Kind::kNumber;
+      plain.push_back({kind, node.source->text()});
+      return true;
+    }
+    return is_about_contents(check.kind) && (note_container(check.node) || note_container(node.parent));
+  };
+  lift::Memo no_memo;
+  bool goes_on = true;
+  for (uint32_t i = 0; goes_on && i < nodes_.size(); i++) {
+    const Node& node = nodes_[i];
+    const bool is_slot = node.step.access == lift::Access::kSlot;
+    PyObject* value = is_slot ? roots.slots[node.step.index] : nullptr;
+    Found found = value != nullptr ? Found::kYes : Found::kNo;
+    if (!is_slot) {
+      lift::Memo* memo = &no_memo;
+      if (node.parent != kNone && nodes_[node.parent].memo != kNone) memo = &memos_[nodes_[node.parent].memo];
+      if (node.has_pinned_key && node.key.get() == nullptr) break;
+      Ref owner;
+      found = lift::take(node.step, node.parent != kNone ? found_[node.parent] : roots.function, &value, &owner, memo);
+      if (owner) owned_.push_back(std::move(owner));
+    }
+    found_[i] = value;
+    const bool is_absent = node.absent != kNone;
+    bool holds = (found == Found::kYes) != is_absent;
+    if (!holds) {
+      goes_on = found != Found::kUnknown && note_container(node.parent);
+    } else if (found == Found::kYes) {
+      lift::Memo* own_memo = node.memo != kNone ? &memos_[node.memo] : nullptr;
+      if (own_memo != nullptr) *own_memo = {};
+      for (uint32_t c = node.first_check; holds && c < node.last_check; c++) {
+        holds = checks_[c].holds(value, node.step.access, own_memo);
+        if (!holds) goes_on = note_check(checks_[c], value);
+      }
+    }
+    if (!holds || found != Found::kYes) i = node.end - 1;  // what lies below cannot be found
+  }
+  release_owned();
+  return plain.empty() ? containers : plain;
+}
+
+}  // namespace alternator::guards

@@ -1,0 +1,164 @@
+// Guard programs: what must hold before a trace is replayed, checked on live objects.
+//
+// A program is built from a tree of sources and their guards. Sources that nothing depends on are dropped; the rest
+// becomes an array in which a parent stands before its children, so that one loop walks it. A check runs no code of the
+// user's, allocates nothing on the way to "yes", and leaves the error indicator as it was.
+#pragma once
+
+#include "guards/ambient.h"
+#include "guards/binding.h"
+#include "guards/guard_node.h"
+#include "guards/pin.h"
+#include "lift/sources/source_step.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace alternator::guards {
+
+// Why a check said no.
+struct Explanation {
+  std::string source;          // "self.layers[3].weight"; empty for the state around the call
+  std::string sentence;        // "the tensor is of size [2, 3], not of size [4, 3]"
+  std::string kind;            // "kTensor", "identity", "ambient", "missing"
+  std::string wanted, got;     // empty where there is nothing to compare
+  std::string file, function;  // of the user's line that made the guard; empty where there is none
+  int line = 0;
+  // All of it: "self.layers[3].weight: the tensor is ... (model.py:12, in forward)"
+  std::string text() const;
+};
+
+// A variable of the program's that is not what the guards want.
+struct Change {
+  enum class Kind : uint8_t { kNumber, kText, kContainer } kind;
+  std::string source;
+};
+
+class GuardProgram {
+ public:
+  GuardProgram(std::unique_ptr<lift::SourceTree> tree, const std::vector<lift::Source*>& needed, AmbientGuard ambient);
+  ~GuardProgram();
+  GuardProgram(const GuardProgram&) = delete;
+  GuardProgram& operator=(const GuardProgram&) = delete;
+
+  // True: all guards hold, and `values` (empty before) has what each needed source finds now; null for a source that is
+  // guarded to be absent. Throws only on a bug of ours or when memory is out.
+  bool check(const Roots& roots, std::vector<Ref>* values);
+
+  // After a failed check: which guard, what it wanted, the user's line.
+  std::string failure() const { return explain_failure(nullptr).text(); }
+  // The same with what was found instead: walks the program again on these roots, where the check failed.
+  std::string failure(const Roots& roots) { return explain(roots).text(); }
+  Explanation explain(const Roots& roots);
+  // Why an entry is of no use here, if that are values of variables: see changed_values.cpp.
+  std::vector<Change> changed(const Roots& roots);
+
+  // Every guard as text, for logs and tests.
+  std::vector<std::string> texts() const;
+  std::vector<Explanation> all() const;
+  // How the last checks went, for tests and benchmarks.
+  struct Counts {
+    uint64_t walked = 0, bound = 0;  // units
+    uint64_t bindings_made = 0, bindings_stale = 0;
+    uint64_t asked = 0;                   // tensors of bindings that had changed, or might have
+    size_t bindings = 0, operations = 0;  // now
+  };
+  Counts counts() const;
+  // Debugging: without bindings every check walks; with `verify` every check is also made by walking, and must agree.
+  static void set_bindings(bool enabled);
+  static void set_verify(bool enabled);
+
+  size_t node_count() const { return nodes_.size(); }
+  size_t check_count() const { return checks_.size(); }
+  const lift::SourceTree& tree() const { return *tree_; }
+
+  // For the garbage collector of who owns the program.
+  template <class Visit>
+  void each_object(Visit&& visit) {
+    ambient_.each_object(visit);
+    for (const Node& node : nodes_) visit(tree_->at(node.source->id)->key);
+    for (Node& node : nodes_) node.key.each_object(visit);
+    for (Check& check : checks_) check.each_object(visit);
+    for (Unit& unit : units_) {
+      for (auto& binding : unit.bindings) binding->each_object(visit);
+    }
+  }
+
+ private:
+  friend class Flattener;
+  // A dict that changed so often, though every guard held, is looked into from then on.
+  static constexpr uint8_t kVolatileAfter = 2;
+  static constexpr size_t kMaxBindings = 64, kMaxCombinations = 64;
+
+  struct Failure {
+    enum class Kind : uint8_t { kNone, kAmbient, kMissing, kCheck, kRelation, kIdentity } kind = Kind::kNone;
+    uint32_t index = 0;  // of the node, check or relation
+    uint32_t other = 0;  // with kIdentity: the second node
+  };
+
+  // Building (build_guards.cpp).
+  void build(const std::vector<lift::Source*>& needed);
+
+  // Checking (guard_program.cpp).
+  bool check_by_walking(const Roots& roots);
+  bool walk(const Roots& roots, uint32_t begin, uint32_t end);
+  bool relation_holds(const Relation& relation) const;
+  bool relations_hold();
+  bool identities_hold();
+  bool are_distinct();
+  bool fail(Failure::Kind kind, uint32_t index, uint32_t other = 0);
+  void note_values();
+  void collect(std::vector<Ref>* values);
+  void release_owned();
+
+  // Bindings (binding.cpp, flatten_guards.cpp).
+  enum class Verdict : uint8_t { kHolds, kFails, kStale };
+  bool check_by_units(const Roots& roots);
+  bool check_unit(size_t number, const Roots& roots);
+  bool is_proved(const Op& op);
+  void settle(Unit& unit, const Binding& binding);
+  Verdict run(const Roots& roots, Unit& unit, Binding& binding);
+  void note_changes(const Binding& binding);
+  bool has_settled(Binding& binding);
+  void retire(Unit& unit, size_t position);
+  static void note_use(Unit& unit, const Binding& binding);
+  bool deserves_binding(Unit& unit, PyObject* key) const;
+  static bool is_small(const Unit& unit) { return unit.has_key && unit.end - unit.begin < 3; }
+  void add_binding(Unit& unit, PyObject* key);
+  std::unique_ptr<Binding> bind(const Unit& unit, PyObject* key);
+  Combination* combination();
+  bool combination_holds(const Combination& combination);
+  void verify(const Roots& roots, bool holds);
+
+  // Explaining (explain_guards.cpp).
+  Explanation explain_failure(const Roots* roots) const;
+
+  std::unique_ptr<lift::SourceTree> tree_;
+  AmbientGuard ambient_;
+  std::vector<Node> nodes_;
+  std::vector<Check> checks_;
+  std::vector<Relation> relations_;
+  std::vector<uint32_t> identities_;    // nodes whose objects are pairwise distinct
+  std::vector<uint32_t> needed_;        // nodes
+  std::vector<uint32_t> needed_dicts_;  // positions of instance dicts among them, which may have to be made
+  bool checks_identity_ = true;
+
+  std::vector<Unit> units_;
+  size_t small_units_ = 0;        // the first so many are too small for a binding, whatever is found there
+  std::vector<uint8_t> changes_;  // by node: how often a dict changed without harm
+  std::vector<Combination> combinations_;
+  Counts counts_;
+
+  // Of the check that runs: nothing of the user's runs meanwhile, so there is one at a time.
+  std::vector<PyObject*> found_;   // by node, borrowed
+  std::vector<PyObject*> values_;  // by needed one, borrowed: side by side what lies scattered in found_
+  std::vector<lift::Memo> memos_;
+  std::vector<std::pair<uintptr_t, uint32_t>> addresses_;
+  std::vector<Ref> owned_;     // results that no container holds
+  std::vector<uint64_t> ids_;  // by unit: its binding, 0 where it was walked
+  std::vector<std::unique_ptr<Binding>> retired_;
+  Failure failure_;
+};
+
+}  // namespace alternator::guards

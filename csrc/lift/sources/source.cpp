@@ -1,0 +1,197 @@
+#include "lift/sources/source.h"
+
+#include "lift/sources/tensor_spec.h"
+
+namespace alternator::lift {
+
+bool Source::is_variable() const {
+  // The globals of code that goes on after a break are known by themselves.
+  const bool is_attribute = access == Access::kItem && parent != nullptr &&
+                            (parent->access == Access::kDict || parent->access == Access::kGlobals ||
+                             (parent->access == Access::kConstant && PyDict_CheckExact(parent->key.get())));
+  const bool is_element = access == Access::kIndex && parent != nullptr && parent->access == Access::kSlot;
+  return access == Access::kSlot || access == Access::kContents || is_attribute || is_element;
+}
+
+namespace {
+
+size_t mix(size_t seed, size_t value) { return (seed ^ value) * 0x9E3779B97F4A7C15u + (seed >> 29); }
+size_t mix(size_t seed, const void* pointer) { return mix(seed, reinterpret_cast<size_t>(pointer) >> 4); }
+
+constexpr size_t kFewGuards = 8;
+
+// Guards whose object is made for them: equal ones are two objects.
+bool is_compared_by_value(GuardKind kind) {
+  return kind == GuardKind::kEquals || kind == GuardKind::kKeys || kind == GuardKind::kSpecialMethods ||
+         kind == GuardKind::kTensor;
+}
+
+bool same_object(const Ref& a, const Ref& b) {
+  return a == b || (a.get() != nullptr && b.get() != nullptr && plain_equal(a.get(), b.get()));
+}
+
+bool same_value(const Guard& a, const Guard& b) {
+  if (a.kind == GuardKind::kTensor) return a.tensor == b.tensor || *a.tensor == *b.tensor;
+  return same_object(a.object, b.object) && same_object(a.second, b.second);
+}
+
+// A guard compares with what was there, and so must not hold what can change.
+bool holds_what_can_change(PyObject* object, int depth = 0) {
+  if (PyList_Check(object) || PyDict_Check(object) || PySet_Check(object) ||
+      PyObject_TypeCheck(object, known_types().deque)) {
+    return true;
+  }
+  if (depth > 64) return true;
+  if (PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); i++) {
+      if (holds_what_can_change(PyTuple_GET_ITEM(object, i), depth + 1)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+size_t SourceTree::KeyHash::operator()(const Key& key) const {
+  size_t hash = mix(static_cast<size_t>(key.access), key.parent);
+  hash = mix(hash, key.key);
+  return mix(hash, static_cast<size_t>(key.index));
+}
+
+size_t SourceTree::GuardKeyHash::operator()(const GuardKey& key) const {
+  size_t hash = mix(static_cast<size_t>(key.kind), key.source);
+  hash = mix(hash, key.object);
+  hash = mix(hash, key.second);
+  hash = mix(hash, static_cast<size_t>(key.number));
+  return mix(hash, key.other);
+}
+
+Source* SourceTree::make(Access access, Source* parent, Borrowed key, Py_ssize_t index) {
+  Ref name = Ref::share(key);
+  if (key && PyUnicode_CheckExact(key.get())) {
+    PyObject* interned = name.release();
+    PyUnicode_InternInPlace(&interned);
+    name = Ref::steal(interned);
+  }
+  auto [found, added] = by_key_.try_emplace(Key{parent, access, name.get(), index}, nullptr);
+  if (!added) return found->second;
+  Source& source = sources_.emplace_back();
+  source.access = access;
+  source.parent = parent;
+  source.key = std::move(name);
+  source.index = index;
+  source.id = static_cast<uint32_t>(sources_.size() - 1);
+  found->second = &source;
+  (parent != nullptr ? parent->children : roots_).push_back(&source);
+  return &source;
+}
+
+Source* SourceTree::root(Access access, Borrowed key, Py_ssize_t index) { return make(access, nullptr, key, index); }
+
+Source* SourceTree::child(Source* parent, Access access, Borrowed key, Py_ssize_t index) {
+  ALT_CHECK(parent != nullptr, "a step needs a source to start from");
+  return make(access, parent, key, index);
+}
+
+uint32_t SourceTree::current_site() {
+  if (locate) locate();
+  if (site_code_ == nullptr) return 0;
+  const Site& last = sites_.back();
+  if (last.code.get() != site_code_ || last.index != site_index_)
+    sites_.push_back({Ref::share(site_code_), site_index_});
+  return static_cast<uint32_t>(sites_.size() - 1);
+}
+
+// False: the same guard is there already. Most sources have a few guards, which are quickly looked through; those of
+// one that has many are in a table.
+bool SourceTree::note_new(const Source* source, const Guard& guard) {
+  if (is_compared_by_value(guard.kind)) {
+    for (const Guard& other : source->guards) {
+      if (other.kind == guard.kind && same_value(other, guard)) return false;
+    }
+    return true;
+  }
+  auto key_of = [&](const Guard& of) {
+    return GuardKey{source, of.kind, of.object.get(), of.second.get(), of.number, of.other};
+  };
+  const GuardKey key = key_of(guard);
+  if (source->guards.size() < kFewGuards) {
+    for (const Guard& other : source->guards) {
+      if (other.kind == guard.kind && key_of(other) == key) return false;
+    }
+    return true;
+  }
+  if (source->guards.size() == kFewGuards) {
+    for (const Guard& other : source->guards) guards_.insert(key_of(other));
+  }
+  return guards_.insert(key).second;
+}
+
+void SourceTree::guard(Source* source, Guard guard) {
+  if (guard.kind == GuardKind::kEquals) {
+    if (Ref contents = frozen_contents(guard.object)) {
+      guard.second = Ref::share(reinterpret_cast<PyObject*>(guard.object.type()));
+      guard.object = std::move(contents);
+    }
+    ALT_CHECK(!holds_what_can_change(guard.object.get()), "an equality guard on a container inside of a container");
+  }
+  if (!note_new(source, guard)) return;
+  guard.site = current_site();
+  if (source->guards.empty()) source->guards.reserve(2);
+  source->guards.push_back(std::move(guard));
+}
+
+void SourceTree::close(bool (*may_keep)(PyObject* object)) {
+  by_key_.clear();
+  guards_.clear();
+  locate = nullptr;
+  site_code_ = nullptr;
+  for (Source& source : sources_) {
+    if (!source.key || may_keep(source.key.get())) continue;
+    const std::string text = show(source.key.get());
+    source.key = checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+    source.labelled = true;
+  }
+}
+
+bool is_special_method_name(PyObject* name) {
+  if (!PyUnicode_CheckExact(name)) return false;
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(name);
+  auto at = [&](Py_ssize_t i) { return PyUnicode_READ_CHAR(name, i); };
+  const bool has_lines = length >= 5 && at(0) == '_' && at(1) == '_' && at(length - 1) == '_' && at(length - 2) == '_';
+  if (!PyUnicode_IS_ASCII(name)) return has_lines;
+  const std::string_view text(reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(name)), static_cast<size_t>(length));
+  // Native code asks for these by name too: dict(x), {**x}, `match x`.
+  if (!has_lines) return text == "keys" || text == "items" || text == "get";
+  return text != "__dict__" && text != "__weakref__" && text != "__doc__" && text != "__module__" &&
+         text != "__annotations__" && text != "__slots__";
+}
+
+const char* name_of(GuardKind kind) {
+  static constexpr const char* kNames[] = {
+#define ALT_GUARD(kind, sentence) #kind,
+#include "lift/sources/guards.def"
+#undef ALT_GUARD
+  };
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const char* sentence_of(GuardKind kind) {
+  static constexpr const char* kSentences[] = {
+#define ALT_GUARD(kind, sentence) sentence,
+#include "lift/sources/guards.def"
+#undef ALT_GUARD
+  };
+  return kSentences[static_cast<size_t>(kind)];
+}
+
+const char* name_of(Access access) {
+  static constexpr const char* kNames[] = {
+#define ALT_ACCESSOR(kind, text) #kind,
+#include "lift/sources/accessors.def"
+#undef ALT_ACCESSOR
+  };
+  return kNames[static_cast<size_t>(access)];
+}
+
+}  // namespace alternator::lift

@@ -1,0 +1,153 @@
+// Sources: where the values of a trace came from, and what must hold of them.
+//
+// A source is a root (the called function, a slot of its frame, an object of the process) and a chain of accessors.
+// Sources form a tree that shares prefixes. Guards hang on the sources; a trace ends as a tree of both.
+#pragma once
+
+#include "lift/sources/plain.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace alternator::lift {
+
+enum class Access : uint8_t {
+#define ALT_ACCESSOR(kind, text) kind,
+#include "lift/sources/accessors.def"
+#undef ALT_ACCESSOR
+};
+
+enum class GuardKind : uint8_t {
+#define ALT_GUARD(kind, sentence) kind,
+#include "lift/sources/guards.def"
+#undef ALT_GUARD
+};
+
+class Source;
+struct TensorSpec;  // lift/sources/tensor_spec.h
+
+// The user's instruction that made a guard.
+struct Site {
+  Ref code;       // null: none
+  int index = 0;  // of the instruction in the code
+};
+
+struct Guard {
+  GuardKind kind;
+  // What is wanted: see guards.def. kEquals on a list, dict, set or deque: filled by SourceTree::guard() with its
+  // contents as a tuple and its type.
+  Ref object, second;
+  Py_ssize_t number = 0;
+  Source* other = nullptr;
+  std::shared_ptr<const TensorSpec> tensor;
+  uint32_t site = 0;  // into SourceTree::sites
+};
+
+class Source {
+ public:
+  Access access;
+  Source* parent;  // null for roots
+  Ref key;         // dict key, attribute name, constant object, name of a slot
+  Py_ssize_t index;
+  uint32_t id;  // position in SourceTree::sources
+  std::vector<Guard> guards;
+  std::vector<Source*> children;
+  // Objects whose identity the program could notice (tensors, containers, instances): two such sources stand for two
+  // objects unless kSame says otherwise.
+  bool bears_identity = false;
+  bool labelled = false;  // `key` is a text that stands for an object which is not kept: see SourceTree::close()
+
+  // As a user would write it: "self.layers[3].weight".
+  std::string text() const;
+  // A variable, a closure's too, an attribute or a global: what is found there goes to the program, to nobody else.
+  bool is_variable() const;
+};
+
+class SourceTree {
+ public:
+  SourceTree() { known_types(); }
+  SourceTree(const SourceTree&) = delete;
+  SourceTree& operator=(const SourceTree&) = delete;
+
+  Source* function() { return root(Access::kFunction, {}, 0); }
+  Source* slot(Py_ssize_t index, Borrowed name) { return root(Access::kSlot, name, index); }
+  Source* constant(Borrowed object) { return root(Access::kConstant, object, 0); }
+  // The child with this accessor; made on first use. Keys are compared by identity, strings by value.
+  Source* child(Source* parent, Access access, Borrowed key = {}, Py_ssize_t index = 0);
+
+  // Adds a guard unless the same one is there. kEquals takes a copy of a container; what it holds must be plain values
+  // or tuples and frozensets of such, never a list, dict or set: those are objects with sources of their own.
+  void guard(Source* source, Guard guard);
+  // Asked before a guard is added: says by set_site() which instruction it is for.
+  std::function<void()> locate;
+  // Of guards added from now on. `code` must live until then or until the next call.
+  void set_site(Borrowed code, int index) {
+    site_code_ = code.get();
+    site_index_ = index;
+  }
+
+  const std::deque<Source>& sources() const { return sources_; }
+  Source* at(uint32_t id) { return &sources_[id]; }
+  const std::vector<Source*>& roots() const { return roots_; }
+  const Site& site(uint32_t number) const { return sites_[number]; }
+
+  // After the last source and guard, by who has taken the guards over: no child() or guard() may follow. Keys that
+  // `may_keep` does not allow to be kept are let go; a text stands for them.
+  void close(bool (*may_keep)(PyObject* object));
+
+ private:
+  Source* root(Access access, Borrowed key, Py_ssize_t index);
+  Source* make(Access access, Source* parent, Borrowed key, Py_ssize_t index);
+
+  struct Key {
+    const Source* parent;
+    Access access;
+    PyObject* key;  // interned where it is a str
+    Py_ssize_t index;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+  struct GuardKey {
+    const Source* source;
+    GuardKind kind;
+    const void *object, *second;
+    Py_ssize_t number;
+    const Source* other;
+    bool operator==(const GuardKey&) const = default;
+  };
+  struct GuardKeyHash {
+    size_t operator()(const GuardKey& key) const;
+  };
+  bool note_new(const Source* source, const Guard& guard);
+  uint32_t current_site();
+
+  std::deque<Source> sources_;  // addresses stay
+  std::vector<Source*> roots_;
+  std::unordered_map<Key, Source*, KeyHash> by_key_;
+  std::unordered_set<GuardKey, GuardKeyHash> guards_;  // of sources that have many
+  std::vector<Site> sites_{1};
+  PyObject* site_code_ = nullptr;
+  int site_index_ = 0;
+};
+
+// What a root or an accessor finds now, by reading only: no user code, no allocation for borrowed results. The result
+// is borrowed from the parent unless `owner` is filled. Null: not there. The parent of kFunction and kSlot is the
+// object itself. kDict finds the object itself as long as that has no dict yet: see lift/sources/source_step.h.
+PyObject* follow(const Source& source, PyObject* parent, Ref* owner);
+
+// The names that kSpecialMethods is about: __x__, except those that are data (__doc__, __module__, ...).
+bool is_special_method_name(PyObject* name);
+
+// "kLength", "its length is %w, not %g".
+const char* name_of(GuardKind kind);
+const char* sentence_of(GuardKind kind);
+const char* name_of(Access access);
+
+}  // namespace alternator::lift

@@ -1,0 +1,103 @@
+// torch.compiler.assume_constant_result: what a function gives is what it gave while compiling.
+#include "trace/core/tracer.h"
+
+#include "graph/record/recording_mode.h"
+#include "lift/sources/numpy_types.h"
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+using Given = std::vector<PyObject*>;
+
+// An argument among the result is what it was then, not what a later call is given. A tensor that is learned stays
+// itself.
+Ref as_it_is_now(Borrowed value, const Given& arguments);
+
+Ref tensor_now(Borrowed value, const Given& arguments) {
+  const at::Tensor& tensor = fake::unpack(value.get());
+  const bool given = std::find(arguments.begin(), arguments.end(), value.get()) != arguments.end();
+  if (!given || value.type() != reinterpret_cast<PyTypeObject*>(THPVariableClass) || tensor.requires_grad())
+    return Ref::share(value);
+  return checked(THPVariable_Wrap(tensor.clone()));
+}
+
+Ref tuple_now(Borrowed value, const Given& arguments) {
+  PyObject* tuple = value.get();
+  Ref copy = checked(PyTuple_New(PyTuple_GET_SIZE(tuple)));
+  bool same = true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+    PyTuple_SET_ITEM(copy.get(), i, as_it_is_now(PyTuple_GET_ITEM(tuple, i), arguments).release());
+    same = same && PyTuple_GET_ITEM(copy.get(), i) == PyTuple_GET_ITEM(tuple, i);
+  }
+  return same ? Ref::share(value) : std::move(copy);
+}
+
+Ref list_now(Borrowed value, const Given& arguments) {
+  Ref elements = checked(PyList_AsTuple(value.get()));
+  Ref now = tuple_now(elements, arguments);
+  return now == elements ? Ref::share(value) : checked(PySequence_List(now.get()));
+}
+
+Ref dict_now(Borrowed value, const Given& arguments) {
+  Ref copy = checked(PyDict_Copy(value.get()));
+  bool same = true;
+  PyObject *key, *held;
+  for (Py_ssize_t position = 0; PyDict_Next(value.get(), &position, &key, &held);) {
+    Ref now = as_it_is_now(held, arguments);
+    same = same && now.get() == held;
+    check_status(PyDict_SetItem(copy.get(), key, now.get()));
+  }
+  return same ? Ref::share(value) : std::move(copy);
+}
+
+Ref as_it_is_now(Borrowed value, const Given& arguments) {
+  if (graph::is_tensor(value)) return tensor_now(value, arguments);
+  if (PyTuple_CheckExact(value.get())) return tuple_now(value, arguments);
+  if (PyList_CheckExact(value.get())) return list_now(value, arguments);
+  if (PyDict_CheckExact(value.get())) return dict_now(value, arguments);
+  return Ref::share(value);
+}
+
+}  // namespace
+
+// It runs once, now, on the real arguments: what was there before the call, and what the call has computed so far.
+Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  if (transformed_) stop(report::Reason::native_call, "a constant function inside of a transform");
+  forbid_under_modes("a constant function");
+  Given real(total + 1);
+  std::vector<Ref> computed;
+  Ref result;
+  {
+    const Paused paused(*this);
+    const lift::NumpyErrorsAsBefore as_before;
+    const fake::Inactive real_tensors;
+    const graph::WithoutTopMode unrecorded;
+    for (size_t i = 0; i < total; i++) {
+      lift::Known* known = lifter.known(arguments[i]);
+      real[i + 1] = known != nullptr ? known->original.get() : arguments[i];
+      if (graph::is_tensor(arguments[i])) {
+        try {
+          computed.push_back(recorder.value_of(arguments[i]));
+        } catch (const PyError&) {
+          stop_for_torch("the argument of a constant function");
+        }
+        if (!computed.back()) stop(report::Reason::native_call, "a constant function after a write or a random number");
+        real[i + 1] = computed.back().get();
+      } else if (known == nullptr && !lift::is_plain(arguments[i])) {
+        stop(report::Reason::native_call, "a constant function on an object that the function makes");
+      }
+    }
+    result = checked(PyObject_Vectorcall(function.get(), real.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                         keyword_names.get()));
+    result = as_it_is_now(result, real);
+  }
+  // In something that guards hold on to: they refer to tensors and objects weakly.
+  Ref holder = checked(PyTuple_Pack(1, result.get()));
+  return lifter.lift(result, tree->child(lifter.constant(holder), lift::Access::kIndex, {}, 0));
+}
+
+}  // namespace alternator::trace

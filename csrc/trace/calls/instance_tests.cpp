@@ -1,0 +1,139 @@
+// isinstance() and issubclass(): what decides them is guarded.
+#include "trace/core/tracer.h"
+
+#include "cpython/objects.h"
+#include "trace/calls/natives.h"
+
+namespace alternator::trace {
+
+namespace {
+
+bool is_abstract(Borrowed cls) { return PyType_IsSubtype(cls.type(), lift::known_types().abc_meta) != 0; }
+
+// Whether an abstract class answers by registered and real subclasses and by special methods alone.
+bool answers_by_structure(Borrowed cls) {
+  Ref hook_name = checked(PyUnicode_InternFromString("__subclasshook__"));
+  PyObject* hook = _PyType_Lookup(cls.as<PyTypeObject>(), hook_name.get());
+  if (hook == nullptr || !Py_IS_TYPE(hook, &PyClassMethod_Type)) return true;
+  Ref function = checked(PyObject_GetAttrString(hook, "__func__"));
+  if (!PyFunction_Check(function.get())) return false;
+  Ref module = Ref::steal(PyObject_GetAttrString(function.get(), "__module__"));
+  PyErr_Clear();
+  return module && PyUnicode_Check(module.get()) &&
+         PyUnicode_CompareWithASCIIString(module.get(), "collections.abc") == 0;
+}
+
+bool is_python_function(PyTypeObject* type, const char* name) {
+  PyObject* found = _PyType_Lookup(type, checked(PyUnicode_InternFromString(name)).get());
+  return found != nullptr && PyFunction_Check(found);
+}
+
+bool is_python_hook(PyTypeObject* metaclass, const char* name) {
+  PyObject* found = _PyType_Lookup(metaclass, checked(PyUnicode_InternFromString(name)).get());
+  if (found == nullptr || !PyFunction_Check(found)) return false;
+  Ref module = Ref::steal(PyObject_GetAttrString(found, "__module__"));
+  PyErr_Clear();
+  return !module || !PyUnicode_Check(module.get()) || PyUnicode_CompareWithASCIIString(module.get(), "abc") != 0;
+}
+
+// A class, or a tuple of such, that isinstance() asks nobody about.
+bool are_simple(Borrowed classes) {
+  if (Py_IS_TYPE(classes.get(), &PyType_Type)) return true;
+  if (!PyTuple_CheckExact(classes.get())) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++) {
+    if (!Py_IS_TYPE(PyTuple_GET_ITEM(classes.get(), i), &PyType_Type)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Ref Tracer::call_on_partly_read(Borrowed callable, PyObject* const* arguments, size_t count) {
+  const Natives& natives = Natives::table();
+  if (callable.get() == natives.len && count == 1 && lifter.is_open(arguments[0])) {
+    lifter.guard_open_length(arguments[0]);
+    return checked(PyLong_FromSsize_t(Py_SIZE(arguments[0])));
+  }
+  if (callable.get() != natives.isinstance || count != 2 || !lifter.is_partly_read(arguments[0])) return {};
+  PyTypeObject* const type = Py_TYPE(arguments[0]);
+  // Builtin containers have no __class__ that says something else.
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && are_simple(arguments[1]))
+    return Ref::share(PyObject_IsInstance(arguments[0], arguments[1]) == 1 ? Py_True : Py_False);
+  lifter.escape(arguments[0]);
+  return {};
+}
+
+// isinstance and issubclass against abstract base classes. Their answers come from registries and caches; as long as
+// the cache token and the special methods of the class that is asked about stay, so does the answer.
+bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
+  if (PyTuple_Check(classes.get())) {
+    size_t abstract = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
+      abstract += check_instance_test(subject_class, PyTuple_GET_ITEM(classes.get(), i)) ? 1 : 0;
+    // With other hooks among them, those must be traced.
+    for (Py_ssize_t i = 0; abstract > 0 && i < PyTuple_GET_SIZE(classes.get()); i++) {
+      PyTypeObject* metaclass = Py_TYPE(PyTuple_GET_ITEM(classes.get(), i));
+      if (is_python_hook(metaclass, "__instancecheck__")) stop(report::Reason::native_call, "a mixed instance test");
+    }
+    return abstract > 0;
+  }
+  if (is_tensor_type(classes)) stop(report::Reason::native_call, "an instance test against a tensor type");
+  guard_order_of_bases(subject_class);
+  (void)lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
+  if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
+  // Hooks of the user's that would run as native callbacks, on classes that are not lifted.
+  if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
+      is_python_hook(classes.type(), "__subclasscheck__")) {
+    // Nobody else has asked a class of the trace: its registry and its caches are the trace's own, its hooks are
+    // traced.
+    if (lifter.made_here(classes)) {
+      (void)lifter.use_special_methods(subject_class.as<PyTypeObject>());
+      return false;
+    }
+    stop(report::Reason::native_call, "an instance test against an abstract base class");
+  }
+  for (PyTypeObject* base : hooked_bases_) {
+    if (PyType_IsSubtype(base, classes.as<PyTypeObject>()))
+      stop(report::Reason::native_call, "an instance test against a class with subclasses of the call's own");
+  }
+  // What an object says of its class would be asked natively.
+  auto* subject = subject_class.as<PyTypeObject>();
+  if (Borrowed(lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
+          Borrowed(Natives::table().object_class) ||
+      is_python_function(subject, "__getattribute__") || is_python_function(subject, "__getattr__")) {
+    stop(report::Reason::native_call, "an instance test of an object with a __class__ of its own");
+  }
+  (void)query(Natives::table().abc_token);
+  (void)lifter.use_special_methods(subject);
+  return true;
+}
+
+void Tracer::guard_order_of_bases(Borrowed cls) {
+  auto* type = cls.as<PyTypeObject>();
+  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || lifter.made_here(cls)) return;
+  lift::Source* mro = tree->child(lifter.constant(cls), lift::Access::kMro);
+  tree->guard(mro, {lift::GuardKind::kIs, Ref::share(type->tp_mro)});
+}
+
+// type.__instancecheck__ and type.__subclasscheck__, as a metaclass's own hooks call them: the test without any hook.
+Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
+  Borrowed cls = PyCFunction_GET_SELF(callable.get());
+  if (!cls || !PyType_Check(cls.get())) return {};
+  const char* name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+  const bool instance = strcmp(name, "__instancecheck__") == 0;
+  if (!instance && (strcmp(name, "__subclasscheck__") != 0 || !PyType_Check(subject.get()))) return {};
+  Borrowed method = PyDict_GetItemString(cpython::own_dict(&PyType_Type), name);
+  if (!method || !Py_IS_TYPE(method.get(), &PyMethodDescr_Type) ||
+      method.as<PyMethodDescrObject>()->d_method != callable.as<PyCFunctionObject>()->m_ml) {
+    return {};
+  }
+  PyTypeObject* type = instance ? subject.type() : subject.as<PyTypeObject>();
+  if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
+    // Then its __class__ is asked, which a class may answer for itself.
+    Borrowed answer = lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
+    if (!answer || answer.get() != PyDict_GetItemString(cpython::own_dict(&PyBaseObject_Type), "__class__")) return {};
+  }
+  return Ref::share(PyType_IsSubtype(type, cls.as<PyTypeObject>()) ? Py_True : Py_False);
+}
+
+}  // namespace alternator::trace

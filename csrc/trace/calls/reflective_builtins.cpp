@@ -1,0 +1,373 @@
+// Builtins that look at objects, classes and numbers of the process: hash, getattr, type, vars, __reduce_ex__ ...
+#include "trace/core/tracer.h"
+
+#include "cpython/objects.h"
+#include "cpython/thread_locals.h"
+#include "cpython/version.h"
+#include "fake/numpy_scalar_input.h"
+#include "py/import.h"
+#include "py/lasting.h"
+#include "py/names.h"
+#include "trace/calls/markers.h"
+#include "trace/calls/natives.h"
+#include "trace/torch/tensor_attributes.h"
+
+namespace alternator::trace {
+
+namespace {
+
+// object.__hash__, tuple.__hash__, ...
+bool is_hash_slot(Borrowed descriptor) {
+  return PyUnicode_CompareWithASCIIString(reinterpret_cast<PyDescrObject*>(descriptor.get())->d_name, "__hash__") == 0;
+}
+
+}  // namespace
+
+// Iterators and methods name a builtin in what they are reduced to, and find it by themselves in the real builtins.
+// sys.exception, which came with CPython 3.11.
+static PyObject* sys_exception() {
+  static constinit Lasting<PyObject*> lasting;
+  return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
+}
+
+// Whether an outside object is asked for __weakref__. It is there; which weak references there are is no guard's to
+// say.
+static bool may_be_referred_to_weakly(lift::Lifter& lifter, Borrowed owner, Borrowed name) {
+  if (PyUnicode_CompareWithASCIIString(name.get(), "__weakref__") != 0 ||
+      owner.type()->tp_getattro != PyObject_GenericGetAttr)
+    return false;
+  const lift::Known* known = lifter.known(owner);
+  if (known == nullptr || !known->instance) return false;
+  const Borrowed field = lifter.type_attribute(owner.type(), name);
+  return field && Py_IS_TYPE(field.get(), &PyGetSetDescr_Type);
+}
+
+static void check_builtins(lift::Lifter& lifter, const std::string& what) {
+  lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
+  bool same =
+      builtins.deleted_keys.empty() && PyDict_GET_SIZE(builtins.copy.get()) == PyDict_GET_SIZE(builtins.original.get());
+  for (const char* text : {"iter", "reversed", "getattr"}) {
+    if (!same) break;
+    Ref name = checked(PyUnicode_InternFromString(text));
+    Ref seen = lifter.dict_item(builtins, name);
+    same = seen && seen.get() == PyDict_GetItemWithError(builtins.original.get(), name.get());
+  }
+  if (!same) stop(report::Reason::native_call, what + " after a write to the builtins");
+}
+
+Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name) {
+  const char* found = nullptr;
+  for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
+    if (name.size() >= strlen(reader) && name.compare(name.size() - strlen(reader), std::string::npos, reader) == 0)
+      found = reader;
+  }
+  if (found == nullptr) return {};
+  if (strncmp(found, "__reduce", 8) == 0) check_builtins(lifter, name);
+  Ref self;
+  if (PyCFunction_Check(callable.get())) {
+    self = Ref::share(PyCFunction_GET_SELF(callable.get()));
+  } else if (count > 0) {
+    self = Ref::share(arguments[0]);
+    arguments++, count--;
+  }
+  if (!self) stop(report::Reason::native_call, name);
+  lift::Known* known = lifter.known(self);
+  if (known == nullptr || known->shadow != nullptr) return {};
+  if (PyCFunction_Check(self.get()) && known->source->access == lift::Access::kConstant) return {};  // its name
+  // Native code would read the outside object's own state. Where that is a __dict__ and nothing else, this is the
+  // answer.
+  PyTypeObject* type = self.type();
+  const bool ordinary = known->instance && lift::has_plain_layout(type) &&
+                        lift::layout_base(type) == &PyBaseObject_Type &&
+                        type->tp_basicsize <= PyBaseObject_Type.tp_basicsize + 2 * Py_ssize_t(sizeof(void*)) &&
+                        strcmp(found, "__reduce_ex__") == 0 && count == 1;
+  bool asks = false;  // code of the program's says what the state is
+  for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
+    Ref hook_name = checked(PyUnicode_InternFromString(hook));
+    Borrowed own = ordinary ? Borrowed(lifter.type_attribute(type, hook_name)) : Borrowed();
+    if (ordinary && own && PyFunction_Check(own.get()) && strcmp(hook, "__getstate__") == 0) {
+      asks = true;
+      continue;
+    }
+    if (!ordinary || (own && !Py_IS_TYPE(own.get(), &PyMethodDescr_Type))) stop(report::Reason::native_call, name);
+  }
+  if (PyLong_AsLong(arguments[0]) < 2) stop(report::Reason::native_call, name);
+  Ref make = checked(PyObject_GetAttrString(import_module("copyreg").get(), "__newobj__"));
+  make = lifter.lift(make, lifter.constant(make));
+  Ref state = Ref::share(Py_None);
+  if (asks) {
+    state = call(get_attribute(self, checked(PyUnicode_InternFromString("__getstate__"))), nullptr, 0, {});
+    lifter.escape(state);
+  } else if (lift::Shadow* attributes = lifter.attributes(self)) {
+    lifter.lift_whole(*attributes);
+    if (PyDict_GET_SIZE(attributes->copy.get()) > 0) state = Ref::share(attributes->copy.get());
+  }
+  Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
+  return checked(PyTuple_Pack(5, make.get(), of_class.get(), state.get(), Py_None, Py_None));
+}
+
+// Classes that were there before, asked again and compared one by one.
+Ref Tracer::subclasses_of(Borrowed cls) {
+  if (lifter.has_new_subclasses(cls)) stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
+  Ref query = checked(PyObject_GetAttrString(cls.get(), "__subclasses__"));
+  Ref found = checked(PyObject_CallNoArgs(query.get()));
+  if (!PyCFunction_Check(query.get()) || !PyList_CheckExact(found.get()))
+    stop(report::Reason::native_call, "__subclasses__ of the class's own");
+  lift::Source* source = tree->child(lifter.constant(query), lift::Access::kQuery);
+  tree->guard(source, {lift::GuardKind::kLength, {}, {}, PyList_GET_SIZE(found.get())});
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found.get()); i++) {
+    Ref one = lifter.lift(PyList_GET_ITEM(found.get(), i), tree->child(source, lift::Access::kIndex, {}, i));
+    check_status(PyList_SetItem(found.get(), i, one.release()));
+  }
+  return found;
+}
+
+// What hash() makes of the answer of a __hash__ in Python. Unlike the slot, this sees whether it is an identity.
+static Ref python_hash(Ref answer) {
+  if (is_identity(answer)) return answer;
+  if (!PyLong_Check(answer.get())) {
+    PyErr_SetString(PyExc_TypeError, "__hash__ method should return an integer");
+    throw PyError();
+  }
+  Py_hash_t hash = PyLong_AsSsize_t(answer.get());
+  if (hash == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    hash = PyLong_Type.tp_hash(answer.get());
+  }
+  if (hash == -1) hash = -2;
+  const bool is_known = PyLong_CheckExact(answer.get()) || PyBool_Check(answer.get());
+  return is_known ? checked(PyLong_FromSsize_t(hash)) : make_identity(hash);
+}
+
+// The trace keeps what an address was asked of, so that it is nobody else's: who waits for its end would wait in vain.
+static void check_waiting(const lift::Lifter& lifter, Borrowed object) {
+  if (lifter.known(object) != nullptr || !PyType_SUPPORTS_WEAKREFS(object.type())) return;
+  auto** first = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object.get()));
+  for (PyWeakReference* reference = *first; reference != nullptr; reference = reference->wr_next) {
+    if (reference->wr_callback != nullptr)
+      stop(report::Reason::identity_number, "a weak reference with a callback waits for the end of the object");
+  }
+}
+
+// `callable`: hash, or a __hash__ slot, bound or not.
+Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
+  lifter.escape(value);
+  if (!is_identity(value)) check_use(value, "hash");
+  HashKind kind = hash_kind(lifter, value);
+  const bool bound = Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type);
+  // A base's slot under a __hash__ of the user's.
+  if (kind == HashKind::kPython && callable.get() != Natives::table().hash) {
+    PyObject* v = value.get();
+    kind = PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ? HashKind::kValue
+                                                                                         : HashKind::kAddress;
+  }
+  if (kind == HashKind::kNan) stop(report::Reason::identity_number, "the hash of a NaN");
+  if (kind == HashKind::kPython && !bound) {
+    Borrowed own = _PyType_Lookup(value.type(), checked(PyUnicode_InternFromString("__hash__")).get());
+    if (own && PyFunction_Check(own.get())) return python_hash(checked(PyObject_CallOneArg(own.get(), value.get())));
+  }
+  Ref number = checked(bound ? PyObject_CallNoArgs(callable.get()) : PyObject_CallOneArg(callable.get(), value.get()));
+  // A __hash__ of the user's may be made of identities.
+  if (kind == HashKind::kValue || (kind == HashKind::kPython && identities_made() == 0)) return number;
+  check_waiting(lifter, value);
+  keep_alive.push_back(Ref::share(value));
+  return make_identity(PyLong_AsSsize_t(number.get()));
+}
+
+Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
+  const Natives& natives = Natives::table();
+  auto is = [&](PyObject* native, size_t least, size_t most) {
+    const bool match = callable.get() == native && count >= least && count <= most;
+    *handled = *handled || match;
+    return match;
+  };
+  const bool named = count >= 2 && PyUnicode_Check(arguments[1]);
+  auto lacks = [&] {
+    const bool absent = !stopped && PyErr_ExceptionMatches(PyExc_AttributeError);
+    if (absent) PyErr_Clear();
+    return absent;
+  };
+  if (named && is(natives.getattr, 2, 3)) {
+    try {
+      return get_attribute(arguments[0], arguments[1]);
+    } catch (const PyError&) {
+      if (count == 3 && lacks()) return Ref::share(arguments[2]);
+      throw;
+    }
+  }
+  if (named && is(natives.hasattr, 2, 2)) {
+    if (may_be_referred_to_weakly(lifter, arguments[0], arguments[1])) return Ref::share(Py_True);
+    try {
+      (void)get_attribute(arguments[0], arguments[1]);
+      return Ref::share(Py_True);
+    } catch (const PyError&) {
+      if (lacks()) return Ref::share(Py_False);
+      throw;
+    }
+  }
+  if (named && is(natives.setattr, 3, 3)) {
+    set_attribute(arguments[0], arguments[1], arguments[2]);
+    return Ref::share(Py_None);
+  }
+  if (named && is(natives.delattr, 2, 2)) {
+    set_attribute(arguments[0], arguments[1], {});
+    return Ref::share(Py_None);
+  }
+  if (is(natives.id, 1, 1)) {
+    if (fake::is_numpy_scalar_input(arguments[0])) stop(report::Reason::unknown_number, "id");  // two may be one object
+    if (fake::is_symbol(arguments[0]) &&
+        lifter.known(arguments[0]) != nullptr)  // another view of it may be a plain number
+      stop(report::Reason::unknown_number, "id");
+    check_waiting(lifter, arguments[0]);
+    keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
+    Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
+    // Plain values are guarded by value, not by which object they are.
+    PyObject* key = keep_alive.emplace_back(identity).get();
+    (lift::is_plain(arguments[0]) ? unguarded_identities : identities)[key] = arguments[0];
+    return identity;
+  }
+  if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(callable);
+  for (PyObject* asked : natives.queries) {
+    if (is(asked, 0, 0)) return query(callable);
+  }
+  const bool wants_exception = is(sys_exception(), 0, 0);
+  if (wants_exception || is(natives.exc_info, 0, 0)) {
+    Ref info = checked(PyObject_CallNoArgs(natives.exc_info));
+    const auto answer = [&](Ref all) { return wants_exception ? Ref::share(PyTuple_GET_ITEM(all.get(), 1)) : all; };
+    if (handled_before && PyTuple_GET_ITEM(info.get(), 1) == handled_before.get())
+      stop(report::Reason::native_call, "the exception that the caller handles");
+    if (Borrowed exception = PyTuple_GET_ITEM(info.get(), 1); lifter.known(exception) != nullptr) {
+      Ref type = get_attribute(exception, names::__class__);
+      Ref traceback = get_attribute(exception, names::__traceback__);
+      return answer(checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get())));
+    }
+    if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // neither does the caller handle one
+      lift::Source* source = tree->child(lifter.constant(natives.exc_info), lift::Access::kQuery);
+      tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});
+    }
+    return answer(std::move(info));
+  }
+  if (is(natives.hash, 1, 1) ||
+      (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) && is_hash_slot(callable) && (*handled = count == 1))) {
+    return hash_of(arguments[0], callable);
+  }
+  if (is(natives.get_ident, 0, 0)) return make_identity(static_cast<Py_ssize_t>(PyThread_get_thread_ident()));
+  // The recording itself stands on torch's stack of modes: the program does not see it.
+  if (is(natives.mode_stack_length, 0, 0) || is(natives.mode_enabled, 0, 0)) {
+    const int64_t own = at::impl::PythonTorchFunctionTLS::stack_len() - 1;
+    if (callable.get() == natives.mode_enabled)
+      return Ref::share(own > 0 && !at::impl::torch_function_all_disabled() ? Py_True : Py_False);
+    return checked(PyLong_FromLongLong(own));
+  }
+  if (is(natives.dir, 1, 1)) return names_of(arguments[0]);
+  if (is(natives.vars, 1, 1)) {
+    try {
+      return get_attribute(arguments[0], names::__dict__);
+    } catch (const PyError&) {
+      if (stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
+      PyErr_SetString(PyExc_TypeError, "vars() argument must have __dict__ attribute");
+      throw;
+    }
+  }
+  if (is(natives.len, 1, 1)) {
+    lift::Known* known = lifter.known(arguments[0]);
+    if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) lifter.guard_length(*known->shadow);
+    check_use(arguments[0], "len");
+    if (recorder.has_symbols() && graph::is_tensor(arguments[0]) && !is_overridden(arguments[0])) {
+      Ref zero = checked(PyLong_FromLong(0));
+      PyObject* first[] = {nullptr, arguments[0], zero.get()};
+      if (fake::unpack(arguments[0]).dim() > 0) return call_torch(graph::torch_types().tensor_size, first + 1, 2, {});
+    }
+    if (may_hold_symbol(arguments[0]) && !has_native_length(arguments[0])) {
+      // What a method of the program's returns must not come to native code before it is seen.
+      Ref method = special_method(arguments[0], checked(PyUnicode_InternFromString("__len__")));
+      Ref length = method ? call(method, arguments + 1, 0, {}) : Ref();
+      if (!length || !PyLong_CheckExact(length.get()) || _PyLong_Sign(length.get()) < 0)
+        stop(report::Reason::unknown_number, "len");
+      return length;
+    }
+    return checked(PyLong_FromSsize_t([&] {
+      const Py_ssize_t length = PyObject_Length(arguments[0]);
+      if (length < 0) throw PyError();
+      return length;
+    }()));
+  }
+  bool absent = false;
+  // What object's own methods see of a threading.local is no attribute of any thread's.
+  if (count >= 1 && cpython::is_thread_local(Py_TYPE(arguments[0])) &&
+      (is(natives.object_getattribute, 2, 2) || is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
+    stop(report::Reason::native_call, native_name(callable));
+  }
+  if (named && is(natives.object_getattribute, 2, 2)) {
+    Ref value = get_generic(arguments[0], arguments[1], &absent);
+    if (!absent) return value;
+    if (!PyErr_Occurred()) {
+      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(arguments[0])->tp_name,
+                   arguments[1]);
+      Ref error = cpython::take_raised();
+      check_status(PyObject_SetAttrString(error.get(), "name", arguments[1]));
+      check_status(PyObject_SetAttrString(error.get(), "obj", arguments[0]));
+      cpython::set_raised(std::move(error));
+    }
+    throw PyError();
+  }
+  if (named && count >= 1 && PyType_Check(arguments[0]) &&
+      (is(natives.type_setattr, 3, 3) || is(natives.type_delattr, 2, 2))) {
+    if (count == 3) lifter.escape(arguments[2]);
+    store_on_class(reinterpret_cast<PyTypeObject*>(arguments[0]), arguments[1],
+                   count == 3 ? Borrowed(arguments[2]) : Borrowed());
+    return Ref::share(Py_None);
+  }
+  lift::Known* known = count >= 1 ? lifter.known(arguments[0]) : nullptr;
+  if (named && known != nullptr && known->instance &&
+      (is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
+    set_generic(arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed());
+    return Ref::share(Py_None);
+  }
+  const bool sets = (callable.get() == natives.object_setattr && count == 3) ||
+                    (callable.get() == natives.object_delattr && count == 2);
+  if (named && sets &&
+      set_member_of_container(lifter, arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed())) {
+    *handled = true;
+    return Ref::share(Py_None);
+  }
+  if (Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) {  // super().__setattr__(name, value)
+    Ref name = checked(PyObject_GetAttrString(callable.get(), "__name__"));
+    Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
+    Ref owner = checked(PyObject_GetAttrString(callable.get(), "__objclass__"));
+    if (count == 0 && PyUnicode_CompareWithASCIIString(name.get(), "__hash__") == 0) {
+      *handled = true;
+      return hash_of(self, callable);
+    }
+    if (owner.get() == reinterpret_cast<PyObject*>(&PyBaseObject_Type)) {
+      PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
+      for (PyObject* native : {natives.object_getattribute, natives.object_setattr, natives.object_delattr}) {
+        Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
+        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
+          return call_reflective(native, with_self, count + 1, handled);
+      }
+    }
+    if (owner.get() == reinterpret_cast<PyObject*>(&PyType_Type)) {  // of a metaclass
+      PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
+      for (PyObject* native : {natives.type_setattr, natives.type_delattr}) {
+        Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
+        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
+          return call_reflective(native, with_self, count + 1, handled);
+      }
+    }
+  }
+  if (PyCFunction_Check(callable.get()) && PyCFunction_GET_SELF(callable.get()) != nullptr && count >= 1 &&
+      count <= 2 && PyDict_CheckExact(PyCFunction_GET_SELF(callable.get())) &&
+      strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "get") == 0) {
+    lift::Known* dict = lifter.known(PyCFunction_GET_SELF(callable.get()));
+    if (dict != nullptr && dict->shadow != nullptr && !dict->shadow->whole && lift::is_plain(arguments[0]) &&
+        !lift::is_nan(arguments[0])) {
+      *handled = true;
+      Ref value = lifter.dict_item(*dict->shadow, arguments[0]);
+      return value ? std::move(value) : Ref::share(count > 1 ? arguments[1] : Py_None);
+    }
+  }
+  return {};
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,128 @@
+// Where a trace may be cut when it stops, and what is said about it.
+#include "trace/core/tracer.h"
+
+#include "interpreter/capture.h"
+#include "lift/sources/python_twins.h"
+#include "trace/calls/markers.h"
+#include "trace/core/user_lines.h"
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+// An instruction that enters a transform is executed for real as a whole, and so is all that it transforms. Those of
+// torch's own functions, and of the context managers that they use, may enter one without leaving it.
+bool Tracer::may_be_cut_at(const Active& active) const {
+  if (active.transformed || active.moded) return false;
+  PyCodeObject* code = cpython::code_of(active.frame);
+  return !transformed_ || !(is_torchs(code) || is_contextlibs(code));
+}
+
+// The frames of the traced program, from the innermost, until the visitor has had enough.
+template <class Visit>
+void Tracer::each_active(Visit&& visit) const {
+  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+  for (; frame != nullptr; frame = frame->previous) {
+    for (const Active& active : active_) {
+      if (active.frame == frame && !visit(active)) return;
+    }
+  }
+}
+
+// A method of the standard library that works on an object whose state cannot be seen (random.randint) would be stopped
+// in again and again: it runs as a whole. How many of the innermost frames are such methods; 0: all are.
+size_t Tracer::library_methods_here() const {
+  size_t found = 0;
+  bool has_caller = false;
+  each_active([&](const Active& active) {
+    PyCodeObject* code = cpython::code_of(active.frame);
+    PyObject* self = code->co_argcount > 0 ? active.frame->localsplus[0] : nullptr;
+    const lift::Known* known = self != nullptr && is_librarys(code) ? lifter.known(self) : nullptr;
+    has_caller = known == nullptr || !known->opaque;
+    if (!has_caller) found++;
+    return !has_caller;
+  });
+  return has_caller ? found : 0;
+}
+
+std::vector<BreakPoint> Tracer::points_here(size_t left) const {
+  std::vector<BreakPoint> points;
+  each_active([&](const Active& active) {
+    if (left > 0) {
+      left--;
+    } else if (may_be_cut_at(active)) {
+      points.push_back(active.at);
+    }
+    return true;
+  });
+  return points;
+}
+
+report::Break Tracer::event_here(report::Reason reason, std::string context, size_t left) const {
+  auto line_of = [](PyCodeObject* code, int index) {
+    return PyCode_Addr2Line(code, index * static_cast<int>(sizeof(cpython::CodeUnit)));
+  };
+  report::Break event{reason, std::move(context), {}, 0};
+  const auto happened_at = [&](PyCodeObject* code, int index) {
+    event.code = Ref::share(code);
+    event.line = line_of(code, index);
+    event.index = index;
+  };
+  const auto stands_in = [](PyCodeObject* code) { return lift::is_stand_in(reinterpret_cast<PyObject*>(code)); };
+  if (left == 0 && frame_ != nullptr && stands_in(cpython::code_of(frame_))) left = 1;
+  if (left == 0 && frame_ != nullptr) happened_at(cpython::code_of(frame_), index_);
+  size_t depth = 0;
+  each_active([&](const Active& active) {
+    const size_t at = depth++;
+    PyCodeObject* code = cpython::code_of(active.frame);
+    const int index = cpython::current_index(active.frame);
+    if (left > 0 && at == left) {
+      happened_at(code, index);
+    } else if (at >= left && active.frame != frame_ && !stands_in(code)) {
+      event.callers.push_back({Ref::share(code), line_of(code, index), index});
+    }
+    return true;
+  });
+  return event;
+}
+
+// Where breaks are forbidden, that is a fact like any other: a call where they are not is not meant.
+void Tracer::note_refusal() {
+  const SavedError outer;
+  try {
+    for (const BreakSwitch& one : break_switches()) {
+      if (lifter.peek(one.name_space, one.name).get() != Py_True) continue;
+      (void)lifter.dict_item(lifter.name_space(one.name_space), one.name);
+      refuses = true;
+    }
+  } catch (const std::exception&) {
+    PyErr_Clear();
+  }
+}
+
+void Tracer::stop_here(report::Reason reason, std::string context) {
+  if (!stopped) {
+    const size_t left = reason == report::Reason::opaque_object ? library_methods_here() : 0;
+    const bool of_text = reason == report::Reason::tensor_text && deferred_strings() > 0 && deferred_event_;
+    stopped =
+        of_text && deferred_event_->reason == reason ? *deferred_event_ : event_here(reason, std::move(context), left);
+    break_points = reason == report::Reason::random_number || of_text ? deferred_points_ : points_here(left);
+    // Nothing is made anew of what such a scope holds: its `with` statement begins for real.
+    if (const OpenScope* scope = open_scope()) {
+      const std::vector<BreakPoint>& opened = scope->points;
+      if (break_points.empty() || opened.empty() || opened.front().number < break_points.front().number)
+        break_points = opened;
+    }
+    // A mode of the program's is not on the thread's real stack: its `with` statement begins for real too. That of a
+    // default device can be put there.
+    const bool moded = std::any_of(active_.begin(), active_.end(), [](const Active& active) { return active.moded; });
+    if ((moded || foreign_modes_ > 0) && !mode_points_.empty()) {
+      if (break_points.empty() || mode_points_.front().number < break_points.front().number)
+        break_points = mode_points_;
+    }
+    note_refusal();
+  }
+  abandon_everything();
+}
+
+}  // namespace alternator::trace

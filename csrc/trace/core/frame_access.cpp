@@ -1,0 +1,215 @@
+// Frames as objects, and the builtins that look at the frame they are called from: locals, globals, eval, exec.
+#include "trace/core/tracer.h"
+
+#include "cpython/frame_objects.h"
+#include "py/names.h"
+#include "trace/calls/natives.h"
+#include "trace/torch/tensor_attributes.h"
+
+#include <frameobject.h>
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+static bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
+
+// A frame that runs now, as part of the trace.
+bool Tracer::is_running_here(cpython::Frame* wanted) const {
+  for (cpython::Frame* frame = cpython::current_frame(PyThreadState_Get()); frame != nullptr && frame != caller_;
+       frame = frame->previous) {
+    if (frame == wanted) return true;
+  }
+  return false;
+}
+
+// Frames of the trace are met through tracebacks, generators and sys._getframe; others through tracebacks of before.
+Ref Tracer::get_from_frame(Borrowed frame, Borrowed name) {
+  auto* object = frame.as<PyFrameObject>();
+  if (const lift::Known* known = lifter.known(frame); known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, "frame." + text_of(name));
+  if (equals(name, "f_globals") || equals(name, "f_builtins")) {
+    Ref dict = checked(PyObject_GetAttr(frame.get(), name.get()));
+    return lifter.made_here(dict) ? std::move(dict) : Ref(lifter.name_space(dict).copy);
+  }
+  if (equals(name, "f_locals")) {
+    if (!is_running_here(object->f_frame)) stop(report::Reason::native_call, "the locals of a frame that has ended");
+    return locals_of(object->f_frame);
+  }
+  if (equals(name, "f_back")) {
+    if (!is_running_here(object->f_frame)) stop(report::Reason::native_call, "f_back of a frame that has ended");
+    return frame_above(object->f_frame, 1);
+  }
+  Ref value = checked(PyObject_GetAttr(frame.get(), name.get()));
+  return PyCode_Check(value.get()) ? lifter.lift(value, lifter.constant(value)) : std::move(value);
+}
+
+Ref Tracer::frame_above(cpython::Frame* frame, long depth) {
+  Ref object = Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+  for (bool found = false; object;
+       object = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(object.as<PyFrameObject>())))) {
+    if (!is_running_here(object.as<PyFrameObject>()->f_frame)) break;
+    found = found || object.as<PyFrameObject>()->f_frame == frame;
+    if (!found || depth-- > 0) continue;
+    // It would be the one of the caller's world, which does not run.
+    if (lifter.known(object) != nullptr) break;
+    return object;
+  }
+  stop(report::Reason::native_call, "a frame of the caller");
+}
+
+// The frame that goes on in the trace is an object of the outside world for those who hold it.
+Ref Tracer::stand_in_of_frame(const FrameState& state, lift::Source* source) {
+  Ref frame =
+      checked(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), state.code.as<PyCodeObject>(),
+                                                      state.function.as<PyFunctionObject>()->func_globals, nullptr)));
+  lifter.know_lazy(frame, state.frame_object, source);
+  abandoned_.push_back(Ref(frame));
+  held_frames_.push_back(Ref(frame));
+  return frame;
+}
+
+std::vector<Borrowed> Tracer::ended_frames() const {
+  std::vector<Borrowed> ended;
+  for (const Ref& frame : held_frames_) {
+    const auto is_it = [&](const FrameState& state) { return state.frame_object.get() == frame.get(); };
+    if (cpython::is_over(frame.as<PyFrameObject>()) && std::ranges::none_of(cut, is_it)) ended.push_back(frame);
+  }
+  return ended;
+}
+
+bool Tracer::is_held_by_caller(cpython::Frame* frame) const {
+  return frame->frame_obj != nullptr && lifter.known(reinterpret_cast<PyObject*>(frame->frame_obj)) != nullptr;
+}
+
+// Whoever holds the frame holds its variables when it has ended. A generator among them that has something to do at its
+// end lives on then: such a frame ends for real. (Of what is from outside, check_finalizations() sees that it leaves
+// its slot.)
+bool Tracer::may_finalize(const Position& position) const {
+  if (generators_.empty() || !is_held_by_caller(position.frame)) return true;
+  cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(position.frame));
+  return !cpython::is_return(cpython::base_opcode(first[position.next_index()]));
+}
+
+// What the function's locals() gives: one dict for the frame, brought up to date by each call.
+Ref Tracer::locals_of(cpython::Frame* frame) {
+  PyCodeObject* code = cpython::code_of(frame);
+  if ((code->co_flags & CO_OPTIMIZED) == 0) {  // a class body, a module's code
+    if (frame->f_locals == nullptr || lifter.is_name_space(frame->f_locals))
+      stop(report::Reason::native_call, "the locals of a module's code");
+    return Ref::share(frame->f_locals);
+  }
+  if (frame->f_locals == nullptr) frame->f_locals = checked(PyDict_New()).release();
+  Ref dict = Ref::share(frame->f_locals);
+  lifter.escape(dict);
+  for (int i = 0; i < code->co_nlocalsplus; i++) {
+    Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+    PyObject*& slot = frame->localsplus[i];
+    if (slot != nullptr && Py_IS_TYPE(slot, &lazy_type)) {
+      auto* lazy = reinterpret_cast<LazyObject*>(slot);
+      Ref lifted = lifter.lift(lazy->value, lazy->source);
+      Py_DECREF(std::exchange(slot, lifted.release()));
+    }
+    Ref value = Ref::share(slot);
+    const auto kind = static_cast<unsigned char>(PyBytes_AS_STRING(code->co_localspluskinds)[i]);
+    if (value && (kind & (CO_FAST_CELL | CO_FAST_FREE)) != 0 && PyCell_Check(value.get()))
+      value = lifter.is_preexisting_cell(value) ? lifter.load_cell(value) : Ref::share(PyCell_GET(value.get()));
+    if (value) {
+      lifter.escape(value);
+      check_status(PyDict_SetItem(dict.get(), name.get(), value.get()));
+    } else if (PyDict_DelItem(dict.get(), name.get()) < 0) {
+      PyErr_Clear();
+    }
+  }
+  return dict;
+}
+
+// The dict that code runs in when the program names `globals`: an outside namespace itself, or one of the trace's own.
+Ref Tracer::globals_for_code(Borrowed globals) {
+  // A class of its own is asked for its items, and what is no dict is an error of the call's.
+  if (!PyDict_CheckExact(globals.get()))
+    stop(report::Reason::native_call, "code that runs in something else than a dict");
+  if (lift::Known* known = lifter.known(globals)) {
+    if (known->shadow == nullptr) stop(report::Reason::native_call, "code that runs in an outside dict");
+    if (known->shadow->is_namespace) return Ref(known->original);
+    lifter.escape(globals);
+    return Ref::share(globals);
+  }
+  lifter.note_made_here(globals);
+  return Ref::share(globals);
+}
+
+// eval(source, globals, locals) and exec: the code comes back through the frame hook.
+Ref Tracer::run_code(Borrowed callable, PyObject* const* arguments, size_t count) {
+  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+  Ref source = Ref::share(arguments[0]);
+  if (!PyUnicode_CheckExact(source.get()) && !PyBytes_CheckExact(source.get()) && !PyCode_Check(source.get()))
+    stop(report::Reason::native_call, native_name(callable) + " of something else than text or code");
+  Ref globals, locals;
+  const bool own = count < 2 || arguments[1] == Py_None;
+  globals = own ? Ref::share(frame->f_globals) : globals_for_code(arguments[1]);
+  if (own && !lifter.made_here(globals)) lifter.name_space(globals);
+  if (PyObject* builtins = PyDict_GetItemString(globals.get(), "__builtins__")) {
+    if (PyDict_CheckExact(builtins) && lifter.known(builtins) == nullptr && !lifter.is_name_space(builtins) &&
+        !lifter.is_name_space(globals)) {
+      lifter.note_made_here(builtins);
+    }
+  } else {
+    if (lifter.is_name_space(globals)) stop(report::Reason::native_call, "code in a namespace without __builtins__");
+    check_status(
+        PyDict_SetItemString(globals.get(), "__builtins__", lifter.name_space(PyEval_GetBuiltins()).copy.get()));
+  }
+  if (count > 2 && arguments[2] != Py_None) {
+    locals = Ref::share(arguments[2]);
+    lifter.escape(locals);
+    check_use(locals, "the locals of code");
+    if (lift::Known* known = lifter.known(locals);
+        known != nullptr && known->shadow != nullptr && known->shadow->is_namespace)
+      locals = Ref(known->original);
+  } else {
+    locals = own ? (frame->f_locals == frame->f_globals ? Ref(globals) : locals_of(frame)) : Ref(globals);
+  }
+  PyObject* all[] = {nullptr, source.get(), globals.get(), locals.get()};
+  return checked(PyObject_Vectorcall(callable.get(), all + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+}
+
+Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
+  const Natives& natives = Natives::table();
+  cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+  auto is = [&](PyObject* native, size_t least, size_t most) {
+    const bool match = callable.get() == native && count >= least && count <= most;
+    *handled = *handled || match;
+    return match;
+  };
+  if (is(natives.globals, 0, 0)) {
+    Borrowed dict = frame->f_globals;
+    return lifter.made_here(dict) ? Ref::share(dict) : Ref(lifter.name_space(dict).copy);
+  }
+  if (is(natives.locals, 0, 0) || is(natives.vars, 0, 0)) return locals_of(frame);
+  if (is(natives.dir, 0, 0)) {
+    Ref space = locals_of(frame);
+    // A mapping of another class is asked for its keys.
+    if (!PyDict_CheckExact(space.get())) stop(report::Reason::native_call, "dir() in something else than a dict");
+    Ref names = checked(PyDict_Keys(space.get()));
+    check_status(PyList_Sort(names.get()));
+    return names;
+  }
+  if (is(natives.eval, 1, 3) || is(natives.exec, 1, 3)) return run_code(callable, arguments, count);
+  auto asked_frame = [&] {
+    const long depth = count == 1 ? PyLong_AsLong(arguments[0]) : 0;
+    if (depth == -1 && PyErr_Occurred()) throw PyError();
+    return frame_above(frame, depth > 0 ? depth : 0);
+  };
+  if (is(natives.get_frame, 0, 1)) return asked_frame();
+  // Where the function of a frame was made.
+  if (natives.get_module_name != nullptr && is(natives.get_module_name, 0, 1)) {
+    Ref above = asked_frame();
+    Borrowed function = cpython::function_of(above.as<PyFrameObject>()->f_frame);
+    if (!PyFunction_Check(function.get())) stop(report::Reason::native_call, "sys._getframemodulename");
+    return get_from_function(lifter.lift(function, lifter.constant(function)),
+                             checked(PyUnicode_InternFromString("__module__")));
+  }
+  return {};
+}
+
+}  // namespace alternator::trace

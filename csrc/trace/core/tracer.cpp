@@ -1,0 +1,595 @@
+#include "trace/core/tracer.h"
+#include "trace/core/user_lines.h"
+
+#include "trace/soundness/finalizers.h"
+#include "trace/soundness/observable_failures.h"
+
+#include "fake/saved_hooks.h"
+#include "fake/thread_state.h"
+#include "graph/record/torch_types.h"
+#include "interpreter/capture.h"
+#include "interpreter/continuation_calls.h"
+#include "interpreter/frame_hook.h"
+#include "interpreter/frame_values.h"
+#include "interpreter/loop.h"
+#include "lift/sources/python_twins.h"
+#include "py/gc.h"
+#include "py/lasting.h"
+#include "trace/calls/markers.h"
+#include "trace/calls/native_reads.h"
+#include "trace/calls/natives.h"
+#include "trace/core/tracing.h"
+#include "trace/torch/grad_mode_blocks.h"
+#include "trace/torch/scoped_modes.h"
+#include "trace/torch/tensor_hooks.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace alternator::trace {
+
+static thread_local Tracer* current_tracer = nullptr;
+
+uint64_t Tracer::break_every = 0;
+
+Tracer* Tracer::current() { return current_tracer; }
+
+void stop(report::Reason reason, std::string context) { throw Stop{reason, std::move(context)}; }
+
+int init_trace() {
+  if (const char* every = std::getenv("ALTERNATOR_BREAK_EVERY"))
+    Tracer::break_every = std::strtoull(every, nullptr, 10);
+  if (init_identity() < 0 || init_deferred_random() < 0 || init_effects() < 0 || init_symbol_hooks() < 0 ||
+      init_modes() < 0 || init_hooks() < 0)
+    return -1;
+  return lift::init_lazy();
+}
+
+// --- one trace --------------------------------------------------------------------------------------------
+
+Tracer::Tracer()
+    : tree(std::make_unique<lift::SourceTree>()),
+      session(fake::Options{fake::RealTensors::Refuse, /*copy_attributes=*/false}),
+      lifter(*tree, session),
+      recorder(session, traced_stack(*this)) {
+  Natives::table();
+  load_library();
+  load_function_modes();
+  load_overrides();
+  load_flags();
+  load_generators();
+  load_loops();
+  load_hooks();
+  recorder.refuse_symbolic_generators();
+  if (Borrowed list = recorded_warnings()) lifter.withhold(list);
+  forget_identities();
+  outermost_ = cpython::current_frame(PyThreadState_Get());
+  tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };
+  lifter.untraced = [this](const std::function<void()>& work) {
+    std::optional<Paused> paused;
+    if (current_tracer == this) paused.emplace(*this);
+    work();
+  };
+  recorder.on_override = [this](Borrowed types, Borrowed arguments, Borrowed keywords) {
+    note_override(types, arguments, keywords);
+  };
+  lifter.on_decimal = [this] { use_decimals(); };
+  lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
+    Ref label = checked(PyUnicode_FromString(source->text().c_str()));
+    recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
+  };
+}
+
+Tracer::~Tracer() {
+  leave_context();
+  end_generators();
+  if (exit_) clear_frames(exit_);
+  for (const Ref& frame : abandoned_) clear_frame(frame);
+}
+
+Paused::Paused(Tracer& tracer) : tracer_(&tracer) {
+  control.evaluator = nullptr;
+  current_tracer = nullptr;
+}
+Paused::~Paused() {
+  control.evaluator = evaluate_traced;
+  current_tracer = tracer_;
+}
+
+namespace {
+
+// Frames end where they are.
+struct Discarded : Concrete {
+  static constexpr bool kObserves = true;
+  Verdict at_boundary(const Position&) { return Verdict::kGo; }
+};
+
+PyObject* evaluate_discarded(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  const bool closing = throwflag != 0 && PyErr_ExceptionMatches(PyExc_GeneratorExit) != 0;
+  Discarded semantics;
+  PyObject* result = ::alternator::run(ts, frame, throwflag, semantics);
+  if (result != nullptr) return result;
+  PyErr_Clear();
+  if (!closing) return Py_NewRef(Py_None);
+  PyErr_SetNone(PyExc_GeneratorExit);
+  return nullptr;
+}
+
+}  // namespace
+
+static PyObject* discard_while_unwinding(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  Chain* const capturing = std::exchange(control.capturing, nullptr);
+  const bool abandoning = std::exchange(control.abandoning, true);
+  PyObject* result = evaluate_discarded(ts, frame, throwflag);
+  control.capturing = capturing;
+  control.abandoning = abandoning;
+  return result;
+}
+
+static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag, const Entry& entry) {
+  Tracer* tracer = current_tracer;
+  if (tracer == nullptr) return run_default(ts, frame, throwflag);
+  PyObject* generator =
+      cpython::owned_by_generator(frame) ? reinterpret_cast<PyObject*>(cpython::generator_of(frame)) : nullptr;
+  // Torch functions that slots reach are recorded like those that a CALL reaches.
+  Tracing tracing(*tracer);
+  PyObject* result = ::alternator::run(ts, frame, throwflag, tracing, entry);
+  if (generator != nullptr) tracer->note_generator(generator);
+  return result;
+}
+
+// Of torch.Tensor.__torch_function__.
+static PyObject* torch_function_code() {
+  static constinit Lasting<PyObject*> code;
+  return code.get([] {
+    PyObject* tensor = reinterpret_cast<PyObject*>(graph::torch_types().tensor);
+    Ref method = checked(PyObject_GetAttrString(tensor, "__torch_function__"));
+    Ref function = PyMethod_Check(method.get()) ? Ref::share(PyMethod_GET_FUNCTION(method.get())) : std::move(method);
+    // Not as an attribute: whoever listens to sys.audit() would hear of it, in a frame that asks here again.
+    return Py_NewRef(PyFunction_Check(function.get()) ? PyFunction_GET_CODE(function.get()) : Py_None);
+  });
+}
+
+// The callback of a weak reference whose object is gone, made by code that was not traced: torch's own tables of fake
+// tensors have such. It is no part of the program.
+static bool is_dead_reference(PyObject* object) {
+  if (object == nullptr || !PyWeakref_CheckRef(object)) return false;
+  auto* reference = reinterpret_cast<PyWeakReference*>(object);
+  return reference->wr_object == Py_None && reference->wr_callback == nullptr;
+}
+
+// What a frame raises that was begun because an object has ended is shown, and lost.
+static bool reports_finalization(cpython::Frame* frame) {
+  PyCodeObject* code = cpython::code_of(frame);
+  for (int i = 0; i < std::min(code->co_argcount, 2); i++) {  // a method gets it second
+    if (is_dead_reference(frame->localsplus[i])) return true;
+  }
+  if ((code->co_flags & CO_VARARGS) == 0) return false;
+  PyObject* rest = frame->localsplus[code->co_argcount + code->co_kwonlyargcount];
+  return rest != nullptr && PyTuple_CheckExact(rest) && PyTuple_GET_SIZE(rest) > 0 &&
+         is_dead_reference(PyTuple_GET_ITEM(rest, PyTuple_GET_SIZE(rest) - 1));
+}
+
+static bool is_foreign_callback(const Tracer& tracer, cpython::Frame* frame) {
+  PyCodeObject* code = cpython::code_of(frame);
+  PyObject* first = code->co_argcount > 0 ? frame->localsplus[0] : nullptr;
+  if (!is_dead_reference(first)) return false;
+  Borrowed function = reinterpret_cast<PyObject*>(cpython::function_of(frame));
+  // A method of the reference is called by the program.
+  PyObject* method = _PyType_Lookup(Py_TYPE(first), code->co_name);
+  return method != function.get() && tracer.lifter.known(function) == nullptr && !tracer.lifter.made_here(function);
+}
+
+// Native code that calls one of these reads the digits of what it gets.
+static bool gives_digits(PyCodeObject* code) {
+  static constexpr const char* kNames[] = {"__index__", "__len__",   "__length_hint__", "__bool__",
+                                           "__int__",   "__float__", "__complex__",     "__hash__"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](const char* name) { return PyUnicode_CompareWithASCIIString(code->co_name, name) == 0; });
+}
+
+// A number that only a run knows, or what holds one.
+static bool is_unbacked_symbol(const Tracer& tracer, Borrowed result) {
+  if (Py_IS_TYPE(result.get(), &fake::int_symbol_type)) integers_given()++;
+  return fake::is_symbol(result) ||
+         ((PyTuple_Check(result.get()) || PyList_CheckExact(result.get())) && tracer.may_hold_symbol(result));
+}
+
+// What native code looks at is looked at here first, as the arguments of a native call are.
+static void check_given(Tracer& tracer, Borrowed value, const char* what, int depth = 0) {
+  constexpr int kDeepest = 3;
+  tracer.check_use(value, what);
+  if (depth == kDeepest || !(PyTuple_CheckExact(value.get()) || PyList_CheckExact(value.get()))) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.get()); i++)
+    check_given(tracer, PySequence_Fast_GET_ITEM(value.get(), i), what, depth + 1);
+}
+
+// A frame that native code begins.
+static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  const Ref code = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame)));
+  const bool read = Reading::now(), added = Reading::adds();
+  const bool loses_errors = throwflag == 0 && reports_finalization(frame);
+  Ref result;
+  {
+    const Reading of_its_own(false);
+    result = Ref::steal(run_traced(ts, frame, throwflag, {}));
+  }
+  if (!result && loses_errors && capture_in_flight()) {
+    PyErr_Clear();  // whoever runs next notices
+    return Py_NewRef(Py_None);
+  }
+  Tracer* tracer = current_tracer;
+  if (!result && tracer != nullptr && !tracer->stopped && !capture_in_flight() && lift::is_stand_in(code)) {
+    PyErr_Clear();  // its frame is in the traceback
+    tracer->stop_here(report::Reason::native_call, "a function that native code calls, and that fails");
+  }
+  if (!result || tracer == nullptr || tracer->stopped) return result.release();
+  const char* name = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_name);
+  try {
+    if (is_deferred_string(result)) stop(report::Reason::tensor_text, name);
+    const bool unknown = is_unbacked_symbol(*tracer, result);
+    if (unknown && (read || (fake::is_symbol(result) && gives_digits(code.as<PyCodeObject>()))))
+      stop(report::Reason::unknown_number, name);
+    const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may follow an address
+    if (read && !is_hash) check_given(*tracer, result, name);
+    if (!read && added && !unknown) tracer->check_use(result, name);
+    return result.release();
+  } catch (const PyError&) {  // it is set
+  } catch (const Stop& stop) {
+    tracer->stop_here(stop.reason, stop.context);
+  }
+  return nullptr;
+}
+
+// The rest of an instruction that began before the trace.
+static Ref call_traced(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  if (current_tracer == nullptr) return call_natively(callable, arguments, positional, keyword_names);
+  return Tracing(*current_tracer).call(callable, arguments, positional, keyword_names);
+}
+
+// How often CPython had begun to call those who watch (sys.addaudithook, sys.settrace) when the trace began.
+static thread_local int watching = 0;
+
+PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
+  // Who watches is no part of the program, and hears of what the tracer itself does too.
+  const bool watches = ts->tracing > watching;
+  if (current_tracer != nullptr && throwflag == 0 && (watches || is_foreign_callback(*current_tracer, frame))) {
+    const Paused paused(*current_tracer);
+    return run_default(ts, frame, throwflag);
+  }
+  // Frames of the trace are unwinding, and one of them was the last to hold a generator or coroutine: what CPython runs
+  // then is no part of the program.
+  if (capture_in_flight()) return discard_while_unwinding(ts, frame, throwflag);
+  // What torch does for subclasses inside of a recorded call is a part of that.
+  if (current_tracer != nullptr && current_tracer->recorder.is_silent() &&
+      reinterpret_cast<PyObject*>(cpython::code_of(frame)) == torch_function_code()) {
+    const Paused paused(*current_tracer);
+    return run_default(ts, frame, throwflag);
+  }
+  return run_for_native(ts, frame, throwflag);
+}
+
+Discarding::Discarding() : abandoning_(control.abandoning), evaluator_(control.evaluator) {
+  acquire_hook();
+  control.evaluator = evaluate_discarded;
+  control.abandoning = true;
+}
+
+Discarding::~Discarding() {
+  control.abandoning = abandoning_;
+  control.evaluator = evaluator_;
+  release_hook();
+}
+
+void Tracer::check_taint(PyObject* value) {
+  if (value == nullptr || stopped || !taint->outside(value)) return;
+  if (lifter.known(value) != nullptr || lifter.is_code_constant(value)) return;
+  stop_here(report::Reason::internal, "taint: an outside object was not lifted: " + lift::show(value));
+}
+
+namespace {
+
+// Everything that a trace changes in the thread, and puts back.
+class TraceScope {
+ public:
+  explicit TraceScope(Tracer& tracer) : tracer_(tracer) {
+    // A profiler or debugger sees the program run, not the trace of it.
+    PyThreadState_EnterTracing(PyThreadState_Get());
+    watching_before_ = std::exchange(watching, PyThreadState_Get()->tracing);
+    current_tracer = &tracer;
+    continuation_call = call_traced;
+    control.evaluator = evaluate_traced;
+    Reading::later() = false;
+    acquire_hook();
+  }
+  ~TraceScope() {
+    if (tracer_.recorder.watched_flags()) tracer_.flags_before->apply();
+    PyThreadState_LeaveTracing(PyThreadState_Get());
+    watching = watching_before_;
+    release_hook();
+    continuation_call = nullptr;
+    control.evaluator = nullptr;
+    current_tracer = nullptr;
+  }
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  Tracer& tracer_;
+  const WithoutCollector without_collector_;
+  const lift::NumpyErrors numpy_errors_;
+  const Reading reading_{false};
+  fake::ThreadState thread_;
+  const fake::SavedHooksRest hooks_rest_;
+  int watching_before_;
+};
+
+}  // namespace
+
+// Code of the user's that torch runs by itself while operations run: it would see the fakes of a trace. And where torch
+// shows calls to nobody, ours would not be seen.
+static const char* active_callbacks() {
+  if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
+  for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); i++) {
+    PyTypeObject* type = Py_TYPE(at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
+    // That of a default device does nothing but to add an argument.
+    if (!is_device_context(type) && !graph::is_recording_mode(type)) return "a torch-function mode is active";
+  }
+  if (fake::transform_depth() != 0) return "a transform of functorch's is active";
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a level of forward-mode differentiation is active";
+  if (torch::jit::tracer::isTracing()) return "torch.jit.trace is running";  // it would write down the fakes
+  if (at::impl::torch_function_all_disabled())
+    return "torch functions are switched off (torch._C.DisableTorchFunction)";
+  return nullptr;
+}
+
+// --- from a stopped chain to a trace -----------------------------------------------------------------------
+
+void Tracer::fill(const Chain& chain, Chain* filled) {
+  Py_ssize_t slot = 0;
+  auto source = [&](Borrowed name) { return tree->slot(slot, name); };
+  // A slot may be the only one to hold its value: who would notice the end of that is seen here, or in a later call.
+  auto watch = [&](Borrowed value, lift::Source* place) {
+    watch_slot(value);
+    if (!holds_observably_finalized(value)) tree->guard(place, {lift::GuardKind::kUnobserved});
+  };
+  // In the order of each_value().
+  for (size_t i = chain.size(); i-- > 0;) {
+    const FrameState& from = chain[i];
+    FrameState& to = (*filled)[i] = shape_of(from);
+    auto* code = from.code.as<PyCodeObject>();
+    const bool outermost = i + 1 == chain.size();
+    auto unnamed = [&](const char* what) {
+      return tree->slot(slot, checked(PyUnicode_FromFormat("the %s of %U", what, code->co_name)));
+    };
+    const bool begun = from.next > 0 || from.continuation != Continuation::kNone;
+    to.function = lifter.lift(from.function, outermost ? tree->function() : unnamed("function"));
+    if (!outermost) slot++;
+    if (begun) lifter.note_code(from.code);
+    for (size_t j = 0; j < from.locals.size(); j++, slot++) {
+      if (!from.locals[j]) continue;
+      Borrowed value = from.locals[j], name = PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(j));
+      const bool is_cell = begun && PyCell_Check(value.get()) &&
+                           (PyBytes_AS_STRING(code->co_localspluskinds)[j] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
+      if (begun && !is_cell) watch(value, source(name));
+      to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : lifter.unread(value, source(name));
+    }
+    // Where the rest of the waiting instruction looks at its operands, they must be there.
+    const bool looks = from.continuation != Continuation::kNone && from.continuation != Continuation::kValue &&
+                       from.continuation != Continuation::kDiscard;
+    for (size_t j = 0; j < from.stack.size(); j++, slot++) {
+      if (!from.stack[j]) continue;
+      // What the callers handle is the thread's, and put there when the frame is filled.
+      if (static_cast<int>(j) == from.saved_exception_slot) {
+        to.stack[j] = Ref::share(Py_None);
+        continue;
+      }
+      const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();
+      lift::Source* place = unnamed(("value stack[" + std::to_string(j) + "]").c_str());
+      // From 3.12 on a comprehension puts the cell of an outer variable aside there (LOAD_FAST_AND_CLEAR): it becomes a
+      // local again, and those are no stand-ins.
+      if (PyCell_Check(from.stack[j].get())) {
+        to.stack[j] = lifter.use_cell(from.stack[j], place);
+        continue;
+      }
+      watch(from.stack[j], place);
+      to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : lifter.unread(from.stack[j], place);
+      lazy_on_stack_ = lazy_on_stack_ || !is_operand;
+      stand_ins_.push_back(to.stack[j].get());
+    }
+    // It is only compared with operands, or is what __init__ is about: a plain value is never either.
+    if (from.first_argument && (begun || !outermost)) {
+      to.first_argument = lift::is_plain(from.first_argument.get())
+                              ? Ref::share(from.first_argument)
+                              : lifter.lift(from.first_argument, unnamed("first argument"));
+    }
+    slot += 2;  // and the generator
+    if (from.locals_mapping) {
+      if ((code->co_flags & CO_OPTIMIZED) == 0) stop(report::Reason::native_call, "a class body");
+      to.locals_mapping = lifter.lift(from.locals_mapping, unnamed("locals()"));
+    }
+    slot++;
+    if (from.frame_object) to.frame_object = stand_in_of_frame(from, unnamed("frame"));
+    slot++;
+    if (from.saved_exception_slot >= 0) {
+      if (from.handled) {
+        lift::Source* place = unnamed("exception");
+        watch(from.handled, place);
+        to.handled = lifter.lift(from.handled, place);
+      }
+      slot++;
+    }
+    if (from.generator) stop(report::Reason::native_call, "a generator that is running");
+  }
+}
+
+Verdict Tracer::begin_instruction(const Position& position) {
+  if (separates && !stopped && is_to_separate(recorder.program())) [[unlikely]] {
+    stop_here(report::Reason::torch_call, "what may fail inside of a `try`, and what is written for good, run apart");
+    return Verdict::kFail;
+  }
+  if ((watches_finalizations_ || shadows_seen_ != lifter.shadows().size()) && !check_finalizations(position))
+      [[unlikely]]
+    return Verdict::kFail;
+  frame_ = position.frame;
+  index_ = position.next_index();
+  if (active_.empty() || active_.back().frame != frame_) {
+    // A frame further down goes on: those above have ended.
+    size_t at = active_.size();
+    while (at > 0 && active_[at - 1].frame != frame_) at--;
+    if (at > 0) {
+      active_.resize(at);
+    } else {
+      active_.push_back({frame_, {}});
+    }
+  }
+  path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
+          static_cast<uint64_t>(index_);
+  active_.back().at = {++instructions_, path_};
+  if (!held_frames_.empty() && !may_finalize(position)) [[unlikely]] {
+    stop_here(report::Reason::last_reference, "generator");
+    return Verdict::kFail;
+  }
+  active_.back().transformed = transformed_;
+  active_.back().moded = foreign_modes_ > 0;
+  if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
+    control.watch = &watch_;
+    return Verdict::kCapture;
+  }
+  if (may_break && instructions_ == break_every) [[unlikely]] {
+    stop_here(report::Reason::forced, {});
+    return Verdict::kFail;
+  }
+  return Verdict::kGo;
+}
+
+static bool lists(const Ref& table, Borrowed callable) {
+  return table && contains(table, checked(PyLong_FromVoidPtr(callable.get()))).value();
+}
+
+bool Tracer::is_disallowed(Borrowed callable) {
+  if (!disallowed_) disallowed_ = disallowed_in_graph();
+  return lists(*disallowed_, callable);
+}
+
+bool Tracer::is_allowed_in_graph(Borrowed callable) {
+  if (!allowed_) allowed_ = allowed_in_graph();
+  return lists(*allowed_, callable);
+}
+
+Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
+  if (const char* what = active_callbacks()) {
+    stopped = report::Break{report::Reason::callbacks, what, {}, 0};
+    return {};
+  }
+  if (lift::Taint::wanted()) {
+    taint = std::make_unique<lift::Taint>();
+    taint->collect(chain.back().function);
+    each_value(chain, [&](const Ref& value) {
+      if (value) taint->collect(value);
+    });
+  }
+  each_value(chain, [&](const Ref& value) {
+    if (value && (PyGen_CheckExact(value.get()) || PyCoro_CheckExact(value.get()))) note_generator(value, true);
+  });
+  until_ = until;
+  watch_.chain = &cut;
+  watch_.below = cpython::current_frame(PyThreadState_Get());
+  caller_ = cpython::current_frame(PyThreadState_Get());
+  handled_before = Ref::steal(PyErr_GetHandledException());
+  Ref result;
+  callers_exception_ = Ref::steal(PyErr_GetHandledException());
+  {
+    TraceScope scope(*this);
+    const graph::Ambient entry = graph::Ambient::now();
+    transforms_before_ = fake::TransformState::now();
+    const int nesting = nesting_before_ = fake::autocast_nesting();
+    const fake::CastSettings casts = fake::CastSettings::now();
+    Watch* const watch = control.watch;
+    Tracing tracing(*this);
+    Chain frames(chain.size());
+    recorder.begin();
+    auto begin = [&] {
+      if (has_modes) take_modes();
+      note_open_blocks(chain, recorder);
+      fill(chain, &frames);
+    };
+    if (tracing.status(begin) == 0) result = continue_chain(frames, run_traced);
+    control.watch = watch;
+    if (!abandoned()) (void)tracing.status([&] { finish_decimals(); });
+    leave_context();
+    exit_state = graph::Ambient::now();
+    exit_nesting = fake::autocast_nesting() - nesting;
+    if (const fake::CastSettings now = fake::CastSettings::now(); !(now == casts)) exit_casts = now;
+    const bool leaves_modes = !note_exit_modes();
+    const bool was_cut = control.capturing == &cut;
+    if (was_cut) {
+      const auto is_cut = [&](const Ref& frame) {
+        return std::ranges::any_of(cut,
+                                   [&](const FrameState& state) { return state.frame_object.get() == frame.get(); });
+      };
+      std::erase_if(abandoned_, is_cut);
+      finish_capture();
+    }
+    // The default loop may have raised it, unseen.
+    if (!was_cut && !abandoned() && !result) (void)tracing.status([&] { raising(); });
+    if (was_cut && !result && !abandoned()) {
+      // All frames are in `cut`. What their callers handle is no value of theirs.
+      for (FrameState& state : cut) {
+        if (state.saved_exception_slot >= 0)
+          state.stack[static_cast<size_t>(state.saved_exception_slot)] = Ref::share(Py_None);
+      }
+    } else if (abandoned() || was_cut) {
+      // Native code lost the exception that unwinds a cut: nothing can be said of the frames.
+      {
+        const Discarding discarding;
+        result.reset();
+        PyErr_Clear();
+      }
+      finish_abandoning();
+      cut.clear();
+    } else {
+      if (!result) result = take_exit();
+      if (!result) {
+        stopped = report::Break{report::Reason::raises, {}, {}, 0};
+      }
+    }
+    lifter.guard_names_in(raised_texts_);
+    if (!stopped && shown_changed()) {
+      stopped = report::Break{report::Reason::tensor_text, "it is written to after it was shown, or got a hook", {}, 0};
+      cut.clear();
+      result.reset();
+    }
+    if (!stopped && shared_changed()) {
+      stopped = deferred_event_;
+      break_points = deferred_points_;
+      cut.clear();
+      result.reset();
+    }
+    // A mode is an object that somebody holds; of such, nothing is made anew.
+    const OpenScope* const scope_left = open_scope();
+    if ((exit_state.inference != entry.inference || leaves_modes || scope_left != nullptr) && !stopped) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves a mode behind", {}, 0};
+      if (leaves_modes) break_points = mode_points_;
+      if (scope_left != nullptr) break_points = scope_left->points;
+      result.reset();
+      cut.clear();
+    }
+    if (!stopped && fake::TransformState::now() != transforms_before_) {
+      stopped = report::Break{report::Reason::native_call, "the call leaves a transform of functorch's behind", {}, 0};
+      result.reset();
+      cut.clear();
+    }
+    recorder.end();
+  }
+  if (!result) PyErr_Clear();
+  return result;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,412 @@
+// Tracing: the Semantics that lifts what the program reads, and gates what it calls.
+#pragma once
+
+#include "trace/core/tracer.h"
+#include "trace/numpy/concrete_arrays.h"
+#include "trace/opcodes/class_patterns.h"
+#include "trace/opcodes/tensor_operators.h"
+#include "trace/soundness/value_text.h"
+
+#include "graph/record/record_error.h"
+#include "py/names.h"
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+struct Tracing : Concrete {
+  static constexpr bool kObserves = true;
+  static constexpr bool kMayLeave = false;
+  Tracer& t;
+  explicit Tracing(Tracer& tracer) : t(tracer) {}
+
+  // Runs a body of ours; what it throws becomes the error that its caller expects.
+  template <class Result, class Body>
+  Result guard(Result failure, Body&& body) {
+    try {
+      return body();
+    } catch (const PyError&) {
+      if (!PyErr_Occurred()) t.stop_here(report::Reason::internal, "an error without an exception");
+      if (PyErr_ExceptionMatches(graph::record_error_class().get())) stop_with_error();
+    } catch (const Stop& stop) {
+      t.stop_here(stop.reason, stop.context);
+    } catch (const lift::CannotLift& error) {
+      t.stop_here(report::Reason::cannot_lift, error.what());
+    } catch (const std::exception& error) {
+      t.stop_here(report::Reason::internal, error.what());
+    }
+    return failure;
+  }
+  template <class Body>
+  Ref value(Body&& body) {
+    return guard(Ref(), std::forward<Body>(body));
+  }
+  template <class Body>
+  int status(Body&& body) {
+    return guard(-1, [&] {
+      body();
+      return 0;
+    });
+  }
+
+  Verdict at_boundary(const Position& position);
+  void cannot_leave() { t.stop_here(report::Reason::observed, {}); }
+  int enter(cpython::Frame* frame) {
+    return status([&] {
+      t.lifter.note_code(cpython::code_of(frame));
+      t.lifter.use_defaults(cpython::function_of(frame), frame->localsplus);
+    });
+  }
+  int escape(Borrowed object) {
+    return status([&] { t.lifter.escape(object); });
+  }
+  // What the trace itself returns is given back as what is found where it came from: nobody has to look at it.
+  int returning(cpython::Frame* frame, Borrowed result) { return t.is_outermost(frame) ? 0 : escape(result); }
+  // Neither has who makes a tuple or list of it, as long as nobody looks into that one.
+  int gather(PyObject** items, int count) {
+    int partly = 0;
+    for (int i = 0; i < count; i++) {
+      if (lift::is_lazy(items[i]) && reinterpret_cast<LazyObject*>(items[i])->lifted != nullptr &&
+          local(&items[i]) == nullptr) {
+        return -1;
+      }
+      if (t.lifter.is_partly_read(items[i])) partly = 1;
+    }
+    return partly;
+  }
+  void gathered(Borrowed made) { t.lifter.note_open(made); }
+
+  PyObject* local(PyObject** slot) {
+    PyObject* found = *slot;
+    if (found == nullptr || !Py_IS_TYPE(found, &lazy_type)) return found;
+    PyObject* lifted = guard(static_cast<PyObject*>(nullptr), [&] { return t.lifter.read(found); });
+    if (lifted == nullptr) return nullptr;
+    *slot = Py_NewRef(lifted);
+    Py_DECREF(found);
+    return *slot;
+  }
+  PyObject* moved_local(PyObject** slot) {
+    PyObject* found = *slot;
+    if (found == nullptr || !Py_IS_TYPE(found, &lazy_type)) return found;
+    if (reinterpret_cast<LazyObject*>(found)->lifted != nullptr) return local(slot);
+    t.note_lazy_on_stack();
+    return found;
+  }
+  Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
+    return value([&] { return t.load_global(globals, builtins, name); });
+  }
+  int store_global(Borrowed globals, Borrowed name, Borrowed stored) {
+    return status([&] { t.store_global(globals, name, stored); });
+  }
+  int delete_global(Borrowed globals, Borrowed name) {
+    return status([&] { t.store_global(globals, name, {}); });
+  }
+  // A module's code has its globals as its locals.
+  Ref load_local_name(Borrowed locals, Borrowed name) {
+    if (!t.lifter.is_name_space(locals)) return Concrete::load_local_name(locals, name);
+    return value([&] { return t.lifter.dict_item(t.lifter.name_space(locals), name); });
+  }
+  int store_local_name(Borrowed locals, Borrowed name, Borrowed stored) {
+    if (!t.lifter.is_name_space(locals)) return Concrete::store_local_name(locals, name, stored);
+    return status([&] { t.store_global(locals, name, stored); });
+  }
+  int delete_local_name(Borrowed locals, Borrowed name) {
+    if (!t.lifter.is_name_space(locals)) return Concrete::delete_local_name(locals, name);
+    return status([&] { t.store_global(locals, name, {}); });
+  }
+  Ref load_cell(Borrowed cell) {
+    if (!t.lifter.is_preexisting_cell(cell)) return Concrete::load_cell(cell);
+    return value([&] { return t.lifter.load_cell(cell); });
+  }
+  int store_cell(Borrowed cell, Ref stored) {
+    if (!t.lifter.is_preexisting_cell(cell)) return Concrete::store_cell(cell, std::move(stored));
+    return status([&] { t.store_cell(cell, std::move(stored)); });
+  }
+  int copy_free_variables(cpython::Frame* frame) {
+    return status([&] { t.lifter.use_closure(cpython::function_of(frame)); });
+  }
+
+  Ref get_attribute(Borrowed owner, Borrowed name) {
+    return value([&] { return t.get_attribute(owner, name); });
+  }
+  bool get_method(Borrowed owner, Borrowed name, Ref* method) {
+    *method = get_attribute(owner, name);
+    return false;
+  }
+  int set_attribute(Borrowed owner, Borrowed name, Borrowed stored) {
+    return status([&] { t.set_attribute(owner, name, stored); });
+  }
+  Ref get_item(Borrowed container, Borrowed key) {
+    return value([&] { return t.get_item(container, key); });
+  }
+  int set_item(Borrowed container, Borrowed key, Borrowed stored) {
+    return status([&] { t.set_item(container, key, stored); });
+  }
+  int delete_item(Borrowed container, Borrowed key) {
+    return status([&] { t.set_item(container, key, {}); });
+  }
+  Ref special_method(Borrowed owner, Borrowed name) {
+    return value([&] { return t.special_method(owner, name); });
+  }
+  Py_ssize_t length(Borrowed object) {
+    return guard(Py_ssize_t(-1), [&] {
+      t.lifter.escape(object);
+      if (t.is_symbolic_array(object)) return t.length_of_symbolic(object);
+      t.check_use(object, "len");
+      if (t.may_hold_symbol(object) && !t.has_native_length(object)) stop(report::Reason::unknown_number, "len");
+      return PyObject_Length(object.get());
+    });
+  }
+
+  Ref unary(unaryfunc operation, Borrowed operand) {
+    if (Borrowed function = operator_on_tensors(operation, operand)) return record_operator(function, operand, {});
+    if (lift::is_array(operand.get())) return value([&] { return t.operate_on_array(operation, operand); });
+    return native(operand, {}, "an operator", [&] { return operation(operand.get()); });
+  }
+  Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
+    if (is_deferred_random(left) || is_deferred_random(right))
+      return value([&] { return t.combine_deferred_random(operation, left, right); });
+    if (is_deferred_string(left) || is_deferred_string(right))
+      return use(is_deferred_string(left) ? left : right, "an operator"), Ref();
+    if (t.is_array_operation(left, right)) return value([&] { return t.operate_on_arrays(operation, left, right); });
+    Ref number;
+    if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
+      if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
+    }
+    if (Borrowed function = operator_on_tensors(operation, left, right)) return record_operator(function, left, right);
+    if ((operation == PyNumber_Remainder || operation == PyNumber_InPlaceRemainder) &&
+        (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get()))) {
+      // Texts with % show what stands on the right.
+      if (status([&] {
+            check_percent_text(t, left, right);
+            if (holds_identity(right)) stop(report::Reason::identity_number, "a text");
+            if (t.may_hold_symbol(right)) stop(report::Reason::unknown_number, "a text");
+          }) < 0) {
+        return {};
+      }
+    }
+    if ((fake::is_symbol(left) || fake::is_symbol(right)) && !graph::is_tensor(left) && !graph::is_tensor(right))
+      return value([&] { return t.operate(operation, left, right); });
+    if (PyAnySet_Check(right.get()) && (PyList_Check(left.get()))) {
+      if (status([&] { t.check_order(right, "an operator"); }) < 0) return {};  // list += set
+    }
+    return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
+  }
+  Ref compare(Borrowed left, Borrowed right, int operation) {
+    if (is_deferred_random(left) || is_deferred_random(right))
+      return use(is_deferred_random(left) ? left : right, "a comparison"), Ref();
+    if (is_deferred_string(left) || is_deferred_string(right))
+      return use(is_deferred_string(left) ? left : right, "a comparison"), Ref();
+    if (t.is_array_operation(left, right)) return value([&] { return t.compare_arrays(left, right, operation); });
+    Ref number;
+    if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
+      if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
+    }
+    if (Borrowed function = comparison_of_tensors(operation, left, right))
+      return record_operator(function, left, right);
+    if (is_identity(left) || is_identity(right))
+      return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
+    if (status([&] {
+          t.lifter.escape(left);  // what they hold is known from here on
+          t.lifter.escape(right);
+          t.check_comparison(left, right);
+          check_arrays_within(t, left);
+          check_arrays_within(t, right);
+        }) < 0) {
+      return {};
+    }
+    return native(left, right, "a comparison",
+                  [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
+  }
+  Tri contains(Borrowed container, Borrowed element) {
+    return guard(Tri(-1), [&] { return Tri(t.contains(container, element) ? 1 : 0); });
+  }
+  bool is(Borrowed left, Borrowed right) {
+    status([&] { t.note_identity_test(left, right); });
+    return left == right;
+  }
+  Tri truth(Borrowed object) {
+    return guard(Tri(-1), [&] { return t.truth(object); });
+  }
+  Ref format(Borrowed object, PyObject* (*conversion)(PyObject*), Borrowed spec) {
+    if (t.may_show_later(object, spec)) return value([&] { return t.show_later(); });
+    const auto check = [&] {
+      if (conversion == nullptr || conversion == PyObject_Str)
+        check_own_text(t, object, conversion == nullptr ? OwnText::kFormat : OwnText::kStr);
+      else
+        t.check_text(object);
+    };
+    if (status(check) < 0) return {};
+    return Concrete::format(object, conversion, spec);
+  }
+  Ref convert(PyObject* (*conversion)(PyObject*), Borrowed object) {
+    if (t.may_show_later(object, {})) return value([&] { return t.show_later(); });
+    const auto check = [&] { conversion == PyObject_Str ? check_own_text(t, object) : t.check_text(object); };
+    if (status(check) < 0) return {};
+    return Concrete::convert(conversion, object);
+  }
+
+  Ref join(PyObject* const* parts, int count) {
+    if (std::any_of(parts, parts + count, [](PyObject* part) { return is_deferred_string(part); }))
+      return value([&] { return t.show_later(); });
+    return Concrete::join(parts, count);
+  }
+
+  Ref get_iterator(Borrowed iterable) {
+    Ref rows;
+    if (status([&] { rows = rows_of_symbolic(t, iterable); }) < 0) return {};
+    if (rows) return Ref::steal(PyObject_GetIter(rows.get()));
+    if (go_through(iterable) < 0) return {};
+    return native(iterable, {}, "iteration", [&] { return PyObject_GetIter(iterable.get()); });
+  }
+  Ref next(Borrowed iterator) {
+    if (status([&] { t.check_use(iterator, "iteration"); }) < 0) return {};
+    Ref result = Concrete::next(iterator);
+    if (!result && torch_failed()) return {};
+    return result;
+  }
+  PySendResult send(Borrowed receiver, Borrowed sent, Ref* result) {
+    if (status([&] { t.check_use(receiver, "a generator step"); }) < 0) return PYGEN_ERROR;
+    return Concrete::send(receiver, sent, result);
+  }
+  bool unpack(Borrowed iterable, int before, int after, PyObject** top) {
+    Ref rows;
+    if (status([&] { rows = rows_of_symbolic(t, iterable); }) < 0) return false;
+    if (rows) iterable = rows;
+    if (after < 0 && t.lifter.is_open(iterable) && Py_SIZE(iterable.get()) == before) {
+      return status([&] {
+               t.lifter.guard_open_length(iterable);
+               std::vector<Ref> items;
+               for (int i = 0; i < before; i++) items.push_back(t.lifter.open_item(iterable, i));
+               for (Ref& item : items) *--top = item.release();
+             }) == 0;
+    }
+    if (status([&] {
+          t.lifter.escape(iterable);
+          t.check_use(iterable, "unpacking");
+          t.check_order(iterable, "unpacking");
+        }) < 0) {
+      return false;
+    }
+    return Concrete::unpack(iterable, before, after, top) || (torch_failed(), false);
+  }
+  int list_extend(Borrowed list, Borrowed iterable) {
+    return use(iterable, "unpacking") < 0 || go_through(iterable) < 0 ? -1 : Concrete::list_extend(list, iterable);
+  }
+  int set_update(Borrowed set, Borrowed iterable) {
+    return use(iterable, "unpacking") < 0 ? -1 : Concrete::set_update(set, iterable);
+  }
+  int dict_update(Borrowed dict, Borrowed mapping) {
+    return use(mapping, "unpacking") < 0 ? -1 : Concrete::dict_update(dict, mapping);
+  }
+  int dict_merge(Borrowed dict, Borrowed mapping) {
+    return use(mapping, "unpacking") < 0 ? -1 : Concrete::dict_merge(dict, mapping);
+  }
+
+  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+    return value([&] {
+      if (!keyword_names) {
+        if (Ref answer = t.call_on_partly_read(callable, arguments, positional)) return answer;
+      }
+      return t.call(callable, arguments, positional, keyword_names);
+    });
+  }
+  Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
+  Ref make_tuple(Borrowed iterable) {
+    return use(iterable, "unpacking") < 0 || go_through(iterable) < 0 ? Ref() : Concrete::make_tuple(iterable);
+  }
+  Ref make_function(Borrowed code, Borrowed globals) {
+    Ref function = Concrete::make_function(code, globals);
+    if (function) t.lifter.note_made_here(function);
+    return function;
+  }
+
+  int check_raise(Borrowed exception) {
+    return status([&] {
+      // Raising writes to it: its traceback, its context.
+      if (!PyType_Check(exception.get()) && t.lifter.known(exception) != nullptr)
+        stop(report::Reason::native_call, "an exception from outside is raised, or split by except*");
+      t.check_group(exception);
+    });
+  }
+  // The class may get other bases.
+  Tri exception_matches(Borrowed exception, Borrowed type) {
+    if (status([&] { t.guard_order_of_bases(exception.type()); }) < 0) return Tri(-1);
+    return Concrete::exception_matches(exception, type);
+  }
+  int before_raise(Ref* exception) {
+    return status([&] { t.before_raise(exception); });
+  }
+  // What was raised outside of the trace is read like any other object.
+  Ref class_of(Borrowed exception) {
+    if (t.lifter.known(exception) == nullptr) return Concrete::class_of(exception);
+    return get_attribute(exception, names::__class__);
+  }
+  Ref traceback_of(Borrowed exception) {
+    if (t.lifter.known(exception) == nullptr) return Concrete::traceback_of(exception);
+    return get_attribute(exception, names::__traceback__);
+  }
+  void raising() {
+    status([&] { t.raising(); });
+  }
+  void abandoned(cpython::Frame* frame) { t.note_abandoned(frame->frame_obj); }
+  int handle_breaker(PyThreadState* ts) { return t.handle_breaker(ts); }
+
+  Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
+  Ref import_from(Borrowed module, Borrowed name) {
+    Ref found = get_attribute(module, name);
+    if (found || t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    PyErr_Clear();  // a submodule of that name, or an ImportError
+    return value([&]() -> Ref { stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get())); });
+  }
+  int import_star(Borrowed, Borrowed) {
+    return status([&] { stop(report::Reason::native_call, "import *"); });
+  }
+  Ref match_keys(Borrowed mapping, Borrowed keys) {
+    return use(mapping, "a pattern") < 0 ? Ref() : Concrete::match_keys(mapping, keys);
+  }
+  Ref match_class(Borrowed subject, Borrowed type, int positional, Borrowed keyword_names) {
+    return value([&] { return trace::match_class(t, subject, type, positional, keyword_names); });
+  }
+
+ private:
+  // The recorder's own errors are no exceptions of the program's.
+  void stop_with_error();
+  // Values on the stack of a resumed frame are lifted when an instruction looks at them.
+  int read_operands(const Position& position);
+  int go_through(Borrowed iterable) {
+    return status([&] { t.check_order(iterable, "iteration"); });
+  }
+  int use(Borrowed object, const char* what) {
+    return status([&] {
+      t.lifter.escape(object);
+      t.check_use(object, what);
+    });
+  }
+  // An operation that native code carries out on one or two lifted values.
+  template <class Operation>
+  Ref native(Borrowed left, Borrowed right, const char* what, Operation&& operation) {
+    // Operators look at a number that only a run knows through its slots.
+    auto used = [&](Borrowed operand) { return !operand || fake::is_symbol(operand) || use(operand, what) == 0; };
+    if (!used(left) || !used(right)) return {};
+    std::optional<Paused> torchs_own;  // torch's code for such numbers is Python
+    if (t.recorder.has_symbols() && t.is_torchs_operation(left, right)) {
+      if (status([&] { t.forbid_under_modes("a number that only a run knows"); }) < 0) return {};
+      torchs_own.emplace(t);
+    }
+    Ref result = Ref::steal(operation());
+    torchs_own.reset();
+    if (!result && !torch_failed() && !t.is_unwinding() &&
+        (graph::is_tensor(left) || (right && graph::is_tensor(right))))
+      t.stop_here(report::Reason::torch_call, what);
+    return result;
+  }
+  Ref record_operator(Borrowed function, Borrowed left, Borrowed right) {
+    PyObject* operands[] = {nullptr, left.get(), right.get()};
+    return value([&] { return t.call_torch(function, operands + 1, right ? 2 : 1, {}); });
+  }
+  // An exception that torch raised on fakes is a break, never one that the program may catch.
+  bool torch_failed();
+};
+
+}  // namespace alternator::trace

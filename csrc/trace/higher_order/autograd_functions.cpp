@@ -1,0 +1,269 @@
+// MyFunction.apply of a torch.autograd.Function.
+#include "trace/core/tracer.h"
+
+#include "py/import.h"
+#include "trace/calls/natives.h"
+#include "trace/higher_order/backward_reads.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+// What forward() can neither change nor hold anything changeable in.
+bool is_tensor_or_plain(Borrowed value) {
+  if (PyTuple_CheckExact(value.get())) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {
+      if (!is_tensor_or_plain(PyTuple_GET_ITEM(value.get(), i))) return false;
+    }
+    return true;
+  }
+  return graph::is_tensor(value) || lift::is_plain(value.get()) || PyType_Check(value.get());
+}
+
+const c10::TensorImpl* impl_of(Borrowed tensor) { return fake::unpack(tensor.get()).unsafeGetTensorImpl(); }
+
+// Whether a tensor is among these values.
+bool is_among(Borrowed tensor, Borrowed values) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values.get()); i++) {
+    Borrowed value = PyTuple_GET_ITEM(values.get(), i);
+    if (graph::is_tensor(value) && impl_of(value) == impl_of(tensor)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_autograd_apply(Borrowed callable) {
+  if (!PyCFunction_Check(callable.get())) return false;
+  PyObject* self = PyCFunction_GET_SELF(callable.get());
+  return self != nullptr && PyType_Check(self) &&
+         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self),
+                          reinterpret_cast<PyTypeObject*>(Natives::table().function_base)) &&
+         strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "apply") == 0;
+}
+
+// One run of forward() and setup_context(), on a context of its own.
+struct Tracer::Forward {
+  Ref inputs;   // a tuple
+  Ref context;  // ctx
+  Ref output;
+};
+
+Tracer::Forward Tracer::run_forward(Borrowed cls, PyObject* const* arguments, size_t count) {
+  Forward run;
+  auto attribute = [&](const char* text) {
+    return get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString(text)));
+  };
+  Ref context_class = checked(PyObject_GetAttrString(cls.get(), "_backward_cls"));
+  run.context = checked(PyObject_CallNoArgs(context_class.get()));
+  run.inputs = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  Ref wanted = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  std::vector<PyObject*> with_context{nullptr, run.context.get()};
+  for (size_t i = 0; i < count; i++) {
+    const bool one = graph::is_tensor(arguments[i]) && fake::unpack(arguments[i]).requires_grad();
+    PyTuple_SET_ITEM(wanted.get(), static_cast<Py_ssize_t>(i), Py_NewRef(one ? Py_True : Py_False));
+    PyTuple_SET_ITEM(run.inputs.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+    with_context.push_back(arguments[i]);
+  }
+  check_status(PyObject_SetAttrString(run.context.get(), "needs_input_grad", wanted.get()));
+  const c10::AutoGradMode without_gradients(false);
+  Ref setup = attribute("setup_context");
+  const bool one_step = setup.get() == Natives::table().setup_context;
+  run.output = one_step ? call(attribute("forward"), with_context.data() + 1, count + 1, {})
+                        : call(attribute("forward"), with_context.data() + 2, count, {});
+  if (!one_step) {
+    PyObject* both[] = {nullptr, run.context.get(), run.inputs.get(), run.output.get()};
+    (void)call(setup, both + 1, 3, {});
+  }
+  return run;
+}
+
+bool Tracer::wants_gradient(PyObject* const* arguments, size_t count) {
+  for (size_t i = 0; c10::GradMode::is_enabled() && i < count; i++) {
+    if (graph::is_tensor(arguments[i]) && fake::unpack(arguments[i]).requires_grad()) return true;
+  }
+  return false;
+}
+
+// What apply() makes of a tensor that forward() gave, where no gradient is wanted: an input comes back as another
+// tensor over the same memory.
+Ref Tracer::wrap_output(Borrowed output, const Forward& run, const std::string& name) {
+  if (!graph::is_tensor(output)) return Ref::share(output);
+  const bool is_input = is_among(output, run.inputs);
+  const bool learned = fake::unpack(output.get()).requires_grad();
+  if (!is_input && learned) stop(report::Reason::native_call, name + " that returns a tensor that wants a gradient");
+  if (!is_input) return Ref::share(output);
+  PyObject* arguments[] = {nullptr, output.get(), output.get()};
+  Ref method = checked(PyObject_GetAttrString(THPVariableClass, learned ? "detach" : "view_as"));
+  const c10::AutoGradMode without_gradients(false);
+  return call_torch(method, arguments + 1, learned ? 1 : 2, {});
+}
+
+// Where no gradient is wanted, it is its forward.
+Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+  const Forward run = run_forward(cls, arguments, count);
+  Ref dirty = checked(PyObject_GetAttrString(run.context.get(), "dirty_tensors"));
+  if (dirty.get() != Py_None) stop(report::Reason::native_call, name + " that writes to its input");
+  if (!PyTuple_Check(run.output.get())) return wrap_output(run.output, run, name);
+  Ref outputs = checked(PyTuple_New(PyTuple_GET_SIZE(run.output.get())));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs.get()); i++) {
+    PyTuple_SET_ITEM(outputs.get(), i, wrap_output(PyTuple_GET_ITEM(run.output.get(), i), run, name).release());
+  }
+  return outputs;
+}
+
+// Otherwise it is one node: at replay its forward runs for real, and its backward when its turn comes. It is first
+// traced without being recorded, so that what forward (or the rule that takes its place) reads is guarded and what
+// cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may anything have
+// been written before, which it would see too late. `rehearse` gives ctx, or null.
+template <typename Rehearse>
+Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name,
+                        const Rehearse& rehearse) {
+  if (is_under_modes()) stop(report::Reason::native_call, name + " under a torch-function mode of the program's");
+  for (size_t i = 0; i < count; i++) {
+    if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
+  }
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
+  Ref context;
+  {
+    const graph::Recorder::Silent silent(recorder);
+    context = rehearse();
+  }
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to an outside object");
+  function_applied_ = true;
+  // AOTAutograd would run its backward once, while it compiles.
+  if (!guard_backward(*this, cls, context, {arguments, count})) recorder.program().keeps_history = true;
+  // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
+  return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
+}
+
+Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                   Borrowed keyword_names) {
+  Borrowed cls = PyCFunction_GET_SELF(callable.get());
+  const std::string name = native_name(callable);
+  if (transformed_) stop(report::Reason::native_call, name + " inside of a transform");
+  // The node that it leaves in the history is looked for by its name.
+  if (cls.get() == Natives::table().backward_hook) stop(report::Reason::hook, "a full backward hook of a module");
+  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
+  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
+  if (!wants_gradient(arguments, positional)) return apply_forward(cls, arguments, positional, name);
+  return apply_whole(cls, arguments, positional, name, [&] { return run_forward(cls, arguments, positional).context; });
+}
+
+// Whether vmap is all that is going on.
+static bool is_only_batched() {
+  Ref functorch = import_module("torch._C._functorch");
+  Ref stack = checked(PyObject_CallMethod(functorch.get(), "get_interpreter_stack", nullptr));
+  Ref vmap = checked(PyObject_GetAttrString(functorch.get(), "TransformType"));
+  vmap = checked(PyObject_GetAttrString(vmap.get(), "Vmap"));
+  if (!PyList_Check(stack.get())) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(stack.get()); i++) {
+    Ref key = checked(PyObject_CallMethod(PyList_GET_ITEM(stack.get(), i), "key", nullptr));
+    const int same = PyObject_RichCompareBool(key.get(), vmap.get(), Py_EQ);
+    if (same < 0) throw PyError();
+    if (same == 0) return false;
+  }
+  return true;
+}
+
+// A gradient may be wanted of what lies below a batched tensor, which does not say so.
+static bool may_want_gradient(Borrowed value) {
+  PyObject* v = value.get();
+  if (!c10::GradMode::is_enabled()) return false;
+  if (graph::is_tensor(v)) {
+    const at::ScalarType dtype = fake::unpack(v).scalar_type();
+    return at::isFloatingType(dtype) || at::isComplexType(dtype);
+  }
+  for (Py_ssize_t i = 0; (PyTuple_CheckExact(v) || PyList_CheckExact(v)) && i < PySequence_Fast_GET_SIZE(v); i++) {
+    if (may_want_gradient(PySequence_Fast_GET_ITEM(v, i))) return true;
+  }
+  return false;
+}
+
+// The innermost vmap is left for as long as the class's rule for it runs.
+class WithoutInnermost {
+ public:
+  WithoutInnermost()
+      : functorch_(import_module("torch._C._functorch")),
+        layer_(checked(PyObject_CallMethod(functorch_.get(), "pop_dynamic_layer_stack", nullptr))) {}
+  ~WithoutInnermost() {
+    const SavedError on_its_way;
+    (void)Ref::steal(PyObject_CallMethod(functorch_.get(), "push_dynamic_layer_stack", "O", layer_.get()));
+  }
+  WithoutInnermost(const WithoutInnermost&) = delete;
+  WithoutInnermost& operator=(const WithoutInnermost&) = delete;
+
+ private:
+  Ref functorch_, layer_;
+};
+
+// The class's own rule for vmap, on what torch gives it: custom_function_call_vmap_helper().
+void Tracer::run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+  Ref functorch = import_module("torch._C._functorch");
+  Ref interpreter, level, info;
+  {
+    const Paused paused(*this);
+    Ref current = graph::torch_name("torch._functorch.pyfunctorch", "retrieve_current_functorch_interpreter");
+    interpreter = checked(PyObject_CallNoArgs(current.get()));
+    level = checked(PyObject_CallMethod(interpreter.get(), "level", nullptr));
+    Ref size = checked(PyObject_CallMethod(interpreter.get(), "batch_size", nullptr));
+    Ref randomness = checked(PyObject_CallMethod(interpreter.get(), "randomness", nullptr));
+    info =
+        checked(PyObject_CallFunctionObjArgs(graph::torch_name("torch._functorch.autograd_function", "VmapInfo").get(),
+                                             size.get(), randomness.get(), nullptr));
+  }
+  const auto length = static_cast<Py_ssize_t>(count);
+  Ref batched = checked(PyTuple_New(length));
+  std::vector<Ref> operands;
+  bool any = false;
+  for (Py_ssize_t i = 0; i < length; i++) {
+    Borrowed argument = arguments[i];
+    if (PyTuple_Check(argument.get())) stop(report::Reason::native_call, name + " on a tuple");
+    if (!graph::is_tensor(argument)) {
+      operands.push_back(Ref::share(argument));
+      PyTuple_SET_ITEM(batched.get(), i, Py_NewRef(Py_None));
+      continue;
+    }
+    Ref both = checked(PyObject_CallMethod(functorch.get(), "_unwrap_batched", "OO", argument.get(), level.get()));
+    operands.push_back(Ref::share(PyTuple_GET_ITEM(both.get(), 0)));
+    PyTuple_SET_ITEM(batched.get(), i, Py_NewRef(PyTuple_GET_ITEM(both.get(), 1)));
+    any = any || PyTuple_GET_ITEM(both.get(), 1) != Py_None;
+  }
+  // torch leaves this level out then.
+  if (!any) stop(report::Reason::native_call, name + " on nothing that is batched");
+  std::vector<PyObject*> given{nullptr, info.get(), batched.get()};
+  for (const Ref& operand : operands) given.push_back(operand.get());
+  Ref rule = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("vmap")));
+  const WithoutInnermost outside;
+  (void)call(rule, given.data() + 1, given.size() - 1, {});
+}
+
+// Under functorch's transforms torch asks for the class's rule for vmap. One that is made of its forward says what that
+// says. Under grad and jvp its backward and jvp are called while the program is traced.
+Ref Tracer::call_transformed_function(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                      Borrowed keyword_names) {
+  Borrowed cls = arguments[0];
+  const std::string name = "an autograd.Function inside of a transform";
+  if (lift::Known* known = lifter.known(callable))
+    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
+  if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
+  if (!PyType_Check(cls.get()) || lifter.made_here(cls))
+    stop(report::Reason::native_call, name + " of a class that the function makes");
+  if (!is_only_batched()) stop(report::Reason::native_call, name + " that differentiates");
+  PyObject* const* given = arguments + 1;
+  const size_t count = positional - 1;
+  Ref generated = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("generate_vmap_rule")));
+  if (generated.get() != Py_True)
+    return apply_whole(cls, given, count, name, [&] {
+      run_vmap_rule(cls, given, count, name);
+      return Ref();
+    });
+  if (!std::any_of(given, given + count, may_want_gradient)) return apply_forward(cls, given, count, name);
+  return apply_whole(cls, given, count, name, [&] { return run_forward(cls, given, count).context; });
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,269 @@
+// torch.utils.checkpoint.checkpoint: the function is traced as a part of the program, and its nodes are marked, so that
+// a backend computes them again in the backward pass. In eager the function itself runs again then: whatever it does
+// besides computing would happen once more, so it is a break.
+#include "trace/core/tracer.h"
+
+#include "graph/record/node_effects.h"
+#include "trace/calls/natives.h"
+#include "trace/soundness/reachable.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+uint32_t version_of(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return impl->is_inference() ? 0 : impl->version_counter().current_version();
+}
+
+// Fakes have no memory to compare.
+bool share_storage(const at::Tensor& a, const at::Tensor& b) {
+  return a.has_storage() && b.has_storage() && a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+}
+
+// Whether a tensor is older than the first `older` ones, or shares its memory with one that is. With `counted`: those
+// whose versions tell need not be found.
+bool is_preexisting(const graph::Program& program, uint32_t number, size_t older, bool counted) {
+  auto is_older = [&](size_t n) { return n < older || program.tensors[n].origin == graph::Origin::Input; };
+  const at::Tensor& tensor = program.tensors[number].fake;
+  if (is_older(number)) return !counted || tensor.is_inference();
+  for (size_t n = 0; n < program.tensors.size(); n++) {
+    if (!program.tensors[n].is_symbol() && is_older(n) && share_storage(tensor, program.tensors[n].fake)) return true;
+  }
+  return false;
+}
+
+// The devices of the tensors in a value, as torch looks for them.
+void collect_devices(Borrowed value, std::vector<c10::Device>* devices, bool* has_inference_tensor) {
+  PyObject* raw = value.get();
+  if (graph::is_tensor(value)) {
+    const at::Tensor& tensor = fake::unpack(raw);
+    devices->push_back(tensor.device());
+    *has_inference_tensor = *has_inference_tensor || tensor.is_inference();
+  } else if (PyTuple_Check(raw) || PyList_Check(raw)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(raw); i++)
+      collect_devices(PySequence_Fast_GET_ITEM(raw, i), devices, has_inference_tensor);
+  } else if (PyDict_Check(raw)) {
+    PyObject *key, *item;
+    for (Py_ssize_t at = 0; PyDict_Next(raw, &at, &key, &item);) collect_devices(item, devices, has_inference_tensor);
+  }
+}
+
+bool is_text(Borrowed value, const char* ascii) {
+  return PyUnicode_Check(value.get()) && PyUnicode_CompareWithASCIIString(value.get(), ascii) == 0;
+}
+
+}  // namespace
+
+// One call, taken apart.
+struct Tracer::CheckpointCall {
+  std::vector<PyObject*> given{nullptr};  // behind a free place: the arguments of the function
+  size_t positional = 0;
+  Ref keyword_names;
+  bool reentrant = false, preserves_random_state = true;
+  std::vector<c10::Device> devices;  // whose generators are put back
+  // As it was before the function ran.
+  std::vector<uint32_t> versions;  // of all tensors
+  size_t questions = 0;
+};
+
+// Why the function, called a second time, would not do only what its nodes do. Null: it does.
+const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t first) {
+  const graph::Program& program = recorder.program();
+  auto each_result = [&](const graph::Node& node, auto&& visit) {
+    if (node.result != graph::kNowhere && !program.tensors[node.result].is_symbol())
+      visit(program.tensors[node.result]);
+    for (uint32_t i = 0; i < node.element_count; i++) {
+      const uint32_t tensor = program.elements[node.elements + i].tensor;
+      if (tensor != graph::kNowhere && !program.tensors[tensor].is_symbol()) visit(program.tensors[tensor]);
+    }
+  };
+  for (size_t i = 0; i < program.tensors.size(); i++) {
+    const graph::TensorRecord& record = program.tensors[i];
+    const bool is_older = i < call.versions.size();
+    if (record.is_symbol() || (!is_older && record.origin != graph::Origin::Input)) continue;
+    uint32_t before = is_older ? call.versions[i] : 0;
+    if (!is_older) {
+      const at::Tensor real = session.real_of(record.fake);
+      before = real.defined() ? version_of(real) : version_of(record.fake);
+    }
+    if (version_of(record.fake) != before) return "it writes to a tensor from outside of it";
+  }
+  for (size_t n = first; n < program.nodes.size(); n++) {
+    const graph::Node& node = program.nodes[n];
+    if ((node.effects & (graph::kActs | graph::kChecks)) != 0) return "it does something besides computing";
+    if (node.apart) return "it uses a generator of its own, or an array";
+    if ((node.effects & graph::kMutates) != 0) {
+      // In-place operators count versions, but not those of the tensor whose .data they write to. Others, such as
+      // batch_norm, may write to any argument and count nothing.
+      const std::string name = graph::callable_name(node.function());
+      const bool in_place =
+          !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
+      bool outside = false;
+      for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
+        graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {
+          if (leaf.is_tensor() && !program.tensors[leaf.index].is_symbol())
+            outside = outside || is_preexisting(program, leaf.index, call.versions.size(), in_place);
+        });
+      }
+      if (outside) return "it may write to a tensor from outside of it";
+    }
+    if ((node.effects & graph::kRandom) != 0) {
+      if (!call.preserves_random_state) return "it draws random numbers, with preserve_rng_state=False";
+      bool known = true;
+      each_result(node, [&](const graph::TensorRecord& record) {
+        const c10::Device device = record.fake.device();
+        known = known && (device.is_cpu() || std::ranges::find(call.devices, device) != call.devices.end());
+      });
+      if (!known) return "it draws random numbers from a generator that is not put back";
+    }
+  }
+  return nullptr;
+}
+
+// With use_reentrant=True the function runs without gradients first, and its result is that of one operation whose
+// inputs are the tensors among the arguments. Why that could be told from a call of the function. Null: it cannot.
+const char* Tracer::what_differs_when_reentrant(const CheckpointCall& call, size_t first, Borrowed result) {
+  if (gradient_questions != call.questions) return "it asks about gradients, with use_reentrant=True";
+  const graph::Program& program = recorder.program();
+  auto is_argument = [&](const at::Tensor& tensor) {
+    return std::any_of(
+        call.given.begin() + 1, call.given.begin() + 1 + static_cast<ptrdiff_t>(call.positional), [&](PyObject* given) {
+          return graph::is_tensor(given) && fake::unpack(given).unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl();
+        });
+  };
+  bool reaches_out = false;
+  for (size_t n = first; n < program.nodes.size(); n++) {
+    program.each_tensor_argument(program.nodes[n], [&](uint32_t number) {
+      const graph::TensorRecord& record = program.tensors[number];
+      const bool is_older = number < call.versions.size() || record.origin == graph::Origin::Input;
+      if (!is_older || record.is_symbol()) return;
+      reaches_out = reaches_out || (record.fake.requires_grad() && !record.fake.is_leaf() && !is_argument(record.fake));
+    });
+  }
+  if (reaches_out) return "it uses a tensor that is no argument and has a history, with use_reentrant=True";
+
+  std::vector<PyObject*> results;
+  if (PyTuple_CheckExact(result.get())) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result.get()); i++)
+      results.push_back(PyTuple_GET_ITEM(result.get(), i));
+  } else {
+    results.push_back(result.get());
+  }
+  for (size_t i = 0; i < results.size(); i++) {
+    if (results[i] == Py_None || lift::is_plain(results[i])) continue;
+    const char* const other = "it gives back other things than new tensors, with use_reentrant=True";
+    if (!graph::is_tensor(results[i])) return other;
+    const at::Tensor& tensor = fake::unpack(results[i]);
+    const bool could_learn = tensor.is_floating_point() || tensor.is_complex();
+    if (could_learn && (!tensor.requires_grad() || tensor.is_leaf())) return other;
+    if (std::ranges::count(results, results[i]) > 1) return other;
+    for (size_t older = 0; older < program.tensors.size(); older++) {
+      const graph::TensorRecord& record = program.tensors[older];
+      if (record.is_symbol() || (older >= call.versions.size() && record.origin != graph::Origin::Input)) continue;
+      if (share_storage(tensor, record.fake)) return other;
+    }
+  }
+  return nullptr;
+}
+
+Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  auto refuse = [](const char* why) { stop(report::Reason::checkpoint, why); };
+  const Natives& natives = Natives::table();
+  const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
+  escape_all(arguments, positional + named);
+  if (positional == 0) refuse("the function is passed by name");
+  // It runs again when the mode is gone.
+  forbid_under_modes("torch.utils.checkpoint");
+  Borrowed function = arguments[0];
+  CheckpointCall call;
+  call.positional = positional - 1;
+  call.given.insert(call.given.end(), arguments + 1, arguments + positional);
+  Ref own_names = checked(PyList_New(0));
+  Borrowed reentrant = Py_None;
+  for (size_t i = 0; i < named; i++) {
+    Borrowed name = PyTuple_GET_ITEM(keyword_names.get(), static_cast<Py_ssize_t>(i)),
+             value = arguments[positional + i];
+    if (is_text(name, "use_reentrant")) {
+      reentrant = value;
+    } else if (is_text(name, "preserve_rng_state")) {
+      if (!PyBool_Check(value.get())) refuse("preserve_rng_state is no truth value");
+      call.preserves_random_state = value.get() == Py_True;
+    } else if (is_text(name, "context_fn")) {
+      if (value.get() != natives.no_context) refuse("context_fn is given");
+    } else if (is_text(name, "determinism_check")) {
+      if (!is_text(value, "default") && !is_text(value, "none"))
+        refuse("determinism_check is neither default nor none");
+    } else if (is_text(name, "debug")) {
+      if (value.get() != Py_False) refuse("debug is on");
+    } else if (!is_text(name, "early_stop")) {
+      check_status(PyList_Append(own_names.get(), name.get()));
+      call.given.push_back(value.get());
+    }
+  }
+  if (PyList_GET_SIZE(own_names.get()) > 0) call.keyword_names = checked(PyList_AsTuple(own_names.get()));
+  if (!PyBool_Check(reentrant.get())) refuse("use_reentrant is not given");
+  call.reentrant = reentrant.get() == Py_True;
+  if (call.reentrant) {
+    if (call.keyword_names) refuse("keywords are given, with use_reentrant=True");
+    if (!wants_gradient(call.given.data() + 1, call.positional))
+      refuse("no argument wants a gradient, with use_reentrant=True");
+  }
+  Ref debug = lifter.dict_item(lifter.name_space(PyFunction_GET_GLOBALS(natives.checkpoint)),
+                               checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
+  if (!debug || debug.get() != Py_None) refuse("set_checkpoint_debug_enabled() was called");
+  bool has_inference_tensor = false;
+  for (size_t i = 0; i < call.positional; i++) collect_devices(call.given[i + 1], &call.devices, &has_inference_tensor);
+  std::optional<c10::DeviceType> other;
+  for (const c10::Device& device : call.devices) {
+    if (device.is_cpu()) continue;
+    if (other && *other != device.type()) refuse("its tensors are on devices of several types");
+    other = device.type();
+  }
+  auto run = [&] { return this->call(function, call.given.data() + 1, call.positional, call.keyword_names); };
+  // Nothing is kept for a backward pass, so nothing runs again.
+  if (!c10::GradMode::is_enabled()) return run();
+  if (has_inference_tensor) refuse("an argument is an inference tensor");
+
+  graph::Program& program = recorder.program();
+  const size_t first = program.nodes.size(), older = program.tensors.size();
+  for (const graph::TensorRecord& record : program.tensors)
+    call.versions.push_back(record.is_symbol() ? 0 : version_of(record.fake));
+  const lift::Lifter::WriteMark mark = lifter.mark_writes();
+  const graph::Ambient state = graph::Ambient::now();
+  call.questions = gradient_questions;
+  Reachable reachable(lifter);
+  bool can_see = reachable.add(function);
+  for (PyObject* value : call.given) can_see = can_see && (value == nullptr || reachable.add(value));
+  for (const lift::PlaceWrite& write : mark.places) can_see = can_see && (!write.value || reachable.add(write.value));
+  for (const std::vector<Ref>& shadow : mark.shadows) {
+    for (const Ref& value : shadow) can_see = can_see && (!value || reachable.add(value));
+  }
+  Ref result;
+  {
+    const graph::Recorder::Checkpoint scope(recorder);
+    result = run();
+  }
+  const bool learns =
+      std::any_of(program.tensors.begin() + static_cast<ptrdiff_t>(older), program.tensors.end(),
+                  [](const graph::TensorRecord& record) {
+                    return record.origin != graph::Origin::Input && !record.is_symbol() && record.fake.requires_grad();
+                  });
+  if (call.reentrant) {
+    if (const char* what = what_differs_when_reentrant(call, first, result)) refuse(what);
+  }
+  if (!learns) return result;
+  if (const char* what = what_is_not_repeated(call, first)) refuse(what);
+  if (lifter.has_writes_since(mark))
+    refuse("it writes to an outside object, prints, or draws a random number of Python's");
+  if (!can_see) refuse("it can reach an object whose state cannot be seen");
+  if (!reachable.unchanged()) refuse("it writes to an object that was made before it");
+  if (!(state == graph::Ambient::now())) refuse("it leaves a mode of torch behind");
+  return result;
+}
+
+}  // namespace alternator::trace

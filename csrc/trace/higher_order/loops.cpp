@@ -1,0 +1,393 @@
+// Operators of torch's over functions: while_loop, scan, associative_scan and flex_attention. One node over graphs that
+// are traced once, on tensors that stand for those of any round, or for any element.
+#include "trace/higher_order/subgraph.h"
+
+#include "py/import.h"
+#include "py/lasting.h"
+#include "trace/calls/natives.h"
+#include "trace/soundness/reachable.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+struct Operators {
+  // The operators, and the functions that users call: these ask whether they are compiled, so that no break may be one
+  // in the middle of them.
+  Ref while_loop_op = graph::torch_name("torch._higher_order_ops.while_loop", "while_loop_op");
+  Ref scan_op = graph::torch_name("torch._higher_order_ops.scan", "scan_op");
+  Ref associative_op = graph::torch_name("torch._higher_order_ops.associative_scan", "associative_scan_op");
+  Ref flex_op = graph::torch_name("torch._higher_order_ops.flex_attention", "flex_attention");
+  Ref while_loop = graph::torch_name("torch._higher_order_ops.while_loop", "while_loop");
+  Ref scan = graph::torch_name("torch._higher_order_ops.scan", "scan");
+  Ref associative_scan = graph::torch_name("torch._higher_order_ops.associative_scan", "associative_scan");
+};
+
+const Operators& operators() {
+  static constinit Lasting<Operators> lasting;
+  return lasting.get();
+}
+
+using Tensors = std::vector<at::Tensor>;
+
+bool holds(const Tensors& tensors, const at::Tensor& wanted) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& one) { return one.is_same(wanted); });
+}
+
+// A graph that gives one tensor gives it, not a tuple.
+void give_alone(Borrowed module) {
+  Ref graph = checked(PyObject_GetAttrString(module.get(), "graph"));
+  Ref output = checked(PyObject_CallMethod(graph.get(), "output_node", nullptr));
+  Ref arguments = checked(PyObject_GetAttrString(output.get(), "args"));
+  PyObject* results = PyTuple_GET_ITEM(arguments.get(), 0);
+  Ref alone = checked(PyTuple_Pack(1, PyTuple_GET_ITEM(results, 0)));
+  check_status(PyObject_SetAttrString(output.get(), "args", alone.get()));
+  Ref done = checked(PyObject_CallMethod(module.get(), "recompile", nullptr));
+}
+
+}  // namespace
+
+void load_loops() { (void)operators(); }
+
+// torch.nn.attention.flex_attention.flex_attention, which is loaded late.
+static bool is_flex_attention(Borrowed callable) {
+  if (!PyFunction_Check(callable.get())) return false;
+  auto* function = callable.as<PyFunctionObject>();
+  return PyUnicode_CompareWithASCIIString(function->func_qualname, "flex_attention") == 0 &&
+         function->func_module != nullptr && PyUnicode_Check(function->func_module) &&
+         PyUnicode_CompareWithASCIIString(function->func_module, "torch.nn.attention.flex_attention") == 0;
+}
+
+// The strides of what attention gives: in the order of the query's, the last dimension innermost.
+static std::vector<int64_t> strides_of_attention(const std::vector<int64_t>& sizes, at::IntArrayRef query) {
+  std::vector<size_t> order{3, 2, 1, 0};  // of equal strides, the inner one is filled first
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return query[a] < query[b]; });
+  const auto fill = [&] {
+    std::vector<int64_t> strides(sizes.size());
+    int64_t next = 1;
+    for (const size_t dimension : order) {
+      strides[dimension] = next;
+      next *= sizes[dimension];
+    }
+    return strides;
+  };
+  std::vector<int64_t> strides = fill();
+  if (strides.back() == 1) return strides;
+  order.erase(std::find(order.begin(), order.end(), sizes.size() - 1));
+  order.insert(order.begin(), sizes.size() - 1);
+  return fill();
+}
+
+class Loops {
+ public:
+  Loops(Tracer& tracer, const char* what) : tracer_(tracer), what_(what) {
+    tracer.forbid_under_modes(what);
+    if (tracer.recorder.records_numbers()) refuse("after a number that only a run knows");
+    if (tracer.recorder.is_silent() || fake::TransformState::now() != tracer.transforms_before_)
+      refuse("inside of a transform");
+    if (tracer.lifter.has_writes()) refuse("after a write to an outside object");
+  }
+
+  // (cond_fn, body_fn, carried, additional)
+  Ref while_loop(PyObject* const* arguments) {
+    const Tensors carried = tensors(arguments[2]);
+    none(arguments[3]);
+    for (const at::Tensor& one : carried)
+      if (!one.is_non_overlapping_and_dense()) refuse("a tensor with gaps or overlaps is carried");
+    const Tensors fresh = stand_ins(carried, {});
+    reach(arguments, 4);
+    Tracer::Arm condition = trace(arguments[0], fresh), body = trace(arguments[1], fresh);
+    if (!graph::is_tensor(condition.result) || fake::unpack(condition.result.get()).scalar_type() != at::kBool ||
+        fake::unpack(condition.result.get()).dim() != 0)
+      refuse("its condition is no single truth value");
+    if (!PyTuple_CheckExact(body.result.get()) || body.leaves.size() != carried.size() ||
+        PyTuple_GET_SIZE(body.result.get()) != static_cast<Py_ssize_t>(carried.size()))
+      refuse("its body gives something else than it takes");
+    keeps(body, carried);
+    const Tensors more = others({&condition, &body}, fresh);
+    const Tensors all = joined(fresh, more), given = joined(carried, more);
+    Ref results;
+    {
+      const Paused paused(tracer_);
+      const graph::Recorder::Silent silent(tracer_.recorder);
+      Tensors made;
+      for (const at::Tensor& one : carried) made.push_back(made_from(one, one.sizes(), one.strides(), given));
+      results = tuple_of(made);
+      Ref graphs[] = {graph_of(*condition.program, all), graph_of(*body.program, all)};
+      give_alone(graphs[0]);
+      Ref first = tuple_of(carried), second = tuple_of(more);
+      PyObject* noted[] = {graphs[0].get(), graphs[1].get(), first.get(), second.get()};
+      tracer_.recorder.note_call(operators().while_loop_op, noted, 4, Ref(results), graph::kPure);
+    }
+    Py_ssize_t next = 0;
+    return unflatten_part(body.result, results, &next);
+  }
+
+  // (combine_fn, init, xs, additional): what it carries at last, and what each round gives, stacked.
+  Ref scan(PyObject* const* arguments) {
+    const Tensors carried = tensors(arguments[1]), over = tensors(arguments[2]);
+    none(arguments[3]);
+    const int64_t rounds = rounds_of(over);
+    const Tensors fresh = stand_ins(carried, over);
+    reach(arguments, 4);
+    Tracer::Arm body = trace(arguments[0], fresh);
+    // A pair: what is carried, what is given.
+    if (!PyTuple_CheckExact(body.result.get()) || PyTuple_GET_SIZE(body.result.get()) != 2 ||
+        count_of(PyTuple_GET_ITEM(body.result.get(), 0)) != carried.size() || body.leaves.size() == carried.size())
+      refuse("its function gives something else than a pair of what is carried and what is given");
+    keeps(body, carried);
+    const Tensors more = others({&body}, fresh), given = joined(joined(carried, over), more);
+    Ref results;
+    {
+      const Paused paused(tracer_);
+      const graph::Recorder::Silent silent(tracer_.recorder);
+      Tensors made;
+      for (size_t i = 0; i < body.leaves.size(); i++) {
+        const at::Tensor& one = fake::unpack(body.leaves[i].get());
+        if (i < carried.size()) {
+          made.push_back(made_from(one, one.sizes(), one.strides(), given));
+          continue;
+        }
+        std::vector<int64_t> sizes{rounds};
+        sizes.insert(sizes.end(), one.sizes().begin(), one.sizes().end());
+        made.push_back(made_from(one, sizes, contiguous(sizes), given));
+      }
+      results = tuple_of(made);
+      Ref graph = graph_of(*body.program, joined(fresh, more));
+      Ref first = tuple_of(carried), second = tuple_of(over), third = tuple_of(more);
+      PyObject* noted[] = {graph.get(), first.get(), second.get(), third.get()};
+      tracer_.recorder.note_call(operators().scan_op, noted, 4, Ref(results), graph::kPure);
+    }
+    Py_ssize_t next = 0;
+    return unflatten_part(body.result, results, &next);
+  }
+
+  // (combine_fn, xs, additional)
+  Ref associative_scan(PyObject* const* arguments) {
+    const Tensors over = tensors(arguments[1]);
+    none(arguments[2]);
+    (void)rounds_of(over);
+    const Tensors fresh = stand_ins({}, joined(over, over));
+    reach(arguments, 3);
+    Tracer::Arm body = trace(arguments[0], fresh);
+    if (body.leaves.size() != over.size()) refuse("its function gives something else than it takes");
+    for (size_t i = 0; i < over.size(); i++) {
+      if (!over[i].is_contiguous()) refuse("what it goes over is not contiguous");
+      if (!looks_like(fake::unpack(body.leaves[i].get()), fresh[i]))
+        refuse("its function gives tensors that differ from what it takes in more than their values");
+    }
+    const Tensors more = others({&body}, fresh), given = joined(over, more);
+    if (!more.empty() && learns(given)) refuse("tensors from around its function, and a gradient");
+    Ref results;
+    {
+      const Paused paused(tracer_);
+      const graph::Recorder::Silent silent(tracer_.recorder);
+      Tensors made;
+      for (const at::Tensor& one : over) made.push_back(made_from(one, one.sizes(), one.strides(), given));
+      results = tuple_of(made);
+      Ref graph = graph_of(*body.program, joined(fresh, more));
+      Ref first = tuple_of(over), second = tuple_of(more);
+      PyObject* noted[] = {graph.get(), first.get(), second.get()};
+      tracer_.recorder.note_call(operators().associative_op, noted, 3, Ref(results), graph::kPure);
+    }
+    Py_ssize_t next = 0;
+    return unflatten_part(body.result, results, &next);
+  }
+
+  // (query, key, value, score_mod, block_mask, scale, kernel_options)
+  Ref flex_attention(PyObject* const* arguments) {
+    Ref operands = checked(PyTuple_Pack(3, arguments[0], arguments[1], arguments[2]));
+    Tensors given;
+    for (Py_ssize_t i = 0; i < 3; i++) {
+      Borrowed one = PyTuple_GET_ITEM(operands.get(), i);
+      if (!graph::is_tensor(one) || !fake::is_fake(fake::unpack(one.get()))) refuse("an operand is no tensor");
+      given.push_back(fake::unpack(one.get()));
+      if (given.back().dim() != 4 || given.back().scalar_type() == at::kDouble) refuse("operands of another kind");
+    }
+    const at::Tensor &query = given[0], &value = given[2];
+    Borrowed mask = arguments[4];
+    if (!PyTuple_CheckExact(mask.get()) || PyTuple_GET_SIZE(mask.get()) == 0 || !PyDict_CheckExact(arguments[6]))
+      refuse("its arguments do not fit");
+    reach(arguments, 7);
+    Tensors fresh;
+    {
+      const Paused paused(tracer_);
+      const graph::Recorder::Silent silent(tracer_.recorder);
+      fresh.push_back(at::empty({}, query.options().requires_grad(false)));
+      if (c10::GradMode::is_enabled() && query.requires_grad()) fresh.back().requires_grad_(true);
+      for (int i = 0; i < 4; i++) fresh.push_back(at::empty({}, query.options().requires_grad(false).dtype(at::kInt)));
+    }
+    const Tensors places(fresh.begin() + 1, fresh.end());
+    const Py_ssize_t last = PyTuple_GET_SIZE(mask.get()) - 1;
+    Tracer::Arm score = trace(arguments[3], fresh, /*may_alias=*/true);
+    Tracer::Arm masks = trace(PyTuple_GET_ITEM(mask.get(), last), places, /*may_alias=*/true);
+    for (const Tracer::Arm* arm : {&score, &masks})
+      if (!graph::is_tensor(arm->result) || fake::unpack(arm->result.get()).dim() != 0)
+        refuse("a function of it gives no single number");
+    const Tensors of_score = others({&score}, fresh), of_mask = others({&masks}, places);
+    Ref results;
+    {
+      const Paused paused(tracer_);
+      const graph::Recorder::Silent silent(tracer_.recorder);
+      const Tensors all = joined(joined(given, of_score), of_mask);
+      const std::vector<int64_t> sizes{query.size(0), query.size(1), query.size(2), value.size(3)};
+      const std::vector<int64_t> rows(sizes.begin(), sizes.end() - 1);
+      const at::Tensor exact = at::empty({}, query.options().requires_grad(false).dtype(at::kFloat));
+      results =
+          tuple_of({made_from(query, sizes, strides_of_attention(sizes, query.strides()), all),
+                    made_from(exact, rows, contiguous(rows), all), made_from(exact, rows, contiguous(rows), all)});
+      Ref graphs[] = {graph_of(*score.program, joined(fresh, of_score)),
+                      graph_of(*masks.program, joined(places, of_mask))};
+      for (const Ref& graph : graphs) give_alone(graph);
+      Ref block = checked(PyTuple_New(last + 1));
+      for (Py_ssize_t i = 0; i <= last; i++)
+        PyTuple_SET_ITEM(block.get(), i, Py_NewRef(i < last ? PyTuple_GET_ITEM(mask.get(), i) : graphs[1].get()));
+      Ref first = tuple_of(of_score), second = tuple_of(of_mask);
+      PyObject* noted[] = {arguments[0], arguments[1], arguments[2], graphs[0].get(), block.get(),
+                           arguments[5], arguments[6], first.get(),  second.get()};
+      tracer_.recorder.note_call(operators().flex_op, noted, 9, Ref(results), graph::kPure);
+    }
+    return results;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const { refuse_part(what_, why); }
+
+  Tensors tensors(Borrowed sequence) const {
+    if (!PyTuple_CheckExact(sequence.get()) && !PyList_CheckExact(sequence.get())) refuse("its operands are no tuple");
+    Tensors found;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence.get()); i++) {
+      Borrowed one = PySequence_Fast_GET_ITEM(sequence.get(), i);
+      if (!graph::is_tensor(one) || !fake::is_fake(fake::unpack(one.get()))) refuse("an operand is no tensor");
+      if (holds(found, fake::unpack(one.get()))) refuse("one tensor is given twice");
+      found.push_back(fake::unpack(one.get()));
+    }
+    return found;
+  }
+
+  void none(Borrowed additional) const {
+    if (PyObject_Length(additional.get()) != 0) refuse("additional inputs");
+  }
+
+  int64_t rounds_of(const Tensors& over) const {
+    for (const at::Tensor& one : over)
+      if (one.dim() == 0 || one.size(0) == 0 || one.size(0) != over[0].size(0))
+        refuse("what it goes over is not of one length");
+    if (over.empty()) refuse("nothing to go over");
+    return over[0].size(0);
+  }
+
+  // Tensors of any round: like these; like a slice of those.
+  Tensors stand_ins(const Tensors& whole, const Tensors& sliced) const {
+    const Paused paused(tracer_);
+    const graph::Recorder::Silent silent(tracer_.recorder);
+    Tensors made;
+    const auto add = [&](const at::Tensor& like, at::IntArrayRef sizes, at::IntArrayRef strides) {
+      made.push_back(at::empty_strided(sizes, strides, like.options().requires_grad(false)));
+      if (c10::GradMode::is_enabled() && like.requires_grad()) made.back().requires_grad_(true);
+    };
+    for (const at::Tensor& one : whole) add(one, one.sizes(), one.strides());
+    for (const at::Tensor& one : sliced) add(one, one.sizes().slice(1), one.strides().slice(1));
+    return made;
+  }
+
+  void reach(PyObject* const* arguments, size_t count) {
+    for (size_t i = 0; i < count; i++)
+      if (!reachable_.add(arguments[i])) refuse("a part can reach an object whose state cannot be seen");
+  }
+
+  Tracer::Arm trace(Borrowed function, const Tensors& fresh, bool may_alias = false) {
+    const size_t draws = tracer_.deferred_points_.size();
+    Ref operands = tuple_of(fresh);
+    Tracer::Arm arm = tracer_.trace_arm(what_, function, operands, /*fresh=*/true);
+    if (!may_alias) arm.check_aliases(what_);
+    if (arm.effects != graph::kPure) refuse("a part draws random numbers");
+    if (tracer_.lifter.has_writes() || tracer_.deferred_points_.size() != draws || !reachable_.unchanged())
+      refuse("a part changes an object");
+    return arm;
+  }
+
+  // A round takes what the one before it has given.
+  void keeps(const Tracer::Arm& body, const Tensors& carried) const {
+    for (size_t i = 0; i < carried.size(); i++)
+      if (!looks_like(fake::unpack(body.leaves[i].get()), carried[i]))
+        refuse("a round gives tensors that differ from what it takes in more than their values");
+  }
+
+  static Tensors others(std::initializer_list<const Tracer::Arm*> arms, const Tensors& fresh) {
+    Tensors found;
+    for (const Tracer::Arm* arm : arms)
+      for (const at::Tensor& one : arm->inputs())
+        if (!holds(fresh, one) && !holds(found, one)) found.push_back(one);
+    return found;
+  }
+
+  static Tensors joined(Tensors first, const Tensors& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
+
+  static bool learns(const Tensors& inputs) {
+    return c10::GradMode::is_enabled() &&
+           std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& one) { return one.requires_grad(); });
+  }
+
+  static size_t count_of(Borrowed structure) {
+    if (graph::is_tensor(structure)) return 1;
+    size_t count = 0;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(structure.get()); i++)
+      count += count_of(PySequence_Fast_GET_ITEM(structure.get(), i));
+    return count;
+  }
+
+  static std::vector<int64_t> contiguous(const std::vector<int64_t>& sizes) {
+    std::vector<int64_t> strides(sizes.size(), 1);
+    for (size_t i = sizes.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * std::max<int64_t>(sizes[i + 1], 1);
+    return strides;
+  }
+
+  Tracer& tracer_;
+  const char* what_;
+  Reachable reachable_{tracer_.lifter};
+};
+
+Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const Operators& known = operators();
+  const bool is_function = callable == Borrowed(known.while_loop) || callable == Borrowed(known.scan) ||
+                           callable == Borrowed(known.associative_scan) || is_flex_attention(callable);
+  if (is_function) {
+    // Until it is done, nothing is cut.
+    arms_++, note_transforms();
+    Ref result;
+    try {
+      result = call_function(callable, arguments, positional, keyword_names);
+    } catch (const PyError&) {
+      if (stopped) throw;
+      PyErr_Clear();  // eager raises in other frames
+      refuse_part(native_name(callable).c_str(), "it raises an exception");
+    }
+    arms_--, note_transforms();
+    return result;
+  }
+  const bool is_while = callable == Borrowed(known.while_loop_op), is_scan = callable == Borrowed(known.scan_op),
+             is_associative = callable == Borrowed(known.associative_op), is_flex = callable == Borrowed(known.flex_op);
+  if (!is_while && !is_scan && !is_associative && !is_flex) return {};
+  const char* what = is_flex ? "flex_attention" : is_while ? "while_loop" : is_scan ? "scan" : "associative_scan";
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  const size_t wanted = is_flex ? 7 : is_associative ? 3 : 4;
+  // A keyword is `additional_inputs`, the last of them.
+  if (total != wanted || (positional != wanted && (is_while || is_flex || positional + 1 != wanted)))
+    refuse_part(what, "its arguments do not fit");
+  if (arms_ == 0) refuse_part(what, "its operator is called by itself");
+  escape_all(arguments, total);
+  Loops loops(*this, what);
+  if (is_flex) return loops.flex_attention(arguments);
+  return is_while ? loops.while_loop(arguments) : is_scan ? loops.scan(arguments) : loops.associative_scan(arguments);
+}
+
+}  // namespace alternator::trace

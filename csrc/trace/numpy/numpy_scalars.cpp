@@ -1,0 +1,182 @@
+// Numbers of numpy, and objects that stand for one: computed while tracing, like Python's.
+#include "trace/core/tracer.h"
+
+#include "graph/record/torch_symbol.h"
+#include "trace/calls/natives.h"
+#include "trace/opcodes/index_objects.h"
+
+namespace alternator::trace {
+
+namespace {
+
+constexpr int kDeepest = 8;
+
+bool is_number(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || lift::is_numpy_number(value);
+}
+
+// An object of the program's that stands for a number: torch would call its __index__ by itself.
+bool is_index_object(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_as_number != nullptr &&
+         type->tp_as_number->nb_index != nullptr && !PyLong_Check(value) && !graph::is_tensor(value) &&
+         !fake::is_symbol(value) && !graph::is_torch_symbol(value) && !lift::is_numpy_number(value) &&
+         !lift::is_array(value);
+}
+
+bool holds_numbers(PyObject* value, int depth = 0) {
+  if (lift::is_numpy_number(value) || lift::is_array(value) || is_index_object(value)) return true;
+  if (depth > kDeepest) return false;
+  if (PyDict_CheckExact(value)) {
+    PyObject *key, *item;
+    for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item) != 0;) {
+      if (holds_numbers(item, depth + 1)) return true;
+    }
+  }
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    return holds_numbers(slice->start, depth + 1) || holds_numbers(slice->stop, depth + 1) ||
+           holds_numbers(slice->step, depth + 1);
+  }
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+    if (holds_numbers(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return true;
+  }
+  return false;
+}
+
+bool holds_index_objects(PyObject* value, int depth = 0) {
+  if (is_index_object(value)) return true;
+  if (depth > kDeepest) return false;
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    return is_index_object(slice->start) || is_index_object(slice->stop) || is_index_object(slice->step);
+  }
+  if (!PyList_Check(value) && !PyTuple_Check(value)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+    if (holds_index_objects(PySequence_Fast_GET_ITEM(value, i), depth + 1)) return true;
+  }
+  return false;
+}
+
+bool is_sequence(PyTypeObject* type) {
+  return type->tp_as_sequence != nullptr && type->tp_as_sequence->sq_item != nullptr;
+}
+
+// By the last part of its name.
+bool is_one_of(const std::string& name, std::initializer_list<std::string_view> names) {
+  const size_t dot = name.rfind('.');
+  const std::string_view last = std::string_view(name).substr(dot == std::string::npos ? 0 : dot + 1);
+  return std::find(names.begin(), names.end(), last) != names.end();
+}
+
+// What makes a tensor of data: there the type of the number is that of the tensor.
+bool takes_data(const std::string& name) {
+  return is_one_of(name, {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "Tensor", "new"});
+}
+
+// Where every number is a size, torch asks an object for it; where another number may stand, it mostly refuses.
+bool takes_sizes(const std::string& name) {
+  return is_one_of(name, {"zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "repeat",
+                          "tile", "view", "reshape", "expand"});
+}
+
+}  // namespace
+
+Ref Tracer::check_numbers(Borrowed* left, Borrowed* right) {
+  Borrowed* number = lift::is_numpy_number(left->get()) ? left : right;
+  Borrowed* other = number == left ? right : left;
+  if (is_number(other->get())) return {};
+  if (!graph::is_tensor(*other)) stop(report::Reason::native_call, "an operator of a number of numpy's");
+  if (lift::numpy_kind(number->get()) == lift::NumpyKind::kBool)
+    stop(report::Reason::native_call, "an operator of a tensor and a numpy.bool");
+  Ref plain = lift::python_number(*number);
+  *number = plain;
+  return plain;
+}
+
+void refuse_index_objects(PyObject* value) {
+  if (holds_index_objects(value)) stop(report::Reason::native_call, "a torch call with an object for a number");
+}
+
+void check_slices(Tracer& tracer, Borrowed value, int depth) {
+  PyObject* v = value.get();
+  if (PySlice_Check(v)) {
+    if (!lift::is_plain(v)) tracer.check_use(value, "an index");
+  } else if ((PyTuple_Check(v) || PyList_Check(v)) && depth <= kDeepest) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++)
+      check_slices(tracer, PySequence_Fast_GET_ITEM(v, i), depth + 1);
+  }
+}
+
+// In an index, or with numbers of numpy's only.
+Ref Tracer::number_for_torch(Borrowed value, int depth) {
+  PyObject* v = value.get();
+  if (depth == 0) check_slices(*this, value);
+  if (is_index_object(v)) {
+    if (is_sequence(value.type())) refuse_index_objects(v);
+    Ref method = special_method(value, checked(PyUnicode_InternFromString("__index__")));
+    PyObject* none[] = {nullptr};
+    Ref number = method ? call(method, none + 1, 0, {}) : Ref();
+    if (!number || !PyLong_CheckExact(number.get()))
+      stop(report::Reason::native_call, std::string("a torch call with a ") + value.type()->tp_name);
+    return number;
+  }
+  switch (lift::numpy_kind(v)) {
+    case lift::NumpyKind::kInteger:
+    case lift::NumpyKind::kDouble:
+      return lift::python_number(value);
+    case lift::NumpyKind::kBool:
+    case lift::NumpyKind::kFloat:  // some calls of torch's take them for numbers, others refuse them
+      stop(report::Reason::native_call, std::string("a torch call with a ") + value.type()->tp_name);
+    case lift::NumpyKind::kNone:
+      break;
+  }
+  if (lift::is_array(v)) stop(report::Reason::native_call, "a torch call with an array of numpy's");
+  if (!holds_numbers(v)) return {};
+  if (PySlice_Check(v) && depth <= kDeepest) {
+    auto* slice = value.as<PySliceObject>();
+    Ref parts[3];
+    PyObject* before[3] = {slice->start, slice->stop, slice->step};
+    for (int i = 0; i < 3; i++) {
+      parts[i] = number_for_torch(before[i], depth + 1);
+      if (!parts[i]) parts[i] = Ref::share(before[i]);
+    }
+    return checked(PySlice_New(parts[0].get(), parts[1].get(), parts[2].get()));
+  }
+  if (depth > kDeepest || (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)))
+    stop(report::Reason::native_call, std::string("a torch call with numbers in a ") + value.type()->tp_name);
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(v);
+  Ref copy = checked(PyTuple_CheckExact(v) ? PyTuple_New(count) : PyList_New(count));
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Borrowed element = PySequence_Fast_GET_ITEM(v, i);
+    Ref number = number_for_torch(element, depth + 1);
+    PyObject* item = number ? number.release() : Ref::share(element).release();
+    if (PyTuple_CheckExact(v)) {
+      PyTuple_SET_ITEM(copy.get(), i, item);
+    } else {
+      PyList_SET_ITEM(copy.get(), i, item);
+    }
+  }
+  return copy;
+}
+
+bool Tracer::use_numbers(PyObject* const* arguments, size_t count, const std::string& name,
+                         std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
+  for (size_t i = 0; i < count; i++) {
+    if (!takes_sizes(name)) refuse_index_objects(arguments[i]);
+    Ref number = number_for_torch(arguments[i]);
+    if (!number) continue;
+    if (takes_data(name)) stop(report::Reason::native_call, name + " of numbers that are not Python's");
+    if (given->empty()) {
+      given->push_back(nullptr);
+      given->insert(given->end(), arguments, arguments + count);
+    }
+    (*given)[i + 1] = number.get();
+    numbers->push_back(std::move(number));
+  }
+  return !given->empty();
+}
+
+}  // namespace alternator::trace

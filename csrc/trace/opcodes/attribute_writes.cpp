@@ -1,0 +1,261 @@
+// Attributes that are set and deleted.
+#include "trace/opcodes/attributes.h"
+
+#include "cpython/objects.h"
+#include "cpython/thread_locals.h"
+#include "fake/python_tensor.h"
+#include "graph/run/torch_warnings.h"
+#include "lift/sources/decimal_values.h"
+#include "py/lasting.h"
+#include "py/names.h"
+#include "trace/calls/natives.h"
+#include "trace/soundness/address_identity.h"
+#include "trace/soundness/observable_failures.h"
+#include "trace/torch/tensor_hooks.h"
+
+namespace alternator::trace {
+
+static bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
+
+bool set_member_of_container(lift::Lifter& lifter, Borrowed container, Borrowed name, Borrowed value) {
+  const lift::Known* known = lifter.known(container);
+  if (known == nullptr || known->shadow == nullptr) return false;
+  Borrowed member = lifter.type_attribute(container.type(), name);
+  if (!member || !Py_IS_TYPE(member.get(), &PyMemberDescr_Type)) return false;
+  if (value) lifter.escape(value);
+  check_status(member.type()->tp_descr_set(member.get(), container.get(), value.get()));
+  Ref now = Ref::steal(
+      member.type()->tp_descr_get(member.get(), container.get(), reinterpret_cast<PyObject*>(container.type())));
+  if (!now) PyErr_Clear();  // deleted
+  lifter.store_field(container, name, std::move(now));
+  return true;
+}
+
+static bool is_config(PyTypeObject* type) {
+  static constinit Lasting<Ref> lasting;
+  const Ref& config = lasting.get([] { return graph::torch_name("torch.utils._config_module", "ConfigModule"); });
+  return PyType_IsSubtype(type, config.as<PyTypeObject>()) != 0;
+}
+
+// A setting of torch's (torch._inductor.config): its class keeps it elsewhere. It is set when the graph has run; until
+// then nobody reads it, since what a module's class computes is a break. False: the class has no say.
+static bool set_on_odd_module(Tracer& tracer, Borrowed module, Borrowed name, Borrowed value) {
+  Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
+  if (_PyType_Lookup(module.type(), hook_name.get()) == _PyType_Lookup(&PyModule_Type, hook_name.get())) return false;
+  const std::string what = text_of(name) + " of a module with a class of its own is set";
+  Ref before;
+  if (value && lift::is_plain(value.get()) && is_config(module.type())) {
+    const Paused paused(tracer);
+    before = Ref::steal(PyObject_GetAttr(module.get(), name.get()));
+    PyErr_Clear();
+  }
+  if (!before || !lift::is_plain(before.get())) stop(report::Reason::native_call, what);
+  tracer.lifter.note_constant(Natives::table().setattr);
+  Ref given = checked(PyTuple_Pack(3, module.get(), name.get(), value.get()));
+  tracer.lifter.add_effect({Ref::share(Natives::table().setattr), std::move(given), {}});
+  return true;
+}
+
+void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
+  PyTypeObject* type = owner.type();
+  if (value) lifter.escape(value);
+  auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
+  if (is_proxy_of_trace(lifter, owner)) return set_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name, value);
+  if (PyType_Check(owner.get())) {
+    if (!lifter.made_here(owner)) return set_on_class(owner.as<PyTypeObject>(), name, value);
+    return natively();
+  }
+  if (lift::is_array(owner.get())) stop(report::Reason::native_call, text_of(name) + " of an array is set");
+  lift::Known* known = lifter.known(owner);
+  if (is_tensor(owner)) {
+    const bool is_grad = equals(name, "grad");
+    // What torch's classes know nothing of is the program's own, and in the tensor's dict.
+    if (known != nullptr && known->source != nullptr && !lifter.type_attribute(type, name) &&
+        is_generic(_PyType_Lookup(type, checked(PyUnicode_InternFromString("__setattr__")).get()),
+                   PyObject_GenericSetAttr)) {
+      if (lift::Shadow* attributes = lifter.attributes(owner)) {
+        if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
+        return lifter.dict_store(*attributes, name, value);
+      }
+    }
+    if (known != nullptr && equals(name, "requires_grad") && value && PyBool_Check(value.get()) &&
+        get_attribute(owner, name) == value &&
+        get_attribute(owner, checked(PyUnicode_InternFromString("is_leaf"))).get() == Py_True) {
+      return;  // it is what it was
+    }
+    // A tensor of torch's own classes gets other data by a node, as one that the trace has made does.
+    const bool is_data = equals(name, "data") && value && is_tensor(value) && !transformed_ && !is_under_modes() &&
+                         (type == graph::torch_types().tensor || type == graph::torch_types().parameter);
+    if (known != nullptr && !is_data && (!is_grad || known->source == nullptr))
+      stop(report::Reason::tensor_attribute, text_of(name) + " is set");
+    if (is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))
+      stop(report::Reason::tensor_attribute, text_of(name) + " of a tensor with a __torch_function__ is set");
+    const TorchRuns runs(*this);
+    if (known != nullptr && is_data) {
+      if (PyObject_SetAttr(owner.get(), name.get(), value.get()) == 0) return;
+      if (is_unwinding()) throw PyError();
+      PyErr_Clear();
+      stop(report::Reason::torch_call, "data is set");
+    }
+    natively();  // with the checks of eager
+    if (known != nullptr && is_grad) lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
+    return;
+  }
+  if (PyModule_Check(owner.get())) {
+    const bool is_odd = !graph::is_plain_module_class(type);
+    if (is_odd && set_on_odd_module(*this, owner, name, value)) return;
+    if (PyObject* attribute = is_odd ? _PyType_Lookup(type, name.get()) : nullptr;
+        attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
+      return set_generic(owner, name, value);
+    lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
+    if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
+    check_finalization(lifter.peek(PyModule_GetDict(owner.get()), name), nullptr);
+    return lifter.dict_store(name_space, name, value);
+  }
+  if (known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
+  Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
+  Borrowed hook = lifter.type_attribute(type, hook_name);
+  if (known == nullptr || !known->instance) {
+    // Without attributes of its own in the trace: a property, a cell, a partial.
+    if (known != nullptr && known->shadow == nullptr) {
+      if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && lifter.is_preexisting_cell(owner))
+        return store_cell(owner, Ref::share(value));
+      if (lift::is_decimal_context(owner.get())) return natively();  // the copy; it is written back at the end
+      stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
+    }
+    // A private object: its own dict is private too; the class's say in it is a fact.
+    lifter.open_attributes(owner);
+    if (Borrowed attribute = lifter.type_attribute(type, name)) {
+      use_descriptor(attribute, type, name);
+      lift_descriptor(type, attribute, name);
+    }
+    if (is_generic(hook, PyObject_GenericSetAttr) && set_member_of_container(lifter, owner, name, value)) return;
+    return natively();
+  }
+  if (PyFunction_Check(owner.get())) {
+    if (lifter.made_here(owner)) return natively();
+    if (_PyType_Lookup(type, name.get()) != nullptr) {
+      // Those that calling the function does not look at.
+      if (!value || !is_written_field(name)) stop(report::Reason::native_call, "a field of a function is set");
+      const bool is_name = !equals(name, "__doc__") && !equals(name, "__module__");
+      if (is_name && !PyUnicode_CheckExact(value.get()))
+        stop(report::Reason::native_call, "a name of a function is set to something else than text");
+      return lifter.store_field(owner, name, Ref::share(value));
+    }
+    return set_generic(owner, name, value);
+  }
+  if (hook && PyFunction_Check(hook.get())) {
+    PyObject* arguments[] = {nullptr, owner.get(), name.get(), value.get()};
+    (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    return;
+  }
+  const bool is_local = hook && cpython::is_thread_local_slot(hook.get());
+  if (hook && !is_generic(hook, PyObject_GenericSetAttr) && !(is_local && !equals(name, "__dict__")))
+    stop(report::Reason::native_call, std::string(type->tp_name) + "." + text_of(hook_name));
+  set_generic(owner, name, value);
+}
+
+// A descriptor of a Python class, whose __set__ native code is about to call on it.
+void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name) {
+  if (!attribute || attribute.type()->tp_descr_set == nullptr || lifter.made_here(attribute) ||
+      lifter.attribute_source(type, name) == nullptr || lifter.known(attribute) != nullptr ||
+      (attribute.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
+    return;
+  }
+  lifter.use_special_methods(attribute.type());
+  if (Borrowed(lifter.lift(attribute, lifter.attribute_source(type, name))) != attribute)
+    stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
+}
+
+// A class of the outside world is not written: what the program writes is kept beside it, and found there by every
+// look-up of ours. Native code looks for itself; so what that may ask for is not taken: special methods, data
+// descriptors.
+void Tracer::set_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
+  Borrowed cls = reinterpret_cast<PyObject*>(type);
+  PyTypeObject* metaclass = cls.type();
+  Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
+  Borrowed hook = lifter.type_attribute(metaclass, hook_name);
+  if (hook && PyFunction_Check(hook.get())) {
+    PyObject* arguments[] = {nullptr, cls.get(), name.get(), value.get()};
+    (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    return;
+  }
+  if (hook && hook.type() != &PyWrapperDescr_Type) stop(report::Reason::class_write, metaclass->tp_name);
+  store_on_class(type, name, value);
+}
+
+void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
+  Borrowed cls = reinterpret_cast<PyObject*>(type);
+  const std::string what = std::string(type->tp_name) + "." + text_of(name);
+  auto refuse = [&](bool condition) {
+    if (condition) stop(report::Reason::class_write, what);
+  };
+  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || lifter.made_here(cls)) {
+    check_status(PyType_Type.tp_setattro(cls.get(), name.get(), value.get()));
+    return;
+  }
+  const std::string text = text_of(name);
+  refuse(!PyUnicode_CheckExact(name.get()) || (text.size() > 4 && text.starts_with("__") && text.ends_with("__")));
+  refuse(PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0);
+  Borrowed of_metaclass = lifter.type_attribute(cls.type(), name);
+  refuse(of_metaclass && of_metaclass.type()->tp_descr_set != nullptr);
+  Borrowed before = _PyType_Lookup(type, name.get());
+  refuse(before && before.type()->tp_descr_set != nullptr);
+  refuse(value && value.type()->tp_descr_set != nullptr);
+  const lift::Place* place = lifter.class_place(type, name);
+  bool writes = true;
+  if (!value) {
+    const bool has = PyDict_GetItemWithError(cpython::own_dict(type), name.get()) != nullptr;
+    refuse(place != nullptr ? !place->value : !has);
+    tree->guard(tree->child(lifter.constant(cls), lift::Access::kDict),
+                {has ? lift::GuardKind::kHasKey : lift::GuardKind::kLacksKey, Ref::share(name)});
+    writes = has;  // made and deleted again in the call: nothing is left to do
+  }
+  // That it is no data descriptor is a fact too.
+  if (place == nullptr && before)
+    tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
+  if (place == nullptr && !before) tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});
+  if (place == nullptr && before) check_finalization(before, lifter.attribute_source(type, name));
+  lifter.store_class_attribute(type, name, Ref::share(value), writes);
+}
+
+void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
+  PyTypeObject* type = owner.type();
+  Borrowed attribute = lifter.type_attribute(type, name);
+  if (attribute) use_descriptor(attribute, type, name);
+  if (attribute && attribute.type()->tp_descr_set != nullptr) {
+    if (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type)) {
+      if (!value && !lifter.load_field(owner, name, attribute)) {
+        PyErr_SetObject(PyExc_AttributeError, name.get());
+        throw PyError();
+      }
+      if (lift::Known* known = lifter.known(owner); known != nullptr && !lifter.written_field(owner, name)) {
+        Ref old = Ref::steal(
+            attribute.type()->tp_descr_get(attribute.get(), known->original.get(), reinterpret_cast<PyObject*>(type)));
+        if (!old) PyErr_Clear();
+        check_finalization(old, tree->child(known->source, lift::Access::kField, name));
+      }
+      return lifter.store_field(owner, name, Ref::share(value));
+    }
+    if (Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type)) stop(report::Reason::native_call, text_of(name) + " is set");
+    if (Py_IS_TYPE(attribute.get(), &PyProperty_Type)) {
+      Ref setter = checked(PyObject_GetAttrString(attribute.get(), value ? "fset" : "fdel"));
+      if (PyFunction_Check(setter.get())) {
+        PyObject* arguments[] = {nullptr, owner.get(), value.get()};
+        (void)call_function(lifter.lift(setter, lifter.constant(setter)), arguments + 1, value ? 2 : 1, {});
+        return;
+      }
+    } else {
+      lift_descriptor(type, attribute, name);
+    }
+    check_status(attribute.type()->tp_descr_set(attribute.get(), owner.get(), value.get()));
+    return;
+  }
+  lift::Shadow* attributes = lifter.attributes(owner);
+  if (attributes == nullptr) no_attribute(owner, name, true);
+  if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
+  lifter.dict_store(*attributes, name, value);
+}
+
+}  // namespace alternator::trace

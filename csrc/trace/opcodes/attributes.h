@@ -1,0 +1,31 @@
+// What reading and writing attributes have in common.
+#pragma once
+
+#include "trace/core/tracer.h"
+#include "trace/torch/tensor_attributes.h"
+
+namespace alternator::trace {
+
+inline bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
+
+// Fields of a function that a program may set.
+inline bool is_written_field(Borrowed name) {
+  return equals(name, "__name__") || equals(name, "__qualname__") || equals(name, "__doc__") ||
+         equals(name, "__module__");
+}
+
+// A weak proxy that the call has made, of something that lives. What one from outside stands for was never lifted.
+inline bool is_proxy_of_trace(const lift::Lifter& lifter, Borrowed object) {
+  if (!PyWeakref_CheckProxy(object.get())) return false;
+  if (lifter.known(object) != nullptr) stop(report::Reason::opaque_object, "a weak proxy from outside");
+  return PyWeakref_GetObject(object.get()) != Py_None;
+}
+
+// A method of object's under the name of a builtin class: dict.__getattribute__ and its like.
+template <class Slot>
+bool is_generic(Borrowed method, Slot* slot) {
+  return Py_IS_TYPE(method.get(), &PyWrapperDescr_Type) &&
+         reinterpret_cast<PyWrapperDescrObject*>(method.get())->d_wrapped == reinterpret_cast<void*>(slot);
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,417 @@
+// Items, membership, truth, globals, identity.
+#include "trace/core/tracer.h"
+#include "trace/torch/tensor_hooks.h"
+
+#include "fake/numpy_scalar_input.h"
+#include "trace/calls/native_reads.h"
+#include "trace/calls/natives.h"
+#include "trace/numpy/concrete_arrays.h"
+#include "trace/opcodes/index_objects.h"
+#include "trace/symbolic/tensors_as_numbers.h"
+
+namespace alternator::trace {
+
+// A NaN is found by identity.
+static bool is_plain_key(Borrowed key) { return lift::is_plain(key.get()) && !lift::is_nan(key.get()); }
+static bool is_lazy_key(Borrowed key) { return is_plain_key(key) || PyType_Check(key.get()); }
+
+// The shadow of a container whose slots are still lifted one by one.
+static lift::Shadow* open_shadow(lift::Lifter& lifter, Borrowed container) {
+  lift::Known* known = lifter.known(container);
+  return known != nullptr && known->shadow != nullptr && !known->shadow->whole ? known->shadow : nullptr;
+}
+
+// An object of the user's, whose special methods are traced.
+static bool is_instance(Borrowed object) {
+  return (object.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(object.type()) &&
+         lift::layout_base(object.type()) == &PyBaseObject_Type;
+}
+
+// An array without dimensions may be an index, and one that is looked for is compared.
+static void check_no_symbolic_array(Tracer& tracer, Borrowed key) {
+  if (lift::is_plain(key.get())) return;
+  if (PySlice_Check(key.get())) tracer.check_use(key, "an index");  // from outside, nobody has looked into it
+  if (tracer.holds_symbolic_array(key))
+    stop(report::Reason::data_dependent, "an index or element that is computed from a tensor");
+}
+
+// Torch goes through a tuple of another class as that says.
+static void check_index_of_tensor(Borrowed key) {
+  if (PyTuple_Check(key.get()) && key.type()->tp_iter != PyTuple_Type.tp_iter)
+    stop(report::Reason::native_call, std::string("an index of the type ") + key.type()->tp_name);
+  // A list is made a tensor, and those of numbers only.
+  auto refuse = [](PyObject* part) {
+    if (PyList_Check(part)) refuse_index_objects(part);
+  };
+  refuse(key.get());
+  for (Py_ssize_t i = 0; PyTuple_Check(key.get()) && i < PyTuple_GET_SIZE(key.get()); i++)
+    refuse(PyTuple_GET_ITEM(key.get(), i));
+}
+
+// The index of a tensor with tensors in the place of arrays, as torch makes them by itself. Null: there are none. An
+// array of several dimensions that is the whole index may stand for a tuple of its rows.
+static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
+  auto tensor_of = [&](Borrowed array, bool is_whole) {
+    const int dimensions = lift::fields_of(array).dimensions;
+    if (dimensions == 0 || (is_whole && dimensions != 1))
+      stop(report::Reason::native_call, "an index of a tensor is an array of another shape");
+    PyObject* arguments[] = {nullptr, array.get()};
+    Ref tensor = tracer.call(graph::torch_name("torch", "tensor"), arguments + 1, 1, {});
+    const at::ScalarType type = fake::unpack(tensor.get()).scalar_type();
+    if (type != at::kLong && type != at::kInt && type != at::kBool)
+      stop(report::Reason::native_call, "an index of a tensor is an array of another type");
+    return tensor;
+  };
+  if (lift::is_array(key.get())) return tensor_of(key, true);
+  if (!PyTuple_CheckExact(key.get())) return {};
+  Ref index;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key.get()); i++) {
+    PyObject* part = PyTuple_GET_ITEM(key.get(), i);
+    if (!lift::is_array(part)) continue;
+    Ref tensor = tensor_of(part, false);
+    if (!index) index = checked(PySequence_List(key.get()));
+    check_status(PyList_SetItem(index.get(), i, tensor.release()));
+  }
+  return index ? checked(PyList_AsTuple(index.get())) : Ref();
+}
+
+// len() of it is guarded, unless the index does not depend on it.
+static void guard_length_for(lift::Lifter& lifter, lift::Shadow& shadow, Py_ssize_t index) {
+  if (index < 0 || index >= shadow.length) lifter.guard_length(shadow);
+}
+
+// x[k], x[:, k]: torch takes no number that only a run knows as an index, but select() does. `view`: what the numbers
+// choose; `rest`: what is left of the key, a tuple. False: there are none, or the key has tensors or lists in it.
+static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref* view, Ref* rest) {
+  auto is_index = [](PyObject* part) { return fake::is_symbol(part) && fake::class_of_symbol(part) == &PyLong_Type; };
+  auto takes_dimension = [&](PyObject* part) { return part != Py_None && part != Py_Ellipsis; };
+  Ref whole = PyTuple_CheckExact(key.get()) ? Ref::share(key) : checked(PyTuple_Pack(1, key.get()));
+  bool found = false;
+  Py_ssize_t dots = -1;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(whole.get()); i++) {
+    PyObject* part = PyTuple_GET_ITEM(whole.get(), i);
+    if (part == Py_Ellipsis) dots = i;
+    if (is_index(part))
+      found = true;
+    else if (part != Py_None && part != Py_Ellipsis && !PyLong_CheckExact(part) && !PySlice_Check(part))
+      return false;
+  }
+  if (!found || tracer.is_under_modes() || tracer.is_overridden(tensor)) return false;
+  Ref parts = checked(PySequence_List(whole.get()));
+  *view = Ref::share(tensor);
+  for (Py_ssize_t i = PyList_GET_SIZE(parts.get()); i-- > 0;) {
+    if (!is_index(PyList_GET_ITEM(parts.get(), i))) continue;
+    int64_t dimension = 0;
+    const bool from_end = dots >= 0 && dots < i;
+    const Py_ssize_t begin = from_end ? i : 0, end = from_end ? PyList_GET_SIZE(parts.get()) : i;
+    for (Py_ssize_t k = begin; k < end; k++) dimension += takes_dimension(PyList_GET_ITEM(parts.get(), k)) ? 1 : 0;
+    if (from_end) dimension = fake::unpack(view->get()).dim() - dimension;
+    if (dimension < 0 || dimension >= fake::unpack(view->get()).dim()) return false;  // an error of eager's
+    Ref position = checked(PyLong_FromLongLong(dimension));
+    PyObject* given[] = {nullptr, view->get(), position.get(), PyList_GET_ITEM(parts.get(), i)};
+    *view = tracer.call_torch(graph::torch_name("torch", "select"), given + 1, 3, {});
+    check_status(PySequence_DelItem(parts.get(), i));
+  }
+  *rest = checked(PyList_AsTuple(parts.get()));
+  return true;
+}
+
+Ref Tracer::get_item(Borrowed container, Borrowed key) {
+  if (lifter.is_open(container)) {
+    const bool is_index = PyLong_CheckExact(key.get());
+    const Py_ssize_t index = is_index ? PyLong_AsSsize_t(key.get()) : 0;
+    const bool is_too_large = index == -1 && PyErr_Occurred() != nullptr;
+    if (is_too_large) PyErr_Clear();
+    if (Ref item = is_index && !is_too_large ? lifter.open_item(container, index) : Ref()) return item;
+    if (is_index) {
+      lifter.guard_open_length(container);
+      return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
+    }
+    lifter.escape(container);
+  }
+  if (lift::Shadow* shadow = open_shadow(lifter, container)) {
+    if (PyDict_CheckExact(container.get()) && is_lazy_key(key)) {
+      if (Ref value = lifter.dict_item(*shadow, key)) return value;
+      cpython::set_key_error(key.get());
+      throw PyError();
+    }
+    if ((PyList_CheckExact(container.get()) || container.type() == lift::known_types().deque) &&
+        PyLong_CheckExact(key.get())) {
+      const Py_ssize_t length = Py_SIZE(container.get());
+      Py_ssize_t index = PyLong_AsSsize_t(key.get());
+      if (index == -1 && PyErr_Occurred()) PyErr_Clear(), index = length;
+      guard_length_for(lifter, *shadow, index);
+      if (index < 0) index += length;
+      if (index >= 0 && index < length) return lifter.list_item(*shadow, index);
+      lifter.guard_length(*shadow);
+      return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
+    }
+    lifter.lift_whole(*shadow);
+  }
+  if (is_symbolic_array(container)) return item_of_array(container, key);
+  check_use(container, "an item");
+  lifter.escape(key);
+  if (lift::is_array(container.get())) return item_of_array(container, key);
+  check_no_symbolic_array(*this, key);
+  if (PyType_Check(container.get())) {  // Class[item]
+    Ref name = checked(PyUnicode_InternFromString("__class_getitem__"));
+    if (lifter.type_attribute(container.as<PyTypeObject>(), name) != nullptr &&
+        (container.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
+      PyObject* arguments[] = {nullptr, key.get()};
+      return call(get_from_type(container.as<PyTypeObject>(), name), arguments + 1, 1, {});
+    }
+  }
+  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
+  if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
+    stop(report::Reason::unknown_number, "an index");
+  if (graph::is_tensor(container)) {
+    check_index_of_tensor(key);
+    Ref index = index_without_arrays(*this, key);
+    if (index) key = index;
+    Ref view, rest;
+    if (may_hold_symbol(key) && select_by_symbols(*this, container, key, &view, &rest))
+      return PyTuple_GET_SIZE(rest.get()) == 0 ? std::move(view) : get_item(view, rest);
+    session.clear_failure();
+    Ref cut = slices_with_numbers(*this, key);
+    if (cut) key = cut;
+    Ref number = number_for_torch(key);
+    if (number) key = number;
+    PyObject* const operands[] = {container.get(), key.get()};
+    const TorchRuns runs(*this, is_overridden(operands, 2));
+    if (Ref item = Ref::steal(PyObject_GetItem(container.get(), key.get()))) return item;
+    stop_for_torch("an item of a tensor");
+  }
+  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
+  const LookingUp looking_up(key);
+  return checked(PyObject_GetItem(container.get(), key.get()));
+}
+
+void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
+  if (value) lifter.escape(value);
+  if (lift::Shadow* shadow = open_shadow(lifter, container)) {
+    if (value && PyDict_CheckExact(container.get()) && is_plain_key(key)) return lifter.dict_store(*shadow, key, value);
+    lifter.lift_whole(*shadow);
+  }
+  if (is_symbolic_array(container)) return set_item_of_array(container, key, value);
+  check_use(container, "an item");
+  lifter.escape(key);
+  if (lift::is_array(container.get())) return set_item_of_array(container, key, value);
+  check_no_symbolic_array(*this, key);
+  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
+  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
+  if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
+    stop(report::Reason::unknown_number, "an index");
+  std::optional<TorchRuns> runs;
+  Ref index, cut, key_number, value_number;
+  if (graph::is_tensor(container)) {
+    check_index_of_tensor(key);
+    if ((index = index_without_arrays(*this, key))) key = index;
+    Ref view, rest;
+    if (value && may_hold_symbol(key) && select_by_symbols(*this, container, key, &view, &rest)) {
+      if (PyTuple_GET_SIZE(rest.get()) == 0) rest = checked(PyTuple_Pack(1, Py_Ellipsis));
+      return set_item(view, rest, value);
+    }
+    session.clear_failure();
+    if ((cut = slices_with_numbers(*this, key))) key = cut;
+    if ((key_number = number_for_torch(key))) key = key_number;
+    if (value) {
+      refuse_index_objects(value.get());
+      if ((value_number = number_for_torch(value))) value = value_number;
+    }
+    PyObject* const operands[] = {container.get(), key.get(), value ? value.get() : Py_None};
+    runs.emplace(*this, is_overridden(operands, 3));
+  }
+  const int status =
+      value ? PyObject_SetItem(container.get(), key.get(), value.get()) : PyObject_DelItem(container.get(), key.get());
+  if (status < 0 && runs) stop_for_torch("an item of a tensor is set");
+  check_status(status);
+}
+
+bool Tracer::contains(Borrowed container, Borrowed value) {
+  if (lift::Shadow* shadow = open_shadow(lifter, container)) {
+    if (PyDict_CheckExact(container.get()) && is_lazy_key(value)) return lifter.dict_contains(*shadow, value);
+    if (PySet_CheckExact(container.get())) {
+      if (is_plain_key(value)) return lifter.set_contains(*shadow, value);
+      lifter.lift_whole(*shadow);
+    } else {
+      lifter.lift_whole(*shadow);
+    }
+  }
+  check_use(container, "a membership test");
+  lifter.escape(value);
+  if (lift::is_array(container.get())) return array_contains(container, value);
+  check_no_symbolic_array(*this, value);
+  check_arrays_within(*this, container);
+  if (value.type() == &identity_type && !PyDict_Check(container.get()) && !PyAnySet_Check(container.get()) &&
+      !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
+    stop(report::Reason::identity_number, "a membership test");
+  }
+  if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
+  // A key has a hash, and so is none of them.
+  const bool asks_keys = PyDict_Check(container.get()) || PyDictKeys_Check(container.get());
+  const bool may_meet = !asks_keys && may_hold_symbol(container);
+  if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
+    stop(report::Reason::unknown_number, "a membership test");
+  const LookingUp looking_up(value);
+  const Reading reading(true);
+  return alternator::contains(container, value).value();
+}
+
+Tri Tracer::truth(Borrowed value) {
+  if (value.get() == Py_True || value.type() == &identity_type) return Tri(1);
+  if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
+  if (fake::is_symbol(value)) {
+    if (const std::optional<bool> assumed = assume_comparison(value)) return Tri(*assumed ? 1 : 0);
+    const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
+    stop(report::Reason::data_dependent, std::string(what) + " of a number that only a run knows");
+  }
+  if (lifter.is_open(value)) {
+    lifter.guard_open_truth(value);
+    return Tri(Py_SIZE(value.get()) > 0 ? 1 : 0);
+  }
+  if (lift::Shadow* shadow = open_shadow(lifter, value)) {
+    lifter.guard_truth(*shadow);
+    return Tri(PyObject_Length(value.get()) > 0 ? 1 : 0);
+  }
+  check_use(value, "a truth test");
+  if (lift::is_array(value.get())) return truth_of_array(value);
+  if (!graph::is_tensor(value)) return alternator::truth(value);
+  const Tri answer = alternator::truth(value);
+  if (answer.error()) {
+    if (is_unwinding()) throw PyError();
+    PyErr_Clear();
+    if (is_overridden(value)) stop(report::Reason::torch_call, "the truth of a tensor with a __torch_function__");
+    if (const std::optional<bool> assumed = assume_truth(value)) return Tri(*assumed ? 1 : 0);
+    stop(report::Reason::data_dependent, "the truth of a tensor");
+  }
+  return answer;
+}
+
+Ref Tracer::load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
+  for (Borrowed dict : {globals, builtins}) {
+    if (lifter.made_here(dict)) {  // what exec was given
+      if (PyObject* value = PyDict_GetItemWithError(dict.get(), name.get())) return Ref::share(value);
+      if (PyErr_Occurred()) throw PyError();
+    } else if (Ref value = lifter.dict_item(lifter.name_space(dict), name)) {
+      return value;
+    }
+  }
+  cpython::set_not_defined(name);
+  throw PyError();
+}
+
+void Tracer::guard_import(Borrowed name) {
+  Ref hook_name = checked(PyUnicode_InternFromString("__import__"));
+  Ref hook = lifter.dict_item(lifter.name_space(PyEval_GetBuiltins()), hook_name);
+  if (!hook || !PyCFunction_Check(hook.get())) stop(report::Reason::native_call, "an __import__ of your own");
+  // `import a.b` gives a, and finds b in it.
+  Ref part = Ref::share(name);
+  lift::Source* modules = lifter.constant(PyImport_GetModuleDict());
+  while (true) {
+    Ref module = Ref::steal(PyImport_GetModule(part.get()));
+    if (!module) break;
+    tree->guard(tree->child(modules, lift::Access::kItem, part), {lift::GuardKind::kIs, std::move(module)});
+    const Py_ssize_t dot = PyUnicode_FindChar(part.get(), '.', 0, PyUnicode_GET_LENGTH(part.get()), -1);
+    if (dot < 0) break;
+    part = checked(PyUnicode_Substring(part.get(), 0, dot));
+  }
+  PyErr_Clear();
+}
+
+void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
+  if (lifter.made_here(globals)) {
+    check_status(value ? PyDict_SetItem(globals.get(), name.get(), value.get())
+                       : PyDict_DelItem(globals.get(), name.get()));
+    return;
+  }
+  lift::Shadow& name_space = lifter.name_space(globals);
+  if (!value && !lifter.dict_item(name_space, name)) {
+    cpython::set_key_error(name.get());
+    throw PyError();
+  }
+  check_finalization(lifter.peek(globals, name), nullptr);
+  lifter.dict_store(name_space, name, value);
+}
+
+void Tracer::store_cell(Borrowed cell, Ref value) {
+  if (!lifter.is_written_cell(cell)) {
+    lift::Source* place = tree->child(lifter.known(cell)->source, lift::Access::kContents);
+    check_finalization(PyCell_GET(cell.get()), place);
+  }
+  lifter.store_cell(cell, std::move(value));
+}
+
+void Tracer::note_identity_test(Borrowed left, Borrowed right) {
+  auto is_value = [](Borrowed object) {
+    PyObject* o = object.get();
+    return lift::is_plain(o) && !lift::is_nan(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
+           o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
+  };
+  // Whether two numbers are one object depends on their value.
+  auto is_number = [](Borrowed object) { return PyLong_Check(object.get()) || PyFloat_Check(object.get()); };
+  if (left == right && fake::is_symbol(left) && recorder.shares_symbols())
+    stop(report::Reason::unknown_number, "an identity test");
+  if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
+    stop(report::Reason::unknown_number, "an identity test");
+  // Texts of one character are one object.
+  auto is_text = [](Borrowed object) { return PyUnicode_Check(object.get()) || is_deferred_string(object); };
+  if (left != right && is_text(left) && is_text(right) && (is_deferred_string(left) || is_deferred_string(right)))
+    stop(report::Reason::tensor_text, "an identity test");
+  // They may be one object outside.
+  if (left != right && fake::is_numpy_scalar_input(left) && fake::is_numpy_scalar_input(right))
+    stop(report::Reason::unknown_number, "an identity test");
+  // A tuple of the code's own, and one from outside: which object that is was not asked of any guard.
+  auto is_literal = [&](Borrowed object) {
+    return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
+  };
+  auto is_preexisting = [&](Borrowed object) { return PyTuple_Check(object.get()) && lifter.known(object) != nullptr; };
+  if ((is_literal(left) && is_preexisting(right)) || (is_literal(right) && is_preexisting(left)))
+    stop(report::Reason::native_call, "an identity test of a literal");
+  // Guards prove equality of plain values, not which object they are, unless that is asked.
+  if (left == right && is_value(left) && lifter.has_one_origin(left)) return;
+  if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
+    if (lifter.guard_identity(left) && lifter.guard_identity(right)) return;
+    stop(report::Reason::native_call, "an identity test of two equal constants");
+  }
+}
+
+// Native code that shows an outside exception looks at its arguments.
+static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const char* what) {
+  PyTypeObject* layout = lift::layout_base(exception.type());
+  static auto* const base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  static auto* const key_error = reinterpret_cast<PyTypeObject*>(PyExc_KeyError);
+  if (layout->tp_str != base->tp_str && layout->tp_str != key_error->tp_str)
+    stop(report::Reason::opaque_object, std::string(what) + " of an outside " + layout->tp_name);
+  Ref name = checked(PyUnicode_InternFromString("args"));
+  Ref arguments = lifter.load_field(exception, name, _PyType_Lookup(exception.type(), name.get()));
+  const Borrowed own = exception.as<PyBaseExceptionObject>()->args;
+  lift::Known* known = arguments ? lifter.known(arguments) : nullptr;
+  const bool same = arguments && (Borrowed(arguments) == own || (known != nullptr && Borrowed(known->original) == own));
+  // What it holds must be what the program would see.
+  if (!same || Borrowed(arguments) != own)
+    stop(report::Reason::opaque_object, std::string(what) + " of an outside exception with changed arguments");
+}
+
+void Tracer::check_use(Borrowed value, const char* what) {
+  if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
+  if (is_deferred_random(value)) stop(report::Reason::random_number, what);
+  if (is_deferred_string(value)) stop(report::Reason::tensor_text, what);
+  if (fake::is_symbol(value)) stop(report::Reason::unknown_number, what);
+  if (is_hook_handle(value)) stop(report::Reason::hook, "its handle is used");
+  lift::Known* known = lifter.known(value);
+  if (known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
+  if (lift::is_array(value.get())) return use_array(value);
+  if (lifter.symbolic_arrays.promoted && PyIter_Check(value.get())) check_arrays_within(*this, value);
+  if (known != nullptr && known->instance && lift::layout_base(value.type()) == lift::known_types().simple_namespace)
+    stop(report::Reason::opaque_object, std::string(what) + " of an outside types.SimpleNamespace");
+  if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))
+    check_exception_text(lifter, value, what);
+  if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
+  if (PyWeakref_CheckProxy(value.get())) return check_use(PyWeakref_GetObject(value.get()), what);
+  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.use_special_methods(value.type()) &&
+      !lift::is_native_enum_member(value.get()))
+    stop(report::Reason::native_call, std::string("a special method of ") + value.type()->tp_name + " is no function");
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,231 @@
+// Exceptions in a trace: what is raised, what interrupts, what leaves the function.
+#include "trace/core/tracer.h"
+
+#include "cpython/objects.h"
+#include "cpython/version.h"
+#include "py/exception_frames.h"
+#include "py/import.h"
+#include "py/lasting.h"
+#include "trace/core/interrupts.h"
+
+#include <frameobject.h>
+
+namespace alternator::trace {
+
+namespace {
+
+PyObject* query_of_handled() {
+  static constinit Lasting<PyObject*> lasting;
+  return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
+}
+
+// What depends on how deep the stack is or how much memory is left, not on the program: another run may have no such
+// exception.
+bool is_of_the_machine(PyObject* type) {
+  return type == PyExc_MemoryError || type == PyExc_RecursionError || type == PyExc_SystemError;
+}
+
+// What the recording itself raises: alternator._C.graph.RecordError and its like.
+bool is_our_own(PyObject* type) {
+  PyObject* module = PyDict_GetItemString(cpython::own_dict(reinterpret_cast<PyTypeObject*>(type)), "__module__");
+  const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  return text != nullptr && strncmp(text, "alternator", 10) == 0;
+}
+
+// The error indicator as it is; an instance of the user's is never written.
+PyObject* raised_value() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_Restore(type, value, traceback);
+  return value;
+}
+
+}  // namespace
+
+bool is_interrupt(const Tracer& tracer) {
+  if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  PyObject* value = raised_value();
+  return value == nullptr || !tracer.lifter.made_here(value);
+}
+
+void stop_for_interrupt(Tracer& tracer, const std::string& what) {
+  tracer.interrupted = cpython::take_raised();
+  {
+    const Paused paused(tracer);
+    end_frames(tracer.interrupted);
+  }
+  stop(report::Reason::interrupted, what);
+}
+
+// What a group from outside holds is nothing that native code may read: it would not be guarded.
+void Tracer::check_group(Borrowed exception, int depth) {
+  constexpr int kDeepest = 100;
+  auto* group = reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup);
+  if (exception && PyExceptionInstance_Check(exception.get())) guard_order_of_bases(exception.type());
+  if (!exception || !PyObject_TypeCheck(exception.get(), group)) return;
+  if (depth > kDeepest || lifter.known(exception) != nullptr)
+    stop(report::Reason::native_call, "a group of exceptions from outside is gone through");
+  PyObject* parts = exception.as<PyBaseExceptionGroupObject>()->excs;
+  for (Py_ssize_t i = 0; parts != nullptr && i < PyTuple_GET_SIZE(parts); i++)
+    check_group(PyTuple_GET_ITEM(parts, i), depth + 1);
+}
+
+void Tracer::before_raise(Ref* exception) {
+  if (PyExceptionClass_Check(exception->get())) {
+    PyObject* arguments[] = {nullptr};
+    Ref made = call(*exception, arguments + 1, 0, {});
+    if (made.type() != exception->as<PyTypeObject>())
+      stop(report::Reason::native_call, "a raise of a class that makes something else");
+    *exception = std::move(made);
+  }
+  // Its context, cause and traceback would be written.
+  if (lifter.known(*exception) != nullptr && PyExceptionInstance_Check(exception->get()))
+    stop(report::Reason::preexisting_exception, exception->type()->tp_name);
+  if (!PyErr_GivenExceptionMatches(exception->get(), PyExc_Exception)) lifter.note_made_here(*exception);
+}
+
+// What CPython has to say: a str that no exception was made of yet, or the first argument of one.
+static void note_text(PyObject* value, std::unordered_set<std::string>* texts) {
+  if (value == nullptr) return;
+  if (PyExceptionInstance_Check(value) && PyTuple_GET_SIZE(reinterpret_cast<PyBaseExceptionObject*>(value)->args) > 0)
+    value = PyTuple_GET_ITEM(reinterpret_cast<PyBaseExceptionObject*>(value)->args, 0);
+  if (!PyUnicode_Check(value)) return;
+  const SavedError raised;
+  if (const char* text = PyUnicode_AsUTF8(value)) texts->insert(text);
+  PyErr_Clear();
+}
+
+void Tracer::raising() {
+  PyObject* type = PyErr_Occurred();
+  if (type == nullptr) return;
+  if (is_of_the_machine(type)) stop(report::Reason::raises, reinterpret_cast<PyTypeObject*>(type)->tp_name);
+  // What torch raised on fakes is never the program's.
+  if (const fake::Failure* failure = session.failure()) {
+    stop(
+        failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
+        failure->op + ": " + failure->reason);
+  }
+  if (is_our_own(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
+  PyObject* value = raised_value();
+  // By native code that looks for signals, or that runs code which does.
+  const bool is_preexisting = value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr);
+  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) && !is_preexisting && is_interrupt(*this))
+    stop_for_interrupt(*this, "native code");
+  // Eager may warn, ignore it or raise.
+  if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a floating-point error of numpy's");
+  // The program sees a copy of an outside array, which nobody may write.
+  if (lifter.has_arrays() && lift::is_read_only_error(type, value))
+    stop(report::Reason::native_call, "a write to an array from outside");
+  note_text(value, &raised_texts_);
+  if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) {
+    const SavedError raised;
+    lifter.guard_defaults();
+  }
+  if (is_preexisting && PyExceptionInstance_Check(value)) {
+    stop(report::Reason::preexisting_exception, Py_TYPE(value)->tp_name);
+  }
+  if (!held_frames_.empty() && !generators_.empty()) {
+    cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
+    if (frame != nullptr && is_held_by_caller(frame)) stop(report::Reason::last_reference, "generator");
+  }
+  if (!callers_exception_used_) {
+    const SavedError raised;
+    use_callers_exception();
+  }
+}
+
+void Tracer::use_callers_exception() {
+  callers_exception_used_ = true;
+  lift::Source* source = tree->child(lifter.constant(query_of_handled()), lift::Access::kQuery);
+  (void)lifter.lift(callers_exception_ ? Borrowed(callers_exception_) : Borrowed(Py_None), source);
+}
+
+// A handler of the user's is no part of the program: it runs for real, and what it raises ends the trace.
+int Tracer::handle_breaker(PyThreadState* ts) {
+  int status;
+  {
+    Paused paused(*this);
+    const lift::NumpyErrorsAsBefore as_before;
+    // Other threads, and handlers of signals, see the flags of torch's as the program found them.
+    const std::optional<fake::Flags> flags = recorder.watches_flags() ? fake::Flags::now() : std::nullopt;
+    if (flags) flags_before->apply();
+    status = cpython::handle_breaker(ts);
+    if (flags) flags->apply();
+  }
+  if (status < 0) {
+    interrupted = cpython::take_raised();
+    stop_here(report::Reason::interrupted, interrupted.type()->tp_name);
+  }
+  return status;
+}
+
+// Called whenever its frame has run, and for what the chain holds. One that is suspended in a try is run again when it
+// is closed, so it is known here as long as it is alive; no strong reference to it is kept.
+void Tracer::note_generator(Borrowed generator, bool preexisting) {
+  auto* object = generator.as<PyGenObject>();
+  const bool waits = cpython::is_suspended(object) &&
+                     PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(object))->co_exceptiontable) > 0;
+  if (!waits) {
+    generators_.erase(generator.get());
+    return;
+  }
+  Ref& reference = generators_[generator.get()];
+  if (preexisting) {
+    preexisting_generators_.insert(generator.get());
+  } else if (preexisting_generators_.count(generator.get()) == 0 &&
+             (!reference || PyWeakref_GET_OBJECT(reference.get()) != generator.get())) {
+    const SavedError on_its_way;
+    reference = Ref::steal(PyWeakref_NewRef(generator.get(), nullptr));
+    if (!reference) PyErr_Clear();
+  }
+}
+
+// One that stands in a cycle with what it holds would be closed by the collector, and run, when the trace is long gone.
+void Tracer::end_generators() {
+  std::vector<Ref> open;
+  for (const auto& [address, reference] : generators_) {
+    if (!reference) continue;
+    Ref generator = Ref::share(PyWeakref_GET_OBJECT(reference.get()));
+    if (generator.get() == address && lifter.known(generator) == nullptr) open.push_back(std::move(generator));
+  }
+  generators_.clear();
+  for (const Ref& generator : open) {
+    if (!Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr))) PyErr_Clear();
+  }
+}
+
+// The frames of a traceback keep what they hold: a generator that is suspended there would be closed when the exception
+// dies, which no residual program does.
+Ref Tracer::take_exit() {
+  if (!generators_.empty()) {
+    const Discarding discarding;
+    PyErr_Clear();
+    return {};
+  }
+  raises = true;
+  exit_ = cpython::take_raised();
+  return Ref(exit_);
+}
+
+void Tracer::clear_frame(Borrowed frame) {
+  Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame.as<PyFrameObject>())));
+  const bool suspends = (code.as<PyCodeObject>()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
+  if (!suspends) PyFrame_Type.tp_clear(frame.get());
+}
+
+void Tracer::clear_frames(Borrowed exception, int depth) {
+  constexpr int kDeepest = 100;
+  if (exception == Borrowed(callers_exception_) || lifter.known(exception) != nullptr) return;
+  auto* e = exception.as<PyBaseExceptionObject>();
+  Ref traceback = Ref::steal(std::exchange(e->traceback, nullptr));
+  // `e.__traceback__ = None`, and what `except*` merges, leave None in the field.
+  if (!traceback || depth > kDeepest) return;
+  if (!PyTraceBack_Check(traceback.get())) traceback = {};
+  for (auto* entry = traceback.as<PyTracebackObject>(); entry != nullptr; entry = entry->tb_next) {
+    clear_frame(reinterpret_cast<PyObject*>(entry->tb_frame));
+  }
+  if (e->cause != nullptr) clear_frames(e->cause, depth + 1);
+  if (e->context != nullptr) clear_frames(e->context, depth + 1);
+}
+
+}  // namespace alternator::trace

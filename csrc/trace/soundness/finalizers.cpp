@@ -1,0 +1,200 @@
+// Objects from outside whose end somebody would notice: one with a `__del__`, one that a weak reference with a callback
+// watches, a generator that has a `finally` to run. What the program drops lives on until the compiled part has ended,
+// so an instruction that lets go of such an object is executed for real.
+#include "trace/soundness/finalizers.h"
+
+#include "trace/core/tracer.h"
+
+#include "cpython/dict_words.h"
+#include "lift/sources/finalization.h"
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+constexpr Py_ssize_t kLarge = 4096;  // larger containers are looked at where something is taken from them: see replay
+
+// What an outside container holds; without asking a method of a subclass.
+template <class Each>
+void each_part(lift::ShadowKind kind, PyObject* container, Each&& each) {
+  switch (kind) {
+    case lift::ShadowKind::kList:
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(container); i++) each(PyList_GET_ITEM(container, i));
+      return;
+    case lift::ShadowKind::kDict: {
+      PyObject *key, *value;
+      for (Py_ssize_t position = 0; PyDict_Next(container, &position, &key, &value);) each(key), each(value);
+      return;
+    }
+    case lift::ShadowKind::kSet: {
+      PyObject* element;
+      Py_hash_t hash;
+      for (Py_ssize_t position = 0; _PySet_NextEntry(container, &position, &element, &hash) != 0;) each(element);
+      return;
+    }
+    case lift::ShadowKind::kDeque:
+      Py_TYPE(container)->tp_traverse(
+          container,
+          [](PyObject* part, void* to) {
+            (*static_cast<Each*>(to))(part);
+            return 0;
+          },
+          &each);
+      return;
+  }
+}
+
+// Null: nothing tells whether the copy has changed.
+const uint64_t* version_word(const lift::Shadow& shadow) {
+  return shadow.kind == lift::ShadowKind::kDict ? cpython::dict_version_word(shadow.copy.get()) : nullptr;
+}
+
+}  // namespace
+
+bool is_dropped(const lift::Lifter& lifter, Borrowed original) {
+  auto is_it = [&](PyObject* part) {
+    if (part == original.get()) return true;
+    const lift::Known* known = lifter.known(part);
+    return known != nullptr && Borrowed(known->original) == original;
+  };
+  for (const lift::Shadow& shadow : lifter.shadows()) {
+    size_t before = 0, after = 0;
+    each_part(shadow.kind, shadow.original.get(), [&](PyObject* part) { before += is_it(part) ? 1 : 0; });
+    if (before == 0) continue;
+    each_part(shadow.kind, shadow.copy.get(), [&](PyObject* part) { after += is_it(part) ? 1 : 0; });
+    if (after < before) return true;
+  }
+  // What those held is not at hand.
+  return std::ranges::any_of(lifter.writes(),
+                             [](const lift::PlaceWrite& write) { return write.kind != lift::PlaceKind::kIterator; });
+}
+
+// While a trace lives, its copies hold what they were made of.
+static bool is_finalization_observable(const lift::Lifter& lifter, Borrowed object) {
+  constexpr Py_ssize_t kOfTheTrace = 5;
+  return lift::is_finalization_observable(
+      object.get(), [&](PyObject* part) { return !lifter.is_lifted(part) && Py_REFCNT(part) > kOfTheTrace + 1; });
+}
+
+bool is_observably_finalized_in_slot(Borrowed value) {
+  // Another slot may hold it too.
+  return lift::is_finalization_observable(
+      value.get(), [&](PyObject* part) { return Py_REFCNT(part) > (part == value.get() ? 2 : 1); });
+}
+
+bool holds_observably_finalized(Borrowed value) {
+  return lift::is_finalization_observable(value.get(), [](PyObject*) { return false; });
+}
+
+// Before a place that holds `old` is written. Without `place`: in a container, for which replay asks about each.
+void Tracer::check_finalization(Borrowed old, lift::Source* place) {
+  if (old && is_finalization_observable(lifter, old)) stop(report::Reason::last_reference, old.type()->tp_name);
+  if (place == nullptr) return;
+  tree->guard(place, {old ? lift::GuardKind::kUnobserved : lift::GuardKind::kAbsent});
+}
+
+// What a stopped frame holds: its slots may be the only ones.
+void Tracer::watch_slot(Borrowed value) {
+  behind_a_break_ = true;
+  if (!is_observably_finalized_in_slot(value)) return;
+  const auto same = [&](const Ref& other) { return Borrowed(other) == value; };
+  if (std::ranges::none_of(held_in_slots_, same)) held_in_slots_.push_back(Ref::share(value));
+  watches_finalizations_ = true;
+}
+
+// Containers that were lifted since the last instruction: what is in them now is dropped if it is not in the private
+// copy any more. A module's variables are written one by one.
+void Tracer::watch_containers() {
+  const std::deque<lift::Shadow>& shadows = lifter.shadows();
+  for (; shadows_seen_ < shadows.size(); shadows_seen_++) {
+    const lift::Shadow& shadow = shadows[shadows_seen_];
+    if (shadow.is_namespace || shadow.length == 0 || shadow.length > kLarge) continue;
+    HeldInside held{&shadow, {}, version_word(shadow)};
+    each_part(shadow.kind, shadow.original.get(), [&](PyObject* part) {
+      if (lift::is_observably_finalized(part)) held.objects.push_back(Ref::share(part));
+    });
+    if (held.objects.empty()) continue;
+    held_inside_.push_back(std::move(held));
+    watches_finalizations_ = true;
+  }
+}
+
+PyObject* Tracer::original_of(PyObject* value) const {
+  if (value == nullptr) return nullptr;
+  if (Py_IS_TYPE(value, &lazy_type)) return reinterpret_cast<LazyObject*>(value)->value;
+  const lift::Known* known = lifter.known(value);
+  return known != nullptr && known->original ? known->original.get() : value;
+}
+
+bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
+  // What is handled; exceptions whose handlers wait are on the stacks.
+  for (const _PyErr_StackItem* item = position.ts->exc_info; item != nullptr; item = item->previous_item) {
+    if (original_of(item->exc_value) == wanted.get()) return true;
+  }
+  for (cpython::Frame* frame = position.frame; frame != nullptr && frame != outermost_; frame = frame->previous) {
+    if (cpython::is_incomplete(frame)) continue;
+    PyCodeObject* code = cpython::code_of(frame);
+    PyObject** const locals = frame->localsplus;
+    PyObject** const end = frame == position.frame ? position.sp : cpython::stack_base(frame);
+    for (PyObject** slot = locals; slot < end; slot++) {
+      if (original_of(*slot) == wanted.get()) return true;
+    }
+    if (frame == position.frame) continue;
+    // How much of the stack of a frame that waits is in use is not known here: only what is known to live is looked at.
+    for (PyObject** slot = end; slot < end + code->co_stacksize; slot++) {
+      if (*slot == wanted.get()) return true;
+      const bool lives = std::ranges::find(stand_ins_, *slot) != stand_ins_.end();
+      if (lives && original_of(*slot) == wanted.get()) return true;
+    }
+  }
+  return false;
+}
+
+// Null: the last instruction has let go of nothing whose end would be noticed.
+Borrowed Tracer::dropped(const Position& position) {
+  for (HeldInside& held : held_inside_) {
+    if (held.version != nullptr && *held.version == held.seen) continue;
+    size_t found = 0;
+    each_part(held.shadow->kind, held.shadow->copy.get(), [&](PyObject* part) {
+      PyObject* original = original_of(part);
+      if (std::ranges::any_of(held.objects, [&](const Ref& object) { return object.get() == original; })) found++;
+    });
+    if (found < held.objects.size()) return held.objects.front();
+    if (held.version != nullptr) held.seen = *held.version;
+  }
+  for (auto held = held_in_slots_.begin(); held != held_in_slots_.end();) {
+    if (is_in_a_slot(position, *held)) {
+      ++held;
+    } else if (is_finalization_observable(lifter, *held)) {
+      return *held;
+    } else {
+      held = held_in_slots_.erase(held);  // a generator that has come to its end
+    }
+  }
+  return {};
+}
+
+// An instruction begins. False: the trace ends at the one before.
+bool Tracer::check_finalizations(const Position& position) {
+  watch_containers();
+  if (!watches_finalizations_) return true;
+  Borrowed object = dropped(position);
+  if (!object) return true;
+  std::vector<BreakPoint> points;
+  if (!active_.empty()) {
+    points.push_back(active_.back().at);  // its frame may be gone
+    for (const BreakPoint& point : points_here()) {
+      if (point.number < points.back().number) points.push_back(point);
+    }
+  }
+  frame_ = position.frame;
+  index_ = position.next_index();
+  std::string name = object.type()->tp_name;
+  stop_here(report::Reason::last_reference, std::move(name));
+  break_points = std::move(points);
+  return false;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,172 @@
+// Texts: what a native function may show of a value without showing its data or its address.
+#include "trace/soundness/value_text.h"
+
+#include "cpython/objects.h"
+#include "lift/sources/decimal_values.h"
+#include "trace/calls/natives.h"
+
+#include <cstring>
+
+namespace alternator::trace {
+
+static constexpr int kDeepestText = 20;
+
+static bool is_python(PyTypeObject* type, const char* method) {
+  PyObject* found = _PyType_Lookup(type, checked(PyUnicode_InternFromString(method)).get());
+  return found != nullptr && PyFunction_Check(found);
+}
+
+// A class shows its name and its module, which may be assigned.
+static void guard_name(Tracer& t, Borrowed cls) {
+  auto* type = cls.as<PyTypeObject>();
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || t.lifter.made_here(cls)) return;
+  for (const char* field : {"__qualname__", "__module__"}) {
+    Ref name = checked(PyUnicode_InternFromString(field));
+    Ref text = checked(PyObject_GetAttr(cls.get(), name.get()));
+    if (!lift::is_plain(text.get())) stop(report::Reason::native_call, "a class without a name");
+    (void)t.lifter.lift(text, t.tree->child(t.lifter.constant(cls), lift::Access::kField, name));
+  }
+}
+
+// Decimals, contexts and the flags of such show what they are made of.
+static bool shows_decimals(PyTypeObject* type) {
+  const lift::DecimalTypes* types = lift::decimal_types();
+  if (types == nullptr) return false;
+  return PyType_IsSubtype(type, types->decimal) != 0 || PyType_IsSubtype(type, types->context) != 0 ||
+         (type->tp_base != nullptr && cpython::is_native(type->tp_base, "decimal.SignalDictMixin"));
+}
+
+// Native objects whose text is made of the texts of what they hold.
+static bool shows_parts(Tracer& t, Borrowed value, int depth) {
+  auto show = [&](const Ref& part) { t.check_text(part, depth + 1); };
+  auto show_field = [&](const char* name) { show(checked(PyObject_GetAttrString(value.get(), name))); };
+  PyTypeObject* type = value.type();
+  const std::string name = type->tp_name;
+  if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type) {
+    show(checked(PySequence_List(value.get())));
+    return true;
+  }
+  if (name == "types.GenericAlias" || name == "types.UnionType") {
+    if (name == "types.GenericAlias") show_field("__origin__");
+    show_field("__args__");
+    return true;
+  }
+  if (name == "operator.itemgetter") {
+    show(checked(PyObject_CallMethod(value.get(), "__reduce__", nullptr)));
+    return true;
+  }
+  if (type == &PySlice_Type) {
+    for (const char* field : {"start", "stop", "step"}) show_field(field);
+    return true;
+  }
+  if (PyMethod_Check(value.get())) {  // it shows the function's qualified name, and the object
+    Ref function = Ref::share(PyMethod_GET_FUNCTION(value.get()));
+    if (!PyFunction_Check(function.get()) || !t.lifter.made_here(function)) return false;
+    show(Ref::share(PyMethod_GET_SELF(value.get())));
+    return true;
+  }
+  if (shows_decimals(type)) return true;
+  return name == "re.Pattern" || name == "re.Match" || name.starts_with("datetime.");
+}
+
+// A text must not show a tensor's data or an object's address, nor depend on what is not guarded.
+void Tracer::check_text(Borrowed value, int depth) {
+  PyObject* v = value.get();
+  PyTypeObject* type = value.type();
+  if (graph::is_tensor(value)) stop(report::Reason::tensor_text, {});
+  // It follows a setting of numpy's.
+  if (lift::is_numpy_number(v)) stop(report::Reason::native_call, "the text of a number of numpy's");
+  if (lift::is_array(v)) stop(report::Reason::native_call, "the text of an array");
+  if (lift::is_plain(v)) return;
+  if (depth > kDeepestText) stop(report::Reason::identity_text, "something nested deeply");
+  lifter.escape(value);
+  check_use(value, "text");
+  if (PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v) || type == lift::known_types().deque) {
+    check_order(value, "the text");
+    Ref items = checked(PySequence_Tuple(v));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++)
+      check_text(PyTuple_GET_ITEM(items.get(), i), depth + 1);
+    return;
+  }
+  if (PyDict_Check(v)) {
+    PyObject *key, *item;
+    for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
+      check_text(key, depth + 1);
+      check_text(item, depth + 1);
+    }
+    if (PyType_IsSubtype(type, lift::known_types().default_dict))
+      check_text(checked(PyObject_GetAttrString(v, "default_factory")), depth + 1);
+    return;
+  }
+  if (is_python(type, "__repr__")) return;  // it is traced
+  if (PyExceptionInstance_Check(v)) {
+    if (is_python(type, "__str__")) return;
+    // Its arguments are read natively.
+    if (lifter.known(value) != nullptr) stop(report::Reason::native_call, "the text of an outside exception");
+    return check_text(checked(PyObject_GetAttrString(v, "args")), depth + 1);
+  }
+  if (PyType_Check(v)) return guard_name(*this, value);
+  if (PyModule_Check(v) || PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ||
+      PyComplex_Check(v) || PyByteArray_Check(v)) {
+    return;
+  }
+  if (shows_parts(*this, value, depth)) return;
+  if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v) != nullptr && PyModule_Check(PyCFunction_GET_SELF(v))) return;
+  stop(report::Reason::identity_text, type->tp_name);
+}
+
+void check_own_text(Tracer& t, Borrowed value, OwnText how) {
+  PyTypeObject* type = value.type();
+  bool is_own = is_python(type, how == OwnText::kStr ? "__str__" : "__format__");
+  if (how == OwnText::kFormat && !is_own) {
+    const Ref name = checked(PyUnicode_InternFromString("__format__"));
+    const bool is_plain = _PyType_Lookup(type, name.get()) == _PyType_Lookup(&PyBaseObject_Type, name.get());
+    is_own = is_plain && is_python(type, "__str__");  // which that one asks
+  }
+  if (!is_own || graph::is_tensor(value) || lift::is_plain(value.get())) return t.check_text(value);
+  t.lifter.escape(value);
+  t.check_use(value, "text");
+}
+
+// Whether a format asks for a repr: %r and %a.
+static bool percent_asks_for_repr(Borrowed format) {
+  if (!PyUnicode_Check(format.get())) return true;
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
+  for (Py_ssize_t i = 0; i < length; i++) {
+    if (PyUnicode_READ_CHAR(format.get(), i) != '%') continue;
+    if (++i < length && PyUnicode_READ_CHAR(format.get(), i) == '(') return true;  // a dict of values
+    auto is_option = [&](Py_UCS4 c) {
+      return c != 0 && c < 128 && std::strchr("#0- +*.123456789hlL", static_cast<int>(c)) != nullptr;
+    };
+    while (i < length && is_option(PyUnicode_READ_CHAR(format.get(), i))) i++;
+    const Py_UCS4 c = i < length ? PyUnicode_READ_CHAR(format.get(), i) : 'r';
+    if (c == 'r' || c == 'a') return true;
+  }
+  return false;
+}
+
+void check_percent_text(Tracer& t, Borrowed format, Borrowed value) {
+  if (percent_asks_for_repr(format)) return t.check_text(value);
+  if (!PyTuple_CheckExact(value.get())) return check_own_text(t, value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) check_own_text(t, PyTuple_GET_ITEM(value.get(), i));
+}
+
+void check_field_text(Tracer& t, Borrowed format, Borrowed value) {
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
+  const bool converts = PyUnicode_FindChar(format.get(), '!', 0, length, 1) != -1;  // {!r}
+  if (converts) return t.check_text(value);
+  check_own_text(t, value, OwnText::kFormat);
+}
+
+// Sets in a list or tuple are looked at too: native code may go through them in turn.
+void Tracer::check_order(Borrowed value, const char* what) {
+  auto check = [&](Borrowed one) {
+    if (PyAnySet_Check(one.get()) && iterates_by_address(lifter, one)) stop(report::Reason::identity_order, what);
+  };
+  check(value);
+  if (!PyList_CheckExact(value.get()) && !PyTuple_CheckExact(value.get())) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.get()); i++)
+    check(PySequence_Fast_GET_ITEM(value.get(), i));
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,109 @@
+// contextvars.ContextVar. The program's writes go to a context of the trace's own, which is entered with the first of
+// them: there, the real methods run. What was set before is lifted where it is asked for. What is set at the end is set
+// again in the context that calls.
+#include "trace/core/tracer.h"
+
+#include "py/import.h"
+#include "py/lasting.h"
+#include "trace/calls/natives.h"
+
+namespace alternator::trace {
+
+namespace {
+
+Borrowed set_method() {
+  static constinit Lasting<PyObject*> method;
+  return method.get([] {
+    PyObject* type = reinterpret_cast<PyObject*>(&PyContextVar_Type);
+    return checked(PyObject_GetAttrString(type, "set")).release();
+  });
+}
+
+}  // namespace
+
+Ref Tracer::call_context_variable(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                  Borrowed keyword_names) {
+  Borrowed variable;
+  std::string_view name;
+  if (PyCFunction_Check(callable.get())) {
+    PyObject* self = PyCFunction_GET_SELF(callable.get());
+    if (self == nullptr || !PyContextVar_CheckExact(self)) return {};
+    variable = self;
+    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && positional > 0) {
+    auto* method = callable.as<PyMethodDescrObject>();
+    if (method->d_common.d_type != &PyContextVar_Type || !PyContextVar_CheckExact(arguments[0])) return {};
+    variable = arguments[0];
+    name = method->d_method->ml_name;
+    arguments++, positional--;
+  } else {
+    return {};
+  }
+  const lift::Known* known = lifter.known(variable);
+  if (known != nullptr && !keyword_names) {
+    if (name == "get" && positional <= 1) return context_value(variable, positional > 0 ? arguments[0] : Borrowed());
+    if (name == "set" && positional == 1) return set_context_value(variable, arguments[0]);
+    if (name == "reset" && positional == 1 && Py_IS_TYPE(arguments[0], &PyContextToken_Type)) {
+      reset_context_value(variable, arguments[0]);
+      return Ref::share(Py_None);
+    }
+  }
+  stop(report::Reason::native_call, "ContextVar." + std::string(name));
+}
+
+Ref Tracer::context_value(Borrowed variable, Borrowed otherwise) {
+  if (auto found = context_values_.find(variable.get()); found != context_values_.end()) return found->second;
+  const lift::Known* known = lifter.known(variable);
+  lift::Source* source = tree->child(known->source, lift::Access::kContextValue, {}, otherwise ? 1 : 0);
+  Ref owner;
+  if (Borrowed value = lift::follow(*source, known->original.get(), &owner)) return lifter.lift(value, source);
+  tree->guard(source, {lift::GuardKind::kAbsent});
+  if (otherwise) return Ref::share(otherwise);
+  PyErr_SetObject(PyExc_LookupError, variable.get());
+  throw PyError();
+}
+
+void Tracer::store_context_value(Borrowed variable, std::optional<Ref> value) {
+  Borrowed set = set_method();
+  lifter.drop_effect(set, variable);
+  if (!value) {
+    context_values_.erase(variable.get());
+    return;
+  }
+  context_values_[variable.get()] = *value;
+  lifter.known(variable)->source->bears_identity = true;
+  lifter.note_constant(set);
+  lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(2, variable.get(), value->get())), {}});
+}
+
+Ref Tracer::set_context_value(Borrowed variable, Borrowed value) {
+  lifter.escape(value);
+  if (!context_) {
+    context_ = checked(PyContext_CopyCurrent());
+    check_status(PyContext_Enter(context_.get()));
+  }
+  auto before = context_values_.find(variable.get());
+  Ref token = checked(PyContextVar_Set(variable.get(), value.get()));
+  context_changes_.push_back({token, before != context_values_.end() ? std::optional(before->second) : std::nullopt});
+  open_scope(token);
+  store_context_value(variable, Ref::share(value));
+  return token;
+}
+
+void Tracer::reset_context_value(Borrowed variable, Borrowed token) {
+  for (const ContextChange& change : context_changes_) {
+    if (Borrowed(change.token) != token) continue;
+    check_status(PyContextVar_Reset(variable.get(), token.get()));  // with the checks of eager
+    store_context_value(variable, change.before);
+    return;
+  }
+  stop(report::Reason::native_call, "ContextVar.reset with a token from outside");
+}
+
+void Tracer::leave_context() {
+  decimals_used_ = true;  // nothing is computed any more
+  const Ref left = std::move(context_);
+  if (left && PyContext_Exit(left.get()) < 0) PyErr_Clear();
+}
+
+}  // namespace alternator::trace

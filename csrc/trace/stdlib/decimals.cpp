@@ -1,0 +1,151 @@
+// The module decimal. Its contexts are settings that computing reads, and flags that it raises. A trace computes in a
+// context of its own, a copy of the thread's, which is entered before the program gets hold of anything that could
+// compute; what that and other contexts have become by the end is written to the real ones.
+#include "lift/sources/decimal_values.h"
+
+#include "cpython/decimal_layout.h"
+#include "py/lasting.h"
+#include "trace/calls/natives.h"
+#include "trace/core/tracer.h"
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+// What a computation does to the flags of a context, and nothing else.
+PyObject* raise_flags(PyObject*, PyObject* arguments) {
+  PyObject* context;
+  unsigned int flags;
+  if (PyArg_ParseTuple(arguments, "O!I", lift::decimal_types()->context, &context, &flags) == 0) return nullptr;
+  cpython::Signals signals = cpython::signals_of(context);
+  signals.flags |= flags;
+  cpython::set_signals(context, signals);
+  Py_RETURN_NONE;
+}
+
+Borrowed flag_raiser() {
+  static constinit Lasting<PyObject*> function;
+  return function.get([] {
+    static PyMethodDef method = {"raise_flags", raise_flags, METH_VARARGS, nullptr};
+    return checked(PyCFunction_New(&method, nullptr)).release();
+  });
+}
+
+}  // namespace
+
+void Tracer::use_decimals() {
+  if (decimals_used_) return;
+  decimals_used_ = true;
+  const lift::DecimalTypes& types = *lift::decimal_types();
+  // The thread's own, which the trace's context lacks where the thread had none so far.
+  if (context_) check_status(PyContext_Exit(context_.get()));
+  Ref outside = Ref::steal(PyObject_CallNoArgs(types.get));
+  if (!context_) context_ = Ref::steal(PyContext_CopyCurrent());
+  if (!context_ || PyContext_Enter(context_.get()) < 0) {
+    context_.reset();
+    throw PyError();
+  }
+  if (!outside) throw PyError();
+  if (!lift::is_decimal_context(outside.get()))
+    stop(report::Reason::opaque_object, "a class over decimal.Context: the context of the thread");
+  lift::Source* source = tree->child(lifter.constant(types.get), lift::Access::kQuery);
+  decimal_context_ = lifter.lift_decimal_context(outside, source, false);
+  checked(PyObject_CallOneArg(types.set, decimal_context_.get())).reset();
+}
+
+// What Context() is made after; setcontext() sets copies of it.
+static bool is_template(const lift::Lifter& lifter, Borrowed context) {
+  const lift::Known* known = lifter.known(context);
+  const lift::DecimalTypes& types = *lift::decimal_types();
+  return known != nullptr && std::find(std::begin(types.templates), std::end(types.templates), known->original.get()) !=
+                                 std::end(types.templates);
+}
+
+static Ref current_context() { return checked(PyObject_CallNoArgs(lift::decimal_types()->get)); }
+
+void Tracer::set_decimal_context(Borrowed context) {
+  const lift::DecimalTypes& types = *lift::decimal_types();
+  if (const lift::Known* known = lifter.known(context); known != nullptr && known->opaque)
+    stop(report::Reason::opaque_object, "decimal.setcontext");
+  Ref given = Ref::share(context);
+  if (is_template(lifter, context)) {
+    given = checked(PyObject_CallMethod(context.get(), "copy", nullptr));
+    checked(PyObject_CallMethod(given.get(), "clear_flags", nullptr)).reset();
+  }
+  checked(PyObject_CallOneArg(types.set, given.get())).reset();  // with the checks of eager
+  note_decimal_context(given);
+}
+
+// The context that is to be the thread's when the call ends.
+void Tracer::note_decimal_context(Borrowed context) {
+  Borrowed set = lift::decimal_types()->set;
+  if (decimal_context_set_) lifter.drop_effect(set, decimal_context_set_);
+  decimal_context_set_ = Ref::share(context);
+  lifter.note_constant(set);
+  lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(1, context.get())), {}});
+}
+
+Ref Tracer::call_decimal(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const lift::DecimalTypes* types = lift::decimal_types();
+  if (types == nullptr) return {};
+  if (PyType_Check(callable.get())) {
+    if (PyType_IsSubtype(callable.as<PyTypeObject>(), types->context) == 0) return {};
+    // Its own code starts with the template as it is.
+    Borrowed original = types->templates[0];
+    Ref copy = lifter.lift(original, lifter.constant(original));
+    if (!lift::plain_equal(lift::parts_of_context(copy).get(), lift::parts_of_context(original).get()))
+      stop(report::Reason::native_call, "a context after a default that was changed");
+    return {};
+  }
+  const bool gets = callable.get() == types->get, sets = callable.get() == types->set;
+  if (!gets && !sets && callable.get() != types->local) return {};
+  use_decimals();
+  if (sets && positional == 1 && !keyword_names) {
+    set_decimal_context(arguments[0]);
+    return Ref::share(Py_None);
+  }
+  // What it gives, or makes a copy of, has flags that the program may look at.
+  lifter.see_decimal_flags(current_context());
+  for (size_t i = 0; i < positional; i++) {
+    if (const lift::Known* known = lifter.known(arguments[i]); known != nullptr && known->opaque)
+      stop(report::Reason::opaque_object, native_name(callable));
+  }
+  return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
+}
+
+void Tracer::finish_decimals() {
+  if (!decimal_context_) return;
+  const SavedError outer;
+  for (const lift::Lifter::DecimalContext& context : lifter.decimal_contexts()) {
+    Ref now = lift::parts_of_context(context.copy);
+    auto part = [&](Py_ssize_t i) { return PyTuple_GET_ITEM(now.get(), i); };
+    auto is_changed = [&](Py_ssize_t i) {
+      return !lift::plain_equal(part(i), PyTuple_GET_ITEM(context.before.get(), i));
+    };
+    auto call = [&](Borrowed callable, Ref arguments) {
+      lifter.note_constant(callable);
+      lifter.add_effect({Ref::share(callable), std::move(arguments), {}});
+    };
+    PyObject* copy = context.copy.get();
+    for (Py_ssize_t i = 0; i < lift::kFlagsPart; i++) {
+      if (!is_changed(i)) continue;
+      Ref name = checked(PyUnicode_InternFromString(lift::kContextSettings[i]));
+      call(Natives::table().setattr, checked(PyTuple_Pack(3, copy, name.get(), part(i))));
+    }
+    if (!is_changed(lift::kFlagsPart) && !is_changed(lift::kTrapsPart)) continue;
+    if (context.seen) {
+      Ref signals = checked(PyTuple_Pack(2, part(lift::kFlagsPart), part(lift::kTrapsPart)));
+      call(lift::signal_setter(), checked(PyTuple_Pack(2, copy, signals.get())));
+    } else {
+      call(flag_raiser(), checked(PyTuple_Pack(2, copy, part(lift::kFlagsPart))));
+    }
+  }
+  Ref current = current_context();
+  if (decimal_context_set_ && Borrowed(current) == Borrowed(decimal_context_set_)) return;
+  if (decimal_context_set_) lifter.drop_effect(lift::decimal_types()->set, decimal_context_set_);
+  if (Borrowed(current) != Borrowed(decimal_context_)) note_decimal_context(current);
+}
+
+}  // namespace alternator::trace

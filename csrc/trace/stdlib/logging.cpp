@@ -1,0 +1,223 @@
+// Logging: whether a record is wanted is decided while tracing, and guarded; a record that is wanted is made and
+// handled by the residual program. The handlers must be the library's own: other code could look at what the program
+// has not written yet.
+#include "cpython/objects.h"
+#include "lift/lifting/written.h"
+#include "py/import.h"
+#include "py/lasting.h"
+#include "trace/core/tracer.h"
+
+namespace alternator::trace {
+
+namespace {
+
+struct Library {
+  PyObject *module, *logger, *root_logger, *source_file, *record, *get_logger, *place_holder, *is_enabled;
+};
+
+const Library& library() {
+  static constinit Lasting<Library> lasting;
+  return lasting.get([] {
+    PyObject* module = import_module("logging").release();
+    auto of = [&](const char* name) { return checked(PyObject_GetAttrString(module, name)).release(); };
+    PyObject* get_logger = checked(PyObject_GetAttrString(of("Manager"), "getLogger")).release();
+    PyObject* is_enabled = checked(PyObject_GetAttrString(of("Logger"), "isEnabledFor")).release();
+    return Library{module,          of("Logger"), of("RootLogger"),  of("_srcfile"),
+                   of("LogRecord"), get_logger,   of("PlaceHolder"), is_enabled};
+  });
+}
+
+Ref name_of(const char* text) { return checked(PyUnicode_InternFromString(text)); }
+
+// Classes whose code is known: it writes to a stream and does nothing else.
+bool is_of_the_library(PyTypeObject* type) {
+  PyObject* module = PyDict_GetItemString(cpython::own_dict(type), "__module__");
+  return module != nullptr && PyUnicode_Check(module) &&
+         (PyUnicode_CompareWithASCIIString(module, "logging") == 0 ||
+          PyUnicode_CompareWithASCIIString(module, "_pytest.logging") == 0);
+}
+
+bool is_library_code(Borrowed method) {
+  PyObject* function = PyMethod_Check(method.get()) ? PyMethod_GET_FUNCTION(method.get()) : method.get();
+  if (!PyFunction_Check(function)) return false;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  return PyUnicode_Compare(code->co_filename, library().source_file) == 0;
+}
+
+// Whether the cache of a logger has this level, which the first question puts there.
+bool remembers_level(const lift::Lifter& lifter, Borrowed logger, Borrowed level) {
+  const lift::Known* known = lifter.known(logger);
+  PyObject** dict = known != nullptr && known->original ? _PyObject_GetDictPtr(known->original.get()) : nullptr;
+  Borrowed cache = dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, "_cache") : nullptr;
+  return !cache || !PyDict_CheckExact(cache.get()) || contains(cache, level).value();
+}
+
+bool is_empty_list(Borrowed value) { return PyList_CheckExact(value.get()) && PyList_GET_SIZE(value.get()) == 0; }
+
+}  // namespace
+
+// A logger that is there already is read without the lock that protects its making.
+Ref Tracer::find_logger(Borrowed function, PyObject* const* arguments, size_t count) {
+  if (function.get() != library().get_logger || count != 2 || !PyUnicode_CheckExact(arguments[1])) return {};
+  Ref loggers = get_attribute(arguments[0], name_of("loggerDict"));
+  if (!PyDict_CheckExact(loggers.get()) || !contains(loggers, arguments[1])) return {};
+  Ref found = get_item(loggers, arguments[1]);
+  return Py_IS_TYPE(found.get(), reinterpret_cast<PyTypeObject*>(library().place_holder)) ? Ref() : std::move(found);
+}
+
+// A logger of the library's own, nothing of it replaced.
+void Tracer::check_logger(Borrowed logger) {
+  lift::Known* known = lifter.known(logger);
+  if (known == nullptr || !known->instance ||
+      (logger.type() != reinterpret_cast<PyTypeObject*>(library().logger) &&
+       logger.type() != reinterpret_cast<PyTypeObject*>(library().root_logger))) {
+    stop(report::Reason::native_call, "a logger of another class");
+  }
+  for (const char* part :
+       {"isEnabledFor", "getEffectiveLevel", "_log", "makeRecord", "handle", "callHandlers", "findCaller", "filter"}) {
+    if (!is_library_code(get_attribute(logger, name_of(part))))
+      stop(report::Reason::native_call, "a logger of another kind");
+  }
+}
+
+// Logger.isEnabledFor(), without its lock. What it remembers is no guard's business: it gives the same answer.
+bool Tracer::is_logged(Borrowed logger, long level) {
+  if (truth(get_attribute(logger, name_of("disabled"))).value()) return false;
+  if (Ref asked = checked(PyLong_FromLong(level)); !remembers_level(lifter, logger, asked))
+    add_effect(library().is_enabled, checked(PyTuple_Pack(2, logger.get(), asked.get())), {});
+  auto number = [&](Borrowed value) {
+    if (!PyLong_CheckExact(value.get())) stop(report::Reason::native_call, "logging with a level that is no int");
+    return PyLong_AsLong(value.get());
+  };
+  Ref manager = get_attribute(logger, name_of("manager"));
+  if (number(get_attribute(manager, name_of("disable"))) >= level) return false;
+  for (Ref at = Ref::share(logger); at.get() != Py_None; at = get_attribute(at, name_of("parent"))) {
+    const long own = number(get_attribute(at, name_of("level")));
+    if (own != 0) return level >= own;
+  }
+  return level >= 0;
+}
+
+// The record is handled by the real objects, which are written to when everything was shown.
+void Tracer::check_unwritten(Borrowed object) {
+  const lift::Known* known = lifter.known(object);
+  const lift::Shadow* own = known != nullptr && known->shadow != nullptr ? known->shadow : lifter.attributes(object);
+  if (own != nullptr && lift::is_written(*own))
+    stop(report::Reason::native_call, "something is shown after a change of how it is shown");
+}
+
+void Tracer::check_handler(Borrowed handler) {
+  PyTypeObject* type = handler.type();
+  auto refuse = [&] {
+    stop(report::Reason::native_call, std::string("a logging handler of the type ") + type->tp_name);
+  };
+  if (!is_of_the_library(type)) refuse();
+  lifter.use_special_methods(type);
+  for (const char* name : {"handle", "emit", "format", "filter"}) {
+    Borrowed method = lifter.type_attribute(type, name_of(name));
+    if (!method || !PyFunction_Check(method.get())) refuse();
+  }
+  if (lift::Shadow* own = lifter.attributes(handler)) {
+    for (const char* name : {"handle", "emit", "format", "filter", "flush"}) {
+      if (lifter.dict_item(*own, name_of(name))) refuse();
+    }
+  }
+  if (!is_empty_list(get_attribute(handler, name_of("filters")))) refuse();
+  Ref formatter = get_attribute(handler, name_of("formatter"));
+  if (formatter.get() != Py_None) {
+    if (!is_of_the_library(formatter.type())) refuse();
+    check_unwritten(formatter);
+    check_unwritten(get_attribute(formatter, name_of("_style")));
+  }
+  Ref stream;
+  try {
+    stream = get_attribute(handler, name_of("stream"));
+  } catch (const PyError&) {
+    if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+  }
+  if (stream) check_stream(stream, "a stream of a logging handler");
+}
+
+void Tracer::check_handlers(Borrowed logger, long level) {
+  size_t found = 0;
+  if (lift::is_written(lifter.name_space(PyModule_GetDict(library().module))))
+    stop(report::Reason::native_call, "something is logged after a change of the module logging");
+  check_unwritten(get_attribute(library().module, name_of("_levelToName")));
+  auto visit = [&](Borrowed handler) {
+    check_unwritten(handler);
+    Ref least = get_attribute(handler, name_of("level"));
+    if (!PyLong_CheckExact(least.get())) stop(report::Reason::native_call, "a logging handler whose level is no int");
+    if (level >= PyLong_AsLong(least.get())) check_handler(handler);
+  };
+  for (Ref at = Ref::share(logger); at.get() != Py_None; at = get_attribute(at, name_of("parent"))) {
+    check_unwritten(at);
+    Ref handlers = get_attribute(at, name_of("handlers"));
+    check_unwritten(handlers);
+    if (!PyList_CheckExact(handlers.get())) stop(report::Reason::native_call, "logging handlers that are no list");
+    lifter.escape(handlers);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(handlers.get()); i++, found++) visit(PyList_GET_ITEM(handlers.get(), i));
+    if (!truth(get_attribute(at, name_of("propagate"))).value()) break;
+  }
+  if (found > 0) return;
+  Ref last = get_attribute(library().module, name_of("lastResort"));
+  if (last.get() != Py_None) visit(last);
+}
+
+// Logger.debug() and its like, and Logger.log(): (self, [level,] msg, *args, extra=None, stacklevel=1, ...).
+void Tracer::log(Borrowed method, Arguments& given) {
+  const std::string name = PyUnicode_AsUTF8(method.as<PyFunctionObject>()->func_name);
+  const bool with_level = name == "log";
+  if (given.count() < (with_level ? 3u : 2u)) stop(report::Reason::native_call, "logging without a message");
+  Borrowed logger = given[0];
+  check_logger(logger);
+  long level = 0;
+  if (with_level) {
+    if (!PyLong_CheckExact(given[1].get())) stop(report::Reason::native_call, "logging with a level that is no int");
+    level = PyLong_AsLong(given[1].get());
+  } else {
+    level = name == "debug" ? 10 : name == "info" ? 20 : name == "warning" ? 30 : name == "error" ? 40 : 50;
+  }
+  if (!is_logged(logger, level)) return;
+  for (const char* keyword : {"exc_info", "stack_info"}) {
+    Borrowed value = given.keyword(keyword);
+    if (value && value.get() != Py_None && value.get() != Py_False)
+      stop(report::Reason::native_call, "logging with exc_info");
+  }
+  Borrowed levels = given.keyword("stacklevel"), extra = given.keyword("extra");
+  if ((levels && !PyLong_CheckExact(levels.get())) || (extra && extra.get() != Py_None) || !given.all_taken())
+    stop(report::Reason::native_call, "logging with other arguments than a message");
+  if (get_attribute(library().module, name_of("_logRecordFactory")).get() != library().record ||
+      !is_empty_list(get_attribute(logger, name_of("filters")))) {
+    stop(report::Reason::native_call, "logging through code of yours");
+  }
+  check_handlers(logger, level);
+
+  // Logger.findCaller(): the frames of the library do not count.
+  long up = levels ? PyLong_AsLong(levels.get()) : 1;
+  if (up < 1) stop(report::Reason::native_call, "logging with a stacklevel below 1");
+  const UserFrame* caller = nullptr;
+  const std::vector<UserFrame> frames = user_frames();
+  for (const UserFrame& frame : frames) {
+    if (PyUnicode_Compare(frame.code->co_filename, library().source_file) == 0 || --up > 0) continue;
+    caller = &frame;
+    break;
+  }
+  if (caller == nullptr) stop(report::Reason::native_call, "logging with a stacklevel outside of the function");
+
+  const size_t first = with_level ? 2 : 1;
+  Ref message = freeze(given[first]);
+  Ref arguments = checked(PyTuple_New(static_cast<Py_ssize_t>(given.count() - first - 1)));
+  for (size_t i = first + 1; i < given.count(); i++) {
+    Ref frozen = freeze(given[i]);
+    if (!frozen) stop(report::Reason::native_call, "an object that may change is logged");
+    PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(i - first - 1), frozen.release());
+  }
+  if (!message) stop(report::Reason::native_call, "an object that may change is logged");
+  add_effect(log_function(),
+             checked(Py_BuildValue("(OlOiOOO)", logger.get(), level, caller->code->co_filename, caller->line,
+                                   message.get(), arguments.get(), caller->code->co_name)),
+             {});
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,192 @@
+// optree, the native twin of torch.utils._pytree. Its functions go through containers by themselves and call what is
+// registered for a class: they run as they are, on trees that are lifted whole. What is registered is read from
+// optree's table in Python, which says the same as its own.
+#include "trace/core/tracer.h"
+
+#include "lift/sources/optree_types.h"
+#include "py/import.h"
+
+#include <sstream>
+#include <string_view>
+#include <unordered_map>
+
+namespace alternator::trace {
+
+namespace {
+
+constexpr int kDeepest = 200;
+// Those that take a namespace: only torch's.
+constexpr std::string_view kNamespace = "torch";
+
+struct Library {
+  std::unordered_map<PyObject*, std::string> functions;  // -> name
+  PyObject* registry;                                    // the module
+  PyObject* is_ordered;  // says whether dicts keep their order; null: of another version
+};
+
+void each_word(const char* list, const auto& visit) {
+  std::istringstream words(list);
+  for (std::string word; words >> word;) visit(word);
+}
+
+void add_functions(Library* library, const char* module_name, const char* names) {
+  Ref module = import_module(module_name);
+  each_word(names, [&](const std::string& name) {
+    Ref found = Ref::steal(PyObject_GetAttrString(module.get(), name.c_str()));
+    PyErr_Clear();  // of another version
+    if (found) library->functions.emplace(found.release(), name);
+  });
+}
+
+void add_methods(Library* library, const char* module_name, const char* type_name, const char* names) {
+  Ref type = checked(PyObject_GetAttrString(import_module(module_name).get(), type_name));
+  each_word(names, [&](const std::string& name) {
+    PyObject* found = PyDict_GetItemString(type.as<PyTypeObject>()->tp_dict, name.c_str());
+    if (found != nullptr && PyInstanceMethod_Check(found)) {
+      found = PyInstanceMethod_GET_FUNCTION(found);
+    } else if (found != nullptr && Py_IS_TYPE(found, &PyProperty_Type)) {
+      found = checked(PyObject_GetAttrString(found, "fget")).release();
+    }
+    if (found != nullptr) library->functions.emplace(Py_NewRef(found), std::string(type_name) + "." + name);
+  });
+}
+
+// Null: nobody has loaded optree.
+const Library* library() {
+  static Library* found = nullptr;
+  if (found != nullptr || lift::tree_types() == nullptr) return found;
+  auto made = std::make_unique<Library>();
+#define ALT_FUNCTIONS(module, names)
+#define ALT_TYPES(module, names)
+#define ALT_DENIED(module, names)
+#define ALT_RECORDED(module, names)
+#define ALT_RECORDED_OPENLY(module, names)
+#define ALT_COMPUTED(module, names)
+#define ALT_TREES(module, names) add_functions(made.get(), module, names);
+#define ALT_TREE_METHODS(module, type, names) add_methods(made.get(), module, type, names);
+#include "trace/calls/natives.def"
+#undef ALT_TREE_METHODS
+#undef ALT_TREES
+#undef ALT_COMPUTED
+#undef ALT_RECORDED_OPENLY
+#undef ALT_RECORDED
+#undef ALT_DENIED
+#undef ALT_TYPES
+#undef ALT_FUNCTIONS
+  made->functions.emplace(reinterpret_cast<PyObject*>(lift::tree_types()->iterator), "PyTreeIter");
+  made->registry = import_module("optree.registry").release();
+  made->is_ordered = PyObject_GetAttrString(import_module("optree._C").get(), "is_dict_insertion_ordered");
+  PyErr_Clear();
+  if (found == nullptr) found = made.release();
+  return found;
+}
+
+bool is_registered_for_a_class(Borrowed key) { return PyTuple_Check(key.get()); }
+
+// A node of a class with functions that native code would read outside objects with.
+bool has_foreign_node(Borrowed spec) {
+  Ref state = checked(PyObject_CallMethod(spec.get(), "__getstate__", nullptr));
+  Borrowed nodes = PyTuple_GET_ITEM(state.get(), 0);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(nodes.get()); i++) {
+    PyObject* cls = PyTuple_GET_ITEM(PyTuple_GET_ITEM(nodes.get(), i), 4);
+    if (PyType_Check(cls) && strncmp(reinterpret_cast<PyTypeObject*>(cls)->tp_name, "optree.", 7) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Which classes are nodes, and what takes them apart and puts them together: read once, from then on guarded.
+void Tracer::use_tree_registry() {
+  if (std::exchange(tree_registry_used_, true)) return;
+  Ref module = lifter.lift(library()->registry, lifter.constant(library()->registry));
+  Ref registry = get_attribute(module, checked(PyUnicode_InternFromString("_NODETYPE_REGISTRY")));
+  if (!PyDict_CheckExact(registry.get())) stop(report::Reason::native_call, "optree of another version");
+  lifter.escape(registry);
+  Ref items = checked(PyDict_Items(registry.get()));
+  Ref names[] = {checked(PyUnicode_InternFromString("flatten_func")),
+                 checked(PyUnicode_InternFromString("unflatten_func"))};
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); i++) {
+    PyObject* item = PyList_GET_ITEM(items.get(), i);
+    if (!is_registered_for_a_class(PyTuple_GET_ITEM(item, 0))) continue;  // those have native code of optree's
+    for (const Ref& name : names) check_callback(get_attribute(PyTuple_GET_ITEM(item, 1), name), nullptr, 0);
+  }
+  // Whether dicts are in their own order or in that of their keys, here and where no namespace is named.
+  if (library()->is_ordered == nullptr) return;
+  Ref named = checked(PyUnicode_InternFromString(kNamespace.data()));
+  for (PyObject* name_space : {named.get(), checked(PyUnicode_InternFromString("")).get()})
+    (void)ask_flag(library()->is_ordered, &name_space, 1);
+}
+
+// What is a node by its class alone; keys that somebody's code hashes or compares are not for native code.
+void Tracer::check_tree(Borrowed tree, int depth) {
+  PyObject* t = tree.get();
+  if (depth > kDeepest) stop(report::Reason::native_call, "a tree that is too deep");
+  lifter.escape(tree);
+  if (PyDict_Check(t)) {
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(t, &position, &key, &value);) {
+      if (!lift::is_plain(key)) stop(report::Reason::native_call, "a tree with keys of other types");
+      check_tree(value, depth + 1);
+    }
+  } else if (PyTuple_Check(t)) {
+    for (const char* name : {"_fields", "_make", "_asdict"}) {
+      if (!PyTuple_CheckExact(t)) lifter.type_attribute(tree.type(), checked(PyUnicode_InternFromString(name)));
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(t); i++) check_tree(PyTuple_GET_ITEM(t, i), depth + 1);
+  } else if (PyList_Check(t)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(t); i++) check_tree(PyList_GET_ITEM(t, i), depth + 1);
+  } else if (tree.type() == lift::known_types().deque) {
+    Ref elements = checked(PySequence_Tuple(t));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(elements.get()); i++)
+      check_tree(PyTuple_GET_ITEM(elements.get(), i), depth + 1);
+  }
+}
+
+Ref Tracer::call_tree(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  if (!(PyCFunction_Check(callable.get()) || PyType_Check(callable.get())) || library() == nullptr) return {};
+  auto found = library()->functions.find(callable.get());
+  if (found == library()->functions.end()) return {};
+  const std::string& name = found->second;
+  const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
+  use_tree_registry();
+  escape_all(arguments, positional + named);
+  for (size_t i = 0; i < positional + named; i++) {
+    Borrowed argument = arguments[i];
+    if (fake::is_symbol(argument)) {
+      if (i > 0) stop(report::Reason::unknown_number, name);
+    } else if (PyUnicode_Check(argument.get()) && i > 0) {
+      if (PyUnicode_CompareWithASCIIString(argument.get(), kNamespace.data()) != 0)
+        stop(report::Reason::native_call, name + " in a namespace that is not torch's");
+    } else if (i > 0 && PyCallable_Check(argument.get())) {
+      check_callback(argument, arguments, 0);
+    } else {
+      // A leaf is only looked at for its class, which is guarded; what is gone through is used.
+      if (const lift::Known* known = lifter.known(argument); i > 0 && known != nullptr && known->opaque)
+        check_use(argument, name.c_str());
+      check_order(argument, "a native call");
+      check_tree(argument);
+    }
+  }
+  session.clear_failure();
+  Ref result = Ref::steal(
+      PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  if (!result) {
+    if (is_unwinding()) throw PyError();
+    if (session.failure() != nullptr) stop_for_torch(name);
+    // Its words may show objects by their addresses; what a callback raised is its own.
+    Ref error = cpython::take_raised();
+    Ref traceback = checked(PyObject_GetAttrString(error.get(), "__traceback__"));
+    if (traceback.get() == Py_None) stop(report::Reason::native_call, name + ", which fails");
+    cpython::set_raised(std::move(error));
+    throw PyError();
+  }
+  Borrowed spec = PyTuple_Check(result.get()) && PyTuple_GET_SIZE(result.get()) > 0
+                      ? PyTuple_GET_ITEM(result.get(), PyTuple_GET_SIZE(result.get()) - 1)
+                      : result.get();
+  if (lift::is_tree_spec(spec.get()) && has_foreign_node(spec))
+    stop(report::Reason::native_call, "a node of optree's own");
+  return result;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,219 @@
+// Checks of data that raise: `assert (x > 0).all()`, `if x.isnan().any(): raise ValueError(...)`. The trace takes the
+// way that goes on, and the graph returns what was taken for granted. A call whose data says otherwise runs as it is:
+// by then nothing was written.
+#include "trace/core/tracer.h"
+
+#include "py/import.h"
+#include "py/lasting.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+namespace alternator::trace {
+
+namespace {
+
+constexpr int kLongestWayToRaise = 200;
+
+// What may stand between a check and its `raise`: the exception is made, and its text.
+bool goes_straight_on(int opcode) {
+  switch (opcode) {
+    case EXTENDED_ARG:
+    case NOP:
+    case POP_TOP:
+    case PUSH_NULL:
+    case COPY:
+    case SWAP:
+    case LOAD_FAST:
+    case STORE_FAST:
+    case LOAD_CONST:
+    case LOAD_GLOBAL:
+    case LOAD_NAME:
+    case LOAD_DEREF:
+    case LOAD_ATTR:
+    case LOAD_ASSERTION_ERROR:
+    case UNARY_NOT:
+    case UNARY_NEGATIVE:
+    case UNARY_INVERT:
+    case BINARY_OP:
+    case BINARY_SUBSCR:
+    case COMPARE_OP:
+    case IS_OP:
+    case CONTAINS_OP:
+    case BUILD_STRING:
+    case BUILD_TUPLE:
+    case BUILD_LIST:
+    case BUILD_SLICE:
+    case BUILD_MAP:
+    case LIST_EXTEND:
+    case GET_ITER:
+    case MAKE_FUNCTION:
+    case KW_NAMES:
+    case CALL:
+    case CALL_FUNCTION_EX:
+#ifdef FORMAT_VALUE
+    case FORMAT_VALUE:
+#endif
+#ifdef PRECALL
+    case PRECALL:
+#endif
+#ifdef LOAD_METHOD
+    case LOAD_METHOD:
+#endif
+#ifdef LOAD_CLOSURE
+    case LOAD_CLOSURE:
+#endif
+#ifdef LOAD_FAST_CHECK
+    case LOAD_FAST_CHECK:
+#endif
+#ifdef BINARY_SLICE
+    case BINARY_SLICE:
+#endif
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool leads_to_raise(PyCodeObject* code, int index) {
+  const cpython::CodeUnit* units = cpython::first_instruction(code);
+  const int count = static_cast<int>(Py_SIZE(code));
+  for (int steps = 0; index >= 0 && index < count && steps < kLongestWayToRaise; steps++) {
+    const int opcode = cpython::base_opcode(units[index]);
+    if (opcode == RAISE_VARARGS) return true;
+    if (!goes_straight_on(opcode)) return false;
+    index += 1 + cpython::caches(opcode);
+  }
+  return false;
+}
+
+// The truth value with which the conditional jump at `index` does not lead to a `raise`; none: both do, or neither.
+std::optional<bool> harmless_truth(PyCodeObject* code, int index) {
+  const cpython::CodeUnit* units = cpython::first_instruction(code);
+  int opcode = EXTENDED_ARG, argument = 0;
+  for (; opcode == EXTENDED_ARG; index++) {
+    opcode = cpython::base_opcode(units[index]);
+    argument = argument << 8 | cpython::argument(units[index]);
+  }
+  const cpython::TruthJump jump = cpython::truth_jump(opcode, argument);
+  if (!jump.known || jump.keeps_value) return {};
+  const int after = index + cpython::caches(opcode);
+  const bool jump_raises = leads_to_raise(code, after + jump.units), rest_raises = leads_to_raise(code, after);
+  if (jump_raises == rest_raises) return {};
+  return jump.wanted != jump_raises;
+}
+
+// Checks that have failed too often to be taken for granted again: by code object, which is kept.
+struct Distrusted {
+  Ref code;
+  std::set<int> indices;
+};
+std::unordered_map<PyObject*, Distrusted>& distrusted() {
+  static auto* table = new std::unordered_map<PyObject*, Distrusted>();
+  return *table;
+}
+
+}  // namespace
+
+void distrust(Borrowed code, int index) {
+  Distrusted& found = distrusted()[code.get()];
+  found.code = Ref::share(code);
+  found.indices.insert(index);
+}
+void forget_distrust() { distrusted().clear(); }
+
+bool Tracer::may_assume_here() const {
+  if (!may_assume || transformed_ || recorder.is_silent() || frame_ == nullptr) return false;
+  if (at::impl::PythonTorchFunctionTLS::stack_len() > 1) return false;
+  const auto found = distrusted().find(reinterpret_cast<PyObject*>(cpython::code_of(frame_)));
+  return found == distrusted().end() || found->second.indices.count(index_) == 0;
+}
+
+static bool is_plain_tensor(Borrowed tensor) {
+  return tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
+         tensor.type() == reinterpret_cast<PyTypeObject*>(ParameterClass);
+}
+
+// `flag`: a tensor of its own, to which nobody writes later.
+void Tracer::assume(Ref flag, bool wanted) {
+  Ref where = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame_)));
+  assumptions.push_back({std::move(flag), wanted, std::move(where), index_});
+}
+
+std::optional<bool> Tracer::assume_truth(Borrowed tensor) {
+  if (!is_plain_tensor(tensor) || !may_assume_here()) return {};
+  const at::Tensor& fake = fake::unpack(tensor.get());
+  if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() != 1) return {};
+  const std::optional<bool> wanted = harmless_truth(cpython::code_of(frame_), index_);
+  if (!wanted) return {};
+  static constinit Lasting<PyObject*> not_equal;
+  Ref zero = checked(PyLong_FromLong(0));
+  PyObject* arguments[] = {nullptr, tensor.get(), zero.get()};
+  assume(call_torch(not_equal.get(
+                        [] { return checked(PyObject_GetAttrString(import_module("torch").get(), "ne")).release(); }),
+                    arguments + 1, 2, {}),
+         *wanted);
+  return wanted;
+}
+
+// The same for a comparison of integers that only a run knows: `assert lengths.max().item() <= 4`.
+std::optional<bool> Tracer::assume_comparison(Borrowed truth) {
+  const auto compared =
+      std::ranges::find_if(comparisons_, [&](const Comparison& c) { return Borrowed(c.truth) == truth; });
+  if (compared == comparisons_.end() || !may_assume_here()) return {};
+  const std::optional<bool> wanted = harmless_truth(cpython::code_of(frame_), index_);
+  if (!wanted) return {};
+  // As tensors: a graph returns those. torch.tensor() makes nodes of such numbers.
+  constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+  Ref operands[] = {Ref(compared->left), Ref(compared->right)};
+  const int operation = compared->operation;
+  for (Ref& operand : operands) {
+    if (!fake::is_symbol(operand)) {
+      int overflow = 0;
+      (void)PyLong_AsLongLongAndOverflow(operand.get(), &overflow);
+      if (overflow != 0) return {};
+      continue;
+    }
+    PyObject* number[] = {nullptr, operand.get()};
+    Ref tensor = tensor_of_symbols("torch.tensor", number + 1, 1, {});
+    if (!tensor) return {};
+    operand = std::move(tensor);
+  }
+  if (!graph::is_tensor(operands[0])) return {};
+  PyObject* arguments[] = {nullptr, operands[0].get(), operands[1].get()};
+  assume(call_torch(graph::torch_name("torch", kNames[operation]), arguments + 1, 2, {}), *wanted);
+  return wanted;
+}
+
+// torch._check_tensor_all_with(error, condition): that every element is true is looked at by every call. Where the
+// graph may not run in vain, and numbers that only a run knows are captured, the graph itself raises. False: neither.
+bool Tracer::expect_all(Borrowed condition) {
+  if (!is_plain_tensor(condition)) return false;
+  const at::Tensor& fake = fake::unpack(condition.get());
+  if (!fake::is_fake(fake) || fake.scalar_type() != at::kBool || session.known_value(fake)) return false;
+  const bool assumes = may_assume_here();
+  if (!assumes && (may_assume || !recorder.captures_scalars() || transformed_ || recorder.is_silent())) return false;
+  static constinit Lasting<PyObject*> all_true, to_integer;
+  auto method = [](Lasting<PyObject*>& lasting, const char* name) {
+    return lasting.get([&] { return checked(PyObject_GetAttrString(THPVariableClass, name)).release(); });
+  };
+  PyObject* arguments[] = {nullptr, condition.get()};
+  Ref all = call_torch(method(all_true, "_is_all_true"), arguments + 1, 1, {});
+  if (assumes) {
+    assume(std::move(all), true);
+    return true;
+  }
+  PyObject* of_all[] = {nullptr, all.get()};
+  Ref integer = call_torch(method(to_integer, "long"), of_all + 1, 1, {});
+  PyObject* of_integer[] = {nullptr, integer.get()};
+  Ref number = call_torch(graph::torch_types().tensor_item, of_integer + 1, 1, {});
+  if (!fake::is_symbol(number)) return PyLong_CheckExact(number.get()) && PyLong_AsLong(number.get()) == 1;
+  Ref one = checked(PyLong_FromLong(1));
+  return expect(compare_numbers(number, one, Py_EQ));
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,394 @@
+// Numbers that only a run knows (fake/unbacked_symbol.h): what a program may do with one.
+#include "trace/core/tracer.h"
+
+#include "cpython/objects.h"
+#include "graph/record/torch_types.h"
+#include "trace/calls/native_reads.h"
+#include "trace/calls/natives.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+namespace alternator::trace {
+
+using fake::is_symbol;
+
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr const char* kUnknown = " of a number that only a run knows";
+
+bool is_number(Borrowed object) {
+  return PyLong_CheckExact(object.get()) || PyFloat_CheckExact(object.get()) ||
+         (is_symbol(object) && !fake::is_truth_symbol(object));
+}
+bool is_integer(Borrowed object) {
+  return PyLong_CheckExact(object.get()) || Py_IS_TYPE(object.get(), &fake::int_symbol_type);
+}
+
+// The tracer that a slot works for; null: an exception is set.
+Tracer* tracer_at_work() {
+  Tracer* tracer = Tracer::current();
+  if (tracer != nullptr && !tracer->stopped) return tracer;
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "alternator: a number of a trace was used outside of it");
+  return nullptr;
+}
+
+// Runs a slot's body; what it throws stops the trace.
+template <class Body>
+PyObject* in_slot(Body&& body) noexcept {
+  Tracer* tracer = tracer_at_work();
+  if (tracer == nullptr) return nullptr;
+  try {
+    return body(*tracer).release();
+  } catch (const PyError&) {
+    PyErr_Clear();
+    tracer->stop_here(report::Reason::unknown_number, "arithmetic");
+  } catch (const Stop& stop) {
+    tracer->stop_here(stop.reason, stop.context);
+  } catch (const std::exception& error) {
+    tracer->stop_here(report::Reason::internal, error.what());
+  }
+  return nullptr;
+}
+
+PyObject* operate_in_slot(const char* function, PyObject* left, PyObject* right) noexcept {
+  return in_slot([&](Tracer& tracer) {
+    PyObject* operands[] = {left, right};
+    return tracer.operate(graph::torch_name("operator", function), operands, right != nullptr ? 2 : 1);
+  });
+}
+
+PyObject* compare_in_slot(PyObject* left, PyObject* right, int operation) noexcept {
+  return in_slot([&](Tracer& tracer) { return tracer.compare_numbers(left, right, operation); });
+}
+
+void refuse_in_slot(const char* what) noexcept {
+  if (Tracer* tracer = tracer_at_work())
+    tracer->stop_here(report::Reason::unknown_number, what + std::string(kUnknown));
+}
+
+// The slot that an opcode's operation asks for.
+binaryfunc slot_of(const PyNumberMethods& numbers, binaryfunc operation) {
+  const std::pair<binaryfunc, binaryfunc> rows[] = {
+      {PyNumber_Add, numbers.nb_add},
+      {PyNumber_InPlaceAdd, numbers.nb_add},
+      {PyNumber_Subtract, numbers.nb_subtract},
+      {PyNumber_InPlaceSubtract, numbers.nb_subtract},
+      {PyNumber_Multiply, numbers.nb_multiply},
+      {PyNumber_InPlaceMultiply, numbers.nb_multiply},
+      {PyNumber_FloorDivide, numbers.nb_floor_divide},
+      {PyNumber_InPlaceFloorDivide, numbers.nb_floor_divide},
+      {PyNumber_TrueDivide, numbers.nb_true_divide},
+      {PyNumber_InPlaceTrueDivide, numbers.nb_true_divide},
+      {PyNumber_Remainder, numbers.nb_remainder},
+      {PyNumber_InPlaceRemainder, numbers.nb_remainder},
+  };
+  for (const auto& [asked, slot] : rows) {
+    if (asked == operation) return slot;
+  }
+  return nullptr;
+}
+
+template <size_t kCount>
+bool among(const std::array<std::string_view, kCount>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Native functions that move what they are given, and never look at it.
+constexpr std::array kMovers = {"builtins.isinstance"sv,
+                                "builtins.len"sv,
+                                "builtins.iter"sv,
+                                "builtins.next"sv,
+                                "builtins.callable"sv,
+                                "str.join"sv,
+                                "builtins.any"sv,
+                                "builtins.all"sv,
+                                "tuple.__new__"sv,
+                                "object.__new__"sv,
+                                "dict.__setitem__"sv,
+                                "dict.__getitem__"sv,
+                                "OrderedDict.__setitem__"sv,
+                                "OrderedDict.__getitem__"sv,
+                                "object.__setattr__"sv,
+                                "object.__getattribute__"sv};
+// Methods of containers that compare or count.
+constexpr std::array kReaders = {"index"sv,   "count"sv,       "remove"sv,      "sort"sv,        "__contains__"sv,
+                                 "__eq__"sv,  "__ne__"sv,      "__lt__"sv,      "__le__"sv,      "__gt__"sv,
+                                 "__ge__"sv,  "__mul__"sv,     "__rmul__"sv,    "__imul__"sv,    "__repr__"sv,
+                                 "__str__"sv, "__getitem__"sv, "__setitem__"sv, "__delitem__"sv, "__format__"sv,
+                                 "rotate"sv,  "numel"sv,       "__hash__"sv,    "__reversed__"sv};
+// Methods of containers whose argument is a value, not a position.
+constexpr std::array kKeepers = {"append"sv, "appendleft"sv, "get"sv, "setdefault"sv};
+
+bool is_container(Borrowed object) {
+  PyObject* o = object.get();
+  return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) ||
+         PyObject_TypeCheck(o, lift::known_types().deque);
+}
+
+// Constructors that keep a number as it is, and those that go through what they are given without a look at it.
+bool keeps_arguments(PyTypeObject* base) {
+  return base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
+         PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type || base == lift::known_types().partial;
+}
+bool moves_arguments(PyTypeObject* base) {
+  return keeps_arguments(base) || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
+         base == &PyProperty_Type || base == &PyDictProxy_Type || base == lift::known_types().deque ||
+         strcmp(base->tp_name, "itertools.chain") == 0;
+}
+
+// Whether a number that only a run knows may come to light in it. What cannot be seen through may hold one.
+bool may_hold(Borrowed value, int depth = 0) {
+  constexpr int kDeepest = 20;
+  PyObject* v = value.get();
+  if (is_symbol(value) || is_deferred_string(value)) return true;
+  if (PySlice_Check(v)) {
+    auto* s = reinterpret_cast<PySliceObject*>(v);
+    return may_hold(s->start, depth + 1) || may_hold(s->stop, depth + 1) || may_hold(s->step, depth + 1);
+  }
+  if (lift::is_plain(v) || graph::is_tensor(value) || PyType_Check(v) || PyModule_Check(v) || PyCFunction_Check(v))
+    return false;
+  if (depth > kDeepest) return true;
+  if (PyList_CheckExact(v) || PyTuple_Check(v)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++) {
+      if (may_hold(PySequence_Fast_GET_ITEM(v, i), depth + 1)) return true;
+    }
+    return false;
+  }
+  if (PyDict_CheckExact(v)) {
+    PyObject *key, *item;
+    for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
+      if (may_hold(item, depth + 1)) return true;  // a key has a hash
+    }
+    return false;
+  }
+  return !PyAnySet_CheckExact(v);
+}
+
+}  // namespace
+
+int init_symbol_hooks() {
+  fake::symbol_hooks = {operate_in_slot, compare_in_slot, refuse_in_slot};
+  return fake::init_symbols();
+}
+
+Ref Tracer::operate(Borrowed function, PyObject* const* arguments, size_t count) {
+  const Paused paused(*this);
+  return recorder.operate(function, arguments, count);
+}
+
+constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+
+// What follows from the numbers' sizes alone is known; of all others, only a run knows.
+Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
+  // x - x == 0 holds unless x is infinite: torch does not know.
+  if (is_integer(left) && is_integer(right)) {
+    const Paused paused(*this);
+    Ref torch_left = is_symbol(left) ? recorder.torch_symbol(left) : Ref::share(left);
+    Ref torch_right = is_symbol(right) ? recorder.torch_symbol(right) : Ref::share(right);
+    Ref answer = checked(PyObject_RichCompare(torch_left.get(), torch_right.get(), operation));
+    const int truth = PyObject_IsTrue(answer.get());
+    if (truth >= 0) return Ref::share(truth != 0 ? Py_True : Py_False);
+    PyErr_Clear();
+    PyObject* operands[] = {left.get(), right.get()};
+    Ref symbol = recorder.operate(graph::torch_name("operator", kComparisons[operation]), operands, 2);
+    if (fake::is_truth_symbol(symbol))
+      comparisons_.push_back({Ref(symbol), Ref::share(left), Ref::share(right), operation});
+    return symbol;
+  }
+  stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
+}
+
+// torch._check(n > 3) and its like: what is expected is checked by every run, and known from here on.
+bool Tracer::expect(Borrowed value) {
+  if (!fake::is_truth_symbol(value)) return false;
+  PyObject* arguments[] = {value.get()};
+  (void)operate(graph::torch_name("torch", "_check"), arguments, 1);
+  return true;
+}
+
+// An operator with such a number on one side, and no tensor on the other.
+Ref Tracer::operate(binaryfunc operation, Borrowed left, Borrowed right) {
+  if (!is_number(left) || !is_number(right))
+    stop(report::Reason::unknown_number,
+         std::string("an operator") + kUnknown + " and " + (is_symbol(left) ? right : left).type()->tp_name);
+  // Not PyNumber_Add: a float on the left would read the digits.
+  Borrowed symbol = is_symbol(left) ? left : right;
+  const binaryfunc slot = slot_of(*symbol.type()->tp_as_number, operation);
+  if (slot == nullptr) stop(report::Reason::unknown_number, std::string("an operator") + kUnknown);
+  return checked(slot(left.get(), right.get()));
+}
+
+// int(x), float(x) of a symbol.
+Ref Tracer::convert_number(PyTypeObject* type, Borrowed number) {
+  if (type == fake::class_of_symbol(number)) return Ref::share(number);
+  PyObject* arguments[] = {number.get()};
+  return operate(graph::torch_name("torch", type == &PyFloat_Type ? "sym_float" : "sym_int"), arguments, 1);
+}
+
+// max(a, b) and min(a, b) of two integers or two floats, one of them a symbol. Null: it is no such call.
+Ref Tracer::extreme_of_numbers(const std::string& name, PyObject* const* arguments, size_t count) {
+  if (count != 2 || !(is_symbol(arguments[0]) || is_symbol(arguments[1]))) return {};
+  if ((name != "builtins.max" && name != "builtins.min") || !is_number(arguments[0]) || !is_number(arguments[1]) ||
+      is_integer(arguments[0]) != is_integer(arguments[1])) {
+    return {};
+  }
+  return operate(graph::torch_name("torch", name == "builtins.max" ? "sym_max" : "sym_min"), arguments, 2);
+}
+
+// int(tensor), float(tensor); null: the value is known, or there is no such number.
+Ref Tracer::convert_tensor(PyTypeObject* type, Borrowed tensor) {
+  if (!recorder.captures_scalars() || (type != &PyLong_Type && type != &PyFloat_Type)) return {};
+  const at::Tensor& fake = fake::unpack(tensor.get());
+  if (fake.sym_numel() != 1 || fake.scalar_type() == at::kBool || session.known_value(fake)) return {};
+  PyObject* arguments[] = {nullptr, tensor.get()};
+  Ref number = call_torch(graph::torch_types().tensor_item, arguments + 1, 1, {});
+  return is_symbol(number) ? convert_number(type, number) : Ref();
+}
+
+// x.tolist(): the elements one by one.
+Ref Tracer::list_of_numbers(Borrowed tensor) {
+  constexpr int64_t kMost = 1024;
+  const at::Tensor& fake = fake::unpack(tensor.get());
+  PyObject* arguments[] = {nullptr, tensor.get()};
+  if (fake.dim() == 0) return call_torch(graph::torch_types().tensor_item, arguments + 1, 1, {});
+  if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() > kMost)
+    stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
+  Ref rows = call_torch(graph::torch_types().tensor_unbind, arguments + 1, 1, {});
+  Ref list = checked(PyList_New(0));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows.get()); i++)
+    check_status(PyList_Append(list.get(), list_of_numbers(PyTuple_GET_ITEM(rows.get(), i)).get()));
+  return list;
+}
+
+bool Tracer::may_hold_symbol(Borrowed value) const {
+  return (recorder.has_symbols() || deferred_strings() > 0) && may_hold(value);
+}
+
+bool Tracer::has_native_length(Borrowed object) {
+  PyTypeObject* type = object.type();
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return true;
+  PyObject* length = _PyType_Lookup(type, checked(PyUnicode_InternFromString("__len__")).get());
+  return length == nullptr || !PyFunction_Check(length);
+}
+
+static bool holds_cells(Borrowed object) {
+  if (PyCell_Check(object.get())) return true;
+  if (!PyTuple_CheckExact(object.get()) && !PyList_CheckExact(object.get())) return false;
+  PyObject** items = PySequence_Fast_ITEMS(object.get());
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(object.get()),
+                     [](PyObject* item) { return item != nullptr && PyCell_Check(item); });
+}
+
+// A float on the left would compare with the digits of such a number on the right, in a container too.
+void Tracer::check_comparison(Borrowed left, Borrowed right) {
+  // Native code compares what is in them, and the program's own cells may hold something else by now.
+  if (left != right && (holds_cells(left) || holds_cells(right)))
+    stop(report::Reason::native_call, "a comparison of cells");
+  if (!recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
+  const bool numbers = is_number(left) && is_number(right);
+  if (numbers && (is_symbol(left) || is_symbol(right))) {
+    if (!is_integer(left) || !is_integer(right))
+      stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
+    return;
+  }
+  auto is_other = [](Borrowed object) { return object.get() == Py_None || PyUnicode_CheckExact(object.get()); };
+  if (is_symbol(left) ? is_other(right) : is_symbol(right) && is_other(left)) return;
+  auto holds = [](Borrowed object) {
+    const bool compares_items =
+        is_container(object) || object.type() == &PyDictProxy_Type || PySlice_Check(object.get());
+    return is_symbol(object) || (compares_items && may_hold(object));
+  };
+  if (holds(left) || holds(right)) stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
+}
+
+bool Tracer::is_torchs_operation(Borrowed left, Borrowed right) {
+  auto is_torchs = [](Borrowed object) {
+    return Borrowed(object.type()) == Borrowed(THPVariableClass) || Borrowed(object.type()) == Borrowed(ParameterClass);
+  };
+  auto is_plain = [&](Borrowed object) {
+    return !object || is_torchs(object) || is_symbol(object) || lift::is_plain(object.get());
+  };
+  return is_plain(left) && is_plain(right) && (is_torchs(left) || (right && is_torchs(right)));
+}
+
+// The native method moves what it is given from one place to another.
+static bool is_mover(Borrowed callable) {
+  if (!PyCFunction_Check(callable.get())) return false;
+  PyObject* self = PyCFunction_GET_SELF(callable.get());
+  // A mappingproxy hands the call on to what it stands for, whose code, if it has any, is traced.
+  const bool holds_others = self != nullptr && (is_container(self) || Py_IS_TYPE(self, &PyDictProxy_Type));
+  return holds_others && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
+}
+
+// A sum reads them only where it adds an integer to a float, which is seen of the result.
+bool reads_digits(Borrowed callable, const std::string& name) {
+  return !among(kMovers, name) && name != "builtins.sum" && name != "_functools.reduce" && !is_mover(callable);
+}
+bool reads_digits(PyTypeObject* base) { return !moves_arguments(base); }
+
+static thread_local bool reading = false, adding = false;
+Reading::Reading(bool reads, bool adds)
+    : before_(std::exchange(reading, reads)), added_before_(std::exchange(adding, adds)) {}
+Reading::~Reading() {
+  reading = before_;
+  adding = added_before_;
+}
+bool Reading::now() { return reading || later(); }
+bool Reading::adds() { return adding; }
+bool& Reading::later() {
+  static thread_local bool later = false;
+  return later;
+}
+
+size_t& integers_given() {
+  static thread_local size_t count = 0;
+  return count;
+}
+
+// Before native code gets at a number whose digits it might read.
+void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+  if (!recorder.has_symbols() && deferred_strings() == 0) return;
+  const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
+  if (name == "str.join" && deferred_strings() > 0 && count > 0 && may_hold(arguments[0]))
+    stop(report::Reason::tensor_text, name);
+  PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  if (among(kMovers, name)) {
+    if (name != "builtins.isinstance" && name != "builtins.callable" && count > 0 && is_symbol(arguments[0]))
+      stop(report::Reason::unknown_number, name + kUnknown);
+    return;
+  }
+  if (name == "builtins.sum" && count == 1 && (PyList_CheckExact(arguments[0]) || PyTuple_CheckExact(arguments[0]))) {
+    // With a float among them, it would add the digits.
+    bool integers = true;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arguments[0]); i++)
+      integers = integers && is_integer(PySequence_Fast_GET_ITEM(arguments[0], i));
+    if (integers) return;
+  }
+  const char* method = PyCFunction_Check(callable.get()) ? callable.as<PyCFunctionObject>()->m_ml->ml_name : "";
+  const bool moves = is_mover(callable);
+  const bool is_function = self == nullptr || PyModule_Check(self) || name.starts_with("torch._C.");
+  if (!is_function && !moves && may_hold(self)) stop(reason, name);
+  for (size_t i = 0; i < count; i++) {
+    const bool kept = moves && (among(kKeepers, method) || !is_symbol(arguments[i]));
+    if (!kept && may_hold(arguments[i])) stop(reason, name);
+  }
+}
+
+// The same for the constructor of a type whose instances begin as those of `base`.
+void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
+  if (!recorder.has_symbols() && deferred_strings() == 0) return;
+  const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
+  const bool keeps = keeps_arguments(base);
+  const bool moves = moves_arguments(base);
+  for (size_t i = 0; i < count; i++) {
+    const bool is_alone = is_symbol(arguments[i]) || is_deferred_string(arguments[i]);
+    if (is_alone ? !keeps : !moves && may_hold(arguments[i])) stop(reason, type->tp_name);
+  }
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,197 @@
+// Generators of random numbers (torch.Generator, torch.manual_seed). What changes one, or reads its state, is a node
+// that runs apart from what a backend compiles; while tracing, no generator from outside is touched.
+#include "trace/core/tracer.h"
+
+#include "fake/session.h"
+#include "fake/unbacked_symbol.h"
+#include "graph/record/torch_types.h"
+#include "py/lasting.h"
+#include "py/names.h"
+#include "trace/calls/natives.h"
+
+#include <torch/csrc/Generator.h>
+
+namespace alternator::trace {
+
+namespace {
+
+struct RandomModule {
+  Ref default_generator = graph::torch_name("torch._C", "default_generator");
+  Ref manual_seed = graph::torch_name("torch.random", "manual_seed");
+  Ref seed = graph::torch_name("torch.random", "seed");
+  Ref get_state = graph::torch_name("torch.random", "get_rng_state");
+  Ref set_state = graph::torch_name("torch.random", "set_rng_state");
+  Ref initial_seed = checked(PyObject_GetAttrString(default_generator.get(), "initial_seed"));
+};
+const RandomModule& random_module() {
+  static constinit Lasting<RandomModule> module;
+  return module.get();
+}
+
+bool is_default(Borrowed generator) { return generator == Borrowed(random_module().default_generator); }
+
+// A method of a generator, bound or not.
+struct GeneratorCall {
+  const char* name = nullptr;  // null: it is none
+  Borrowed generator;
+  PyObject* const* arguments = nullptr;
+  size_t count = 0;
+};
+GeneratorCall generator_call(Borrowed callable, PyObject* const* arguments, size_t count) {
+  if (PyCFunction_Check(callable.get())) {
+    PyObject* self = PyCFunction_GET_SELF(callable.get());
+    if (self == nullptr || !graph::is_generator(self)) return {};
+    return {callable.as<PyCFunctionObject>()->m_ml->ml_name, self, arguments, count};
+  }
+  if (!Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || count == 0 || !graph::is_generator(arguments[0])) return {};
+  if (reinterpret_cast<PyDescrObject*>(callable.get())->d_type != Py_TYPE(arguments[0])) return {};
+  return {callable.as<PyMethodDescrObject>()->d_method->ml_name, arguments[0], arguments + 1, count - 1};
+}
+
+// What torch takes for a seed without an error; a number that only a run knows may be one.
+bool is_seed(Borrowed value) {
+  if (fake::is_symbol(value)) return fake::class_of_symbol(value) == &PyLong_Type;
+  if (!PyLong_CheckExact(value.get())) return false;
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(value.get(), &overflow);
+  if (overflow == 0) return number != -1 || PyErr_Occurred() == nullptr;
+  if (overflow < 0) return false;
+  (void)PyLong_AsUnsignedLongLong(value.get());
+  if (PyErr_Occurred() == nullptr) return true;
+  PyErr_Clear();
+  return false;
+}
+
+}  // namespace
+
+void load_generators() { random_module(); }
+
+void Tracer::use_generator(Borrowed generator) {
+  if (transformed_ || recorder.is_silent())
+    stop(report::Reason::native_call, "a generator inside of a transform, a conditional or an autograd function");
+  const lift::Known* known = lifter.known(generator);
+  if (known == nullptr) return;  // of this trace
+  if (!is_default(generator)) {
+    Ref label = checked(PyUnicode_FromString(known->source->text().c_str()));
+    recorder.declare_generator(generator, label, checked(PyLong_FromUnsignedLong(known->source->id)));
+    return;
+  }
+  if (known->source->access != lift::Access::kConstant)
+    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(generator)});
+  recorder.declare_generator(generator, {}, {});
+}
+
+Ref Tracer::generator_attribute(Borrowed generator, Borrowed name) {
+  Ref value = checked(PyObject_GetAttr(generator.get(), name.get()));
+  if (PyCFunction_Check(value.get())) return value;
+  if (PyUnicode_CompareWithASCIIString(name.get(), "device") != 0)
+    stop(report::Reason::opaque_object, std::string("torch.Generator.") + PyUnicode_AsUTF8(name.get()));
+  return lifter.lift(value, tree->child(lifter.known(generator)->source, lift::Access::kField, name));
+}
+
+void Tracer::note_seed(Borrowed generator, Borrowed seed) {
+  if (lifter.known(generator) != nullptr) {
+    last_seeded_ = generator.get();
+    last_seed_ = Ref::share(seed);
+    return;
+  }
+  // The trace's own: its seed may be asked for.
+  if (seed) {
+    unknown_seeds_.erase(generator.get());
+    (void)checked(PyObject_CallMethod(generator.get(), "manual_seed", "O", seed.get()));
+  } else {
+    unknown_seeds_.insert(generator.get());
+  }
+}
+
+// Two generators from outside may be one object in another call: all that is known is what was set last.
+Ref Tracer::initial_seed(Borrowed generator) {
+  if (lifter.known(generator) == nullptr) {
+    if (unknown_seeds_.count(generator.get()) == 0)
+      return checked(PyObject_CallMethod(generator.get(), "initial_seed", nullptr));
+  } else if (last_seeded_ == nullptr && is_default(generator)) {
+    return query(random_module().initial_seed);
+  } else if (last_seeded_ == generator.get() && last_seed_ && _PyLong_Sign(last_seed_.get()) >= 0) {
+    return last_seed_;
+  }
+  stop(report::Reason::native_call, "torch.Generator.initial_seed of an unknown state");
+}
+
+Ref Tracer::state_of_generator(Borrowed generator) {
+  if (const lift::Known* known = lifter.known(generator); known != nullptr && !is_default(generator))
+    (void)generator_attribute(generator, checked(PyUnicode_InternFromString("device")));
+  const int64_t size = [&] {
+    const fake::Inactive inactive;
+    return generator.as<THPGenerator>()->cdata.get_state().numel();
+  }();
+  return checked(THPVariable_Wrap(at::empty({size}, at::TensorOptions(at::kCPU).dtype(at::kByte))));
+}
+
+Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const RandomModule& random = random_module();
+  if (callable.get() == THPGeneratorClass) return make_generator(arguments, positional, keyword_names);
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  const bool draws_all = callable == Borrowed(random.seed) && total == 0;
+  const bool seeds_all = draws_all || callable == Borrowed(random.manual_seed);
+  const GeneratorCall call =
+      seeds_all ? GeneratorCall{draws_all ? "seed" : "manual_seed", random.default_generator, arguments, total}
+                : generator_call(callable, arguments, total);
+  if (call.name == nullptr) return {};
+  const std::string name = std::string("torch.Generator.") + call.name;
+  if (keyword_names && !(seeds_all && total == 1)) stop(report::Reason::native_call, name);
+  if (seeds_all) (void)lifter.lift(call.generator, lifter.constant(call.generator));
+  use_generator(call.generator);
+  PyObject* given[] = {call.generator.get(), call.count > 0 ? call.arguments[0] : nullptr};
+  // `function`: of the module `torch.random`, where that does the same for the default generator.
+  auto note = [&](Borrowed function, Ref result) {
+    if (function && is_default(call.generator))
+      return recorder.note_separate_segment(function, given + 1, call.count, result);
+    Ref own = checked(PyObject_GetAttrString(THPGeneratorClass, call.name));
+    recorder.note_separate_segment(own, given, call.count + 1, std::move(result));
+  };
+  const std::string_view method = call.name;
+  if (method == "manual_seed" && call.count == 1 && is_seed(call.arguments[0])) {
+    // That of the module seeds those of all devices; the default generator's own method does not.
+    note(seeds_all ? Borrowed(random.manual_seed) : Borrowed(), Ref::share(Py_None));
+    note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
+    return Ref::share(call.generator);
+  }
+  if (method == "seed" && call.count == 0 && recorder.captures_scalars()) {
+    // The number comes from the system, in every run.
+    note_seed(call.generator, {});
+    const Paused paused(*this);
+    if (draws_all) return recorder.number_separately(random.seed, nullptr, 0);
+    return recorder.number_separately(checked(PyObject_GetAttrString(THPGeneratorClass, call.name)), given, 1);
+  }
+  if (method == "initial_seed" && call.count == 0) return initial_seed(call.generator);
+  if (method == "get_state" && call.count == 0) {
+    Ref state = state_of_generator(call.generator);
+    note(random.get_state, Ref(state));
+    return state;
+  }
+  if (method == "set_state" && call.count == 1 && graph::is_tensor(call.arguments[0])) {
+    const at::Tensor& state = graph::as_tensor(call.arguments[0]);
+    if (!state.is_cpu() || state.scalar_type() != at::kByte || state.layout() != at::kStrided ||
+        state.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
+        !(graph::as_tensor(state_of_generator(call.generator)).sizes() == state.sizes()))
+      stop(report::Reason::torch_call, name + ": this is no state of it");
+    note(random.set_state, Ref::share(Py_None));
+    note_seed(call.generator, {});
+    return Ref::share(call.generator);
+  }
+  stop(report::Reason::native_call, name);
+}
+
+Ref Tracer::make_generator(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  if (transformed_ || recorder.is_silent() || (keyword_names && positional > 0))
+    stop(report::Reason::native_call, "torch.Generator");
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  if (total > 1 || (total == 1 && !lift::is_plain(arguments[0]))) stop(report::Reason::native_call, "torch.Generator");
+  Ref made = Ref::steal(PyObject_Vectorcall(THPGeneratorClass, arguments, positional, keyword_names.get()));
+  if (!made) stop_for_torch("torch.Generator");
+  keep_alive.push_back(Ref(made));
+  recorder.note_separate_segment(THPGeneratorClass, arguments, total, Ref(made));
+  return made;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,107 @@
+// Hooks on tensors: register_hook, register_post_accumulate_grad_hook, retain_grad. They hang on the history of a
+// tensor, which a fake has not got: the residual program registers them, on what the graph has computed.
+#include "trace/torch/tensor_hooks.h"
+
+#include "graph/record/torch_types.h"
+#include "py/lasting.h"
+#include "trace/calls/natives.h"
+#include "trace/core/tracer.h"
+#include "trace/symbolic/refuse_value.h"
+
+namespace alternator::trace {
+
+// What register_hook gives in a trace: an object that may be kept and thrown away. The handle itself is made by each
+// run; whatever looks at it ends the trace, which is then cut where the hook is registered.
+static PyTypeObject handle_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+bool is_hook_handle(Borrowed object) { return Py_IS_TYPE(object.get(), &handle_type); }
+
+static PyObject* refuse_handle() { return refuse(report::Reason::hook, "a handle", "its handle is used"); }
+
+int init_hooks() {
+  static PyNumberMethods numbers;
+  numbers.nb_bool = [](PyObject*) -> int { return refuse_handle(), -1; };
+  handle_type.tp_name = "torch.utils.hooks.RemovableHandle";
+  handle_type.tp_basicsize = sizeof(PyObject);
+  handle_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  handle_type.tp_as_number = &numbers;
+  handle_type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse_handle(), -1; };
+  handle_type.tp_richcompare = [](PyObject*, PyObject*, int) { return refuse_handle(); };
+  handle_type.tp_getattro = [](PyObject*, PyObject*) { return refuse_handle(); };
+  handle_type.tp_repr = [](PyObject*) { return refuse_handle(); };
+  return PyType_Ready(&handle_type);
+}
+
+namespace {
+
+struct HookMethods {
+  Ref before = of_tensors("register_hook");
+  Ref after = of_tensors("register_post_accumulate_grad_hook");
+  Ref retain = of_tensors("retain_grad");
+  Ref handle = graph::torch_name("torch.utils.hooks", "RemovableHandle");
+
+  static Ref of_tensors(const char* name) {
+    return checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(graph::torch_types().tensor), name));
+  }
+};
+const HookMethods& hook_methods() {
+  static constinit Lasting<HookMethods> methods;
+  return methods.get();
+}
+
+bool is_method(Borrowed callable, const Ref& method) {
+  if (callable == Borrowed(method)) return true;
+  return PyCFunction_Check(callable.get()) && Py_IS_TYPE(method.get(), &PyMethodDescr_Type) &&
+         callable.as<PyCFunctionObject>()->m_ml == method.as<PyMethodDescrObject>()->d_method;
+}
+
+}  // namespace
+
+void load_hooks() { hook_methods(); }
+
+// They are numbered by a counter of the class, which the real call moves too.
+bool Tracer::is_hook_handle_class(PyTypeObject* type) const {
+  return reinterpret_cast<PyObject*>(type) == hook_methods().handle.get();
+}
+
+Ref Tracer::call_hook(Borrowed callable, PyObject* const* arguments, size_t count) {
+  const HookMethods& methods = hook_methods();
+  const bool retains = is_method(callable, methods.retain), after = is_method(callable, methods.after);
+  if (!retains && !after && !is_method(callable, methods.before)) return {};
+  Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  if (!tensor && count > 0) tensor = *arguments++, count--;
+  const std::string name = native_name(callable);
+  if (!tensor || !graph::is_tensor(tensor) || count != (retains ? 0 : 1)) stop(report::Reason::hook, name);
+  forbid_under_modes("a hook on a tensor");
+  if (graph::has_own_torch_function(tensor.type()))  // which would run where the hook is registered for real
+    stop(report::Reason::hook, name + " of a tensor with a __torch_function__");
+  // What runs again in the backward pass registers again.
+  if (transformed_ || recorder.is_silent() || recorder.is_checkpointed())
+    stop(report::Reason::hook, name + " in a part that is transformed or computed again");
+  const at::Tensor& fake = graph::as_tensor(tensor);
+  const bool leaf = fake.is_leaf(), outside = lifter.known(tensor) != nullptr;
+  if (!fake.requires_grad() || (after && !leaf) || (retains && outside)) stop(report::Reason::hook, name);
+  if (!retains && is_written(methods.handle.as<PyTypeObject>(), checked(PyUnicode_InternFromString("next_id"))))
+    stop(report::Reason::hook, name + " next to a hook of a module");
+  gradient_questions++;
+  // Of one that is written later, the history would be another by then.
+  shown_.push_back({Ref::share(tensor), recorder.program().nodes.size()});
+  if (!outside || !leaf) recorder.program().keeps_history = true;
+  if (retains) {
+    const Paused paused(*this);
+    const graph::Recorder::Silent silent(recorder);
+    (void)checked(PyObject_CallOneArg(methods.retain.get(), tensor.get()));
+    add_effect(methods.retain, checked(PyTuple_Pack(1, tensor.get())), {});
+    return Ref::share(Py_None);
+  }
+  if (deferred_points_.empty()) {
+    deferred_points_ = points_here();
+    deferred_event_ = event_here(report::Reason::hook, "its handle is used");
+  }
+  hooked_ = true;
+  lifter.escape(arguments[0]);
+  add_effect(after ? methods.after : methods.before, checked(PyTuple_Pack(2, tensor.get(), arguments[0])), {});
+  return checked(handle_type.tp_alloc(&handle_type, 0));
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,246 @@
+// Calls that become nodes of the graph.
+#include "trace/core/tracer.h"
+
+#include "cpython/version.h"
+#include "fake/item_request.h"
+#include "fake/session.h"
+#include "graph/record/record_error.h"
+#include "graph/record/recording_mode.h"
+#include "graph/record/torch_symbol.h"
+#include "graph/record/torch_types.h"
+#include "graph/record/without_torch_functions.h"
+#include "py/names.h"
+#include "trace/calls/natives.h"
+#include "trace/core/error_text.h"
+#include "trace/core/interrupts.h"
+#include "trace/soundness/observable_failures.h"
+#include "trace/symbolic/tensors_as_numbers.h"
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+namespace {
+
+// While it lives, .item() gives a number that only a run knows, whatever the settings say.
+class CapturingScalars {
+ public:
+  explicit CapturingScalars(Tracer& tracer)
+      : recorder_(tracer.recorder), before_{recorder_.captures_scalars(), tracer.session.state().captures_sizes} {
+    recorder_.capture_unbacked({.scalars = true, .sizes = before_.sizes});
+  }
+  ~CapturingScalars() { recorder_.capture_unbacked(before_); }
+  CapturingScalars(const CapturingScalars&) = delete;
+  CapturingScalars& operator=(const CapturingScalars&) = delete;
+
+ private:
+  graph::Recorder& recorder_;
+  graph::Recorder::Captured before_;
+};
+
+}  // namespace
+
+// x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch itself refuses for fakes: the method that
+// takes the same arguments. Null: it is no such call.
+static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t count) {
+  const char* name = nullptr;
+  Borrowed owner;
+  if (PyCFunction_Check(callable.get())) {
+    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+    owner = PyCFunction_GET_SELF(callable.get());
+    if (owner && !graph::is_tensor(owner)) owner = {};
+  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0 && graph::is_tensor(arguments[0])) {
+    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
+    owner = reinterpret_cast<PyObject*>(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
+    arguments++, count--;
+  }
+  if (!owner || strcmp(name, "new") != 0 || count == 0) return {};
+  return are_sizes(arguments, count) ? checked(PyObject_GetAttrString(owner.get(), "new_empty")) : Ref();
+}
+
+void Tracer::stop_for_torch(const std::string& what) {
+  if (is_unwinding()) throw PyError();  // out of a mode of the program's
+  if (is_interrupt(*this)) stop_for_interrupt(*this, what);
+  const fake::Failure* failure = session.failure();
+  const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
+  const std::string text = take_error_text();
+  const bool number = text.starts_with("GuardOnDataDependentSymNode");
+  stop(data || number ? report::Reason::data_dependent : report::Reason::torch_call, what + ": " + text);
+}
+
+// x.tolist() looks at memory without the dispatcher, which a fake has none of. Null: it is no such call.
+Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+  if (name != "Tensor.tolist") return {};
+  Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
+                    : count > 0                       ? arguments[0]
+                                                      : nullptr;
+  if (!tensor || !graph::is_tensor(tensor) || !fake::is_fake(fake::unpack(tensor.get()))) return {};
+  const std::optional<at::Tensor> value = session.known_value(fake::unpack(tensor.get()));
+  if (!value && recorder.captures_scalars() && graph::is_top_mode(recorder.mode())) return list_of_numbers(tensor);
+  if (!value) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
+  const Paused paused(*this);
+  const fake::Inactive inactive;
+  const fake::WithoutTransforms untransformed;
+  const graph::WithoutTorchFunctions unseen;
+  return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
+}
+
+Ref number_in(Tracer& tracer, PyObject* tensor) {
+  PyObject* item[] = {nullptr, tensor};
+  const TorchRuns runs(tracer);
+  return tracer.recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {});
+}
+
+// Tensors that `is_number` says stand for numbers, alone or in tuples, lists and slices, replaced by their numbers.
+// Null: there are none.
+template <class IsNumber>
+static Ref with_numbers(Tracer& tracer, PyObject* value, const IsNumber& is_number, bool in_slice = false) {
+  if (graph::is_tensor(value)) {
+    // Only then its size, which may be one that only a run knows.
+    const bool wanted = is_number(value, in_slice) && graph::is_unbacked_scalar(tracer.session, value);
+    return wanted ? number_in(tracer, value) : Ref();
+  }
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    Ref parts[] = {with_numbers(tracer, slice->start, is_number, true),
+                   with_numbers(tracer, slice->stop, is_number, true),
+                   with_numbers(tracer, slice->step, is_number, true)};
+    if (!parts[0] && !parts[1] && !parts[2]) return {};
+    auto part = [&](size_t i, PyObject* before) { return parts[i] ? parts[i].get() : before; };
+    return checked(PySlice_New(part(0, slice->start), part(1, slice->stop), part(2, slice->step)));
+  }
+  if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value)) return {};
+  Ref copy;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
+    Ref number = with_numbers(tracer, PySequence_Fast_GET_ITEM(value, i), is_number);
+    if (!number) continue;
+    if (!copy) copy = checked(PySequence_List(value));
+    check_status(PyList_SetItem(copy.get(), i, number.release()));
+  }
+  return copy && PyTuple_CheckExact(value) ? checked(PyList_AsTuple(copy.get())) : std::move(copy);
+}
+
+Ref slices_with_numbers(Tracer& tracer, Borrowed key) {
+  if (!tracer.recorder.captures_scalars() || !graph::is_top_mode(tracer.recorder.mode())) return {};
+  if (!PySlice_Check(key.get()) && !PyTuple_CheckExact(key.get())) return {};
+  return with_numbers(tracer, key.get(), [](PyObject*, bool in_slice) { return in_slice; });
+}
+
+// Torch has asked for the number in a tensor that stands where it wants a number: `value=`, `alpha=`, a size. Recorded
+// as what .item() gives, nobody has to know it. False: that was not it.
+bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, size_t total,
+                                 std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
+  const fake::Failure* failure = session.failure();
+  if (failure == nullptr || failure->kind != fake::FailureKind::DataDependent || is_unwinding() || transformed_ ||
+      is_under_modes() || (failure->op != "aten::_local_scalar_dense" && failure->op != "aten::item")) {
+    return false;
+  }
+  given->assign(1, nullptr);
+  given->insert(given->end(), arguments, arguments + total);
+  const SavedError failed;
+  if (recorder.captures_scalars()) {
+    const c10::TensorImpl* asked = fake::last_asked();
+    for (size_t i = 0; i < total; i++) {
+      Ref number = with_numbers(*this, arguments[i], [&](PyObject* tensor, bool) {
+        return fake::unpack(tensor).unsafeGetTensorImpl() == asked;
+      });
+      if (!number) continue;
+      (*given)[i + 1] = number.get();
+      numbers->push_back(std::move(number));
+    }
+    if (!numbers->empty()) return true;
+  }
+  const CapturingScalars capturing(*this);
+  for (size_t i = positional; i < total; i++) {
+    if (!graph::is_tensor(arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
+    if (!graph::is_unbacked_scalar(session, arguments[i])) continue;
+    numbers->push_back(number_in(*this, arguments[i]));
+    (*given)[i + 1] = numbers->back().get();
+  }
+  return !numbers->empty();
+}
+
+static bool holds_numpy_integer(PyObject* value) {
+  if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))
+    return lift::numpy_kind(value) == lift::NumpyKind::kInteger;
+  PyObject** items = PySequence_Fast_ITEMS(value);
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(value), holds_numpy_integer);
+}
+
+Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  Borrowed for_class = std::exchange(for_class_, nullptr);
+  escape_all(arguments, total);
+  for (size_t i = 0; i < total; i++) {
+    if (graph::is_generator(arguments[i])) {
+      use_generator(arguments[i]);
+      continue;
+    }
+    if (!fake::is_symbol(arguments[i]) && !is_symbolic_array(arguments[i])) check_use(arguments[i], "a torch call");
+    check_order(arguments[i], "a torch call");
+    if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
+  }
+  const std::string name = native_name(callable);
+  if (is_overridden_call(callable, arguments, total))
+    return call_overridden(callable, arguments, positional, keyword_names);
+  if (name.ends_with("is_grad_enabled")) gradient_questions++;
+  use_flags_of(name);
+  if (positional > 0 && is_symbolic_array(arguments[0]))
+    return tensor_of_symbolic(name, callable, arguments, positional, keyword_names);
+  if (Ref tensor = tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
+  const bool moded = is_under_modes();  // it sees the call as it is
+  const bool of_array = !moded && positional > 0 && lift::is_array(arguments[positional - 1]);
+  if (Ref made = of_array ? new_from_data(callable, name, arguments, positional, keyword_names) : Ref()) return made;
+  for (size_t i = 0; i < total; i++) {
+    if (fake::is_symbol(arguments[i]) && lifter.known(arguments[i]) != nullptr)
+      stop(report::Reason::unknown_number, name + " with a number that keeps unspecialized from call to call");
+  }
+  std::vector<PyObject*> given;
+  std::vector<Ref> numbers;
+  PyObject* const* as_given = arguments;
+  if (use_numbers(arguments, total, name, &given, &numbers)) {
+    // A function in Python asks what it is given.
+    if (PyFunction_Check(callable.get()) && std::any_of(arguments, arguments + total, holds_numpy_integer))
+      stop(report::Reason::native_call, name + " with an integer of numpy's");
+    arguments = given.data() + 1;
+  }
+  if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
+    return call_torch(empty, arguments, positional, {});
+  if (Ref made = moded ? Ref() : tensor_of_symbols(name, arguments, positional, keyword_names)) return made;
+  if (Ref made = moded ? Ref() : new_from_data(callable, name, arguments, positional, keyword_names)) return made;
+  if (is_backward(callable)) return call_backward(callable, name, arguments, positional, keyword_names);
+  if (name == "backward" || name.ends_with(".backward") || name.ends_with("run_backward"))
+    stop(report::Reason::backward, name);
+  // A pass backwards inside of a transform would run it on fakes.
+  if (transformed_ && name.ends_with("_hook")) stop(report::Reason::torch_call, name + " inside of a transform");
+  if (Ref handle = keyword_names ? Ref() : call_hook(callable, arguments, positional)) return handle;
+  check_tensor_method(callable, name, arguments, positional);
+  if (Ref values = moded ? Ref() : list_of_values(callable, name, arguments, positional)) return values;
+  if (Ref array = keyword_names ? Ref() : numpy_of_tensor(callable, name, arguments, positional)) return array;
+  session.clear_failure();
+  Ref result;
+  try {
+    const TorchRuns runs(*this);
+    if (for_class) {
+      result = recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
+      for_class_ = for_class.get();  // it is done
+    } else {
+      result = recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
+    }
+  } catch (const PyError&) {
+    if (!is_unwinding() && is_interrupt(*this)) stop_for_interrupt(*this, name);
+    std::vector<PyObject*> again;
+    std::vector<Ref> asked;
+    if (!for_class && numbers_for_tensors(as_given, positional, total, &again, &asked)) {
+      PyErr_Clear();
+      return call_torch(callable, again.data() + 1, positional, keyword_names);
+    }
+    stop_for_torch(name);
+  } catch (const std::exception& error) {
+    PyErr_Clear();
+    stop(report::Reason::torch_call, name + ": " + error.what());
+  }
+  return result;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,341 @@
+// Classes with a __torch_function__ of the program's. Torch itself finds out whom to ask, and in which order: the
+// recording answers NotImplemented, then torch calls the methods, whose frames are traced like any callback's. What
+// they make of the call is recorded.
+#include "trace/core/tracer.h"
+
+#include "graph/record/record_error.h"
+#include "graph/record/recording_mode.h"
+#include "graph/record/torch_function_classes.h"
+#include "graph/record/torch_types.h"
+#include "py/lasting.h"
+#include "py/names.h"
+#include "trace/calls/bound_slots.h"
+#include "trace/calls/natives.h"
+
+#include <algorithm>
+#include <array>
+
+namespace alternator::trace {
+
+namespace {
+
+struct OverrideFunctions {
+  Ref is_subclass = graph::torch_name("builtins", "issubclass");
+  Ref as_subclass =
+      checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(graph::torch_types().tensor), "as_subclass"));
+  // What torch.Tensor's method does not turn into an instance of the class: a constant of torch's.
+  Ref unwrapped =
+      checked(PyObject_CallNoArgs(graph::torch_name("torch.overrides", "get_default_nowrap_functions").get()));
+  Ref name = checked(PyUnicode_InternFromString("__torch_function__"));
+  std::array<Ref, 3> questions = {graph::torch_name("torch._C", "_has_torch_function"),
+                                  graph::torch_name("torch._C", "_has_torch_function_unary"),
+                                  graph::torch_name("torch._C", "_has_torch_function_variadic")};
+};
+const OverrideFunctions& functions() {
+  static constinit Lasting<OverrideFunctions> lasting;
+  return lasting.get();
+}
+
+// What is called on something: that; or null.
+Ref self_of(Borrowed callable) {
+  if (PyCFunction_Check(callable.get())) return Ref::share(PyCFunction_GET_SELF(callable.get()));
+  if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) return {};
+  return checked(PyObject_GetAttrString(callable.get(), "__self__"));
+}
+
+constexpr int kDeepest = 8;  // torch looks into containers, and not as deep; one may contain itself
+
+// The first instance of a class in the arguments of a call; null: there is none.
+Borrowed instance_of(Borrowed type, Borrowed object, int depth = 0) {
+  PyObject* raw = object.get();
+  if (Borrowed(Py_TYPE(raw)) == type) return object;
+  if (depth == kDeepest) return {};
+  if (PyTuple_Check(raw) || PyList_Check(raw)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(raw); i++)
+      if (Borrowed found = instance_of(type, PySequence_Fast_GET_ITEM(raw, i), depth + 1)) return found;
+  } else if (PyDict_Check(raw)) {
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(raw, &position, &key, &value);)
+      if (Borrowed found = instance_of(type, value, depth + 1)) return found;
+  }
+  return {};
+}
+
+bool is_same_method(Borrowed left, Borrowed right) {
+  if (!PyMethod_Check(left.get()) || !PyMethod_Check(right.get()))
+    return left == right && PyFunction_Check(left.get());  // a static method
+  return PyMethod_GET_FUNCTION(left.get()) == PyMethod_GET_FUNCTION(right.get()) &&
+         PyMethod_GET_SELF(left.get()) == PyMethod_GET_SELF(right.get()) && PyType_Check(PyMethod_GET_SELF(left.get()));
+}
+
+// x.as_subclass(cls): torch asks nobody.
+bool is_as_subclass(Borrowed callable) {
+  const Ref& method = functions().as_subclass;
+  return callable == Borrowed(method) ||
+         (PyCFunction_Check(callable.get()) &&
+          callable.as<PyCFunctionObject>()->m_ml == method.as<PyMethodDescrObject>()->d_method);
+}
+
+// A function that a node can be made of without further ado.
+bool is_recordable(Borrowed function) {
+  const Natives& natives = Natives::table();
+  const graph::TorchTypes& torch = graph::torch_types();
+  return natives.torch(function) && !natives.recorded(function) && function.get() != natives.cond &&
+         function.get() != natives.checkpoint && function != Borrowed(torch.tensor_iter) &&
+         function != Borrowed(torch.tensor_item) && function != Borrowed(torch.torch_function);
+}
+
+// Tensor.shape.__get__ and its like: the descriptor; null: it is none of these.
+PyDescrObject* tensor_getter(Borrowed callable) {
+  if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) return nullptr;
+  Ref self = self_of(callable);
+  if (!Py_IS_TYPE(self.get(), &PyGetSetDescr_Type)) return nullptr;
+  auto* descriptor = reinterpret_cast<PyDescrObject*>(self.get());  // the wrapper keeps it
+  if (!PyType_IsSubtype(graph::torch_types().tensor, descriptor->d_type)) return nullptr;
+  Ref name = checked(PyObject_GetAttr(callable.get(), names::__name__));
+  return PyUnicode_CompareWithASCIIString(name.get(), "__get__") == 0 ? descriptor : nullptr;
+}
+
+}  // namespace
+
+void load_overrides() { functions(); }
+
+static bool holds_overridden(lift::Lifter& lifter, Borrowed object, int depth) {
+  PyObject* raw = object.get();
+  PyTypeObject* type = Py_TYPE(raw);
+  if (type == graph::torch_types().tensor || type == graph::torch_types().parameter) return false;
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
+    // That a class has none is a fact like any other.
+    if (!PyType_Check(raw)) (void)lifter.type_attribute(type, functions().name);
+    if (graph::has_own_torch_function(type)) return true;
+  }
+  if (depth == kDeepest) return false;
+  if (PyTuple_Check(raw) || PyList_Check(raw)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(raw); i++)
+      if (holds_overridden(lifter, PySequence_Fast_GET_ITEM(raw, i), depth + 1)) return true;
+  } else if (PyDict_Check(raw)) {
+    PyObject *key, *value;
+    for (Py_ssize_t position = 0; PyDict_Next(raw, &position, &key, &value);)
+      if (holds_overridden(lifter, value, depth + 1)) return true;
+  }
+  return false;
+}
+
+bool Tracer::is_overridden(Borrowed object) {
+  return graph::subclasses_are_on() && holds_overridden(lifter, object, 0);
+}
+
+bool Tracer::is_overridden(PyObject* const* objects, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (is_overridden(objects[i])) return true;
+  return false;
+}
+
+bool Tracer::is_overridden_call(Borrowed callable, PyObject* const* arguments, size_t count) {
+  if (!graph::subclasses_are_on()) return false;
+  if (is_overridden(arguments, count)) return true;
+  Ref self = self_of(callable);
+  return self && graph::is_tensor(self) && is_overridden(self);
+}
+
+// The classes are asked by native code: like a key function of sorted(), what they do cannot be cut, the call can.
+void Tracer::note_override(Borrowed types, Borrowed arguments, Borrowed keywords) {
+  if (current() != this) graph::record_error("a __torch_function__ is called by native code");
+  try {
+    if (modes_below_recording() > 0) {
+      wants_modes = !has_modes && own_modes_ == 0;
+      stop(report::Reason::native_call, "a __torch_function__ under a default device");
+    }
+    if (transformed_ || recorder.is_silent())
+      stop(report::Reason::torch_call, "a __torch_function__ in a transform or a part of a graph");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types.get()); i++) {
+      Borrowed type = PyTuple_GET_ITEM(types.get(), i), object = instance_of(type, arguments);
+      if (!object && keywords) object = instance_of(type, keywords);
+      if (!object) stop(report::Reason::torch_call, "a __torch_function__ of what is not among the arguments");
+      // Torch looks it up by itself: it must find what the program would.
+      Ref seen = get_attribute(object, functions().name);
+      if (!is_same_method(seen, checked(PyObject_GetAttr(object.get(), functions().name.get()))))
+        stop(report::Reason::native_call, "a __torch_function__ that is no class method");
+    }
+    overrides_seen_++;
+  } catch (const Stop& stop) {
+    stop_here(stop.reason, stop.context);
+    throw PyError();
+  } catch (const lift::CannotLift& error) {
+    stop_here(report::Reason::cannot_lift, error.what());
+    throw PyError();
+  }
+}
+
+Ref Tracer::call_overridden(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const std::string name = native_name(callable);
+  if (transformed_ || recorder.is_silent())
+    stop(report::Reason::torch_call, name + ": a __torch_function__ in a transform or a part of a graph");
+  if (is_as_subclass(callable) && !is_under_modes()) {
+    const graph::WithoutSubclasses without;
+    return call_torch(callable, arguments, positional, keyword_names);
+  }
+  // Torch's Python code asks the classes by itself.
+  if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
+  PyTypeObject* kind = callable.type();
+  const bool known = PyCFunction_Check(callable.get()) || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type ||
+                     kind == &_PyMethodWrapper_Type;
+  if (!known || Natives::table().recorded(callable))
+    stop(report::Reason::torch_call, name + " of a class with a __torch_function__");
+  return run_overridden(name, [&] {
+    return PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                               keyword_names.get());
+  });
+}
+
+Ref Tracer::run_overridden(const std::string& what, const std::function<PyObject*()>& run) {
+  // The frames of the methods are gone afterwards.
+  cpython::Frame* const caller = frame_;
+  const int index = index_;
+  const uint64_t before = overrides_seen_;
+  session.clear_failure();
+  Ref result = Ref::steal(run());
+  frame_ = caller;
+  index_ = index;
+  if (!result) stop_for_torch(what);
+  // What torch answers without asking anybody was not looked at as it should be.
+  if (overrides_seen_ == before) stop(report::Reason::torch_call, what + " of a class with a __torch_function__");
+  return result;
+}
+
+Ref Tracer::call_override(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  if (callable == Borrowed(graph::torch_types().torch_function))
+    return call_torchs_override(arguments, positional, keyword_names);
+  if (keyword_names) return {};
+  for (const Ref& question : functions().questions) {
+    // Whether torch would ask anybody: the recording is nobody to the program.
+    if (callable != Borrowed(question) || !is_overridden(arguments, positional)) continue;
+    for (size_t i = 0; i < positional; i++) check_use(arguments[i], "a torch call");
+    std::optional<graph::WithoutTopMode> without;
+    if (graph::is_top_mode(recorder.mode())) without.emplace();
+    return checked(PyObject_Vectorcall(callable.get(), arguments, positional, nullptr));
+  }
+  if (callable == Borrowed(graph::torch_types().without_subclasses))
+    return call_without_subclasses(arguments, positional);
+  return Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type) ? call_tensor_getter(callable, arguments, positional)
+                                                            : Ref();
+}
+
+// Tensor.shape.__get__(x) is x.shape.
+Ref Tracer::call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count) {
+  PyDescrObject* descriptor = tensor_getter(getter);
+  if (descriptor == nullptr || count == 0 || count > 2 || !graph::is_tensor(arguments[0])) return {};
+  if (lift::Known* known = lifter.known(getter)) {  // given from outside: which one it is is a fact
+    if (!bound_slot(getter, *tree, known->source)) stop(report::Reason::tensor_attribute, native_name(getter));
+    tree->guard(tree->child(known->source, lift::Access::kMethodSelf),
+                {lift::GuardKind::kIs, Ref::share(reinterpret_cast<PyObject*>(descriptor))});
+  }
+  // A class may have something else under the name.
+  if (_PyType_Lookup(Py_TYPE(arguments[0]), descriptor->d_name) != reinterpret_cast<PyObject*>(descriptor))
+    stop(report::Reason::tensor_attribute, native_name(getter));
+  return get_from_tensor(arguments[0], descriptor->d_name);
+}
+
+Ref Tracer::call_spread(Borrowed callable, Borrowed arguments, Borrowed keywords) {
+  std::vector<PyObject*> flat{nullptr};
+  const Py_ssize_t positional = PyTuple_GET_SIZE(arguments.get());
+  for (Py_ssize_t i = 0; i < positional; i++) flat.push_back(PyTuple_GET_ITEM(arguments.get(), i));
+  Ref names;
+  if (PyDict_Check(keywords.get()) && PyDict_GET_SIZE(keywords.get()) > 0) {
+    names = checked(PyTuple_New(PyDict_GET_SIZE(keywords.get())));
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    for (Py_ssize_t position = 0; PyDict_Next(keywords.get(), &position, &key, &value); at++) {
+      if (!PyUnicode_Check(key)) stop(report::Reason::torch_call, "keywords that are no texts");
+      PyTuple_SET_ITEM(names.get(), at, Py_NewRef(key));
+      flat.push_back(value);
+    }
+  }
+  return call_torch(callable, flat.data() + 1, static_cast<size_t>(positional), names);
+}
+
+// torch._C._disabled_torch_function_impl(func, types, args, kwargs): no class is asked.
+Ref Tracer::call_without_subclasses(PyObject* const* arguments, size_t count) {
+  escape_all(arguments, count);
+  const auto refuse = [] { stop(report::Reason::native_call, "torch._C._disabled_torch_function_impl"); };
+  if (count < 3 || count > 4 || !PyTuple_CheckExact(arguments[2]) ||
+      (count > 3 && arguments[3] != Py_None && !PyDict_CheckExact(arguments[3])) || is_under_modes())
+    refuse();
+  const graph::WithoutSubclasses without;
+  if (count == 3 || arguments[3] == Py_None || PyDict_GET_SIZE(arguments[3]) == 0) {
+    PyObject* args = arguments[2];
+    if (Ref value = call_tensor_getter(arguments[0], &PyTuple_GET_ITEM(args, 0), size_t(PyTuple_GET_SIZE(args))))
+      return value;
+  }
+  if (!is_recordable(arguments[0]) || is_disallowed(arguments[0])) refuse();
+  return call_spread(arguments[0], arguments[2], count > 3 ? arguments[3] : Py_None);
+}
+
+// torch.Tensor.__torch_function__(func, types, args=(), kwargs=None) for a class: the call with no class being asked,
+// its result as an instance of the class. One node, instead of one for each of these. No frame runs for it, so it is
+// traced as the Python code that it is where one would have to.
+Ref Tracer::call_torchs_override(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  constexpr const char* kNames[] = {"cls", "func", "types", "args", "kwargs"};
+  PyObject* given[] = {nullptr, nullptr, nullptr, nullptr, Py_None};
+  if (positional > std::size(given)) return {};
+  std::copy(arguments, arguments + positional, given);
+  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+    size_t at = positional;
+    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), i);
+    while (at < std::size(given) && PyUnicode_CompareWithASCIIString(name, kNames[at]) != 0) at++;
+    if (at == std::size(given)) return {};
+    given[at] = arguments[positional + static_cast<size_t>(i)];
+  }
+  auto [cls, function, types, args, kwargs] = given;
+  if (cls == nullptr || function == nullptr || types == nullptr || args == nullptr || !PyType_Check(cls) ||
+      !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), graph::torch_types().tensor) ||
+      !PyTuple_CheckExact(types) || !PyTuple_CheckExact(args) || (kwargs != Py_None && !PyDict_CheckExact(kwargs)))
+    return {};
+  const bool is_getter = tensor_getter(function) != nullptr;
+  const bool is_call = is_recordable(function) && !is_disallowed(function);
+  if ((!is_getter && !is_call) || is_under_modes() || !graph::is_top_mode(recorder.mode()) || transformed_ ||
+      recorder.is_silent() || recorder.has_symbols() || at::impl::torch_function_all_disabled())
+    return {};
+  lifter.escape(args);
+  lifter.escape(kwargs);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types); i++) {
+    PyObject* pair[] = {nullptr, cls, PyTuple_GET_ITEM(types, i)};
+    if (pair[2] == cls) continue;
+    Ref answer = call(functions().is_subclass, pair + 1, 2, {});
+    if (answer.get() != Py_True) return Ref::share(Py_NotImplemented);
+  }
+  const graph::WithoutSubclasses without;
+  Ref result;
+  if (is_getter) {
+    if (kwargs != Py_None && PyDict_GET_SIZE(kwargs) > 0) stop(report::Reason::torch_call, native_name(function));
+    result = call_tensor_getter(function, &PyTuple_GET_ITEM(args, 0), static_cast<size_t>(PyTuple_GET_SIZE(args)));
+    if (!result) stop(report::Reason::torch_call, native_name(function));
+  } else {
+    for_class_ = cls;
+    result = call_spread(function, args, kwargs);
+    if (std::exchange(for_class_, nullptr) == cls) return result;
+  }
+  const int as_it_is = PySet_Contains(functions().unwrapped.get(), function);
+  if (as_it_is < 0) throw PyError();
+  return as_it_is != 0 ? std::move(result) : convert_result(std::move(result), cls);
+}
+
+Ref Tracer::convert_result(Ref result, Borrowed cls) {
+  if (cls == Borrowed(graph::torch_types().tensor)) return result;
+  if (graph::is_tensor(result)) {
+    if (PyObject_TypeCheck(result.get(), cls.as<PyTypeObject>())) return result;
+    PyObject* pair[] = {nullptr, result.get(), cls.get()};
+    return call_torch(functions().as_subclass, pair + 1, 2, {});
+  }
+  if (!PyTuple_Check(result.get()) && !PyList_Check(result.get())) return result;
+  // Made again of the same elements.
+  const bool is_plain_type =
+      PyTuple_CheckExact(result.get()) || PyList_CheckExact(result.get()) || result.type() == graph::torch_types().size;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result.get()); i++) {
+    if (!is_plain_type || !lift::is_plain(PySequence_Fast_GET_ITEM(result.get(), i)))
+      stop(report::Reason::torch_call, "a container of tensors of a subclass");
+  }
+  return result;
+}
+
+}  // namespace alternator::trace

@@ -1,0 +1,185 @@
+// Torch-function modes that the program enters. The real object lies on torch's stack, above the recording: torch calls
+// its __torch_function__, whose frame is traced like any callback's; what it makes of the call is recorded.
+#include "trace/core/tracer.h"
+
+#include "graph/record/recording_mode.h"
+#include "interpreter/capture.h"
+#include "py/lasting.h"
+#include "trace/calls/natives.h"
+#include "trace/torch/scoped_modes.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/PyInterpreter.h>
+
+#include <algorithm>
+
+namespace alternator::trace {
+
+using at::impl::PythonTorchFunctionTLS;
+
+namespace {
+
+struct ModeFunctions {
+  Ref push = graph::torch_name("torch._C", "_push_on_torch_function_stack");
+  Ref pop = graph::torch_name("torch._C", "_pop_torch_function_stack");
+  Ref at = graph::torch_name("torch._C", "_get_function_stack_at");
+  Ref device_context = graph::torch_name("torch.utils._device", "DeviceContext");
+};
+const ModeFunctions& mode_functions() {
+  static constinit Lasting<ModeFunctions> functions;
+  return functions.get();
+}
+
+PyObject* mode_at(int64_t index) { return PythonTorchFunctionTLS::get_stack_at(index)->ptr(getPyInterpreter()); }
+
+}  // namespace
+
+void load_function_modes() {
+  // Torch keeps this set from the first call under a default device on; what is not there yet cannot be read.
+  static constinit Lasting<Ref> constructors;
+  constructors.get([] {
+    return checked(PyObject_CallNoArgs(graph::torch_name("torch.utils._device", "_device_constructors").get()));
+  });
+  mode_functions();
+}
+
+bool is_device_context(PyTypeObject* type) {
+  return reinterpret_cast<PyObject*>(type) == mode_functions().device_context.get();
+}
+
+bool Tracer::is_under_modes() const {
+  return own_modes_ > 0 && !graph::is_top_mode(recorder.mode()) && PythonTorchFunctionTLS::stack_len() > 0 &&
+         !at::impl::torch_function_all_disabled();
+}
+
+void Tracer::forbid_under_modes(const char* what) const {
+  if (own_modes_ > 0)
+    stop(report::Reason::native_call, std::string(what) + " under a torch-function mode of the program's");
+}
+
+bool Tracer::is_unwinding() const { return stopped || capture_in_flight(); }
+
+void Tracer::push_mode(Borrowed mode) {
+  if (transformed_ || recorder.is_silent()) stop(report::Reason::native_call, "a torch-function mode in a transform");
+  // Torch looks it up by itself: it must find what the program would.
+  Ref name = checked(PyUnicode_InternFromString("__torch_function__"));
+  Ref seen = get_attribute(mode, name), found = checked(PyObject_GetAttr(mode.get(), name.get()));
+  if (!PyMethod_Check(seen.get()) || !PyMethod_Check(found.get()) ||
+      PyMethod_GET_FUNCTION(seen.get()) != PyMethod_GET_FUNCTION(found.get()) ||
+      PyMethod_GET_SELF(seen.get()) != mode.get() || PyMethod_GET_SELF(found.get()) != mode.get())
+    stop(report::Reason::native_call, "a torch-function mode whose __torch_function__ is no method");
+  // One that was only put aside is entered where it was.
+  const bool is_foreign = !is_device_context(mode.type());
+  if (is_foreign && foreign_modes_ == 0 && (mode.get() != last_popped_mode_ || mode_points_.empty()))
+    mode_points_ = points_here();
+  keep_alive.push_back(Ref::share(mode));
+  PythonTorchFunctionTLS::push_onto_stack(
+      std::make_shared<c10::SafePyObject>(Ref::share(mode).release(), getPyInterpreter()));
+  own_modes_++;
+  if (is_foreign) foreign_modes_++;
+}
+
+// How many modes of the caller's lie below the recording; -1: it is not on the stack, because torch runs a call of
+// ours.
+static int64_t modes_below(Borrowed recording) {
+  for (int64_t i = PythonTorchFunctionTLS::stack_len(); i-- > 0;) {
+    if (mode_at(i) == recording) return i;
+  }
+  return -1;
+}
+
+// Also where torch has taken it off to ask it: then it has taken off those above too.
+int64_t Tracer::modes_below_recording() const {
+  const int64_t below = modes_below(recorder.mode());
+  return below >= 0 ? below : PythonTorchFunctionTLS::stack_len();
+}
+
+lift::Source* Tracer::mode_source(int64_t index) {
+  return tree->child(lifter.constant(mode_functions().at), lift::Access::kFunctionMode, {}, index);
+}
+
+// The caller's modes lie below the recording, which does not see what they do: what is recorded runs under them again.
+// From here on they lie above it, and what they make of a call is recorded. Then it does not matter what it runs under.
+void Tracer::take_modes() {
+  std::vector<Ref> modes;
+  const std::shared_ptr<c10::SafePyObject> recording = PythonTorchFunctionTLS::pop_stack();
+  while (PythonTorchFunctionTLS::stack_len() > 0)
+    modes.push_back(Ref::share(PythonTorchFunctionTLS::pop_stack()->ptr(getPyInterpreter())));
+  PythonTorchFunctionTLS::push_onto_stack(recording);
+  for (size_t i = modes.size(); i-- > 0;) {
+    Ref mode = lifter.lift(modes[i], mode_source(static_cast<int64_t>(modes.size() - 1 - i)));
+    push_mode(mode);
+    modes_before_.push_back(std::move(mode));
+  }
+}
+
+std::vector<Ref> Tracer::modes_now() const {
+  std::vector<Ref> modes;
+  for (int64_t i = modes_below(recorder.mode()) + 1; i < PythonTorchFunctionTLS::stack_len(); i++)
+    modes.push_back(Ref::share(mode_at(i)));
+  return modes;
+}
+
+bool Tracer::note_exit_modes() {
+  if (modes_below(recorder.mode()) < 0) return false;  // nothing can be said
+  const std::vector<Ref> modes = modes_now();
+  size_t same = 0;
+  while (same < modes.size() && same < modes_before_.size() && modes[same] == modes_before_[same]) same++;
+  exit_popped = modes_before_.size() - same;
+  exit_modes.assign(modes.begin() + static_cast<ptrdiff_t>(same), modes.end());
+  return std::all_of(exit_modes.begin(), exit_modes.end(),
+                     [](const Ref& mode) { return is_device_context(mode.type()); });
+}
+
+Ref Tracer::pop_mode() {
+  if (own_modes_ == 0 || graph::is_top_mode(recorder.mode())) {
+    wants_modes = !has_modes && own_modes_ == 0 && modes_below(recorder.mode()) > 0;
+    stop(report::Reason::native_call, "the call leaves a torch-function mode that it has not entered");
+  }
+  Ref mode = Ref::share(PythonTorchFunctionTLS::pop_stack()->ptr(getPyInterpreter()));
+  own_modes_--;
+  if (!is_device_context(mode.type())) {
+    foreign_modes_--;
+    last_popped_mode_ = mode.get();
+  }
+  return mode;
+}
+
+// `with torch.device("cuda"):` pushes a mode that torch makes for it.
+Ref Tracer::call_device_scope(Borrowed callable, size_t count) {
+  if (!PyCFunction_Check(callable.get())) return {};
+  PyObject* device = PyCFunction_GET_SELF(callable.get());
+  if (device == nullptr || !THPDevice_Check(device)) return {};
+  const std::string_view name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
+  if (name == "__enter__" && count == 0) {
+    Borrowed type = mode_functions().device_context;
+    PyObject* given[] = {nullptr, device};
+    push_mode(call(lifter.lift(type, lifter.constant(type)), given + 1, 1, {}));
+    return Ref::share(device);
+  }
+  if (name != "__exit__") return {};
+  (void)pop_mode();
+  return Ref::share(Py_None);
+}
+
+Ref Tracer::call_mode_stack(Borrowed callable, PyObject* const* arguments, size_t count) {
+  const ModeFunctions& functions = mode_functions();
+  if (callable == Borrowed(functions.push) && count == 1) {
+    push_mode(arguments[0]);
+    return Ref::share(Py_None);
+  }
+  if (callable == Borrowed(functions.pop) && count == 0) return pop_mode();
+  if (callable == Borrowed(functions.at) && count == 1 && PyLong_CheckExact(arguments[0])) {
+    // The recording lies below those of the program's own, and is none to it.
+    const int64_t at = PyLong_AsLongLong(arguments[0]), depth = PythonTorchFunctionTLS::stack_len();
+    const int64_t below = modes_below(recorder.mode());
+    if (at >= 0 && at < below) return lifter.lift(mode_at(at), mode_source(at));
+    if (below >= 0 && at >= below && at + 1 < depth) return Ref::share(mode_at(at + 1));
+    PyErr_Clear();
+    stop(report::Reason::native_call, native_name(callable));
+  }
+  return call_device_scope(callable, count);
+}
+
+}  // namespace alternator::trace
