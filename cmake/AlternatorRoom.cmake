@@ -23,7 +23,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 
-# CPython relies on wrapping arithmetic and on type punning through PyObject*.
+# CPython relies on wrapping signed arithmetic and on type punning through PyObject*.
 add_compile_options(-fwrapv -fno-strict-aliasing -Wall -Wextra -Wno-missing-field-initializers
                     -Wno-unused-parameter -Wno-cast-function-type)
 if(ALTERNATOR_SANITIZE)
@@ -40,7 +40,7 @@ if(ALTERNATOR_CCACHE)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 
-# The layers: ALTERNATOR_BELOW_<room> is every room that it may see, itself first.
+# The layers: ALTERNATOR_BELOW_<room> is every room that it may include, itself first.
 set(ALTERNATOR_LAYERS "${PROJECT_SOURCE_DIR}/csrc/layers.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${ALTERNATOR_LAYERS}")
 file(STRINGS "${ALTERNATOR_LAYERS}" lines REGEX "^[a-z]")
@@ -95,7 +95,7 @@ function(alternator_room NAME)
   else()
     set_property(GLOBAL APPEND PROPERTY ALTERNATOR_CORE_ROOMS ${NAME})
   endif()
-  # A build with switches shares the objects of all rooms that have none.
+  # A build with switches shares the objects of all rooms that have no switches.
   if(ROOM_SWITCHES AND ALTERNATOR_MUTANTS)
     target_compile_definitions(${target} PRIVATE ALTERNATOR_MUTANTS)
   endif()
@@ -110,11 +110,11 @@ function(alternator_extension NAME)
     set(EXTENSION_DIRECTORY "${PROJECT_BINARY_DIR}")
   endif()
   Python_add_library(${NAME} MODULE WITH_SOABI ${EXTENSION_SOURCES})
-  # No NAME_EXPORTS macro: it would keep the shared precompiled header from fitting.
+  # No NAME_EXPORTS macro: the shared precompiled header would not match.
   set_target_properties(${NAME} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${EXTENSION_DIRECTORY}" DEFINE_SYMBOL "")
   alternator_include_rooms(${NAME} ${EXTENSION_ROOM})
   foreach(dependency ${EXTENSION_DEPENDS})
-    # Whole, because a room may register things in static initialisers that nothing refers to by name.
+    # Whole, because a room may register things in static initializers that nothing refers to by name.
     target_link_libraries(${NAME} PRIVATE "$<LINK_LIBRARY:WHOLE_ARCHIVE,alternator_${dependency}>")
   endforeach()
   if(EXTENSION_TORCH)

@@ -1,5 +1,5 @@
 # Finds the torch that the build interpreter imports, as the interface library `alternator_torch`.
-# Without torch's own CMake files: those of a CUDA build want the CUDA toolkit, of which nothing is used here.
+# Without torch's CMake files: those of a CUDA build require the CUDA toolkit, of which nothing is used here.
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -c "import os, torch; print(os.path.dirname(torch.__file__))"
   OUTPUT_VARIABLE ALTERNATOR_TORCH_ROOT
@@ -20,7 +20,7 @@ target_include_directories(alternator_torch SYSTEM INTERFACE "${ALTERNATOR_TORCH
                                                              "${ALTERNATOR_TORCH_ROOT}/include/torch/csrc/api/include")
 target_compile_definitions(alternator_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED USE_RPC USE_TENSORPIPE)
 
-# One precompiled header for all torch rooms: it is compiled once, not once a room.
+# One precompiled header for all torch rooms: it is compiled once, not once per room.
 file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/torch_pch.cpp" CONTENT "// Carries the shared precompiled header.\n")
 add_library(alternator_torch_pch OBJECT "${PROJECT_BINARY_DIR}/torch_pch.cpp")
 target_link_libraries(alternator_torch_pch PRIVATE Python::Module alternator_torch)

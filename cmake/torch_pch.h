@@ -1,10 +1,10 @@
-// The heavy headers that nearly every torch room includes, precompiled once for all of them.
-// A source file still includes what it uses: this file only makes that cheap. Nothing of ours belongs here,
-// because a change here rebuilds every torch room, and nothing that brings pybind11 along: its templates are
-// instantiated anew in every file, seven seconds each.
+// The heavy headers that nearly every room above torch includes, precompiled once for all of them. A source file still
+// includes what it uses: this file only makes that cheap. None of our headers belong here, because a change here
+// rebuilds every such room, nor a header that includes pybind11: its templates are instantiated again in every file,
+// seven seconds each.
 #pragma once
 
-// The rooms over the interpreter see its internals (cpython/version.h), which must be decided before Python.h.
+// The rooms above the interpreter use its internals (cpython/version.h); the macro must be set before Python.h.
 #define Py_BUILD_CORE 1
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

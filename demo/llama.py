@@ -146,7 +146,7 @@ def main() -> None:
     took = time.perf_counter() - began
     difference = (result - expected).abs().max().item()
     print(
-        f"\nAgainst eager: the graph as it is {'bitwise equal' if same else 'DIFFERENT'}, by Inductor within {difference:.1e}"
+        f"\nAgainst eager: the uncompiled graph {'bitwise equal' if same else 'DIFFERENT'}, by Inductor within {difference:.1e}"
     )
     print(f"(compiled by Inductor in {took:.0f} s; state_dict keys as before: {list(compiled.state_dict())[:2]} ...)\n")
     if not same or difference > 1e-3:

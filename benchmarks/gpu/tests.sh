@@ -9,7 +9,7 @@ place=$(mktemp -d)
 cores=$(nproc)  # asked before OMP_NUM_THREADS is set: nproc would answer with that
 cp -r tests docs README.md pyproject.toml demo benchmarks "$place"
 cp -r build/gpu/package/alternator "$place"
-cp --parents csrc/*/*.def "$place"  # tables that tests go through
+find csrc -name "*.def" -exec cp --parents {} "$place" \;  # tables that tests go through
 cd "$place"
 export PYTHONPATH=$place OMP_NUM_THREADS=1 WORDS="$*" RESULTS=$place/results LOG=$log
 mkdir -p "$RESULTS" "$(dirname "$log")"

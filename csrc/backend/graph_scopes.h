@@ -1,4 +1,4 @@
-// What stands around a graph while it runs or is compiled.
+// Scopes around a graph while it runs or is compiled.
 #pragma once
 
 #include "fake/functorch_state.h"
@@ -8,7 +8,7 @@
 
 namespace alternator::backend {
 
-// Where a graph fails inside of a transform, that is left as in eager.
+// If a graph raises inside a functorch transform, that transform is exited as in eager.
 template <class Run>
 auto leaving_transforms(bool transforms, Run&& run) {
   if (!transforms) return run();
@@ -22,7 +22,7 @@ auto leaving_transforms(bool transforms, Run&& run) {
   }
 }
 
-// No torch-function modes while it lives.
+// Disables the torch-function modes of this thread while it lives.
 class WithoutModes {
  public:
   WithoutModes() : before_(at::impl::PythonTorchFunctionTLS::get_state()) {

@@ -20,7 +20,7 @@ namespace {
 struct Export {
   std::shared_ptr<graph::Program> program;
   graph::FxSnapshot snapshot;
-  bool is_open = true;  // while the backend is called
+  bool is_open = true;  // only while the backend is being called
 };
 constexpr char kCapsule[] = "alternator.export";
 
@@ -38,7 +38,7 @@ PyObject* export_graph(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   return guarded([&]() -> Ref {
     Export& what = export_of(self);
     const WithoutCollector while_nodes_are_made;
-    // Example values are made from what was recorded: fake_mode.from_tensor() takes a thousand times as long, and
+    // Example values come from the recorded fakes: fake_mode.from_tensor() takes a thousand times as long, and
     // AOTAutograd makes its own from the real inputs anyway.
     Ref module = graph::export_fx(*what.program, {.fake_mode = count > 0 ? arguments[0] : nullptr,
                                                   .example_inputs = nullptr,
@@ -59,7 +59,7 @@ PyMethodDef as_exported_definition = {"is_as_exported", is_as_exported, METH_O,
 
 void free_export(PyObject* capsule) { delete static_cast<Export*>(PyCapsule_GetPointer(capsule, kCapsule)); }
 
-// module.__dict__["_parameters"]["weight"], or "_buffers".
+// The source is module.__dict__["_parameters"]["weight"], or the same with "_buffers".
 bool is_module_state(const lift::Source& source) {
   if (source.access != lift::Access::kItem || source.parent == nullptr || source.parent->access != lift::Access::kItem)
     return false;
@@ -73,17 +73,17 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
-// Undefined: a generator.
+// Undefined for a torch.Generator.
 at::Tensor tensor_of(Borrowed value) { return graph::is_tensor(value) ? graph::as_tensor(value) : at::Tensor(); }
 
-// A tensor that the program makes, and whose gradient somebody may ask for.
-bool makes_leaves(const graph::Program& program) {
+// Whether the graph makes an autograd leaf whose gradient the program may ask for.
+bool makes_autograd_leaves(const graph::Program& program) {
   for (uint32_t i = 0; i < program.tensors.size(); i++) {
     const graph::TensorRecord& record = program.tensors[i];
     if (record.origin == graph::Origin::Input || !record.fake.defined() || fake::is_wrapped(record.fake) ||
         !record.fake.requires_grad() || !record.fake.is_leaf())
       continue;
-    // A view of a parameter that is made without gradients is a leaf by name only: to those who get it.
+    // A view of a parameter that is made in no-grad mode only counts as a leaf if it is returned.
     const bool by_name = record.fake.is_view() && record.fake._base().requires_grad();
     if (!by_name || std::ranges::find(program.outputs, i) != program.outputs.end()) return true;
   }
@@ -94,21 +94,21 @@ bool is_input(const graph::Program& program, graph::Value value) {
   return value.is_tensor() && program.tensors[value.index].origin == graph::Origin::Input;
 }
 
-// x.t_(): the same memory, gone through in another order.
-bool turns(const std::string& name) {
+// Permutes sizes and strides in place, such as x.t_(): same memory, other iteration order.
+bool permutes_in_place(const std::string& name) {
   return name == "t_" || name == "transpose_" || name == "swapaxes_" || name == "swapdims_" || name == "squeeze_" ||
          name == "unsqueeze_" || name == "as_strided_";
 }
 
-// A tensor gets other memory, or more of it, or an argument is turned: what AOTAutograd makes of that fails, or does
-// not share what eager shares. `inputs` are the real ones, whose size a call with `out=` may have changed.
-bool moves_memory(const graph::Program& program, Borrowed inputs) {
+// A tensor's storage is replaced or grows, or an input's metadata is mutated (t_): AOTAutograd fails on these, or loses
+// the aliasing that eager has. `inputs` are the real ones, which a call with `out=` may have resized.
+bool changes_storage(const graph::Program& program, Borrowed inputs) {
   const bool by_name = std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
     if (!node.live) return false;
     const SavedError outer;
     const std::string name = graph::callable_name(node.function());
     if (name == "resize_" || name == "resize_as_" || name == "set_") return true;
-    if (turns(name)) return node.argument_count() > 0 && is_input(program, program.argument(node, 0));
+    if (permutes_in_place(name)) return node.argument_count() > 0 && is_input(program, program.argument(node, 0));
     if (name != "__set__") return false;
     Ref attribute = Ref::steal(PyObject_GetAttrString(node.function().get(), "__self__"));
     if (!attribute) PyErr_Clear();
@@ -123,13 +123,13 @@ bool moves_memory(const graph::Program& program, Borrowed inputs) {
   return false;
 }
 
-// Where memory of the CPU lies that two of the values have under different names: tensors over different storages, or a
-// tensor and an array of numpy's.
+// Finds CPU memory that two values reach through different objects: tensors over different storages, or a tensor and a
+// numpy array.
 class Extents {
  public:
   void add(Borrowed value) {
     if (lift::is_array(value.get())) {
-      const lift::ArrayFields& fields = lift::fields_of(value);  // its strides are guarded not to be negative
+      const lift::ArrayFields& fields = lift::fields_of(value);  // a guard ensures that its strides are not negative
       Py_ssize_t size = lift::element_size(value);
       for (int i = 0; i < fields.dimensions; i++) size += (fields.shape[i] - 1) * fields.strides[i];
       add(fields.data, static_cast<size_t>(size), nullptr);
@@ -141,7 +141,7 @@ class Extents {
   }
   bool overlap() {
     std::sort(all_.begin(), all_.end());
-    uintptr_t tensors = 0, arrays = 0;  // where the last of them so far ends
+    uintptr_t tensors = 0, arrays = 0;  // where the memory of the tensors / arrays seen so far ends
     const c10::StorageImpl* before = nullptr;
     for (const Extent& extent : all_) {
       if (extent.storage != nullptr && extent.storage == before) continue;
@@ -156,7 +156,7 @@ class Extents {
  private:
   struct Extent {
     uintptr_t begin, end;
-    const c10::StorageImpl* storage;  // null: an array's
+    const c10::StorageImpl* storage;  // null: an array's memory
     auto operator<=>(const Extent&) const = default;
   };
   void add(const void* data, size_t size, const c10::StorageImpl* storage) {
@@ -166,7 +166,7 @@ class Extents {
   std::vector<Extent> all_;
 };
 
-// A node that writes: calls `each` with the tensors whose memory it may write to.
+// Calls `each` with the tensors whose memory a mutating node may write to.
 template <class Each>
 void each_written(const graph::Program& program, const graph::Node& node, Each&& each) {
   const std::string name = graph::callable_name(node.function());
@@ -179,7 +179,7 @@ void each_written(const graph::Program& program, const graph::Node& node, Each&&
   }
 }
 
-// Whether two tensors over one storage have an element in common. One that is too hard to say has.
+// Whether two tensors over one storage have an element in common; true if that is too hard to decide.
 bool have_element_in_common(const at::Tensor& one, const at::Tensor& other) {
   if (one.numel() == 0 || other.numel() == 0) return false;
   const auto last = [](const at::Tensor& tensor) {
@@ -189,7 +189,7 @@ bool have_element_in_common(const at::Tensor& one, const at::Tensor& other) {
   };
   if (last(one) < other.storage_offset() || last(other) < one.storage_offset()) return false;
   if (one.strides() != other.strides()) return true;
-  // Parts of one tensor: is there a step from an element of the one to one of the other that goes nowhere?
+  // Views of one tensor: is there an element of the one whose address is also reached by the other?
   std::vector<int64_t> order(static_cast<size_t>(one.dim()));
   for (size_t i = 0; i < order.size(); i++) order[i] = static_cast<int64_t>(i);
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return one.stride(a) > one.stride(b); });
@@ -199,7 +199,7 @@ bool have_element_in_common(const at::Tensor& one, const at::Tensor& other) {
     if (at == order.size()) return distance == 0;
     const int64_t stride = one.stride(order[at]);
     if (stride == 0) return reaches(at + 1, distance);
-    int64_t below = 0, above = 0;  // what the smaller strides make up for
+    int64_t below = 0, above = 0;  // distances that the smaller strides can cover
     for (size_t i = at + 1; i < order.size(); i++) {
       below -= (other.size(order[i]) - 1) * one.stride(order[i]);
       above += (one.size(order[i]) - 1) * one.stride(order[i]);
@@ -216,8 +216,8 @@ bool have_element_in_common(const at::Tensor& one, const at::Tensor& other) {
   return reaches(0, other.storage_offset() - one.storage_offset());
 }
 
-// Inputs that have elements in common, and are written to: AOTAutograd overlooks some of them, Inductor takes copies of
-// them for the memory itself, and its cache of graphs knows nothing of how they lie.
+// Inputs that overlap and are mutated: AOTAutograd misses some of these overlaps, Inductor takes copies of such inputs
+// for the memory itself, and its graph cache does not key on how they overlap.
 bool writes_what_inputs_share(const graph::Program& program, Borrowed inputs) {
   std::unordered_map<const c10::StorageImpl*, std::vector<at::Tensor>> by_storage;
   std::unordered_set<const c10::StorageImpl*> shared;
@@ -241,7 +241,7 @@ bool writes_what_inputs_share(const graph::Program& program, Borrowed inputs) {
   });
 }
 
-// x.expand(2, 3).zero_(): AOTAutograd adds up what was written to the elements that are one.
+// x.expand(2, 3).zero_(): AOTAutograd adds up what was written to elements that share one address.
 bool writes_elements_twice(const graph::Program& program) {
   return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
     if (!node.live || node.wrapped || (node.effects & graph::kMutates) == 0 || node.argument_count() == 0) return false;
@@ -258,9 +258,8 @@ bool writes_elements_twice(const graph::Program& program) {
   });
 }
 
-// Where an input that is written shares its memory with another, or requires a gradient, AOTAutograd makes the views of
-// it that leave the graph from the wrong place, or without their history. Of tensors of a list that share memory it
-// writes to one.
+// If a mutated input aliases another one or requires grad, AOTAutograd regenerates the views of it that are outputs
+// from the wrong base, or without their autograd history. Of aliasing tensors in a list it writes to one only.
 bool gives_views_of_written(const graph::Program& program) {
   struct Inputs {
     size_t count = 0;
@@ -302,7 +301,7 @@ bool gives_views_of_written(const graph::Program& program) {
   });
 }
 
-// What the pieces of a graph read and write may be memory of arrays, which no compiler knows of.
+// Segments of the graph may read and write memory of numpy arrays, which no compiler knows of.
 bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
   if (!program.has_arrays) return false;
   const auto is_array = [&](uint32_t id) { return program.tensors[id].symbol.get() == Py_None; };
@@ -323,7 +322,7 @@ bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
     if (node.result != graph::kNowhere) shared.insert(storage_of(program.tensors[node.result].fake));
     array_written = array_written || (node.effects & graph::kMutates) != 0;
   }
-  // What autograd keeps for the backward pass is not what AOTAutograd keeps: they would see different numbers.
+  // AOTAutograd saves other tensors for the backward pass than eager autograd: writes would change different values.
   const bool differentiable =
       std::any_of(program.tensors.begin(), program.tensors.end(), [](const graph::TensorRecord& record) {
         return record.fake.defined() && !fake::is_wrapped(record.fake) && record.fake.requires_grad();
@@ -353,19 +352,19 @@ Answer hand_over(const std::shared_ptr<graph::Program>& program, Borrowed backen
   Export* what = made.release();
   Ref export_function = checked(PyCFunction_New(&export_definition, capsule.get()));
   Ref as_exported = checked(PyCFunction_New(&as_exported_definition, capsule.get()));
-  Ref texts = checked(PyList_New(0));
+  Ref source_rows = checked(PyList_New(0));
   for (const lift::Source* source : sources) {
     Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
-    check_status(PyList_Append(texts.get(), row.get()));
+    check_status(PyList_Append(source_rows.get(), row.get()));
   }
   const bool shares = writes_what_inputs_share(*program, inputs);
-  const bool is_odd = program->keeps_history || makes_leaves(*program) || moves_memory(*program, inputs) ||
-                      writes_next_to_arrays(*program, inputs) || gives_views_of_written(*program) ||
-                      writes_elements_twice(*program) || shares;
+  const bool aot_incompatible = program->keeps_history || makes_autograd_leaves(*program) ||
+                                changes_storage(*program, inputs) || writes_next_to_arrays(*program, inputs) ||
+                                gives_views_of_written(*program) || writes_elements_twice(*program) || shares;
   PyObject* shape_env = program->shape_env ? program->shape_env.get() : Py_None;
   Ref result = Ref::steal(PyObject_CallFunctionObjArgs(
-      backend.get(), export_function.get(), as_exported.get(), inputs.get(), texts.get(), code.get(), shape_env,
-      program->asserts != 0 ? Py_True : Py_False, is_odd ? Py_True : Py_False,
+      backend.get(), export_function.get(), as_exported.get(), inputs.get(), source_rows.get(), code.get(), shape_env,
+      program->asserts != 0 ? Py_True : Py_False, aot_incompatible ? Py_True : Py_False,
       program->has_separate_segments() ? Py_True : Py_False, program->makes_subclasses ? Py_True : Py_False, nullptr));
   what->is_open = false;
   what->snapshot = {};
@@ -399,7 +398,7 @@ bool Sharing::holds(const std::vector<Ref>& values, const std::vector<size_t>& i
     for (size_t position : inputs) extents.add(values[position]);
     if (extents.overlap()) return false;
   }
-  std::vector<const c10::StorageImpl*> alone;  // those that may be nobody else's
+  std::vector<const c10::StorageImpl*> alone;  // storages that no other input may share
   alone.reserve(first_.size());
   for (size_t i = 0; i < first_.size(); i++) {
     const at::Tensor tensor = tensor_of(values[inputs[i]]);

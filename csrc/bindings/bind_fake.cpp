@@ -39,8 +39,8 @@ class PySession {
   std::vector<std::unique_ptr<Active>> active_;
 };
 
-// In C++, so that no interrupt comes between an exception and what is put back for it. One object serves all threads,
-// and `with` statements inside of others.
+// In C++, so that no KeyboardInterrupt arrives between an exception and the restoration. One object serves all threads
+// and nested `with` statements.
 class ThreadKept {
  public:
   void enter() { entered().emplace_back(); }
@@ -49,7 +49,7 @@ class ThreadKept {
     const TransformsAsBefore before = std::move(entered().back());
     entered().pop_back();
     if (error.is_none()) return false;
-    // Context managers of torch's that were entered and not left yet would be left when the exception dies.
+    // Torch context managers that were entered and not exited would be exited when the exception dies.
     if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) == 0) end_frames(error.ptr());
     before.restore();
     return false;
@@ -69,7 +69,7 @@ const at::Tensor& unpack(const py::handle& object) {
 
 py::object wrap(const at::Tensor& tensor) { return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor)); }
 
-// Our errors (and torch's) become Python exceptions of their own classes.
+// Translates our errors (and torch's) to Python exceptions of their own classes.
 template <class Body>
 auto translated(Body&& body) {
   return [body = std::forward<Body>(body)]<class... Arguments>(Arguments&&... arguments) {
@@ -90,8 +90,8 @@ py::object kind_of(const std::string& name, const std::string& overload) {
   return py::str(name_of(op_of(*handle).kind));
 }
 
-// UntypedStorage.is_shared looks at the data pointer and does not catch what a fake's storage throws then: the process
-// would end. Nothing else of that class is so.
+// UntypedStorage.is_shared reads the data pointer and does not catch the exception of a fake's storage: the process
+// would terminate. No other method of that class does this.
 void protect_is_shared() {
   const py::object type = py::module_::import("torch").attr("UntypedStorage");
   const py::object original = type.attr("is_shared");
@@ -169,8 +169,8 @@ void bind_fake(py::module_& module) {
            })
       .def_property_readonly("id", [](PySession& self) { return self.session().id(); });
 
-  py::class_<Flags>(module, "Flags", "Flags of torch that are the process's.")
-      .def_static("now", &Flags::now, "As they are; None: torch itself cannot tell.")
+  py::class_<Flags>(module, "Flags", "Process-wide torch flags.")
+      .def_static("now", &Flags::now, "The current flags; None: torch cannot report them.")
       .def("apply", &Flags::apply)
       .def_static("setters", [] {
         std::vector<std::string> names;
@@ -178,7 +178,7 @@ void bind_fake(py::module_& module) {
         return names;
       });
   py::class_<ThreadKept>(module, "ThreadKept",
-                         "Puts torch's state of the thread back where its `with` statement is left by an exception.")
+                         "Restores torch's thread state if its `with` statement exits with an exception.")
       .def(py::init<>())
       .def("__enter__", &ThreadKept::enter)
       .def("__exit__", &ThreadKept::exit);
@@ -186,7 +186,7 @@ void bind_fake(py::module_& module) {
   module.def("session_of", [](const py::object& tensor) { return session_of(unpack(tensor)); });
   module.def(
       "describe", [](const py::object& tensor) { return describe(unpack(tensor)); },
-      "A fake in words, without its data.");
+      "A description of a fake, without its data.");
   module.def(
       "keys", [](const py::object& tensor) { return c10::toString(unpack(tensor).key_set()); },
       "Dispatch keys, for debugging.");

@@ -26,7 +26,7 @@ const at::Tensor& tensor_of(const py::handle& object) {
   return as_tensor(object.ptr());
 }
 
-// Errors of ours become the Python exceptions that they stand for.
+// Translates our errors to Python exceptions.
 template <class Body>
 auto with_python_errors(Body&& body) {
   try {
@@ -36,7 +36,7 @@ auto with_python_errors(Body&& body) {
   }
 }
 
-// A finished program and what was made of it.
+// A finished program and what was made from it.
 struct PyProgram {
   std::unique_ptr<Program> program;
   std::unique_ptr<Replay> replay;
@@ -45,7 +45,7 @@ struct PyProgram {
       : program(std::move(finished)), replay(std::make_unique<Replay>(*program)) {}
 };
 
-// A recorder with a session of its own.
+// A recorder with its own session.
 struct PyRecorder {
   fake::Session session;
   Recorder recorder;
@@ -69,7 +69,7 @@ py::list nodes_of(const Program& program) {
   return nodes;
 }
 
-// recorder.call(callable, *args, **kwargs): the direct entry, as the tracing loop uses it.
+// recorder.call(callable, *args, **kwargs): the direct entry point, as used by the tracing loop.
 PyObject* recorder_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
                         PyObject* keyword_names) noexcept {
   return guarded([&]() -> Ref {
@@ -153,7 +153,7 @@ void bind_graph(py::module_& module) {
       .def("finish", [](PyRecorder& self, const py::object& result) {
         return with_python_errors([&] { return std::make_unique<PyProgram>(self.recorder.finish(result.ptr())); });
       });
-  // pybind11's own functions make a tuple and a dict of every call.
+  // pybind11's own functions build a tuple and a dict for every call.
   py::object call = take(checked(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(recorder.ptr()), &call_definition)));
   recorder.attr("call") = call;
 }

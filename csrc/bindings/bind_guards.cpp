@@ -1,4 +1,4 @@
-// alternator._C.guards: sources, guards and their programs by hand, for tests, benchmarks and tools.
+// alternator._C.guards: sources, guards and guard programs built by hand, for tests, benchmarks and tools.
 #include "bindings/bind_switches.h"
 #include "bindings/bindings.h"
 #include "guards/guard_mutants.h"
@@ -51,7 +51,7 @@ GuardKind guard_named(const std::string& name) {
   return named<GuardKind>(name, names);
 }
 
-// Our exceptions as Python ones.
+// Translates our exceptions to Python ones.
 template <class Body>
 auto translated(Body&& body) {
   try {
@@ -83,7 +83,7 @@ struct PyTree {
   PySource wrap(Source* source) const { return {owner, source}; }
 };
 
-// Stands for a value that is guarded to be absent.
+// Represents a value that is guarded to be absent.
 PyObject* absent() {
   static PyObject* object = PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
   return object;

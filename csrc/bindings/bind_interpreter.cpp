@@ -1,4 +1,4 @@
-// interpret, run, capture and what tests and benchmarks need to look into the loop.
+// interpret, run, capture, and what tests and benchmarks need to inspect the loop.
 #include "bindings/bind_interpreter.h"
 
 #include "interpreter/capture.h"
@@ -52,7 +52,7 @@ PyObject* capture_resume(PyObject* self, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   Chain chain;
-  // A chain that cannot be continued stays, so that it can still be looked at.
+  // A chain that cannot be resumed stays, so that it can still be inspected.
   if (cannot_continue(*held) == nullptr) chain.swap(*held);
   acquire_hook();
   control.running += in_loop;
@@ -194,7 +194,7 @@ PyObject* capture(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Ref result = call_in_loop(args[2], args + 3, nargs - 3, nullptr);
   control.watch = outer;
   if (capture_in_flight()) {
-    // A chain is whole if it reaches the function that was called. It does not when a finaliser or a callback was
+    // A chain is complete if it reaches the function that was called. It is not if a finalizer or a callback was
     // captured whose caller is native code.
     PyObject* called = PyMethod_Check(args[2]) ? PyMethod_GET_FUNCTION(args[2]) : args[2];
     FrameState& outermost = object->chain->back();
@@ -205,7 +205,7 @@ PyObject* capture(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     finish_capture();
     return owner.release();
   }
-  if (!object->chain->empty()) {  // refused: the call went on to its end
+  if (!object->chain->empty()) {  // refused: the call ran to its end
     PyErr_Clear();
     return owner.release();
   }

@@ -1,11 +1,11 @@
-// The Python face of the interpreter room.
+// Python bindings of the interpreter.
 #pragma once
 
 #include "cpython/version.h"
 
 namespace alternator {
 
-// Adds the room's functions and types to `module`. -1: an exception is set.
+// Adds the interpreter's functions and types to `module`. -1: an exception is set.
 int bind_interpreter(PyObject* module);
 
 }  // namespace alternator

@@ -13,7 +13,7 @@ namespace {
 namespace py = pybind11;
 using namespace replay;
 
-// What a trace would know, said by hand. Tensors without a source are the graph's.
+// A World described by hand. Tensors without a source are the graph's.
 class HandWorld final : public World {
  public:
   explicit HandWorld(py::object made_here) : made_here_(std::move(made_here)) {}
@@ -31,7 +31,7 @@ class HandWorld final : public World {
   std::vector<EffectCall> calls() override { return calls_; }
   void guard_length(const lift::Shadow& shadow) override { lengths.push_back(shadow.source->text()); }
 
-  // `lifted` stands for the argument called `name`.
+  // `lifted` represents the argument called `name`.
   void outside(const py::object& lifted, const std::string& name) {
     Ref text = checked(PyUnicode_InternFromString(name.c_str()));
     know(lifted, tree_.slot(static_cast<Py_ssize_t>(sources_.size()), text));
@@ -137,7 +137,7 @@ py::object run(const Built& built, const py::dict& values, const py::object& out
 
 void bind_replay(py::module_& module) {
   py::register_exception<CannotRebuild>(module, "CannotRebuild");
-  py::class_<HandWorld>(module, "World", "What a trace would know, said by hand: for tests.")
+  py::class_<HandWorld>(module, "World", "A trace's World, described by hand: for tests.")
       .def(py::init<py::object>(), py::arg("made_here") = py::none())
       .def("outside", &HandWorld::outside, py::arg("lifted"), py::arg("name"))
       .def("shadow", &HandWorld::shadow, py::arg("kind"), py::arg("copy"), py::arg("snapshot"), py::arg("original"),

@@ -1,4 +1,4 @@
-// A room's switches, as Python sees them.
+// Python bindings of a component's mutant switches.
 #pragma once
 
 #include "py/switches.h"

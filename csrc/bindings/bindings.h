@@ -1,4 +1,4 @@
-// The parts of alternator._C, one for each room.
+// The submodules of alternator._C, one per component.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// _alternator_core: the rooms that know only CPython, without torch.
+// _alternator_core: the components that depend on CPython only, without torch.
 #include "bindings/bind_interpreter.h"
 
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_alternator_core", "Alternator's interpreter, without torch.",

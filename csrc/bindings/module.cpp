@@ -1,4 +1,4 @@
-// alternator._C: the C++ core, as a Python module with one submodule for each room.
+// alternator._C: the C++ core, as a Python module with one submodule per component.
 #include "bindings/bind_switches.h"
 #include "bindings/bindings.h"
 

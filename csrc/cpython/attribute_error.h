@@ -1,4 +1,4 @@
-// What an AttributeError says besides its text: `name` and `obj`, which "did you mean" looks at.
+// The attributes of an AttributeError besides its message: `name` and `obj`, which "did you mean" suggestions read.
 #pragma once
 
 #include "cpython/version.h"
@@ -6,14 +6,14 @@
 
 namespace alternator::cpython {
 
-// As PyObject_GetAttr() does it with whatever a hook or a descriptor of the program's has raised.
+// As PyObject_GetAttr() does for an AttributeError raised by a user's __getattr__ or descriptor.
 inline void name_attribute_error(Borrowed owner, Borrowed name) {
   if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return;
   Ref error = take_raised();
   const auto* fields = reinterpret_cast<PyAttributeErrorObject*>(error.get());
   if (PyErr_GivenExceptionMatches(error.get(), PyExc_AttributeError) && fields->name == nullptr &&
       fields->obj == nullptr) {
-    // Losing them must not hide the AttributeError.
+    // A failure to set them must not hide the AttributeError.
     if (PyObject_SetAttr(error.get(), names::name, name.get()) < 0 ||
         PyObject_SetAttrString(error.get(), "obj", owner.get()) < 0)
       PyErr_Clear();

@@ -10,7 +10,7 @@ namespace alternator::cpython {
 thread_local char* c_stack_limit = nullptr;
 
 char* find_c_stack_limit() {
-  // Room for what runs without asking: native code, error handling, the backend of a compile.
+  // Reserve for code that does not check the limit: native code, error handling, the compiler backend.
   constexpr size_t kReserve = size_t{512} * 1024;
   pthread_attr_t attributes;
   void* lowest = nullptr;

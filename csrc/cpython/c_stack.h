@@ -1,10 +1,10 @@
-// How much of the thread's C stack is left. A Python call under our loop takes C stack, which CPython's
-// own recursion limit does not count.
+// How much of the thread's C stack is left. A Python call under our loop uses C stack, which CPython's recursion limit
+// does not count.
 #pragma once
 
 namespace alternator::cpython {
 
-// The lowest address that a new frame may start at; 0 where the platform does not tell.
+// The lowest address at which a new frame may start; 0 where the platform does not report it.
 extern thread_local char* c_stack_limit __attribute__((tls_model("initial-exec")));
 char* find_c_stack_limit();
 

@@ -1,11 +1,12 @@
-// The globals of the frame that runs, in whose name native code warns. May be included anywhere: it shows no internals.
+// The globals of the running frame, to which native code attributes its warnings. May be included anywhere: it exposes
+// no internals.
 #pragma once
 
 #include "py/ref.h"
 
 namespace alternator::cpython {
 
-// Where the frame keeps them, borrowed; null: there is no frame.
+// The address of the frame's globals pointer, which is borrowed; null: there is no frame.
 PyObject** current_globals();
 
 }  // namespace alternator::cpython

@@ -17,10 +17,10 @@ struct Decimal {
   size_t* words;
   size_t own_words[4];
 };
-// Sign, infinity and the two kinds of NaN; the others say who owns the words.
+// Sign, infinity and the two kinds of NaN; the remaining flags say who owns the coefficient's memory.
 constexpr uint8_t kNegative = 1, kNan = 4, kSignallingNan = 8, kValueFlags = 15;
 
-// What comes first in a context; the rest is read through its attributes.
+// The leading fields of a context; the rest is read through its attributes.
 struct Context {
   PyObject_HEAD Py_ssize_t precision, largest, smallest;
   uint32_t traps, flags, new_trap;

@@ -1,4 +1,4 @@
-// Decimals of the module _decimal, and their contexts: what they are made of.
+// The memory layout of the _decimal module's Decimal and Context.
 #pragma once
 
 #include "py/ref.h"
@@ -7,16 +7,16 @@
 
 namespace alternator::cpython {
 
-// Whether instances of these classes, decimal.Decimal and decimal.Context, are laid out as is known here.
+// Whether instances of these classes, decimal.Decimal and decimal.Context, have the layout that is known here.
 bool has_known_decimals(PyTypeObject* decimal, PyTypeObject* context);
-// The same sign, digits and exponent, or the same kind of NaN or infinity: 1.0 is not 1.00. Two instances of that very
-// class.
+// The same sign, digits and exponent, or the same kind of NaN or infinity: 1.0 is not 1.00. Both must be exact
+// instances of that class.
 bool same_decimal(PyObject* a, PyObject* b);
-// An instance of that class, or of one over it.
+// An instance of that class or of a subclass.
 bool is_decimal_nan(PyObject* decimal);
 
-// The flags and the traps of a context, bit by bit. Several of them are one signal: which ones are set shows in the
-// context's text, and where its flags are compared.
+// The flags and traps of a context, as bits. One signal may consist of several bits: which of them are set shows in the
+// context's repr and in comparisons of its flags.
 struct Signals {
   uint32_t flags, traps;
 };

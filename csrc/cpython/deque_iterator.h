@@ -1,4 +1,4 @@
-// Whether an iterator over a deque will say that the deque was changed.
+// Whether an iterator over a deque would raise because the deque was mutated.
 #pragma once
 
 #include "py/error.h"
@@ -7,7 +7,7 @@ namespace alternator::cpython {
 
 namespace deque_layout {
 
-// As in Modules/_collectionsmodule.c, which keeps them to itself; is_known() compares.
+// As in Modules/_collectionsmodule.c, which does not export them; is_known() verifies the layout.
 struct Deque {
   PyVarObject head;
   void *left_block, *right_block;
@@ -43,13 +43,13 @@ inline bool is_known(Borrowed deque_type) {
 
 }  // namespace deque_layout
 
-// False, too, where this CPython keeps it in another way than is known here.
+// Also false where this CPython's layout is not the one known here.
 inline bool is_current_deque_iterator(Borrowed iterator, Borrowed deque_type) {
   static const bool known = deque_layout::is_known(deque_type);
   return known && deque_layout::is_current(iterator);
 }
 
-// Whether a deque, made of so many elements one after the other, was changed since. False where that is not known.
+// Whether a deque that was built by appending `length` elements was mutated since. False where that is not known.
 inline bool was_deque_changed(Borrowed deque, size_t length) {
   static const bool known = deque_layout::is_known(reinterpret_cast<PyObject*>(Py_TYPE(deque.get())));
   return known && deque.as<deque_layout::Deque>()->state != length;

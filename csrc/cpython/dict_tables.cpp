@@ -14,7 +14,7 @@ namespace alternator::cpython {
 
 namespace {
 
-// As in Objects/odictobject.c, which keeps it to itself; check_ordered_dict() compares.
+// As in Objects/odictobject.c, which does not export it; check_ordered_dict() verifies the layout.
 struct OrderedNode {
   PyObject* key;
   Py_hash_t hash;
@@ -60,7 +60,7 @@ int check_ordered_dict() {
       for (int i : {1, 2, 0}) known = known && next_ordered_key(dict.get(), &position, &key) && key == names[i].get();
       known = known && !next_ordered_key(dict.get(), &position, &key);
     }
-    ALT_CHECK(known, "this CPython keeps the order of an OrderedDict in another way");
+    ALT_CHECK(known, "this CPython lays out OrderedDict differently");
     return 0;
   });
 }
@@ -79,9 +79,9 @@ void exchange_keys(PyObject* dict, PyTypeObject* stand_in, PyObject* (*stands_fo
       exchange(&node->key);
   }
   PyDictKeysObject* keys = reinterpret_cast<PyDictObject*>(dict)->ma_keys;
-  if (keys->dk_kind != DICT_KEYS_GENERAL) return;  // nothing but str
+  if (keys->dk_kind != DICT_KEYS_GENERAL) return;  // str keys only
   for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) exchange(&DK_ENTRIES(keys)[i].me_key);
-  // What stood there has no references to others; what stands there now may have.
+  // The replaced key held no references to other objects; the new one may.
   if (!PyObject_GC_IsTracked(dict)) PyObject_GC_Track(dict);
 }
 

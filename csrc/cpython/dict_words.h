@@ -1,4 +1,4 @@
-// Where in memory it stands whether a dict has changed.
+// The memory words that change whenever a dict changes.
 #pragma once
 
 #include "py/ref.h"
@@ -7,7 +7,7 @@
 
 namespace alternator::cpython {
 
-// A word that is another one whenever dict_version() is, and one that says how many items there are.
+// A word that differs whenever dict_version() does, and one that holds the number of items.
 inline const uint64_t* dict_version_word(PyObject* dict) {
   return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
 }

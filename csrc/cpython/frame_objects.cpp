@@ -51,7 +51,7 @@ void empty_frame(PyFrameObject* frame) {
   Frame* inner = frame->f_frame;
   if (!is_over(frame)) return;
   PyCodeObject* code = code_of(inner);
-  const int cells = code->co_nlocalsplus - code->co_nfreevars;  // from here on: who reads f_locals looks into them
+  const int cells = code->co_nlocalsplus - code->co_nfreevars;  // from here on: f_locals dereferences them
   for (int i = 0; i < inner->stacktop; i++) {
     Ref empty = i >= cells && i < code->co_nlocalsplus ? checked(PyCell_New(nullptr)) : Ref();
     Ref old = Ref::steal(std::exchange(inner->localsplus[i], empty.release()));
@@ -64,7 +64,7 @@ void adopt_frame_object(Frame* frame, Ref object) {
   Frame* own = adopted->f_frame;
   if (frame->frame_obj != nullptr || !is_over(adopted) || code_of(own) != code_of(frame)) return;
   empty_frame(adopted);
-  PyObject_GC_UnTrack(object.get());  // as long as the frame runs
+  PyObject_GC_UnTrack(object.get());  // while the frame runs
   std::vector<Ref> dropped_objects;
   dropped_objects.reserve(static_cast<size_t>(own->stacktop) + 3);
   for (int i = 0; i < own->stacktop; i++)

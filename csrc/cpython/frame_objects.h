@@ -1,6 +1,6 @@
-// Frames as objects: those of tracebacks, made anew or taken over by a frame that goes on.
+// Frame objects: those of tracebacks, reconstructed or adopted by a resumed frame.
 //
-// Like objects.h, this header shows no internals.
+// Like objects.h, this header exposes no internals.
 #pragma once
 
 #include "py/ref.h"
@@ -11,25 +11,26 @@ struct _PyInterpreterFrame;
 
 namespace alternator::cpython {
 
-// A frame that PyFrame_New made stands where it would after it had run up to the line. It has no cells of a function
-// either, and reading its f_locals would crash: it gets empty ones.
+// Gives a frame that PyFrame_New created the position that it would have after running up to the line. Such a frame has
+// no closure cells, and reading its f_locals would crash: it gets empty cells.
 void set_reached(PyFrameObject* frame, int line);
 PyCodeObject* code_of(PyFrameObject* frame);  // borrowed
-// What stands in the slots of its variables, borrowed: values, cells, null.
+// The contents of its local variable slots, borrowed: values, cells, null.
 std::vector<PyObject*> locals_of(PyFrameObject* frame);
 void set_local(PyFrameObject* frame, size_t index, PyObject* value);
-// The frame that an ended one was called from, borrowed; null: none, or it has not ended.
+// The caller of a frame that has ended, borrowed; null: none, or the frame has not ended.
 PyFrameObject* back_of(PyFrameObject* frame);
 void set_back(PyFrameObject* frame, PyFrameObject* back);
-// A frame that has ended, or never ran: its variables are its object's.
+// The frame has ended, or never ran: the frame object owns its locals.
 bool is_over(PyFrameObject* frame);
-// It runs, on some thread's stack.
+// The frame is running, on some thread's stack.
 bool is_running(PyFrameObject* frame);
-// Whether an instruction ends its frame, other than with an exception.
+// Whether an instruction ends its frame other than by an exception.
 bool is_return(int opcode);
-// The variables of a frame that is over are let go. What called it stays known.
+// Drops the locals of a frame that has ended. f_back stays.
 void empty_frame(PyFrameObject* frame);
-// A frame that begins becomes the one that `object`, which is over, stands for: whoever holds that holds this one.
+// A frame that is starting takes over the frame object `object`, whose own frame has ended: holders of that object then
+// see the new frame.
 void adopt_frame_object(_PyInterpreterFrame* frame, Ref object);
 
 }  // namespace alternator::cpython

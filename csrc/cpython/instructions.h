@@ -1,4 +1,4 @@
-// The instructions of a code object, for those who read it without running it.
+// Iterates over the instructions of a code object without running it.
 #pragma once
 
 #include "cpython/operations.h"
@@ -9,7 +9,7 @@ namespace alternator::cpython {
 struct Instruction {
   int opcode;
   int argument;
-  int index;  // of the opcode itself, behind its EXTENDED_ARGs
+  int index;  // of the opcode itself, after its EXTENDED_ARGs
   int next;
 };
 
@@ -36,7 +36,7 @@ inline bool loads_attribute(int opcode) {
   return opcode == LOAD_ATTR;
 }
 
-// The name of what an instruction loads from a namespace or an object; null: it does something else.
+// The name that an instruction loads from a namespace or an object; null: it does something else.
 inline Borrowed loaded_name(PyCodeObject* code, const Instruction& instruction) {
   switch (instruction.opcode) {
     case LOAD_NAME:

@@ -1,4 +1,4 @@
-// One opcode in the default loop: a code object of a handful of instructions.
+// Runs one opcode in the default loop: as a code object of a few instructions.
 #include "cpython/micro.h"
 
 #include "cpython/operations.h"
@@ -51,7 +51,7 @@ Ref run_micro(Micro which, std::initializer_list<PyObject*> arguments) {
   const Headroom headroom(PyThreadState_Get());
   Ref result = Ref::steal(PyObject_Vectorcall(function, arguments.begin(), arguments.size(), nullptr));
   if (result) return result;
-  // The code object's own line must not show in the user's traceback.
+  // The line of this code object must not show in the user's traceback.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   if (traceback != nullptr && PyTraceBack_Check(traceback)) {

@@ -1,4 +1,4 @@
-// The opcodes that run as code objects of their own, per version.
+// The opcodes that run as separate code objects, per version.
 #pragma once
 
 #include "cpython/version.h"
@@ -11,13 +11,13 @@ enum class Micro : uint8_t {
   kHandleBreaker,
   kAsyncGenWrap,
   kPrepReraiseStar,
-  kReturn,                         // what lies on the stack (3.12)
+  kReturn,                         // the values on the stack (3.12)
   kIntrinsic1,                     // one per CALL_INTRINSIC_1 argument (3.12+)
   kIntrinsic2 = kIntrinsic1 + 16,  // one per CALL_INTRINSIC_2 argument (3.12+)
 };
 inline constexpr size_t kMicroCount = static_cast<size_t>(Micro::kIntrinsic2) + 8;
 
-// CALL_INTRINSIC_1's arguments that the loop executes itself (3.12+).
+// The arguments of CALL_INTRINSIC_1 that our loop executes itself (3.12+).
 enum class Intrinsic1 : uint8_t { kOther, kImportStar, kStopIterationError, kUnaryPositive, kListToTuple };
 Intrinsic1 intrinsic1(int oparg);
 

@@ -1,4 +1,4 @@
-// Names and the messages around them: globals, unbound variables, bad calls.
+// Name lookups and their messages: globals, unbound variables, bad calls.
 //
 // Follows the logic of CPython's ceval.c.
 // Copyright (c) 2001-2023 Python Software Foundation; All Rights Reserved. See LICENSES/PSF-2.0.txt.
@@ -15,7 +15,7 @@ void set_name_error(PyObject* error_type, const char* format, Borrowed name) {
   Ref error = take_raised();
   if (PyErr_GivenExceptionMatches(error.get(), PyExc_NameError) &&
       reinterpret_cast<PyNameErrorObject*>(error.get())->name == nullptr) {
-    // The name serves "did you mean" only: losing it must not hide the NameError.
+    // The name serves "did you mean" only: failing to set it must not hide the NameError.
     if (PyObject_SetAttr(error.get(), names::name, name.get()) < 0) PyErr_Clear();
   }
   set_raised(std::move(error));

@@ -21,7 +21,7 @@ namespace {
 
 bool is_managed(PyObject* object) { return (Py_TYPE(object)->tp_flags & Py_TPFLAGS_MANAGED_DICT) != 0; }
 
-// The values that stand for an instance dict; null where there are none.
+// The inline values in place of an instance dict; null where there are none.
 PyDictValues* inline_values(PyObject* object) {
   if (!is_managed(object)) return nullptr;
 #if PY_VERSION_HEX >= 0x030D0000
@@ -37,7 +37,7 @@ PyDictValues* inline_values(PyObject* object) {
 #endif
 }
 
-// How many values are set, and which ones in order: indices into the values.
+// How many values are set, and their indices in insertion order.
 Py_ssize_t value_count(PyDictValues* values) {
 #if PY_VERSION_HEX >= 0x030D0000
   return values->size;
@@ -69,7 +69,7 @@ bool same_text(PyObject* a, PyObject* b) {
 
 PyObject** instance_dict_slot(PyObject* object) {
   if (is_managed(object)) return reinterpret_cast<PyObject**>(object) - 3;
-  // Only a managed dict is made by asking for it.
+  // _PyObject_GetDictPtr() would materialize a managed dict, and only that.
   return Py_TYPE(object)->tp_dictoffset != 0 ? _PyObject_GetDictPtr(object) : nullptr;
 }
 
@@ -147,7 +147,7 @@ bool is_native(PyTypeObject* type, const char* name) {
 PyObject* own_dict(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030C0000
   PyObject* dict = PyType_GetDict(type);  // static builtin types keep theirs elsewhere
-  Ref(Ref::steal(dict)).reset();          // the type owns it
+  Ref(Ref::steal(dict)).reset();          // the type keeps it alive
   return dict;
 #else
   return type->tp_dict;
@@ -176,9 +176,9 @@ bool has_audit_hooks() {
 uint64_t dict_version(PyObject* dict) {
   const uint64_t tag = reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
 #if PY_VERSION_HEX >= 0x030D0000
-  return tag >> 12;  // below: watchers and the count of watched changes
+  return tag >> 12;  // the low bits: watchers and the count of watched changes
 #elif PY_VERSION_HEX >= 0x030C0000
-  return tag >> 8;  // below: watchers
+  return tag >> 8;  // the low bits: watchers
 #else
   return tag;
 #endif
@@ -228,7 +228,7 @@ PyObject* lru_cache_dict(PyObject* object) {
 
 PyObject* lru_cache_result(PyObject* object, PyObject* value) {
   auto* self = reinterpret_cast<LruCache*>(object);
-  // A cache without a limit keeps no list.
+  // An unbounded cache keeps no linked list.
   const bool is_listed = self->root.next != nullptr && self->root.next != &self->root;
   return is_listed ? reinterpret_cast<LruLink*>(value)->result : value;
 }

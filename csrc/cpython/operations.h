@@ -1,4 +1,4 @@
-// What CPython's loop does behind an opcode and does not export: same results, same messages.
+// Helpers that CPython's eval loop uses and does not export: same results, same messages.
 #pragma once
 
 #include "cpython/version.h"
@@ -8,23 +8,23 @@ namespace alternator::cpython {
 
 // --- exceptions -------------------------------------------------------------------------------------
 struct Handler {
-  int depth;        // height to which the value stack is cut
+  int depth;        // height to which the value stack is unwound
   int target;       // index of the handler's first instruction
   bool push_lasti;  // whether the index of the raising instruction is pushed below the exception
 };
-// The handler that covers the instruction at `index`; false where none does.
+// The handler that covers the instruction at `index`; false: there is none.
 bool find_handler(PyCodeObject* code, int index, Handler* handler);
 
 enum class Raised : uint8_t {
-  kNew,      // an exception is set; the raising line joins its traceback
+  kNew,      // an exception is set; the raising line is still to be added to its traceback
   kReraised  // the handled exception is set again; its traceback has this line already
 };
-// `raise`, `raise exception`, `raise exception from cause`. Null stands for "not given".
+// `raise`, `raise exception`, `raise exception from cause`. Null means "not given".
 Raised raise_exception(PyThreadState* ts, Ref exception, Ref cause);
-// -1 (TypeError set) unless `type` may stand in an `except` clause.
+// -1 (TypeError set) unless `type` is valid in an `except` clause.
 int check_except_type(Borrowed type);
-// `except*`: splits an exception group (or a naked exception) into what matches and what is left.
-// Null `match` means an error.
+// `except*`: splits an exception group (or a naked exception) into the matching part and the rest. Null `match` means
+// an error.
 struct GroupMatch {
   Ref match, rest;
 };
@@ -35,7 +35,7 @@ void set_name_error(PyObject* error_type, const char* format, Borrowed name);
 void set_not_defined(Borrowed name);
 // The local, cell or free variable with this index has no value.
 void set_unbound(PyCodeObject* code, int index);
-// Turns what a failed `**kwargs` merge left behind into the TypeError that a call shows.
+// Converts the error of a failed `**kwargs` merge into the TypeError that a call raises.
 void rewrite_kwargs_error(Borrowed function, Borrowed kwargs);
 // -1 (TypeError set) where `*args` cannot be iterated.
 int check_star_args(Borrowed function, Borrowed args);
@@ -69,18 +69,18 @@ Ref awaitable_iterator(Borrowed object);
 Ref get_awaitable(Borrowed object, int oparg);
 Ref get_async_iterator(Borrowed object);
 Ref get_async_next(Borrowed iterator);
-// What a suspended generator delegates to; null without an error where it delegates to nothing.
+// The object that a suspended generator delegates to; null without an error where there is none.
 Ref yield_from_target(PyGenObject* generator);
 
 // --- one opcode in the default loop ---------------------------------------------------------------------
-// A few opcodes call functions that exist nowhere else. They run as a code object of their own.
+// A few opcodes call functions that CPython does not export. They run as separate code objects.
 enum class Micro : uint8_t;
 Ref run_micro(Micro which, std::initializer_list<PyObject*> arguments);
-// The frame hook leaves these code objects to the default loop.
+// The frame hook passes these code objects to the default loop.
 bool is_micro(const PyCodeObject* code);
 // Called once, when the extension is imported. -1: an exception is set.
 int init_micros();
-// CALL_INTRINSIC_1 and _2, where the loop does not do it itself (3.12+).
+// CALL_INTRINSIC_1 and _2, where our loop does not implement them itself (3.12+).
 Ref call_intrinsic1(PyThreadState* ts, int which, Borrowed value);
 Ref call_intrinsic2(PyThreadState* ts, int which, Borrowed left, Borrowed right);
 

@@ -11,8 +11,9 @@ namespace alternator::cpython {
 
 namespace {
 
-// A warning is noted in the globals of the Python function that is running, and not shown a second time: a function of
-// our own, in whose globals it is noted already, hears nothing whatever the filters say.
+// A warning is recorded in the __warningregistry__ of the running Python function's globals, and not shown a second
+// time. So the call is made by a function of our own whose registry already has the entry: no warning is issued
+// whatever the filters say.
 struct Quiet {
   Ref registry = checked(PyDict_New());
   Ref version = checked(PyUnicode_InternFromString("version"));
@@ -35,7 +36,7 @@ struct Quiet {
 Ref call_quietly(PyObject* callable, PyObject* const* arguments, size_t count) {
   static constinit Lasting<Quiet> lasting;
   const Quiet& quiet = lasting.get();
-  // Whenever the filters change, CPython forgets what was noted.
+  // CPython clears the registry whenever the filters change.
   Ref now = checked(PyLong_FromLong(PyInterpreterState_Get()->warnings.filters_version));
   check_status(PyDict_SetItem(quiet.registry.get(), quiet.version.get(), now.get()));
   check_status(PyDict_SetItem(quiet.registry.get(), quiet.warned.get(), Py_True));

@@ -1,4 +1,4 @@
-// Calls of __reduce_ex__ and __setstate__ that nobody hears of.
+// Calls of __reduce_ex__ and __setstate__ without their deprecation warnings.
 #pragma once
 
 #include "py/ref.h"
@@ -7,9 +7,9 @@
 
 namespace alternator::cpython {
 
-// Calls a method of a builtin iterator. CPython 3.12 and 3.13 warn that itertools will lose its support for pickling;
-// that is for those who pickle. The filters of `warnings` and the caller's __warningregistry__ stay as they are. Null:
-// it raised.
+// Calls a method of a builtin iterator. CPython 3.12 and 3.13 warn that itertools will drop pickling; the user, who
+// does not pickle, must not see that. The filters of `warnings` and the caller's __warningregistry__ are unchanged.
+// Null: it raised.
 Ref call_quietly(PyObject* callable, PyObject* const* arguments, size_t count);
 
 }  // namespace alternator::cpython

@@ -1,4 +1,4 @@
-// Raising, the exception table, and who may be caught.
+// Raising, the exception table, and which types may be caught.
 //
 // Follows the logic of CPython's ceval.c.
 // Copyright (c) 2001-2023 Python Software Foundation; All Rights Reserved. See LICENSES/PSF-2.0.txt.

@@ -1,4 +1,4 @@
-// The hash tables below sets and frozensets.
+// The hash tables of sets and frozensets.
 //
 // Follows the logic of CPython's setobject.c.
 // Copyright (c) 2001-2023 Python Software Foundation; All Rights Reserved. See LICENSES/PSF-2.0.txt.
@@ -68,7 +68,7 @@ namespace {
 constexpr size_t kLinearProbes = 9;
 constexpr size_t kPerturbShift = 5;
 
-// Calls visit(place) with the places that an element of this hash is looked for, in order, until it returns false.
+// Calls visit(slot) for the slots of the probe sequence of this hash, in order, until it returns false.
 template <class Visit>
 void probe(size_t mask, Py_hash_t hash, Visit&& visit) {
   auto perturb = static_cast<size_t>(hash);
@@ -85,8 +85,8 @@ void probe(size_t mask, Py_hash_t hash, Visit&& visit) {
 
 }  // namespace
 
-// Who stands in the way of an element must have been there before it: nobody waits in a circle, since the table was
-// filled in some order.
+// An element that occupies an earlier slot of another one's probe sequence was inserted before it. These dependencies
+// have no cycle, since the table was filled in some order.
 std::optional<std::vector<PyObject*>> set_filling_order(PyObject* set) {
   auto* s = reinterpret_cast<PySetObject*>(set);
   const auto mask = static_cast<size_t>(s->mask);

@@ -1,4 +1,4 @@
-// The hash tables below sets and frozensets.
+// The hash tables of sets and frozensets.
 #pragma once
 
 #include "py/ref.h"
@@ -10,11 +10,11 @@
 
 namespace alternator::cpython {
 
-// A number for where the elements stand in the set's table, where deleted ones stood and where pop() goes on: sets with
-// equal elements in equal places and this number iterate alike, and go on doing so whatever is done to them.
+// A hash of the table's layout: the slots of elements and of deleted entries, and the finger of pop(). Sets with equal
+// elements in equal slots and this hash iterate alike, now and after any equal sequence of operations.
 uint64_t set_layout(PyObject* set);
-// Gives a new, empty set (or frozenset) the table of another one. `replace`, if it is there, gives what stands for an
-// element: an object with the same hash. Allocates; false: no memory.
+// Gives a new, empty set (or frozenset) a copy of another one's table. `replace`, if given, maps an element to its
+// substitute: an object with the same hash. Allocates; false: no memory.
 bool copy_set_table(PyObject* from, PyObject* to, const std::function<PyObject*(PyObject*)>& replace = {});
 
 // As exchange_keys() of dict_tables.h does for a dict.
@@ -23,8 +23,8 @@ void exchange_elements(PyObject* set, PyTypeObject* stand_in, PyObject* (*stands
 size_t set_table_size(PyObject* set);
 // Gives an empty set (or frozenset) a table of that size. Allocates; false: no memory.
 bool resize_empty_set(PyObject* set, size_t size);
-// The elements (borrowed) in an order that, added to an empty table of the same size, puts each where it stands. None:
-// a deleted element once stood in another one's way.
+// The elements (borrowed) in an order that, inserted into an empty table of the same size, puts each into its slot.
+// None: there is no such order, since a deleted entry had displaced an element.
 std::optional<std::vector<PyObject*>> set_filling_order(PyObject* set);
 
 }  // namespace alternator::cpython

@@ -1,4 +1,4 @@
-// What 3.12 and 3.13 have in common and needs more than a line.
+// Shared by 3.12 and 3.13: functions of more than a line.
 #include "cpython/operations.h"
 
 #include "cpython/digits.h"
@@ -14,7 +14,7 @@ bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUn
   PyCodeObject* code = code_of(frame);
   Py_INCREF(function);
   _PyFrame_Initialize(frame, function, nullptr, code, 0);
-  Py_DECREF(code);  // it was the frame's already
+  Py_DECREF(code);  // the frame owns a reference already
   frame->owner = FRAME_OWNED_BY_GENERATOR;
   frame->previous = nullptr;
   set_next_instruction(frame, next);
@@ -43,7 +43,7 @@ void set_import_error(const Ref& message, const Ref& module, const Ref& path, Bo
   PyErr_SetImportError(message.get(), module.get(), path.get());
   Ref error = take_raised();
   if (!error) return;
-  // The name serves "did you mean" only: losing it must not hide the ImportError.
+  // The name serves "did you mean" only: failing to set it must not hide the ImportError.
   if (PyObject_SetAttr(error.get(), names::name_from, name.get()) < 0) PyErr_Clear();
   set_raised(std::move(error));
 }

@@ -1,4 +1,4 @@
-// What 3.12 and 3.13 have in common. Included by v312.h and v313.h, after what differs between them.
+// Shared by 3.12 and 3.13. Included by v312.h and v313.h, after the parts that differ.
 #pragma once
 
 #include <cstring>
@@ -8,9 +8,9 @@ namespace alternator::cpython {
 // --- what the opcodes look like ------------------------------------------------------------------
 // CALL itself unpacks a bound method.
 inline constexpr bool kHasPrecall = false;
-// LOAD_ATTR's lowest bit says that a method is wanted.
+// LOAD_ATTR's lowest bit says that a method is loaded.
 inline constexpr bool kLoadAttrHasMethodBit = true;
-// SEND leaves the receiver on the stack; END_SEND takes it.
+// SEND leaves the receiver on the stack; END_SEND pops it.
 inline constexpr bool kSendKeepsReceiver = true;
 
 constexpr TruthJump truth_jump(int opcode, int oparg) {
@@ -49,7 +49,7 @@ inline Frame* frame_of_generator(PyGenObject* generator) { return reinterpret_ca
 inline PyCodeObject* code_of_generator(PyGenObject* generator) { return code_of(frame_of_generator(generator)); }
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next);
 
-// Makes a frame the current one for as long as this lives (tracebacks, sys._getframe).
+// Makes a frame the current one for the lifetime of this object (tracebacks, sys._getframe).
 class Link {
  public:
   Link(PyThreadState* ts, Frame* frame) : ts_(ts), previous_(current_frame(ts)), monitored_(monitoring_version(ts)) {
@@ -63,7 +63,7 @@ class Link {
   }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-  // sys.settrace, setprofile or sys.monitoring were used while the frame ran.
+  // sys.settrace, setprofile or sys.monitoring was used while the frame ran.
   bool tracing() const { return monitoring_version(ts_) != monitored_; }
 
  private:
@@ -74,7 +74,7 @@ class Link {
 };
 
 constexpr bool kTracersInstrument = true;
-// Somebody wants events, of any kind, in any thread.
+// Any kind of event is enabled, in any thread.
 inline bool tracing_active(PyThreadState* ts) {
   uint64_t tools[2] = {};
   static_assert(sizeof ts->interp->monitors <= sizeof tools);
@@ -82,8 +82,8 @@ inline bool tracing_active(PyThreadState* ts) {
   return (tools[0] | tools[1]) != 0 || ts->c_tracefunc != nullptr || ts->c_profilefunc != nullptr;
 }
 
-// Somebody watches the code, as by sys.monitoring.set_local_events: the first line's event is told from RESUME to the
-// instruction after it.
+// Local events are enabled for this code (sys.monitoring.set_local_events): the first LINE event is reported by RESUME
+// or by the instruction after it.
 inline bool is_watched(PyCodeObject* code) {
   if (code->_co_monitoring == nullptr) [[likely]]
     return false;
@@ -92,19 +92,19 @@ inline bool is_watched(PyCodeObject* code) {
   }
   return false;
 }
-// Code that has to be instrumented (or freed from it) first, or is: the default loop does that.
+// The code must be instrumented (or de-instrumented) first, or is instrumented: the default loop does that.
 inline bool resume_needs_default_loop(PyThreadState* ts, PyCodeObject* code) {
   return code->_co_instrumentation_version != monitoring_version(ts) || is_watched(code);
 }
-// The same for a frame that only a trace sees: where nobody watches, and nobody has left marks in this code, there is
-// nothing to put in or to take out.
+// The same for a frame that only the tracer executes: where no events are enabled and this code has no instrumentation,
+// there is nothing to insert or remove.
 inline bool resume_is_observed(PyThreadState* ts, PyCodeObject* code) {
   return is_watched(code) || (code->_co_instrumentation_version != monitoring_version(ts) && tracing_active(ts));
 }
 
 // --- recursion -----------------------------------------------------------------------------------
-// The default loop takes C-recursion units for each of its own frames. Ours looks at the C stack instead, but makes
-// sure that the default loop can still be called.
+// The default loop takes C-recursion units for each of its frames. Ours checks the C stack instead, but keeps enough
+// units for calling the default loop.
 inline bool stack_exhausted(PyThreadState* ts) {
   return ts->py_recursion_remaining <= 0 || ts->c_recursion_remaining <= 4 || c_stack_low();
 }
@@ -115,7 +115,7 @@ inline bool enter_recursion(PyThreadState* ts) {
   return true;
 }
 inline void leave_recursion(PyThreadState* ts) { ts->py_recursion_remaining++; }
-// Room for a call of our own that the program knows nothing of.
+// Extra recursion depth for an internal call that must not count against the program.
 class Headroom {
  public:
   explicit Headroom(PyThreadState* ts) : ts_(ts) { add(1); }

@@ -1,4 +1,4 @@
-// How many values an instruction looks at on the stack.
+// How many stack values an instruction reads.
 #pragma once
 
 #include "cpython/operations.h"
@@ -7,7 +7,7 @@ namespace alternator::cpython {
 
 inline constexpr int kAllOperands = 1 << 20;
 
-// Instructions that only move values look at none of them. What is not listed may look at everything.
+// Instructions that only move values read none of them. An instruction that is not listed may read everything.
 inline int operands_looked_at(int opcode, int oparg) {
   switch (opcode) {
     case NOP:
@@ -35,7 +35,7 @@ inline int operands_looked_at(int opcode, int oparg) {
     case LOAD_CLOSURE:
 #endif
 #ifdef PRECALL
-    case PRECALL:  // it would take a bound method apart; CALL does so too
+    case PRECALL:  // it would unpack a bound method; CALL does so too
 #endif
       return 0;
     case UNARY_NEGATIVE:
@@ -103,12 +103,12 @@ inline int operands_looked_at(int opcode, int oparg) {
   }
 }
 
-// Instructions that take a container on the stack for one that the frame has just made, and look into it by themselves.
-// A frame that goes on in the middle has it from outside.
+// Instructions that assume that a container on the stack was just built by this frame, and access it directly. In a
+// frame that is resumed in the middle the container is a pre-existing object.
 inline bool looks_into_operands(int opcode) {
   switch (opcode) {
     case LIST_APPEND:
-      return false;  // whatever is in the list
+      return false;  // whatever the list holds
     case SET_ADD:
     case MAP_ADD:
     case LIST_EXTEND:

@@ -1,4 +1,4 @@
-// The interpreter's opcode tables. They use designated array initialisers, which C++ does not have.
+// The interpreter's opcode tables. They use designated array initializers, which C++ does not have.
 #define Py_BUILD_CORE 1
 #include <Python.h>
 

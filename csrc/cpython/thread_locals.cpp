@@ -13,7 +13,7 @@ namespace {
 
 // As in Modules/_threadmodule.c, up to CPython 3.12.
 struct Local {
-  PyObject_HEAD PyObject* key;  // in the dict of a thread's state
+  PyObject_HEAD PyObject* key;  // in the dict of a thread state
   PyObject *args, *keywords, *weak_references, *dummies, *callback;
 };
 struct Dummy {
@@ -44,7 +44,7 @@ bool is_as_known(PyTypeObject* type) {
 #endif
 }
 
-// Null: it is not as we know it.
+// Null: its layout is not the one known here.
 PyTypeObject* local_type() {
   static constinit Lasting<PyTypeObject*> type;
   return type.get([] {
@@ -58,7 +58,7 @@ PyTypeObject* local_type() {
 
 bool is_thread_local(PyTypeObject* type) {
   PyTypeObject* local = local_type();
-  // A quick no for nearly all: this is asked for every attribute that a guard reads.
+  // A fast negative: this is called for every attribute that a guard reads.
   if (local == nullptr || type->tp_weaklistoffset != local->tp_weaklistoffset) return false;
   return PyType_IsSubtype(type, local) != 0;
 }

@@ -1,9 +1,10 @@
-// What a conditional jump does, in one shape for all versions.
+// The effect of a conditional jump, in one form for all versions.
 #pragma once
 
 namespace alternator::cpython {
 
-// A jump that depends on a truth value: by how much, on which value, and whether a taken jump keeps it.
+// A jump that depends on a truth value: its distance, the value that takes it, and whether a taken jump keeps the
+// operand.
 struct TruthJump {
   bool known;
   bool wanted;

@@ -1,4 +1,4 @@
-// CPython 3.11: what needs more than a line.
+// CPython 3.11: functions of more than a line.
 //
 // Parts of this file follow the logic of CPython's ceval.c.
 // Copyright (c) 2001-2023 Python Software Foundation; All Rights Reserved. See LICENSES/PSF-2.0.txt.
@@ -20,7 +20,7 @@ std::span<const MicroCode> micro_codes() { return kMicroCodes; }
 Ref yield_from_target(PyGenObject* generator) {
   if (generator->gi_frame_state == FRAME_CREATED || generator->gi_frame_state >= FRAME_CLEARED) return {};
   Frame* frame = frame_of_generator(generator);
-  // Delegating means being suspended before a RESUME that belongs to `yield from` or `await`.
+  // A generator delegates if it is suspended before a RESUME that belongs to `yield from` or `await`.
   const CodeUnit next = frame->prev_instr[1];
   if (base_opcode(next) != RESUME || argument(next) < 2) return {};
   if (frame->stacktop <= frame->f_code->co_nlocalsplus) return {};
@@ -33,7 +33,7 @@ bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUn
   PyCodeObject* code = generator->gi_code;
   Py_INCREF(function);
   _PyFrame_InitializeSpecials(frame, function, nullptr, code->co_nlocalsplus);
-  Py_INCREF(code);  // the function may have another one by now
+  Py_INCREF(code);  // the function's code may have been replaced by now
   Py_SETREF(frame->f_code, code);
   for (int i = 0; i < code->co_nlocalsplus; i++) frame->localsplus[i] = nullptr;
   frame->owner = FRAME_OWNED_BY_GENERATOR;
@@ -52,7 +52,7 @@ int handle_breaker(PyThreadState* ts) {
     Ref exception = Ref::steal(ts->async_exc);
     ts->async_exc = nullptr;
     ceval->pending.async_exc = 0;
-    // Taking the GIL again recomputes the eval breaker, whose own functions are not exported.
+    // Retaking the GIL recomputes the eval breaker; the functions that do so are not exported.
     PyEval_RestoreThread(PyEval_SaveThread());
     PyErr_SetNone(exception.get());
     return -1;
@@ -60,8 +60,8 @@ int handle_breaker(PyThreadState* ts) {
   return 0;
 }
 
-// The events below are owed only on the unwind path: a frame that sees tracing switched on at an
-// instruction boundary leaves to the default loop, which emits all others.
+// We emit events only while unwinding: a frame that sees tracing switched on at an instruction boundary leaves to the
+// default loop, which emits all others.
 static int call_tracer(PyThreadState* ts, Py_tracefunc function, PyObject* self, int what, PyObject* argument) {
   if (ts->tracing) return 0;
   Ref frame = Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(ts)));

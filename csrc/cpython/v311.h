@@ -5,7 +5,7 @@
 #include "cpython/truth_jump.h"
 #include "py/ref.h"
 
-// <stdatomic.h> is C: internal headers fall back to the compiler's own atomics.
+// <stdatomic.h> is C: internal headers fall back to the compiler's atomics.
 #undef HAVE_STD_ATOMIC
 #include <frameobject.h>
 #include <opcode.h>
@@ -24,7 +24,7 @@ PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
 }
 
 namespace alternator {
-// Opcodes of other versions that the continuations name.
+// Opcodes of other versions that the continuations mention.
 enum AbsentOpcode : int {
   BINARY_SLICE = -1,
   CALL_KW = -2,
@@ -39,7 +39,8 @@ using Frame = _PyInterpreterFrame;
 using CodeUnit = _Py_CODEUNIT;
 
 // --- what the opcodes of this version look like -------------------------------------------------
-// Whether only the default loop can clear a frame, so that what ends one is left to it. Here the hook's caller does.
+// Whether only the default loop can clear a frame, so that it must execute the instruction that ends one. Here the
+// hook's caller clears frames.
 inline constexpr bool kDefaultLoopEnds = false;
 // Calls lie on the stack as [NULL | method, callable | self, args...].
 inline constexpr bool kCallableFirst = false;
@@ -47,21 +48,21 @@ inline constexpr bool kCallableFirst = false;
 inline constexpr bool kHasPrecall = true;
 // MAKE_FUNCTION takes defaults, annotations and closure from the stack (3.13: SET_FUNCTION_ATTRIBUTE does).
 inline constexpr bool kFunctionAttributesApart = false;
-// LOAD_ATTR carries no "method" bit: LOAD_METHOD does that.
+// LOAD_ATTR has no "method" bit: LOAD_METHOD does that.
 inline constexpr bool kLoadAttrHasMethodBit = false;
-// The bits of RESUME's oparg that say where it stands: below 2, signals are handled there.
+// The bits of RESUME's oparg that give its location: below 2, signals are handled there.
 inline constexpr int kResumeMask = ~0;
-// Instructions after a loop that its exhausted FOR_ITER jumps over (END_FOR, and POP_TOP from 3.13 on).
+// Instructions after a loop that an exhausted FOR_ITER jumps over (END_FOR, and POP_TOP from 3.13 on).
 inline constexpr int kLoopEndUnits = 0;
-// Not an opcode of this version; from 3.12 on what END_FOR takes off the stack.
+// How many values END_FOR pops; the opcode exists from 3.12 on.
 inline constexpr int kEndForPops = 0;
 // Whether JUMP_BACKWARD handles signals before it jumps: their line and handler are then those of the jump.
 inline constexpr bool kBreakerBeforeJump = false;
-// Whether `raise ... from Class` wants an exception from calling Class.
+// Whether `raise ... from Class` requires that calling Class returns an exception.
 inline constexpr bool kChecksCause = false;
 // How far below the dict of a `**` merge the callable lies.
 inline constexpr int kMergeCallableDepth = 2;
-// SEND leaves the receiver on the stack when it ends (END_SEND takes it) from 3.12 on.
+// From 3.12 on, SEND leaves the receiver on the stack when it ends, and END_SEND pops it.
 inline constexpr bool kSendKeepsReceiver = false;
 inline constexpr int compare_operator(int oparg) { return oparg; }
 inline constexpr bool compare_to_bool(int) { return false; }
@@ -112,7 +113,7 @@ constexpr TruthJump truth_jump(int opcode, int oparg) {
       return {};
   }
 }
-// Opcodes that take the truth value of the top and nothing else.
+// Opcodes that test the truth value of the top and do nothing else.
 constexpr bool is_truth_jump(int opcode) { return truth_jump(opcode, 0).known; }
 constexpr bool is_load_method(int opcode) { return opcode == LOAD_METHOD; }
 constexpr bool is_unary_positive(int opcode, int) { return opcode == UNARY_POSITIVE; }
@@ -127,7 +128,7 @@ inline PyFunctionObject* function_of(const Frame* frame) { return frame->f_func;
 inline PyObject** stack_base(Frame* frame) { return _PyFrame_Stackbase(frame); }
 inline PyObject** stack_pointer(Frame* frame) { return _PyFrame_GetStackPointer(frame); }
 inline void set_stack_pointer(Frame* frame, PyObject** sp) { _PyFrame_SetStackPointer(frame, sp); }
-// While a frame runs, its stack is in the loop's hands: nobody else may look at it.
+// While a frame runs, the loop owns its value stack: nobody else may read it.
 inline void hide_stack(Frame* frame) { frame->stacktop = -1; }
 // The next instruction to execute.
 inline CodeUnit* next_instruction(Frame* frame) { return frame->prev_instr + 1; }
@@ -135,29 +136,30 @@ inline void set_next_instruction(Frame* frame, CodeUnit* next) { frame->prev_ins
 // The instruction being executed (line numbers and `f_lasti` come from it).
 inline void set_current_instruction(Frame* frame, CodeUnit* current) { frame->prev_instr = current; }
 inline int current_index(Frame* frame) { return _PyInterpreterFrame_LASTI(frame); }
-// Where an exception is raised in a frame that is entered with throwflag=1.
+// Sets the instruction at which a frame entered with throwflag=1 raises.
 inline void set_throw_position(Frame* frame, CodeUnit* at) { frame->prev_instr = at; }
-// Whether an exception thrown at an instruction finds that instruction's own handler.
+// Whether an exception thrown at an instruction finds the handler that covers that instruction.
 inline bool can_throw_at(PyCodeObject*, int) { return true; }
 inline bool is_incomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }
 inline bool owned_by_generator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 inline PyGenObject* generator_of(Frame* frame) { return _PyFrame_GetGenerator(frame); }
 inline Frame* frame_of_generator(PyGenObject* generator) { return reinterpret_cast<Frame*>(generator->gi_iframe); }
-// Gives a finished generator its frame again, empty and suspended at `next`: the same object goes on.
-// False where it still has one.
+// Gives a finished generator a frame again, empty and suspended at `next`: the generator object is reused. False: it
+// still has a frame.
 bool revive_generator(PyGenObject* generator, PyFunctionObject* function, CodeUnit* next);
 inline bool is_suspended(const PyGenObject* generator) { return generator->gi_frame_state == FRAME_SUSPENDED; }
-// A generator's frame stops at a YIELD_VALUE.
+// A generator's frame suspends at a YIELD_VALUE.
 inline void suspend(PyThreadState*, Frame* frame, int) {
   _PyFrame_GetGenerator(frame)->gi_frame_state = FRAME_SUSPENDED;
 }
-// A frame returned or unwound, and is not the current one any more: from 3.12 on its evaluator clears it.
+// A frame returned or unwound, and is no longer the current one: from 3.12 on its evaluator clears it.
 inline void release_frame(PyThreadState*, Frame*) {}
-// The hook's answer for a frame that has not begun and whose locals are taken away: `result`, or null and an exception.
+// The hook's result for a frame that has not started and whose locals were moved out: `result`, or null with an
+// exception.
 inline PyObject* end_frame(PyThreadState*, Frame*, PyObject* result) { return result; }
 inline Frame* current_frame(PyThreadState* ts) { return ts->cframe->current_frame; }
 
-// Makes a frame the current one for as long as this lives (tracebacks, sys._getframe, recursion count).
+// Makes a frame the current one for the lifetime of this object (tracebacks, sys._getframe, recursion count).
 class Link {
  public:
   Link(PyThreadState* ts, Frame* frame) : ts_(ts) {
@@ -186,19 +188,19 @@ class Link {
   _PyCFrame cframe_;
 };
 
-// Instrumented code belongs to the default loop (3.12+).
+// Instrumented code is run by the default loop (3.12+).
 inline bool resume_needs_default_loop(PyThreadState*, PyCodeObject*) { return false; }
 inline bool resume_is_observed(PyThreadState*, PyCodeObject*) { return false; }
-// Tracing that was on before a frame is entered: such frames belong to the default loop.
-constexpr bool kTracersInstrument = false;  // whether sys.settrace and its like rewrite code
+// Tracing is active when a frame is entered: the default loop runs such frames.
+constexpr bool kTracersInstrument = false;  // whether sys.settrace and the like rewrite code
 inline bool tracing_active(PyThreadState* ts) { return ts->cframe->use_tracing != 0; }
-// A tracing event that our own unwinding owes to a tracer switched on inside the failing instruction.
+// The event that our unwinding must emit for a tracer that was switched on inside the failing instruction.
 void trace_exception(PyThreadState* ts, Frame* frame);
 void trace_unwind(PyThreadState* ts, Frame* frame);
 inline bool owes_exception_event(PyThreadState* ts) { return ts->c_tracefunc != nullptr; }
 
 // --- recursion and the eval breaker -------------------------------------------------------------
-// False: no room for the frame, and RecursionError is set.
+// False: the recursion limit is reached, and RecursionError is set.
 inline bool enter_recursion(PyThreadState* ts) {
   if (c_stack_low()) [[unlikely]] {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded (the C stack is nearly used up)");
@@ -206,7 +208,7 @@ inline bool enter_recursion(PyThreadState* ts) {
   }
   if (ts->recursion_remaining-- > 0) [[likely]]
     return true;
-  return _Py_CheckRecursiveCall(ts, "") == 0;  // gives the unit back itself when it raises
+  return _Py_CheckRecursiveCall(ts, "") == 0;  // restores the count itself when it raises
 }
 inline void leave_recursion(PyThreadState* ts) { ts->recursion_remaining++; }
 // True: this frame must be run by the default loop, which raises RecursionError.
@@ -214,7 +216,7 @@ inline bool stack_exhausted(PyThreadState*) { return false; }
 inline PyObject* run_exhausted(PyThreadState* ts, Frame* frame, int throwflag) {
   return _PyEval_EvalFrameDefault(ts, frame, throwflag);
 }
-// Room for a call of our own that the program knows nothing of.
+// Extra recursion depth for an internal call that must not count against the program.
 class Headroom {
  public:
   explicit Headroom(PyThreadState* ts) : ts_(ts) { ts->recursion_remaining += kCalls; }
@@ -231,11 +233,11 @@ inline bool breaker_set(PyThreadState* ts) { return _Py_atomic_load_relaxed(&ts-
 int handle_breaker(PyThreadState* ts);
 
 // --- exceptions ------------------------------------------------------------------------------------
-// The exception being handled (what sys.exc_info() shows) is thread state.
+// The exception being handled (sys.exc_info()) is thread state.
 inline PyObject*& handled_exception(PyThreadState* ts) { return ts->exc_info->exc_value; }
-// What POP_EXCEPT stores: 3.13 never keeps None there.
+// The value that POP_EXCEPT stores: 3.13 never stores None there.
 inline PyObject* as_handled(PyObject* value) { return value; }
-// The raised exception, normalised and with its traceback, taken out of the error indicator.
+// The raised exception, normalized and with its traceback, taken out of the error indicator.
 inline Ref take_raised() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -250,8 +252,8 @@ inline void set_raised(Ref exception) {
   PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value))), value, PyException_GetTraceback(value));
 }
 
-// The duplicate key of a failed `**kwargs` merge, its KeyError taken back; null leaves the error as it is.
-// The merge sets the key as a bare one-tuple; a KeyError from user code is an instance by now.
+// The duplicate key of a failed `**kwargs` merge, its KeyError cleared; null leaves the error as it is. The merge sets
+// the key as a bare one-tuple; a KeyError from user code is an instance by now.
 inline Ref take_merge_conflict_key() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -273,7 +275,7 @@ inline PyCodeObject* code_of_generator(PyGenObject* generator) { return generato
 // The generator that a receiver of `yield from` or `await` drives: itself, or the one behind a coroutine's
 // `__await__()` or an async generator's `asend()`. Null: none.
 PyObject* driven_generator(PyObject* receiver);
-// A receiver in its first state, for driving the same generator again; null with an exception.
+// A receiver in its initial state that drives the same generator; null with an exception.
 Ref renewed_receiver(PyObject* receiver);
 
 // --- small things with another name in another version --------------------------------------------

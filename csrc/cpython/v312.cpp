@@ -1,4 +1,4 @@
-// CPython 3.12: what needs more than a line.
+// CPython 3.12: functions of more than a line.
 #include "cpython/micro.h"
 #include "cpython/operations.h"
 
@@ -50,7 +50,7 @@ Ref call_intrinsic2(PyThreadState*, int which, Borrowed left, Borrowed right) {
 Ref yield_from_target(PyGenObject* generator) {
   if (generator->gi_frame_state == FRAME_CREATED || generator->gi_frame_state >= FRAME_CLEARED) return {};
   Frame* frame = frame_of_generator(generator);
-  // Delegating means being suspended before a RESUME that belongs to `yield from` or `await`.
+  // A generator delegates if it is suspended before a RESUME that belongs to `yield from` or `await`.
   const CodeUnit next = frame->prev_instr[1];
   const int opcode = base_opcode(next);
   if ((opcode != RESUME && opcode != INSTRUMENTED_RESUME) || argument(next) < 2) return {};
@@ -58,8 +58,8 @@ Ref yield_from_target(PyGenObject* generator) {
   return Ref::share(_PyFrame_StackPeek(frame));
 }
 
-// Only the default loop can clear a frame. It gets one that returns, or fails, at once: without a RESUME, no line of it
-// shows in a traceback.
+// Only the default loop can clear a frame. It runs code that returns, or fails, at once: without a RESUME, no line of
+// it shows in a traceback.
 PyObject* end_frame(PyThreadState* ts, Frame* frame, PyObject* result) {
   PyCodeObject* code = micro_code(Micro::kReturn);
   Py_SETREF(frame->f_code, reinterpret_cast<PyCodeObject*>(Py_NewRef(code)));
@@ -71,7 +71,7 @@ PyObject* end_frame(PyThreadState* ts, Frame* frame, PyObject* result) {
 }
 
 int handle_breaker(PyThreadState* ts) {
-  // Signal handlers are given the current frame, so they are called from here; so is a collection that is due.
+  // Signal handlers receive the current frame, so they are called from here; so is a pending collection.
   if (PyErr_CheckSignals() < 0) return -1;
   if (!breaker_set(ts)) return 0;
   // Pending calls, the GIL and asynchronous exceptions: the functions are not exported, but any RESUME calls them.

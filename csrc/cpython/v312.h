@@ -5,7 +5,7 @@
 #include "cpython/truth_jump.h"
 #include "py/ref.h"
 
-// <stdatomic.h> is C: internal headers fall back to the compiler's own atomics.
+// <stdatomic.h> is C: internal headers fall back to the compiler's atomics.
 #undef HAVE_STD_ATOMIC
 #include <frameobject.h>
 #include <opcode.h>
@@ -25,7 +25,7 @@ PyAPI_FUNC(int) _PyModuleSpec_IsInitializing(PyObject*);
 }
 
 namespace alternator {
-// Opcodes of other versions that the continuations name.
+// Opcodes of other versions that the continuations mention.
 enum AbsentOpcode : int { CALL_KW = -1 };
 }  // namespace alternator
 
@@ -35,7 +35,7 @@ using Frame = _PyInterpreterFrame;
 using CodeUnit = _Py_CODEUNIT;
 
 // --- what the opcodes of this version look like ---------------------------------------------------
-// Only the default loop can clear a frame: what ends one is left to it.
+// Only the default loop can clear a frame: it executes the instruction that ends one.
 inline constexpr bool kDefaultLoopEnds = true;
 // Calls lie on the stack as [NULL | method, callable | self, args...].
 inline constexpr bool kCallableFirst = false;
@@ -48,7 +48,7 @@ inline constexpr int kEndForPops = 2;
 inline constexpr int kMergeCallableDepth = 2;
 // JUMP_BACKWARD jumps, then handles signals.
 inline constexpr bool kBreakerBeforeJump = false;
-// `raise ... from Class` takes whatever calling Class gives.
+// `raise ... from Class` accepts any result of calling Class.
 inline constexpr bool kChecksCause = false;
 inline constexpr int compare_operator(int oparg) { return oparg >> 4; }
 inline constexpr bool compare_to_bool(int) { return false; }
@@ -90,7 +90,7 @@ inline bool can_throw_at(PyCodeObject*, int) { return true; }
 inline Frame*& current_frame(PyThreadState* ts) { return ts->cframe->current_frame; }
 inline uint64_t monitoring_version(PyThreadState* ts) { return ts->interp->monitoring_version; }
 inline bool is_suspended(const PyGenObject* generator) { return generator->gi_frame_state == FRAME_SUSPENDED; }
-// A generator's frame stops at a YIELD_VALUE.
+// A generator's frame suspends at a YIELD_VALUE.
 inline void suspend(PyThreadState* ts, Frame* frame, int) {
   PyGenObject* generator = _PyFrame_GetGenerator(frame);
   generator->gi_frame_state = FRAME_SUSPENDED;
@@ -99,13 +99,14 @@ inline void suspend(PyThreadState* ts, Frame* frame, int) {
   frame->previous = nullptr;
 }
 inline void release_frame(PyThreadState*, Frame*) {}
-// The hook's answer for a frame that has not begun and whose locals are taken away: `result`, or null and an exception.
+// The hook's result for a frame that has not started and whose locals were moved out: `result`, or null with an
+// exception.
 PyObject* end_frame(PyThreadState* ts, Frame* frame, PyObject* result);
 
 // --- the eval breaker, tracing --------------------------------------------------------------------
 inline bool breaker_set(PyThreadState* ts) { return _Py_atomic_load_relaxed(&ts->interp->ceval.eval_breaker) != 0; }
 int handle_breaker(PyThreadState* ts);
-// A frame that fails under a tracer is thrown into the default loop, which owes no event.
+// A frame that fails under a tracer is thrown into the default loop, which emits the events.
 inline bool owes_exception_event(PyThreadState*) { return false; }
 inline void trace_exception(PyThreadState*, Frame*) {}
 inline void trace_unwind(PyThreadState*, Frame*) {}

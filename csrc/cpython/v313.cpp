@@ -1,4 +1,4 @@
-// CPython 3.13: what needs more than a line.
+// CPython 3.13: functions of more than a line.
 #include "cpython/micro.h"
 #include "cpython/operations.h"
 
@@ -42,7 +42,7 @@ void trace_unwind(PyThreadState* ts, Frame* frame) {
   PyCodeObject* code = code_of(frame);
   PyMonitoringState tools{ts->interp->monitors.tools[PY_MONITORING_EVENT_PY_UNWIND], 0};
   if ((code->co_flags & CO_NO_MONITORING_EVENTS) != 0 || ts->tracing != 0) return;
-  // Its result says that a callback raised: that exception replaced the frame's own.
+  // The return value says that a callback raised: its exception has replaced the frame's.
   PyMonitoring_FirePyUnwindEvent(&tools, reinterpret_cast<PyObject*>(code),
                                  current_index(frame) * static_cast<int>(sizeof(CodeUnit)));
 }

@@ -33,11 +33,11 @@ using Frame = _PyInterpreterFrame;
 using CodeUnit = _Py_CODEUNIT;
 
 // --- what the opcodes of this version look like ---------------------------------------------------
-// We clear frames that end ourselves: release_frame().
+// Our loop clears the frames that it ends: release_frame().
 inline constexpr bool kDefaultLoopEnds = false;
 // Calls lie on the stack as [callable, self | NULL, args...].
 inline constexpr bool kCallableFirst = true;
-// SET_FUNCTION_ATTRIBUTE gives a function its defaults, annotations and closure.
+// SET_FUNCTION_ATTRIBUTE sets a function's defaults, annotations and closure.
 inline constexpr bool kFunctionAttributesApart = true;
 inline constexpr int kResumeMask = RESUME_OPARG_LOCATION_MASK;
 // END_FOR and POP_TOP.
@@ -46,7 +46,7 @@ inline constexpr int kEndForPops = 1;
 inline constexpr int kMergeCallableDepth = 3;
 // JUMP_BACKWARD handles signals, then jumps.
 inline constexpr bool kBreakerBeforeJump = true;
-// `raise ... from Class` wants an exception from calling Class.
+// `raise ... from Class` requires that calling Class returns an exception.
 inline constexpr bool kChecksCause = true;
 inline constexpr int compare_operator(int oparg) { return oparg >> 5; }
 inline constexpr bool compare_to_bool(int oparg) { return (oparg & 16) != 0; }
@@ -90,7 +90,7 @@ inline PyCodeObject* code_of(const Frame* frame) { return reinterpret_cast<PyCod
 inline CodeUnit* next_instruction(Frame* frame) { return frame->instr_ptr; }
 inline void set_next_instruction(Frame* frame, CodeUnit* next) { frame->instr_ptr = next; }
 inline void set_current_instruction(Frame* frame, CodeUnit* current) { frame->instr_ptr = current; }
-// The line is that of `at`, but its handler is looked up one unit before: see can_throw_at().
+// The line is that of `at`, but the handler lookup starts one unit earlier: see can_throw_at().
 inline void set_throw_position(Frame* frame, CodeUnit* at) { frame->instr_ptr = at; }
 bool can_throw_at(PyCodeObject* code, int index);
 inline Frame*& current_frame(PyThreadState* ts) { return ts->current_frame; }
@@ -100,7 +100,7 @@ inline uint64_t monitoring_version(PyThreadState* ts) {
 inline bool is_suspended(const PyGenObject* generator) {
   return generator->gi_frame_state == FRAME_SUSPENDED || generator->gi_frame_state == FRAME_SUSPENDED_YIELD_FROM;
 }
-// A generator's frame stops at a YIELD_VALUE, whose oparg is 1 where it delegates.
+// A generator's frame suspends at a YIELD_VALUE, whose oparg is 1 where it delegates.
 inline void suspend(PyThreadState* ts, Frame* frame, int oparg) {
   PyGenObject* generator = _PyFrame_GetGenerator(frame);
   generator->gi_frame_state = static_cast<int8_t>(FRAME_SUSPENDED + oparg);
@@ -109,9 +109,10 @@ inline void suspend(PyThreadState* ts, Frame* frame, int oparg) {
   generator->gi_exc_state.previous_item = nullptr;
   frame->previous = nullptr;
 }
-// A frame returned or unwound, and is not the current one any more.
+// A frame returned or unwound, and is no longer the current one.
 inline void release_frame(PyThreadState* ts, Frame* frame) { _PyEval_FrameClearAndPop(ts, frame); }
-// The hook's answer for a frame that has not begun and whose locals are taken away: `result`, or null and an exception.
+// The hook's result for a frame that has not started and whose locals were moved out: `result`, or null with an
+// exception.
 inline PyObject* end_frame(PyThreadState* ts, Frame* frame, PyObject* result) {
   release_frame(ts, frame);
   return result;
@@ -122,7 +123,7 @@ inline bool breaker_set(PyThreadState* ts) {
   return (_Py_atomic_load_uintptr_relaxed(&ts->eval_breaker) & _PY_EVAL_EVENTS_MASK) != 0;
 }
 inline int handle_breaker(PyThreadState* ts) { return _Py_HandlePending(ts); }
-// The events that our own unwinding owes to a tracer switched on inside the failing instruction.
+// The events that our unwinding must emit for a tracer that was switched on inside the failing instruction.
 inline bool owes_exception_event(PyThreadState* ts) {
   return ts->interp->monitors.tools[PY_MONITORING_EVENT_RAISE] != 0;
 }
@@ -141,6 +142,6 @@ bool spec_is_initializing(PyObject* spec);
 #include "cpython/since_312.h"
 
 namespace alternator::cpython {
-// The jumps take a bool that TO_BOOL made.
+// The jumps pop a bool that TO_BOOL made.
 constexpr bool is_truth_jump(int opcode) { return opcode == TO_BOOL; }
 }  // namespace alternator::cpython

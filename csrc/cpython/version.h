@@ -1,7 +1,7 @@
 // The interpreter's internals, for the CPython this file is compiled against.
 //
-// Everything that differs between versions stands behind one interface (namespace alternator::cpython),
-// implemented once per version in v3xx.h / v3xx.cpp. No other room includes internal headers.
+// Everything that differs between versions is behind one interface (namespace alternator::cpython), implemented once
+// per version in v3xx.h / v3xx.cpp. No other folder includes internal headers.
 //
 // Porting to a new version: copy the newest v3xx.{h,cpp}, add rows to opcodes.def, then check
 //   - _PyInterpreterFrame: names and meaning of the instruction pointer, stack top, owner, locals;

@@ -2,7 +2,7 @@
 
 namespace alternator::dispatch {
 
-// The slot of a parameter that may be passed by name; -1: there is none.
+// The slot of a parameter that can be passed by keyword; -1: there is none.
 static int slot_of(PyCodeObject* code, PyObject* name, int begin, int end) {
   PyObject* names = code->co_localsplusnames;
   for (int i = begin; i < end; i++) {
@@ -38,7 +38,7 @@ bool bind_arguments(Borrowed function, PyObject* const* arguments, size_t positi
     if (!PyUnicode_Check(name)) return false;
     const int found = slot_of(code, name, code->co_posonlyargcount, total);
     if (found >= 0) {
-      if (slot(found)) return false;  // given twice
+      if (slot(found)) return false;  // multiple values for one parameter
       slot(found) = Ref::share(value);
     } else if (takes_names) {
       check_status(PyDict_SetItem(others.get(), name, value));

@@ -7,8 +7,8 @@
 
 namespace alternator::dispatch {
 
-// As CPython binds them; `slots` are all slots of the frame before its first instruction. False: CPython would refuse
-// the call, or it is too unusual to be bound here: the function itself is to be called.
+// Binds as CPython does; `slots` are all fast locals of the frame before its first instruction. False: CPython would
+// raise a TypeError, or the call is too unusual to be bound here: call the function itself.
 bool bind_arguments(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
                     std::vector<Ref>* slots);
 

@@ -1,4 +1,4 @@
-// From a stopped chain of frames to an entry.
+// Traces a stopped chain of frames and builds an entry from the trace.
 #include "backend/graph_scopes.h"
 #include "backend/handoff.h"
 #include "dispatch/entry.h"
@@ -23,7 +23,8 @@ namespace alternator::dispatch {
 
 namespace {
 
-// What dies with a trace may be a guard of torch's that was not left: what it puts back is put back here.
+// Objects that die with a trace may be torch context managers that were never exited: the state they would restore is
+// restored here.
 class ThreadAsBefore {
  public:
   ThreadAsBefore() = default;
@@ -35,7 +36,7 @@ class ThreadAsBefore {
   const fake::TransformsAsBefore before_;
 };
 
-// Seconds since it was made, or since the last lap.
+// Seconds since construction, or since the last lap.
 class Clock {
  public:
   double lap() {
@@ -72,24 +73,24 @@ static bool differentiates(const graph::Program& program) {
   });
 }
 
-// A result that came into being unseen (code that switches torch functions off makes such) is nothing to return.
+// A tensor that the recorder did not see being made (by code under DisableTorchFunction) cannot be returned.
 static auto finish_recording(graph::Recorder& recorder, Borrowed outputs) {
   try {
     return recorder.finish(outputs, graph::Unused::kStay);
   } catch (const PyError&) {
     if (!PyErr_ExceptionMatches(graph::record_error_class().get())) throw;
     PyErr_Clear();
-    throw replay::CannotRebuild("a tensor that torch has made unseen");
+    throw replay::CannotRebuild("a tensor that was made while torch functions were disabled");
   }
 }
 
-// What is run again where the data is not as assumed must have left nothing behind.
+// A graph may run again after a failed speculated check only if its first run had no side effects.
 static bool may_run_twice(const graph::Program& program) {
   return !has_effects(program, graph::kActs | graph::kTransforms) && !program.may_write_to_inputs() &&
          !(program.has_arrays && has_effects(program, graph::kMutates));
 }
 
-// Code of the program's own, or of a library: in a custom operator, an autograd function, a tensor of a subclass.
+// Whether the graph runs user or library code: a custom operator, an autograd.Function, a tensor subclass.
 static bool calls_others(const graph::Program& program) {
   const auto is_torchs = [](Borrowed module) {
     if (!module || !PyUnicode_Check(module.get())) return false;
@@ -103,7 +104,7 @@ static bool calls_others(const graph::Program& program) {
     if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
         Py_IS_TYPE(callable, &_PyMethodWrapper_Type))
       return false;
-    if (graph::callable_name(node.callable) == "grad") return true;  // hooks
+    if (graph::callable_name(node.callable) == "grad") return true;  // tensor hooks run
     const SavedError outer;
     if (PyFunction_Check(callable))
       return !is_torchs(PyDict_GetItemString(PyFunction_GET_GLOBALS(callable), "__name__"));
@@ -113,26 +114,27 @@ static bool calls_others(const graph::Program& program) {
            strncmp(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.", 6) != 0;
   });
 }
-// Where numpy would warn, nothing has happened yet, and nobody else sees what is raised instead.
-static bool may_begin_again(const Entry& entry) {
+// If numpy would warn: whether the call may start over eagerly, because no side effect has happened and no user code
+// sees the error that is raised instead of the warning.
+static bool may_start_over(const Entry& entry) {
   return may_run_twice(*entry.program) && !entry.draws && !calls_others(*entry.program);
 }
-struct NotRepeatable {};
-// A failure that the program would see, and writes that cannot be taken back, stand in one graph.
-struct NotSeparate {};
-// The call takes off a mode of its caller's.
-struct WantsModes {};
-// Something needs to know a number of numpy's that is handed over.
-struct WantsNumbers {};
+struct NeedsRepeatable {};
+// One graph holds both a failure that the program could observe and irreversible mutations.
+struct NeedsSeparateSegments {};
+// The call pops a torch-function mode of its caller.
+struct NeedsModes {};
+// The trace needs the value of a numpy scalar input.
+struct NeedsNumpyConstants {};
 
 struct TraceOptions {
   bool may_assume = true;
   bool has_modes = false;
-  bool separate = false;  // failures that the program sees, and writes for good
+  bool separate = false;  // observable failures and irreversible mutations go to separate segments
   bool may_break = true;
-  bool knows_numpy = true;  // the numbers of its that are handed over
+  bool numpy_constants = true;  // numpy scalars are constants, not inputs
   const std::unordered_set<std::string>* unspecialized = nullptr;
-  std::optional<uint32_t> until{};  // a node
+  std::optional<uint32_t> until{};  // a node: the trace stops there
 };
 static void set_up(trace::Tracer& tracer, const Chain& chain, graph::Recorder::Captured captured,
                    const TraceOptions& options) {
@@ -146,8 +148,8 @@ static void set_up(trace::Tracer& tracer, const Chain& chain, graph::Recorder::C
   tracer.lifter.on_unspecialized = [&tracer] { tracer.recorder.expect_numbers(); };
 }
 
-// The order in which a trace's parts are made: the residual says which tensors the graph returns; the recorder then
-// knows which inputs it needs; their sources join the needed ones; last come the guards, which take the tree of
+// The order of construction: the residual program determines which tensors the graph returns; the recorder then knows
+// which inputs the graph needs; their sources join the needed ones; last come the guards, which take over the tree of
 // sources. Throws CannotRebuild.
 static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient,
                                           const TraceOptions& options, Borrowed result) {
@@ -181,21 +183,21 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   entry->program = finish_recording(tracer.recorder, list);
   entry->output_count = PyList_GET_SIZE(list.get());
   if (entry->program->has_arrays && entry->program->shape_env && has_effects(*entry->program, graph::kMutates))
-    throw replay::CannotRebuild("numbers that only a run knows, next to an array whose memory is written");
+    throw replay::CannotRebuild("unbacked symbols next to a numpy array that is mutated");
   entry->warnings = graph::take_noted_warnings();
   entry->shows = !tracer.lifter.effects().empty();
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
   entry->draws = has_effects(*entry->program, graph::kRandom);
-  // A text that nobody knows is nothing that happens. Numbers that are drawn, and hooks, are effects.
-  const bool only_texts = tracer.deferred_event() && tracer.deferred_event()->reason == report::Reason::tensor_text &&
-                          tracer.lifter.effects().empty();
-  const bool draws = !tracer.deferred_points().empty() && !only_texts;
-  if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || draws)) throw NotRepeatable();
+  // A deferred string is no side effect. Deferred random values and hooks are.
+  const bool only_strings = tracer.deferred_event() && tracer.deferred_event()->reason == report::Reason::tensor_text &&
+                            tracer.lifter.effects().empty();
+  const bool draws = !tracer.deferred_points().empty() && !only_strings;
+  if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || draws)) throw NeedsRepeatable();
   if (options.may_break && trace::has_lasting_writes(*entry->program) &&
       trace::has_observed_failures(*entry->program)) {
     if (options.separate)
-      throw replay::CannotRebuild("what may fail inside of a `try`, next to what is written for good");
-    throw NotSeparate();
+      throw replay::CannotRebuild("a call that may fail inside of a `try`, next to an irreversible mutation");
+    throw NeedsSeparateSegments();
   }
   if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
   entry->exit_nesting = tracer.exit_nesting;
@@ -219,29 +221,29 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   return entry;
 }
 
-// Hands the graph to the backend. False: what the trace had read changed meanwhile.
+// Hands the graph to the backend. False: what the trace had read has changed meanwhile.
 static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backend& backend, Borrowed code,
                           bool last_try) {
   std::vector<Ref> values;
-  // Another thread may have written meanwhile, or a module was loaded late: an entry is believed only after its guards
-  // hold.
+  // Another thread may have mutated state meanwhile, or a module was imported late: an entry is valid only once its
+  // guards hold.
   if (!entry.guards->check(roots, &values)) {
     if (last_try) throw InternalError("the guards of a new trace do not hold: " + entry.guards->failure(roots));
     return false;
   }
-  // Random numbers are put back; what that costs is spent only where something may fail.
+  // RNG state has to be saved and restored; that cost is paid only if a node may fail.
   const bool may_fail = entry.draws && std::ranges::any_of(entry.program->nodes, [&](const graph::Node& node) {
                           return node.live && trace::may_fail(*entry.program, node);
                         });
-  // Hooks on saved tensors see every run: none is made in vain.
-  const bool is_watched = fake::has_saved_hooks();
-  entry.repeatable = !is_watched && may_run_twice(*entry.program) &&
+  // Saved-tensor hooks observe every run: there must be no discarded one.
+  const bool saved_hooks_active = fake::has_saved_hooks();
+  entry.repeatable = !saved_hooks_active && may_run_twice(*entry.program) &&
                      (!entry.draws || (may_fail && !entry.program->has_separate_segments()));
   entry.has_arrays = entry.program->has_arrays;
   entry.calls_others = entry.has_arrays && calls_others(*entry.program);
-  // They may raise anything, anywhere (checkpoint() stops a second run so): what the call had done until then is known
-  // only where the recorded program itself runs.
-  const bool as_recorded = is_watched && (entry.residual.acts() || trace::has_observed_nodes(*entry.program));
+  // These hooks may raise anything, anywhere (checkpoint() stops its recomputation so): what the call had done until
+  // then is known only if the recorded program runs, uncompiled.
+  const bool as_recorded = saved_hooks_active && (entry.residual.acts() || trace::has_observed_nodes(*entry.program));
   if (!backend.callable || !entry.has_graph() || as_recorded) {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
     return true;
@@ -258,7 +260,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
     const fake::SavedHooksRest hooks_rest;
     return backend::hand_over(entry.program, backend.callable, examples, entry.input_sources, code);
   });
-  if (answer.wants_numbers) throw WantsNumbers();
+  if (answer.wants_numbers) throw NeedsNumpyConstants();
   if (answer.callable) {
     entry.compiled = std::move(answer.callable);
     entry.boxed = answer.boxed;
@@ -274,7 +276,7 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   entry.is_torchs = torchs.get() == Py_True;
   if (answer.shares && entry.is_torchs)
     entry.sharing = std::make_unique<backend::Sharing>(values, entry.inputs, entry.has_arrays);
-  if (entry.compiled && !entry.repeatable && !is_watched &&
+  if (entry.compiled && !entry.repeatable && !saved_hooks_active &&
       !has_effects(*entry.program, graph::kActs | graph::kTransforms) && !entry.program->has_separate_segments()) {
     Ref last = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "writes_last"));
     if (!last) PyErr_Clear();
@@ -283,21 +285,21 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   return true;
 }
 
-// Nothing is gained by stopping before what is no instruction's fault.
-static bool has_place(report::Reason reason) {
+// These reasons are not tied to one instruction: breaking before it gains nothing.
+static bool is_instruction_bound(report::Reason reason) {
   return reason != report::Reason::raises && reason != report::Reason::internal && reason != report::Reason::too_long &&
          reason != report::Reason::observed && reason != report::Reason::uninitialised;
 }
 
-// By a signal: nothing was written, and nothing of it belongs to the program.
+// A signal handler raised: nothing was mutated, and the program's frames have not seen the exception.
 static void raise_interrupt(trace::Tracer& tracer) {
   if (!tracer.interrupted) return;
   cpython::set_raised(std::move(tracer.interrupted));
   throw PyError();
 }
 
-// The innermost frame that waits for another one through native code; -1: there is none. All frames around it cannot be
-// continued either, as they are: whether there is another one among them is seen when the trace is cut at this one.
+// The innermost frame that waits for its callee through native code; -1: there is none. The frames around it cannot be
+// resumed as they are either: further such frames are found when the trace is cut at this one.
 static int waits_through_native_code(const Chain& chain) {
   for (size_t i = 0; i < chain.size(); i++) {
     if (chain[i].continuation == Continuation::kCannot) return static_cast<int>(i);
@@ -305,13 +307,13 @@ static int waits_through_native_code(const Chain& chain) {
   return -1;
 }
 
-// Whether all frames of the call are there: somebody may have dropped the unwinding on its way out.
+// Whether all frames of the call are there: the unwinding exception may have been swallowed on its path.
 static bool is_whole(const Chain& cut, const Chain& from) {
   return !cut.empty() && cut.back().code.get() == from.back().code.get();
 }
 
-// The trace is run once more, as far as the instruction that stopped it, and cut there: nothing has to be undone. Where
-// that frame cannot be left as it is, its caller's instruction is executed for real, and so on. Null: nowhere.
+// Retraces as far as the instruction that stopped the trace and cuts there, so nothing has to be undone. If that frame
+// cannot be resumed there, its caller's instruction is executed concretely, and so on. Null: no such point.
 static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points,
                                           graph::Recorder::Captured captured, const TraceOptions& options,
                                           Entry::Phases* phases) {
@@ -341,7 +343,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
   return nullptr;
 }
 
-// What is to be captured also where breaks are allowed: a setting of ours, or of TorchDynamo if that is loaded.
+// A capture setting of ours, or of TorchDynamo if that is loaded.
 static bool is_set(const char* setting) {
   for (const char* name : {"alternator.config", "torch._dynamo.config"}) {
     Borrowed config = PyDict_GetItemString(PyImport_GetModuleDict(), name);
@@ -360,9 +362,9 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
   const graph::Recorder::Captured captured{.scalars = !may_break || is_set("capture_scalar_outputs"),
                                            .sizes = !may_break || is_set("capture_dynamic_output_shape_ops")};
   {
-    const WithoutCollector until_the_trace_is_gone;  // nearly all that it made goes with it
-    const at::RecordFunctionGuard unseen(false);     // a profiler has no use for operators on fakes
-    const lift::NumpyScalarInputs handed(!options.knows_numpy);
+    const WithoutCollector until_the_trace_is_gone;  // nearly all garbage dies with the trace
+    const at::RecordFunctionGuard unseen(false);     // profilers must not see operators on fake tensors
+    const lift::NumpyScalarInputs handed(!options.numpy_constants);
     const ThreadAsBefore thread;
     trace::OwnedTracer owned;
     trace::Tracer& tracer = *owned;
@@ -373,40 +375,40 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     Ref result = tracer.run(chain, nullptr);
     raise_interrupt(tracer);
     phases.trace += clock.lap();
-    if (!result && tracer.wants_modes) throw WantsModes();
-    if (handed.any() && (!result || tracer.raises)) throw WantsNumbers();
+    if (!result && tracer.wants_modes) throw NeedsModes();
+    if (handed.any() && (!result || tracer.raises)) throw NeedsNumpyConstants();
     if (result) {
       tracer.keep_alive.push_back(Ref(result));
       try {
         entry = build_entry(tracer, std::move(ambient), options, result);
         phases.install += clock.lap();
-        if (handed.any() && !may_begin_again(*entry)) throw WantsNumbers();
-      } catch (const NotRepeatable&) {
-        if (handed.any()) throw WantsNumbers();
+        if (handed.any() && !may_start_over(*entry)) throw NeedsNumpyConstants();
+      } catch (const NeedsRepeatable&) {
+        if (handed.any()) throw NeedsNumpyConstants();
         throw;
-      } catch (const NotSeparate&) {
-        if (handed.any()) throw WantsNumbers();
+      } catch (const NeedsSeparateSegments&) {
+        if (handed.any()) throw NeedsNumpyConstants();
         throw;
       } catch (const replay::CannotRebuild& error) {
-        if (handed.any()) throw WantsNumbers();
-        // Where it is a random number that leaves the call, the trace can be cut before that is drawn.
+        if (handed.any()) throw NeedsNumpyConstants();
+        // If a deferred random value leaves the call, the trace can be cut before the value is drawn.
         if (may_break) entry = stop_before(chain, tracer.deferred_points(), captured, options, &phases);
         if (entry == nullptr)
           return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
         entry->stops_because = tracer.deferred_event();
       }
     } else {
-      const bool is_break = has_place(tracer.stopped->reason);
+      const bool is_break = is_instruction_bound(tracer.stopped->reason);
       if (is_break && tracer.refuses) {
         entry = give_up(tracer, std::move(ambient), phases, *tracer.stopped);
         entry->refuses = true;
         return entry;
       }
-      // What asks to run as it is does so from where it was called.
+      // A callee that asks to be skipped runs eagerly, called from its caller's instruction.
       if (tracer.stopped->reason == report::Reason::skipped && !tracer.break_points.empty())
         tracer.break_points.erase(tracer.break_points.begin());
       if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, options, &phases);
-      // A frame may hold a random number that nobody knows.
+      // A frame may hold a deferred random value.
       if (may_break && is_break && entry == nullptr)
         entry = stop_before(chain, tracer.deferred_points(), captured, options, &phases);
       if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
@@ -414,15 +416,15 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     }
   }
   entry->phases = phases;
-  entry->manner = {options.may_assume, options.separate, captured.scalars, captured.sizes, nullptr};
+  entry->traced_with = {options.may_assume, options.separate, captured.scalars, captured.sizes, nullptr};
   if (options.unspecialized != nullptr)
-    entry->manner.unspecialized = std::make_shared<const std::unordered_set<std::string>>(*options.unspecialized);
+    entry->traced_with.unspecialized = std::make_shared<const std::unordered_set<std::string>>(*options.unspecialized);
   const bool holds = compile_entry(*entry, roots, backend, chain.back().code, last_try);
-  entry->program->modules.clear();  // an export names them; an entry keeps none alive
+  entry->program->modules.clear();  // an export names them; an entry must not keep them alive
   return holds ? std::move(entry) : nullptr;
 }
 
-// A compiler has no inputs that are numbers of numpy's, and makes faster code of constants.
+// Torch compilers have no numpy scalar inputs, and make faster code of constants.
 static bool takes_numbers(const Backend& backend) {
   if (!backend.callable) return true;
   Ref takes = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "takes_numbers"));
@@ -432,40 +434,41 @@ static bool takes_numbers(const Backend& backend) {
 
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
                                    bool may_break, bool last_try, const std::unordered_set<std::string>* unspecialized,
-                                   bool* knows_numpy) {
-  if (!*knows_numpy && !takes_numbers(backend)) *knows_numpy = true;
+                                   bool* numpy_constants) {
+  if (!*numpy_constants && !takes_numbers(backend)) *numpy_constants = true;
   for (TraceOptions options{.may_assume = !fake::has_saved_hooks(),
                             .may_break = may_break,
-                            .knows_numpy = *knows_numpy,
+                            .numpy_constants = *numpy_constants,
                             .unspecialized = unspecialized};
        ;) {
     try {
       return trace_once(chain, roots, backend, may_break, options, last_try);
-    } catch (const NotRepeatable&) {
+    } catch (const NeedsRepeatable&) {
       options.may_assume = false;
-    } catch (const NotSeparate&) {
+    } catch (const NeedsSeparateSegments&) {
       options.separate = true;
-    } catch (const WantsModes&) {
+    } catch (const NeedsModes&) {
       options.has_modes = true;
-    } catch (const WantsNumbers&) {
-      options.knows_numpy = *knows_numpy = true;
+    } catch (const NeedsNumpyConstants&) {
+      options.numpy_constants = *numpy_constants = true;
     }
   }
 }
 
 // --- a graph that failed ----------------------------------------------------------------------------------------
 
-// How a call that has failed leaves what it was in.
-enum class Leaving : uint8_t {
-  kRaise,      // the instruction has raised
-  kRaiseOnly,  // ... and nobody looks at the variables of its frames
-  kAgain,      // the instruction is executed again, for real
+// How a call whose graph failed continues.
+enum class Recovery : uint8_t {
+  kRaise,      // the instruction raises
+  kRaiseOnly,  // ... and no variable of its frames is observable
+  kRetry,      // the instruction is executed again, concretely
 };
 
-// The trace is run once more as far as a point on the way to the node that failed, and cut there: what the graph has
-// computed so far stands for a run of the part.
-static Left cut_failed(const Chain& chain, const Entry& failed, graph::Failure& failure, const trace::BreakPoint& point,
-                       Leaving leaving, graph::Recorder::Captured captured, const TraceOptions& options) {
+// Retraces as far as a point on the path to the node that failed, and cuts there: what the graph has computed so far
+// replaces a run of that part.
+static Recovered cut_at(const Chain& chain, const Entry& failed, graph::Failure& failure,
+                        const trace::BreakPoint& point, Recovery recovery, graph::Recorder::Captured captured,
+                        const TraceOptions& options) {
   trace::OwnedTracer owned;
   trace::Tracer& tracer = *owned;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
@@ -475,32 +478,32 @@ static Left cut_failed(const Chain& chain, const Entry& failed, graph::Failure& 
   const graph::Program& program = *failed.program;
   const graph::Program& part = tracer.recorder.program();
   if (!is_whole(tracer.cut, chain) || tracer.stopped || waits_through_native_code(tracer.cut) >= 0 ||
-      !begins_like(program, part, failure.node))
+      !has_prefix(program, part, failure.node))
     return {};
-  if (leaving == Leaving::kAgain) {
+  if (recovery == Recovery::kRetry) {
     if (!may_repeat(program, part.nodes.size(), failure.node)) return {};
   } else {
-    if (!stands_at(tracer.cut, program, program.nodes[failure.node])) return {};
-    drop_variables(tracer.cut, part, failure, leaving == Leaving::kRaiseOnly);
+    if (!is_at_node(tracer.cut, program, program.nodes[failure.node])) return {};
+    drop_variables(tracer.cut, part, failure, recovery == Recovery::kRaiseOnly);
   }
   try {
-    Left left{build_entry(tracer, std::move(ambient), options, {}), {}, leaving != Leaving::kAgain};
+    Recovered left{build_entry(tracer, std::move(ambient), options, {}), {}, recovery != Recovery::kRetry};
     if (take_outputs(program, *left.entry->program, &failure, &left.outputs)) return left;
   } catch (const replay::CannotRebuild&) {
   }
   return {};
 }
 
-// The way to the node is found again, since the guards still hold: nothing of what the call does in Python has been
-// done yet.
-Left trace_failure(const Chain& chain, const Entry& failed, graph::Failure& failure) {
+// Retracing finds the same path to the node, since the guards still hold: no Python side effect of the call has
+// happened yet.
+Recovered retrace_failure(const Chain& chain, const Entry& failed, graph::Failure& failure) {
   if (failed.transforms || failure.node >= failed.program->nodes.size()) return {};
-  const graph::Recorder::Captured captured{.scalars = failed.manner.scalars, .sizes = failed.manner.sizes};
-  TraceOptions options{.may_assume = failed.manner.may_assume,
+  const graph::Recorder::Captured captured{.scalars = failed.traced_with.scalars, .sizes = failed.traced_with.sizes};
+  TraceOptions options{.may_assume = failed.traced_with.may_assume,
                        .has_modes = failed.has_modes,
-                       .separate = failed.manner.separate,
+                       .separate = failed.traced_with.separate,
                        .may_break = false,
-                       .unspecialized = failed.manner.unspecialized.get(),
+                       .unspecialized = failed.traced_with.unspecialized.get(),
                        .until = failure.node};
   const WithoutCollector until_the_trace_is_gone;
   const at::RecordFunctionGuard unseen(false);
@@ -515,13 +518,13 @@ Left trace_failure(const Chain& chain, const Entry& failed, graph::Failure& fail
     points = std::move(tracer.break_points);
   }
   options.until.reset();
-  for (const Leaving leaving : {Leaving::kRaise, Leaving::kRaiseOnly}) {
-    Left left = cut_failed(chain, failed, failure, points.front(), leaving, captured, options);
+  for (const Recovery recovery : {Recovery::kRaise, Recovery::kRaiseOnly}) {
+    Recovered left = cut_at(chain, failed, failure, points.front(), recovery, captured, options);
     if (left.entry != nullptr) return left;
   }
-  if (fake::has_saved_hooks()) return {};  // they would see it twice
+  if (fake::has_saved_hooks()) return {};  // the hooks would observe a tensor twice
   for (const trace::BreakPoint& point : points) {
-    Left left = cut_failed(chain, failed, failure, point, Leaving::kAgain, captured, options);
+    Recovered left = cut_at(chain, failed, failure, point, Recovery::kRetry, captured, options);
     if (left.entry != nullptr) return left;
   }
   return {};

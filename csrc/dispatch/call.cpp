@@ -20,8 +20,8 @@ namespace alternator::dispatch {
 Counters totals;
 std::map<std::string, uint64_t> breaks;
 
-// What it calls may well be compiled.
-static bool is_about_an_instruction(report::Reason reason) {
+// The break is tied to one instruction: what that one calls may still be compiled.
+static bool is_instruction_bound(report::Reason reason) {
   switch (reason) {
     case report::Reason::raises:
     case report::Reason::internal:
@@ -36,15 +36,15 @@ static bool is_about_an_instruction(report::Reason reason) {
   }
 }
 
-// Of no use to a later call.
-static bool is_for_now(const Entry& entry) {
+// Not worth keeping for later calls.
+static bool is_transient(const Entry& entry) {
   return entry.eager_because && entry.eager_because->reason == report::Reason::observed;
 }
 
-// Not for something that the program could do otherwise, in calls that are captured.
+// With fullgraph=True: no error, since the program could not be written otherwise.
 static bool is_excused(const Entry& entry) {
   const report::Reason reason = entry.eager_because->reason;
-  return reason == report::Reason::raises || reason == report::Reason::uninitialised || is_for_now(entry);
+  return reason == report::Reason::raises || reason == report::Reason::uninitialised || is_transient(entry);
 }
 
 static void note_steps(Compilation& compilation) {
@@ -52,10 +52,10 @@ static void note_steps(Compilation& compilation) {
   if (begin.get() != Py_None) compilation.family->begin_step = std::move(begin);
 }
 
-static void give_up(const Compilation& compilation, ResumePoint& place, const guards::Roots& roots) {
-  if (std::exchange(place.cache->gave_up, true)) return;
+static void give_up(const Compilation& compilation, ResumePoint& point, const guards::Roots& roots) {
+  if (std::exchange(point.cache->gave_up, true)) return;
   Borrowed code = PyFunction_GET_CODE(roots.function);
-  const std::shared_ptr<Entry> last = place.entries.empty() ? nullptr : place.entries.front();
+  const std::shared_ptr<Entry> last = point.entries.empty() ? nullptr : point.entries.front();
   const std::string failure = last == nullptr ? "" : last->guards->failure(roots);
   const std::string limit = "hit config.recompile_limit (" + std::to_string(compilation.most_entries) + ")";
   report_break(compilation, report::Break{report::Reason::too_many_entries, limit + "; last reason: " + failure,
@@ -65,15 +65,15 @@ static void give_up(const Compilation& compilation, ResumePoint& place, const gu
 namespace {
 
 constexpr int kMostTries = 3;
-// Traces of a callee in one call, while none of them has a graph.
-constexpr int kMostBarrenTraces = 8;
-// Calls of a callee without a graph, while there is none.
-constexpr int kMostBarrenCalls = 2;
+// Traces of an intercepted callee in one call, as long as none has a graph.
+constexpr int kMaxGraphlessTraces = 8;
+// Calls of an intercepted callee, as long as it is graphless.
+constexpr int kMaxGraphlessCalls = 2;
 
-// While it lives, frames that begin on this thread are offered to a compilation; null: to none.
+// While it lives, a compilation intercepts the frames that begin on this thread; null: none does.
 class Interception {
  public:
-  // `by`: the code of the frame whose instruction is executed for real; null: the frames run as they are.
+  // `by`: the code of the frame whose instruction is executed concretely; null: the frames run eagerly.
   Interception(Compilation* to, bool may_trace, Borrowed by = {})
       : taker_(std::exchange(frame_taker, to != nullptr ? take_frame : nullptr)) {
     before_ = std::exchange(now, {to, may_trace, nullptr, by.get(), nullptr, false});
@@ -86,15 +86,15 @@ class Interception {
   Interception& operator=(const Interception&) = delete;
 
   struct State {
-    Compilation* compilation = nullptr;  // it is on its way, and so alive
+    Compilation* compilation = nullptr;  // kept alive by the call in progress
     bool may_trace = false;
-    PyCodeObject* skip_once = nullptr;  // the next frame of this code runs as it is
-    PyObject* by = nullptr;             // only compared
-    PyCodeObject* marked = nullptr;     // ... a function that the user keeps from being compiled, and not what it calls
-    bool by_anybody = false;
+    PyCodeObject* skip_once = nullptr;  // the next frame of this code runs eagerly
+    PyObject* by = nullptr;             // compared by identity only
+    PyCodeObject* marked = nullptr;     // ... a function that the user disabled non-recursively
+    bool by_any_caller = false;
   };
-  // What calls a frame may ask whether it is compiled, and so may the frame: both get the same answer.
-  static bool is_called_plainly(cpython::Frame* frame);
+  // A frame and its caller must get the same answer from torch.compiler.is_compiling().
+  static bool is_called_eagerly(cpython::Frame* frame);
   static thread_local State now __attribute__((tls_model("initial-exec")));
   static bool take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
 
@@ -104,32 +104,33 @@ class Interception {
 };
 thread_local Interception::State Interception::now __attribute__((tls_model("initial-exec")));
 
-// One call on its way.
+// One call in progress.
 class Call {
  public:
   Call(Compilation& compilation, Borrowed function, bool may_trace = true)
       : compilation_(compilation), function_(Ref::share(function)), may_trace_(may_trace) {}
 
-  // The entry for where the call is now, traced if there is none; null: it goes on without us.
-  std::shared_ptr<Entry> find(ResumePoint& place, std::vector<Ref>* values);
+  // The entry for the current position, traced if there is none; null: the call continues uncompiled.
+  std::shared_ptr<Entry> find(ResumePoint& point, std::vector<Ref>* values);
   Ref run();
   bool is_known();
 
-  // Where it goes on without us: whether what it calls from there is worth a look; and how.
-  bool calls_on = false;
-  Ref continue_alone();
-  // An error is set, and none of the program's frames has seen it: it comes up where they stand. False: there are none.
-  bool raise_there();
+  // After it continues uncompiled: whether frames that it begins are intercepted; and the continuation itself.
+  bool intercepts = false;
+  Ref continue_eagerly();
+  // An exception is set that none of the program's frames has seen: raise it at their current position. False: there
+  // are no frames.
+  bool raise_in_frames();
 
   Chain chain;                    // empty: the function has not begun
-  Chain next;                     // where it goes on: empty but while the call is on its way there
-  std::vector<Ref> slots;         // ... and these are its slots
-  std::vector<PyObject*> values;  // of either, for guards
+  Chain next;                     // where the call resumes next; empty except during that transition
+  std::vector<Ref> slots;         // fast locals of a function that has not begun
+  std::vector<PyObject*> values;  // of `chain` or `slots`, for guards
 
  private:
   guards::Roots roots() const { return {function_.get(), values.data()}; }
   void collect_values();
-  void go_on() {
+  void advance() {
     chain.swap(next);
     next.clear();
   }
@@ -139,10 +140,10 @@ class Call {
     chain.clear();
   }
   Chain start() const;
-  void note_changes(ResumePoint& place);
-  bool leave_by(const Entry& entry, graph::Failure& failure);
-  std::shared_ptr<Entry> trace(ResumePoint& place);
-  std::shared_ptr<Entry> adopt(ResumePoint& place, std::vector<Ref>* found_values);
+  void note_changes(ResumePoint& point);
+  bool recover_from(const Entry& entry, graph::Failure& failure);
+  std::shared_ptr<Entry> trace(ResumePoint& point);
+  std::shared_ptr<Entry> adopt(ResumePoint& point, std::vector<Ref>* found_values);
 
   bool is_graphless() const { return !compilation_.function && compilation_.graphs == 0; }
 
@@ -150,7 +151,7 @@ class Call {
   Ref function_;
   bool may_trace_;
   int traces_ = 0;
-  Ref raised_;  // by the instruction that the chain stands before
+  Ref raised_;  // raised by the instruction that the chain resumes at
 };
 
 void Call::collect_values() {
@@ -163,19 +164,19 @@ void Call::collect_values() {
   }
 }
 
-// A number that is another one each time is not worth an entry each time: after some, it is left to the instructions
-// that use it, which then run for real. In a call that goes on after a break, a loop may well count with it, go
-// through names or fill a table. At the start of a function a text says what to do, and is worth all entries that there
-// may be.
-void Call::note_changes(ResumePoint& place) {
-  constexpr size_t kMost = 4, kMostOnTheWay = 2;
-  if (compilation_.fullgraph || place.entries.empty()) return;
-  const std::shared_ptr<Entry> last = place.entries.front();
+// A value that differs from call to call is not worth an entry each time: after some recompilations it becomes
+// unspecialized, and the instructions that need it run concretely. In a resumed call it may well be a loop counter, an
+// iterated name or a growing table. At the start of a function a string selects behaviour, and is worth entries up to
+// the limit.
+void Call::note_changes(ResumePoint& point) {
+  constexpr size_t kMost = 4, kMostResumed = 2;
+  if (compilation_.fullgraph || point.entries.empty()) return;
+  const std::shared_ptr<Entry> last = point.entries.front();
   for (const guards::Change& change : last->guards->changed(roots())) {
     const bool is_number = change.kind == guards::Change::Kind::kNumber;
     if (chain.empty() && !is_number) continue;
-    const size_t most = chain.empty() ? kMost : is_number ? kMostOnTheWay : kMostOnTheWay + 1;
-    if (++place.changes[change.source] >= most) compilation_.unspecialized.insert(change.source);
+    const size_t most = chain.empty() ? kMost : is_number ? kMostResumed : kMostResumed + 1;
+    if (++point.changes[change.source] >= most) compilation_.unspecialized.insert(change.source);
   }
 }
 
@@ -189,22 +190,22 @@ Chain Call::start() const {
   return start;
 }
 
-std::shared_ptr<Entry> Call::trace(ResumePoint& place) {
+std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   totals.traces++;
   traces_++;
-  report_recompile(compilation_, place, roots());
-  note_changes(place);
+  report_recompile(compilation_, point, roots());
+  note_changes(point);
   const std::unordered_set<std::string> unspecialized = compilation_.unspecialized;  // another thread may add to it
   const Chain from = chain.empty() ? start() : Chain();
   std::shared_ptr<Entry> entry;
-  bool knows_numbers = unspecialized.empty();
+  bool specializes = unspecialized.empty();
   const trace::Denying denying(compilation_.denies);
   for (int tries = 1; entry == nullptr; tries++) {
     entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, !compilation_.fullgraph,
-                        tries >= kMostTries, knows_numbers ? nullptr : &unspecialized, &compilation_.knows_numpy);
-    // Without the numbers it comes to nothing.
-    if (!knows_numbers && entry != nullptr && entry->eager_because) {
-      knows_numbers = true;
+                        tries >= kMostTries, specializes ? nullptr : &unspecialized, &compilation_.numpy_constants);
+    // Nothing can be captured without specializing.
+    if (!specializes && entry != nullptr && entry->eager_because) {
+      specializes = true;
       entry.reset();
     }
   }
@@ -215,56 +216,56 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& place) {
   }
   if (entry->eager_because) report_break(compilation_, *entry->eager_because);
   if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
-  if (is_for_now(*entry)) return entry;
-  place.entries.insert(place.entries.begin(), entry);
-  place.traced++;
-  place.cache->add(entry, compilation_.cache_owner, compilation_.most_entries);
-  report_entry(compilation_, place, *entry);
+  if (is_transient(*entry)) return entry;
+  point.entries.insert(point.entries.begin(), entry);
+  point.traced++;
+  point.cache->add(entry, compilation_.cache_owner, compilation_.most_entries);
+  report_entry(compilation_, point, *entry);
   return entry;
 }
 
-std::shared_ptr<Entry> Call::find(ResumePoint& place, std::vector<Ref>* found_values) {
-  for (size_t i = 0; i < place.entries.size(); i++) {
+std::shared_ptr<Entry> Call::find(ResumePoint& point, std::vector<Ref>* found_values) {
+  for (size_t i = 0; i < point.entries.size(); i++) {
     found_values->clear();
-    std::shared_ptr<Entry> entry = place.entries[i];  // another thread may reset() while it runs
+    std::shared_ptr<Entry> entry = point.entries[i];  // owned: another thread may reset() while it runs
     if (!entry->admits(roots(), found_values)) continue;
-    if (i > 0) look_there_first(place, entry);
+    if (i > 0) move_to_front(point, entry);
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }
-  if (std::shared_ptr<Entry> entry = adopt(place, found_values)) return entry;
-  if (!may_trace_ || (traces_ >= kMostBarrenTraces && is_graphless())) return nullptr;
-  // Frames of a trace would be run by CPython's own loop, for the debugger or profiler.
+  if (std::shared_ptr<Entry> entry = adopt(point, found_values)) return entry;
+  if (!may_trace_ || (traces_ >= kMaxGraphlessTraces && is_graphless())) return nullptr;
+  // A debugger or profiler would make CPython's eval loop run the traced frames.
   if (cpython::kTracersInstrument && cpython::tracing_active(PyThreadState_Get())) return nullptr;
-  if (place.traced >= compilation_.most_entries) {
-    give_up(compilation_, place, roots());
-    calls_on = true;
+  if (point.traced >= compilation_.most_entries) {
+    give_up(compilation_, point, roots());
+    intercepts = true;
     return nullptr;
   }
   if (stance() == Stance::kMustBeKnown) raise_unknown_call(function_);
   for (int tries = 0; tries < kMostTries; tries++) {
-    std::shared_ptr<Entry> entry = trace(place);
+    std::shared_ptr<Entry> entry = trace(point);
     found_values->clear();
     if (entry->eager_because || entry->admits(roots(), found_values)) return entry;
-    // What the backend imported while it compiled has changed what the trace had read.
-    if (drop(place, entry)) place.traced--;
+    // What the backend imported while compiling has changed what the trace had read.
+    if (drop(point, entry)) point.traced--;
   }
   throw InternalError("the guards of a new entry do not hold");
 }
 
-// What another compile() has made, and this call can use. What one of the same function has left counts as this one's.
-std::shared_ptr<Entry> Call::adopt(ResumePoint& place, std::vector<Ref>* found_values) {
-  const std::vector<std::shared_ptr<Entry>> left = place.cache->left_by(*compilation_.cache_owner);
-  const std::vector<std::shared_ptr<Entry>> others = place.cache->others(place.entries);
-  place.entries.insert(place.entries.end(), left.begin(), left.end());
-  place.traced += left.size();
+// Entries of other compile()s that this call can use. Those left by the same cache owner count as its own.
+std::shared_ptr<Entry> Call::adopt(ResumePoint& point, std::vector<Ref>* found_values) {
+  const std::vector<std::shared_ptr<Entry>> left = point.cache->unused_of(*compilation_.cache_owner);
+  const std::vector<std::shared_ptr<Entry>> others = point.cache->others(point.entries);
+  point.entries.insert(point.entries.end(), left.begin(), left.end());
+  point.traced += left.size();
   for (const std::shared_ptr<Entry>& entry : others) {
     found_values->clear();
     if (!entry->admits(roots(), found_values)) continue;
     if (entry->compiled && !compilation_.family->begin_step) note_steps(compilation_);
-    if (std::find(place.entries.begin(), place.entries.end(), entry) == place.entries.end())
-      place.entries.push_back(entry);
-    look_there_first(place, entry);
+    if (std::find(point.entries.begin(), point.entries.end(), entry) == point.entries.end())
+      point.entries.push_back(entry);
+    move_to_front(point, entry);
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }
@@ -282,18 +283,18 @@ bool Call::is_known() {
   return false;
 }
 
-// The graph has raised after it has written for good. What the call had done until then is done now, and its frames
-// stand where it was raised. False: nothing is known of that, and nothing was done.
-bool Call::leave_by(const Entry& entry, graph::Failure& failure) {
+// The graph raised after irreversible mutations. Performs the side effects up to that point, and puts the frames where
+// the exception was raised. False: the position is not known, and nothing was done.
+bool Call::recover_from(const Entry& entry, graph::Failure& failure) {
   if (failure.node == graph::kNowhere || PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;
   Ref error = cpython::take_raised();
-  Left left;
+  Recovered left;
   std::vector<Ref> needed;
   try {
-    // Where the graph has changed what the trace has seen of its tensors, it would see something else now.
+    // If the graph has mutated what the guards check, retracing would take another path.
     if (entry.admits(roots(), &needed)) {
       const Chain from = chain.empty() ? start() : Chain();
-      left = trace_failure(chain.empty() ? from : chain, entry, failure);
+      left = retrace_failure(chain.empty() ? from : chain, entry, failure);
       needed.clear();
       if (left.entry != nullptr && !left.entry->guards->check(roots(), &needed)) left.entry.reset();
     }
@@ -316,19 +317,19 @@ bool Call::leave_by(const Entry& entry, graph::Failure& failure) {
   (void)left.entry->finish(needed, outputs.data(), outputs.size(), &next);
   slots.clear();
   values.clear();
-  go_on();
+  advance();
   chain.back().function = function_;
   if (left.has_raised) raised_ = std::move(error);
   return true;
 }
 
-// In CPython's own loop.
-Ref Call::continue_alone() {
+// Continues in CPython's eval loop.
+Ref Call::continue_eagerly() {
   return raised_ ? continue_raising(chain, std::move(raised_)) : continue_chain(chain, nullptr);
 }
 
-// The variable that is set next has its old value, or none yet in a loop's first round: that makes no other place,
-// where nobody would notice its end.
+// The next instruction overwrites this variable: whether it still has its old value (or none, in a loop's first
+// iteration) must not make another resume point, unless the finalization of the old value is observable.
 void Call::drop_replaced() {
   const int variable = sets_next(chain);
   if (variable < 0) return;
@@ -336,24 +337,24 @@ void Call::drop_replaced() {
   if (old && !PyCell_Check(old.get()) && !trace::holds_observably_finalized(old)) Ref(std::move(old)).reset();
 }
 
-bool Call::raise_there() {
+bool Call::raise_in_frames() {
   if (chain.empty()) return false;
   raised_ = cpython::take_raised();
   return true;
 }
 
-// Null without an exception: the rest of the call is to run as it is. Where it throws and the chain is not empty,
-// nobody has told the frames.
+// Null without an exception: the rest of the call runs eagerly. If it throws and the chain is not empty, the frames
+// have not seen the exception.
 Ref Call::run() {
-  std::shared_ptr<ResumePoint> place = compilation_.start;
+  std::shared_ptr<ResumePoint> point = compilation_.start;
   std::vector<Ref> found_values;
   collect_values();
   for (;;) {
     std::shared_ptr<Entry> entry;
     try {
-      entry = find(*place, &found_values);
+      entry = find(*point, &found_values);
     } catch (const PyError&) {
-      // Tracing and compiling take more of the stack than the call itself might.
+      // Tracing and compiling need more stack than the call itself might.
       if (!PyErr_ExceptionMatches(PyExc_RecursionError)) throw;
       PyErr_Clear();
     } catch (const std::exception& error) {
@@ -366,10 +367,10 @@ Ref Call::run() {
       if (compilation_.fullgraph && !is_excused(*entry))
         raise_break(compilation_, *entry->eager_because, "fullgraph=True");
       if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");
-      calls_on = is_about_an_instruction(entry->eager_because->reason);
+      intercepts = is_instruction_bound(entry->eager_because->reason);
       return {};
     }
-    // Nothing of it is recorded, and nobody asked for it to be compiled.
+    // Nothing was recorded, and the user did not ask to compile this function.
     if (!compilation_.function && chain.empty() && entry->stop.empty() && !entry->has_graph()) return {};
     entry->hits++;
     Ref result;
@@ -377,20 +378,20 @@ Ref Call::run() {
     try {
       result = entry->run(found_values, &next, &failure);
     } catch (const PyError&) {
-      if (leave_by(*entry, failure)) return {};
+      if (recover_from(*entry, failure)) return {};
       if (entry->residual.program().raises) leave_frames();
       throw;
     }
     if (result) return result;
-    if (next.empty()) {  // the data is not as assumed
-      if (entry->distrusted) (void)drop(*place, entry);
+    if (next.empty()) {  // a speculated check failed
+      if (entry->distrusted) (void)drop(*point, entry);
       return {};
     }
-    // What the call held until now may die as it would have.
+    // Values that the call held until now may die here, as in eager.
     found_values.clear();
     slots.clear();
     values.clear();
-    go_on();
+    advance();
     chain.back().function = function_;
     const Interception interception(&compilation_, may_trace_, chain.front().code);
     if (!step(chain, &next, &result)) {
@@ -398,14 +399,14 @@ Ref Call::run() {
       if (!result) throw PyError();
       return result;
     }
-    go_on();
+    advance();
     drop_replaced();
     collect_values();
-    place = place_of(compilation_, chain, values, *entry);
+    point = resume_point_of(compilation_, chain, values, *entry);
   }
 }
 
-// Calls of this thread on their way.
+// Nesting depth of calls in progress on this thread.
 thread_local int depth __attribute__((tls_model("initial-exec"))) = 0;
 
 class Nested {
@@ -416,7 +417,7 @@ class Nested {
   Nested& operator=(const Nested&) = delete;
 };
 
-// The frame has not begun: its slots become the call's.
+// Moves the fast locals of a frame that has not begun into the call.
 class Taken {
  public:
   Taken(cpython::Frame* frame, std::vector<Ref>& slots) : frame_(frame), slots_(slots) {
@@ -432,20 +433,20 @@ class Taken {
   std::vector<Ref>& slots_;
 };
 
-std::shared_ptr<Compilation> compilation_of(Callee& callee, const Compilation& caller, bool plainly) {
-  std::shared_ptr<Compilation>& made = plainly ? callee.under_plain : callee.compilation;
+std::shared_ptr<Compilation> compilation_of(Callee& callee, const Compilation& caller, bool eagerly) {
+  std::shared_ptr<Compilation>& made = eagerly ? callee.eager_compilation : callee.compilation;
   if (made == nullptr) {
     made = std::make_shared<Compilation>(std::make_shared<Store>());
     made->listener = caller.listener;
     made->backend = caller.backend;
     made->most_entries = caller.most_entries;
     made->family = caller.family;
-    made->denies = plainly;
+    made->denies = eagerly;
   }
   return made;
 }
 
-// Null without an exception: the frame is to run as it is.
+// Null without an exception: the frame runs eagerly.
 Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, bool may_trace) {
   Call call(compilation, cpython::function_of(frame), may_trace);
   const Nested nested;
@@ -455,9 +456,9 @@ Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, 
     const Interception nothing(nullptr, false);
     result = call.run();
   } catch (const PyError&) {
-    if (!call.raise_there()) throw;
+    if (!call.raise_in_frames()) throw;
   }
-  if (compilation.graphs == 0 && ++callee.graphless >= kMostBarrenCalls) callee.kind = Callee::Kind::kLeft;
+  if (compilation.graphs == 0 && ++callee.graphless >= kMaxGraphlessCalls) callee.kind = Callee::Kind::kSkip;
   if (result) return result;
   if (call.chain.empty()) {
     call.values.clear();
@@ -465,15 +466,15 @@ Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, 
     return {};
   }
   call.values.clear();
-  result = call.continue_alone();
+  result = call.continue_eagerly();
   if (!result) throw PyError();
   return result;
 }
 
-// sys.breakpointhook, borrowed; null: none. PySys_GetObject() would make the name and hash it, for every frame.
+// sys.breakpointhook, borrowed; null: none. PySys_GetObject() would build and hash the name for every frame.
 PyObject* breakpoint_hook() {
   static PyObject* variables = nullptr;
-  static PyObject* found = nullptr;  // in this version of them
+  static PyObject* found = nullptr;  // valid for `version` of the dict
   static uint64_t version = 0;
   if (variables == nullptr) {
     PyObject* sys = PyDict_GetItemString(PyImport_GetModuleDict(), "sys");
@@ -488,17 +489,17 @@ PyObject* breakpoint_hook() {
   return found;
 }
 
-// A debugger, or whatever stands for one, is not to be compiled, nor what it calls.
+// A debugger must not be compiled, nor what it calls.
 bool is_breakpoint_hook(Borrowed function) {
   PyObject* hook = breakpoint_hook();
   if (hook != nullptr && PyMethod_Check(hook)) hook = PyMethod_GET_FUNCTION(hook);
   return hook == function.get();
 }
 
-bool Interception::is_called_plainly(cpython::Frame* frame) {
+bool Interception::is_called_eagerly(cpython::Frame* frame) {
   if (now.compilation->denies) return true;
-  if (now.by_anybody) return false;
-  cpython::Frame* caller = cpython::current_frame(PyThreadState_Get());  // the frame itself is linked when it runs
+  if (now.by_any_caller) return false;
+  cpython::Frame* caller = cpython::current_frame(PyThreadState_Get());  // the new frame is linked only once it runs
   if (caller == frame) caller = caller->previous;
   while (caller != nullptr && cpython::is_incomplete(caller)) caller = caller->previous;
   if (caller == nullptr) return true;
@@ -529,17 +530,17 @@ bool Interception::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject
       break;
   }
   if (skip_once) return false;
-  if (now.compilation->family->is_left(code)) return false;
+  if (now.compilation->family->is_skipped(code)) return false;
   std::shared_ptr<Callee> callee = now.compilation->family->callee(frame);
-  if (callee == nullptr || callee->kind == Callee::Kind::kLeft) return false;
-  if (callee->kind == Callee::Kind::kShut) return run_alone();
+  if (callee == nullptr || callee->kind == Callee::Kind::kSkip) return false;
+  if (callee->kind == Callee::Kind::kSkipAll) return run_alone();
   if (!may_reach_tensor(frame, *callee)) return false;
   const Stance wanted = stance();
   if (wanted == Stance::kEager) return run_alone();
   std::shared_ptr<Compilation> compilation;
   Ref found;
   try {
-    compilation = compilation_of(*callee, *now.compilation, is_called_plainly(frame));
+    compilation = compilation_of(*callee, *now.compilation, is_called_eagerly(frame));
     found = run_callee(*callee, *compilation, frame, now.may_trace && wanted != Stance::kKnownOnly);
     if (!found) return false;
   } catch (const PyError&) {
@@ -552,25 +553,26 @@ bool Interception::take_frame(PyThreadState* ts, cpython::Frame* frame, PyObject
 
 }  // namespace
 
-// Who frames of this thread are offered to by begin_interception(), innermost last. Whoever begins keeps them alive.
-static thread_local std::vector<Compilation*> offered;
+// Compilations that intercept frames of this thread by begin_interception(), innermost last. The callers of it keep
+// them alive.
+static thread_local std::vector<Compilation*> intercepting;
 
 static void intercept_for_innermost() {
-  Compilation* to = offered.empty() ? nullptr : offered.back();
+  Compilation* to = intercepting.empty() ? nullptr : intercepting.back();
   frame_taker = to != nullptr ? Interception::take_frame : nullptr;
   Interception::now = {to, to != nullptr, nullptr, nullptr, nullptr, true};
 }
 
 void begin_interception(Compilation& compilation) {
   acquire_hook();
-  offered.push_back(&compilation);
+  intercepting.push_back(&compilation);
   intercept_for_innermost();
 }
 
 void end_interception(Compilation& compilation) {
-  auto found = std::find(offered.rbegin(), offered.rend(), &compilation);
-  if (found == offered.rend()) return;  // begun on another thread
-  offered.erase(std::next(found).base());
+  auto found = std::find(intercepting.rbegin(), intercepting.rend(), &compilation);
+  if (found == intercepting.rend()) return;  // it began on another thread
+  intercepting.erase(std::next(found).base());
   intercept_for_innermost();
   release_hook();
 }
@@ -594,23 +596,23 @@ PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t posi
       totals.eager++;
     }
   } catch (const PyError&) {
-    if (!call.raise_there()) return nullptr;
+    if (!call.raise_in_frames()) return nullptr;
   } catch (const std::exception& error) {
     PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
-    if (!call.raise_there()) return nullptr;
+    if (!call.raise_in_frames()) return nullptr;
   }
-  const Interception interception(call.calls_on ? &compilation : nullptr, may_trace);
+  const Interception interception(call.intercepts ? &compilation : nullptr, may_trace);
   if (call.chain.empty()) {
     call.slots.clear();
-    if (call.calls_on) acquire_hook();
+    if (call.intercepts) acquire_hook();
     Interception::now.skip_once = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compilation.function.get()));
     PyObject* result = PyObject_Vectorcall(compilation.function.get(), arguments, positional, keyword_names);
-    if (call.calls_on) release_hook();
+    if (call.intercepts) release_hook();
     return result;
   }
   call.values.clear();
   acquire_hook();
-  Ref result = call.continue_alone();
+  Ref result = call.continue_eagerly();
   release_hook();
   return result.release();
 }

@@ -20,12 +20,12 @@ namespace {
 struct CompiledObject {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;  // the compilation's, for __wrapped__
-  PyObject* self;      // ... and for __self__; null: none
+  PyObject* self;      // for __self__; null: unbound
   PyObject* attributes;
   PyObject* weak_references;
   std::shared_ptr<Compilation>* compilation;
   bool run_only;  // nothing is traced; entries of other compile()s of the same function are used too
-  bool of_class;  // the function is what calling `self` runs, for as long as its class says so
+  bool of_class;  // the function is type(self).__call__, until the class gets another one
 };
 
 std::set<CompiledObject*>& all() {
@@ -33,7 +33,7 @@ std::set<CompiledObject*>& all() {
   return *objects;
 }
 
-// Of all compile()s of the same function, the one that has an entry for a call; null: none.
+// Among all compile()s of the same function, the one that has an entry for a call; null: none.
 std::shared_ptr<Compilation> find_known(const Compilation& like, PyObject* const* arguments, size_t positional,
                                         PyObject* keyword_names) {
   std::vector<std::shared_ptr<Compilation>> candidates;
@@ -53,7 +53,7 @@ bool is_other(PyObject* self) {
   return attributes != nullptr && PyDict_GetItemString(attributes, "_alternator_other") != nullptr;
 }
 
-// The same, compiled with the backend that the stance asks for.
+// The same function, compiled with the backend that the stance demands.
 Ref with_other_backend(PyObject* self) {
   Ref module = import_module("alternator.compiler");
   return checked(PyObject_CallMethod(module.get(), "_with_other_backend", "O", self));
@@ -106,7 +106,7 @@ void compiled_dealloc(PyObject* self) {
   if (compiled->weak_references != nullptr) PyObject_ClearWeakRefs(self);
   {
     const SavedError outer;
-    // What it calls, and what was compiled of that, know of each other.
+    // A compilation and its intercepted callees refer to each other in a cycle.
     if (compiled->compilation->use_count() == 1) (*compiled->compilation)->reset();
     delete std::exchange(compiled->compilation, nullptr);
   }
@@ -143,14 +143,14 @@ PyObject* compiled_get(PyObject* self, PyObject* instance, PyObject*) {
   return PyMethod_New(self, instance);
 }
 
-// Those of the function's start first.
+// Entries of the function's start come first.
 template <class Visit>
 void each_entry(PyObject* self, Visit&& visit) {
   const std::shared_ptr<Compilation> compilation = *reinterpret_cast<CompiledObject*>(self)->compilation;
   auto visit_places = [&](const Compilation& one) {
     for (auto& entry : one.start->entries) visit(*entry);
-    for (auto& place : one.resumed) {
-      for (auto& entry : place->entries) visit(*entry);
+    for (auto& point : one.resumed) {
+      for (auto& entry : point->entries) visit(*entry);
     }
   };
   visit_places(*compilation);
@@ -181,7 +181,7 @@ PyObject* compiled_residuals(PyObject* self, void*) {
   });
 }
 
-// Everything else about it is the function's: its name, its text, its attributes. Two of these its class has too.
+// All other attributes are the function's: name, source, __dict__. Two of these its class defines too.
 PyObject* compiled_getattr(PyObject* self, PyObject* name) {
   auto* compiled = reinterpret_cast<CompiledObject*>(self);
   const bool of_both = PyUnicode_CompareWithASCIIString(name, "__module__") == 0 ||
@@ -197,10 +197,11 @@ PyObject* compiled_getattr(PyObject* self, PyObject* name) {
   return PyObject_GetAttr(compiled->function, name);
 }
 
-// As for functions: a copy is the thing itself; a pickle holds its name. One that is bound is found on its object.
+// As for functions: a copy is the object itself; a pickle holds its qualified name. A bound one is looked up on its
+// object.
 PyObject* compiled_copy(PyObject* self, PyObject*) { return Py_NewRef(self); }
 
-// As for methods: of a copy of what it is bound to.
+// As for methods: binds to a copy of __self__.
 PyObject* compiled_deepcopy(PyObject* self, PyObject* memo) {
   auto* compiled = reinterpret_cast<CompiledObject*>(self);
   if (compiled->self == nullptr || compiled->of_class) return Py_NewRef(self);
@@ -234,7 +235,7 @@ PyObject* compiled_repr(PyObject* self) {
   });
 }
 
-// Of a bound method: what is bound is no parameter. Any other has that of what it wraps.
+// For a bound method, without the parameter that is bound. Any other has the signature of what it wraps.
 PyObject* compiled_signature(PyObject* object, void*) {
   auto* compiled = reinterpret_cast<CompiledObject*>(object);
   if (compiled->self == nullptr) {
@@ -256,7 +257,7 @@ PyMemberDef compiled_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weak_references), READONLY, nullptr},
     {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, attributes), READONLY, nullptr},
     {"__self__", T_OBJECT, offsetof(CompiledObject, self), READONLY, "what the function is bound to, or None"},
-    {"__wrapped__", T_OBJECT, offsetof(CompiledObject, function), READONLY, "the function as it was"},
+    {"__wrapped__", T_OBJECT, offsetof(CompiledObject, function), READONLY, "the original function"},
     {}};
 PyGetSetDef compiled_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
@@ -420,9 +421,11 @@ PyObject* module_after_fork(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
-    {"after_fork", module_after_fork, METH_NOARGS, "after_fork(): in a child, what other threads had begun is over"},
+    {"after_fork", module_after_fork, METH_NOARGS,
+     "after_fork(): in a child process, ends what other threads had begun"},
     {"break_every", module_break_every, METH_O,
-     "break_every(n): every trace breaks at the latest before its n-th instruction; 0: where it must. Gives what was"},
+     "break_every(n): every trace breaks at the latest before its n-th instruction; 0: only if it must. Returns the "
+     "old n"},
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
      METH_VARARGS | METH_KEYWORDS,
      "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False, store=None): a "
@@ -432,8 +435,8 @@ PyMethodDef functions[] = {
     {"end_offering", module_interception<end_interception>, METH_O, "end_offering(compiled)"},
     {"new_store", module_new_store, METH_NOARGS, "new_store(): for compiled callables that share what they compile"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
-    {"clear_store", module_clear_store, METH_O, "clear_store(store): forget what is kept there for others to find"},
-    {"reset", module_reset, METH_NOARGS, "reset(): forget every entry and all counts"},
+    {"clear_store", module_clear_store, METH_O, "clear_store(store): drop the entries that it shares"},
+    {"reset", module_reset, METH_NOARGS, "reset(): drop all entries and counts"},
     {"counters", module_counters, METH_NOARGS, "counters(): what happened since the last reset"},
     {}};
 

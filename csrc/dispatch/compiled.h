@@ -7,17 +7,17 @@
 
 namespace alternator::dispatch {
 
-// reason -> how often, since the last reset.
+// reason -> count, since the last reset.
 Ref break_counts();
 void reset_counters();
 
-// A callable with vectorcall. With `run_only` it uses what other compile()s of the function know, and traces nothing.
-// `self`, `backend` and `listener` may be None. What the listener is told: events.h. `store`: for all that share their
-// entries. `of_class`: `self` itself is called, and `function` is what its class
-// has for that now; once it has another one, calls run as they are.
+// A callable with vectorcall. With `run_only` it uses the entries of other compile()s of the function, and traces
+// nothing. `self`, `backend` and `listener` may be None. Events of the listener: events.h. `store`: common to all that
+// share their entries. `of_class`: `self` itself is called, and `function` is type(self).__call__; once the class has
+// another one, calls run eagerly.
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
                   Borrowed listener, bool run_only, std::shared_ptr<Store> store, bool of_class);
-// Forgets the entries of every compiled callable.
+// Drops the entries of every compiled callable.
 void reset_all();
 
 }  // namespace alternator::dispatch

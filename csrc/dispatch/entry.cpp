@@ -1,4 +1,4 @@
-// What an entry does for a call.
+// Running an entry for a call.
 #include "dispatch/entry.h"
 
 #include "backend/graph_scopes.h"
@@ -23,7 +23,7 @@ namespace alternator::dispatch {
 
 using at::impl::PythonTorchFunctionTLS;
 
-// A backend's graph knows nothing of those.
+// A backend's graph ignores tensor hooks on its inputs.
 static bool has_hooks(const std::vector<Ref>& values, const std::vector<size_t>& inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [&](size_t position) {
     if (!graph::is_tensor(values[position])) return false;
@@ -55,7 +55,7 @@ Ref Entry::guard_texts() const {
   return texts;
 }
 
-// A reference is nothing but a pointer.
+// A Ref is layout-compatible with a pointer.
 static_assert(sizeof(Ref) == sizeof(PyObject*) && std::is_standard_layout_v<Ref>);
 PyObject* const* Entry::Outputs::begin() const {
   return of_backend ? PySequence_Fast_ITEMS(of_backend.get()) : reinterpret_cast<PyObject* const*>(own.data());
@@ -63,7 +63,7 @@ PyObject* const* Entry::Outputs::begin() const {
 
 namespace {
 
-// Where a backend's graph raises between what sets a state of the thread and what puts it back, nobody else does.
+// A backend's graph may raise between setting thread state and restoring it: this restores it.
 class StateAsBefore {
  public:
   explicit StateAsBefore(const graph::Ambient& state)
@@ -86,8 +86,8 @@ class StateAsBefore {
 void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::Failure* failure) const {
   std::optional<backend::WithoutModes> without_modes;
   if (has_modes) without_modes.emplace();
-  // Where numpy would warn, the call runs as it is, and warns where the program does. Others, who might catch what is
-  // raised then, see the errors that the thread wants.
+  // If numpy would warn, the call runs eagerly, and warns where the program does. User code in the graph, which might
+  // catch the error that is raised for that, sees the thread's own numpy error settings.
   std::optional<lift::NumpyErrorsSet> errors;
   if (has_arrays && (repeatable || !assumptions.empty()) && !calls_others)
     errors.emplace(lift::NumpyErrorsSet::Kind::kRaised);
@@ -100,7 +100,7 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::F
     copied.resize_for_overwrite(inputs.size() + 1);
     PyObject** argument = copied.data() + 1;
     arguments = argument;
-    room = PY_VECTORCALL_ARGUMENTS_OFFSET;  // before them
+    room = PY_VECTORCALL_ARGUMENTS_OFFSET;  // the slot before them
     for (const Ref* from = values.data(); size_t position : inputs) *argument++ = from[position].get();
   }
   if (eager != nullptr && (!differentiates || has_hooks(values, inputs))) {
@@ -128,10 +128,10 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::F
   }
 }
 
-// The default generators, put back where they were.
-class DeferredRandom {
+// Saves the default generators' state to restore it.
+class SavedRngState {
  public:
-  DeferredRandom() {
+  SavedRngState() {
     add(at::detail::getDefaultCPUGenerator());
     if (!at::globalContext().hasCUDA()) return;
     for (c10::DeviceIndex i = 0; i < static_cast<c10::DeviceIndex>(at::detail::getCUDAHooks().deviceCount()); i++) {
@@ -154,7 +154,7 @@ class DeferredRandom {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-// A check that fails again and again is no check.
+// Entries whose speculated check keeps failing are dropped.
 void Entry::refute(size_t assumption) {
   static constexpr int kMostRefuted = 3;
   Assumption& failed = assumptions[assumption];
@@ -163,29 +163,29 @@ void Entry::refute(size_t assumption) {
   trace::distrust(failed.code, failed.index);
 }
 
-// False: the data is not as assumed, or the graph failed, which it may have done for that reason.
+// False: a speculated check failed, or the graph raised, possibly for that reason.
 bool Entry::run_and_check(const std::vector<Ref>& values, Outputs* outputs) {
-  std::optional<DeferredRandom> drawn;
-  if (draws) drawn.emplace();
+  std::optional<SavedRngState> rng_state;
+  if (draws) rng_state.emplace();
   try {
     run_graph(values, outputs);
   } catch (const PyError&) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw;
     PyErr_Clear();
-    if (drawn) drawn->put_back();
+    if (rng_state) rng_state->put_back();
     return false;
   }
   for (size_t i = 0; i < assumptions.size(); i++) {
     Borrowed flag = outputs->begin()[i];
     if (truth(flag).value() == assumptions[i].wanted) continue;
     refute(i);
-    if (drawn) drawn->put_back();
+    if (rng_state) rng_state->put_back();
     return false;
   }
   return true;
 }
 
-// Whether what was raised is raised by the graph. Whoever writes a backend wants to see what that raises.
+// Whether the exception comes from the graph. Errors in a custom backend must reach its author.
 bool Entry::is_of_graph() const {
   if (!compiled || is_torchs || has_arrays) return true;
   Ref error = cpython::take_raised();
@@ -196,13 +196,13 @@ bool Entry::is_of_graph() const {
     Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
     const char* file = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_filename);
     if (file == nullptr) PyErr_Clear();
-    found = file != nullptr && std::string_view(file).starts_with("<eval_with_key>");  // of a graph module
+    found = file != nullptr && std::string_view(file).starts_with("<eval_with_key>");  // code of a torch.fx.GraphModule
   }
   cpython::set_raised(std::move(error));
   return found;
 }
 
-// How often each input has been written to; empty: it cannot be said.
+// Version counters of the inputs; empty: an input has none.
 static std::vector<uint32_t> versions_of(const std::vector<Ref>& values, const std::vector<size_t>& inputs) {
   std::vector<uint32_t> versions;
   for (size_t position : inputs) {
@@ -214,8 +214,8 @@ static std::vector<uint32_t> versions_of(const std::vector<Ref>& values, const s
   return versions;
 }
 
-// Scopes of autocast that the call opens and leaves open: the graph closes its own, and the casts of weights that it
-// kept are needed behind the break.
+// Autocast scopes that the call opens and leaves open: the graph closes its own ones, and the cached casts of weights
+// are needed after the break.
 class OpenScopes {
  public:
   explicit OpenScopes(int count) : count_(count) {
@@ -238,19 +238,19 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* fai
   OpenScopes scopes(exit_nesting);
   std::optional<graph::WarningsKept> kept;
   if (!warnings.empty()) {
-    if (graph::may_raise_warnings()) return {};  // as it is: nothing has happened yet
+    if (graph::may_raise_warnings()) return {};  // run eagerly: nothing has happened yet
     kept.emplace(graph::WarningsKept::Kind::kRun);
   }
   if (assumptions.empty()) {
     const std::vector<uint32_t> versions = writes_last ? versions_of(values, inputs) : std::vector<uint32_t>();
-    // AOTAutograd counts what is going to be written once before; what writes counts it again.
+    // AOTAutograd bumps the version of an input that is going to be mutated once beforehand; the write bumps it again.
     const auto is_unwritten = [&] {
       const std::vector<uint32_t> now = versions.empty() ? versions : versions_of(values, inputs);
       return !now.empty() && std::equal(now.begin(), now.end(), versions.begin(), versions.end(),
                                         [](uint32_t after, uint32_t before) { return after <= before + 1; });
     };
-    std::optional<DeferredRandom> drawn;
-    if (draws && (repeatable || !versions.empty())) drawn.emplace();
+    std::optional<SavedRngState> rng_state;
+    if (draws && (repeatable || !versions.empty())) rng_state.emplace();
     try {
       backend::leaving_transforms(transforms, [&] { run_graph(values, &outputs, repeatable ? nullptr : failure); });
     } catch (const PyError&) {
@@ -262,9 +262,9 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* fai
         graph::give(std::move(given), &warnings);
       }
       if (!may_repeat || !PyErr_ExceptionMatches(PyExc_Exception) || !is_of_graph()) throw;
-      // The program says what is wrong, and where, and leaves what it had done until then.
+      // Eager execution raises the right error at the right line, with the side effects up to there.
       PyErr_Clear();
-      if (drawn) drawn->put_back();
+      if (rng_state) rng_state->put_back();
       return {};
     }
   } else {

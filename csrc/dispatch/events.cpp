@@ -6,8 +6,8 @@ namespace alternator::dispatch {
 
 namespace {
 
-// A listener that fails is reported; an interrupt that comes meanwhile is the program's.
-void tell(const Compilation& compilation, const char* method, Borrowed argument) {
+// Errors of a listener are reported as unraisable; an interrupt that arrives meanwhile is passed on to the program.
+void notify(const Compilation& compilation, const char* method, Borrowed argument) {
   Ref interrupt;
   {
     const SavedError outer;
@@ -39,7 +39,7 @@ void set(Borrowed dict, const char* key, Ref value) {
 
 Ref boolean(bool value) { return Ref::share(value ? Py_True : Py_False); }
 
-// A guard as a dict; "at" is the user's line that made it, or None.
+// A guard as a dict; "at" is the user's line that caused it, or None.
 Ref describe(const guards::Explanation& guard) {
   Ref dict = checked(PyDict_New());
   set(dict, "source", text(guard.source));
@@ -64,7 +64,7 @@ report::Line line_of(const FrameState& state, bool innermost) {
   return {state.code, line, index};
 }
 
-// Where each frame of a chain stands, outermost first.
+// The current line of each frame of a chain, outermost first.
 Ref lines_of(const Chain& chain) {
   Ref list = checked(PyList_New(0));
   for (size_t i = chain.size(); i-- > 0;)
@@ -72,7 +72,7 @@ Ref lines_of(const Chain& chain) {
   return list;
 }
 
-// What each value of a chain is, in the order of each_value.
+// A name for each value of a chain, in the order of each_value.
 std::vector<std::string> names_of(const Chain& chain) {
   std::vector<std::string> names;
   for (size_t i = chain.size(); i-- > 0;) {
@@ -94,7 +94,7 @@ std::vector<std::string> names_of(const Chain& chain) {
   return names;
 }
 
-void add_details(Borrowed event, const ResumePoint& place, const Entry& entry) {
+void add_details(Borrowed event, const ResumePoint& point, const Entry& entry) {
   Ref guard_list = checked(PyList_New(0));
   for (const guards::Explanation& guard : entry.guards->all())
     check_status(PyList_Append(guard_list.get(), describe(guard).get()));
@@ -105,10 +105,10 @@ void add_details(Borrowed event, const ResumePoint& place, const Entry& entry) {
   set(event, "residual", list_of(entry.residual.lines()));
   set(event, "results", list_of(entry.residual.results()));
   set(event, "result_names", list_of(names_of(entry.stop)));
-  std::vector<std::string> arguments = names_of(place.shape);
+  std::vector<std::string> arguments = names_of(point.shape);
   size_t present = 0;
   for (size_t i = 0; i < arguments.size(); i++) {
-    if (place.present[i]) arguments[present++] = arguments[i];
+    if (point.present[i]) arguments[present++] = arguments[i];
   }
   arguments.resize(present);
   set(event, "arguments", list_of(arguments));
@@ -121,13 +121,13 @@ void report_break(const Compilation& compilation, const report::Break& event, bo
   if (!compilation.listener) return;
   Ref dict = event.as_dict();
   set(dict, "whole", boolean(whole));
-  tell(compilation, "broke", dict);
+  notify(compilation, "broke", dict);
 }
 
-void report_recompile(const Compilation& compilation, const ResumePoint& place, const guards::Roots& roots) {
-  if (!compilation.listener || place.entries.empty()) return;
+void report_recompile(const Compilation& compilation, const ResumePoint& point, const guards::Roots& roots) {
+  if (!compilation.listener || point.entries.empty()) return;
   Ref failures = checked(PyList_New(0));
-  const std::vector<std::shared_ptr<Entry>> entries = place.entries;
+  const std::vector<std::shared_ptr<Entry>> entries = point.entries;
   for (auto& entry : entries) {
     guards::Explanation failure = entry->guards->explain(roots);
     if (failure.kind.empty() && !entry->residual.program().is_alive()) {
@@ -140,18 +140,18 @@ void report_recompile(const Compilation& compilation, const ResumePoint& place, 
     check_status(PyList_Append(failures.get(), describe(failure).get()));
   }
   Ref event = checked(PyDict_New());
-  set(event, "resumed_at", lines_of(place.shape));
+  set(event, "resumed_at", lines_of(point.shape));
   set(event, "failures", std::move(failures));
-  tell(compilation, "recompiling", event);
+  notify(compilation, "recompiling", event);
 }
 
-void report_entry(const Compilation& compilation, const ResumePoint& place, const Entry& entry) {
+void report_entry(const Compilation& compilation, const ResumePoint& point, const Entry& entry) {
   if (!compilation.listener) return;
   Ref event = checked(PyDict_New());
   const report::Break* why = entry.eager_because   ? &*entry.eager_because
                              : entry.stops_because ? &*entry.stops_because
                                                    : nullptr;
-  set(event, "resumed_at", lines_of(place.shape));
+  set(event, "resumed_at", lines_of(point.shape));
   set(event, "stops_at", lines_of(entry.stop));
   set(event, "reason", why != nullptr ? text(report::name(why->reason)) : Ref::share(Py_None));
   set(event, "eager", boolean(entry.eager_because.has_value()));
@@ -162,8 +162,8 @@ void report_entry(const Compilation& compilation, const ResumePoint& place, cons
       checked(Py_BuildValue("{s:d,s:d}", "trace", entry.phases.trace, "install", entry.phases.install)));
   Ref wanted = Ref::steal(PyObject_CallMethod(compilation.listener.get(), "wants_details", nullptr));
   if (!wanted) throw PyError();
-  if (truth(wanted).value()) add_details(event, place, entry);
-  tell(compilation, "added", event);
+  if (truth(wanted).value()) add_details(event, point, entry);
+  notify(compilation, "added", event);
 }
 
 void raise_break(const Compilation& compilation, const report::Break& event, const char* flag) {

@@ -11,10 +11,10 @@ namespace alternator::dispatch {
 
 namespace {
 
-// What a failed run cannot give back: it was computed, and dropped when nobody was to use it any more.
-class Lost {
+// Values that a failed run computed and freed after their last use.
+class Freed {
  public:
-  Lost(const graph::Program& program, const graph::Failure& failure) {
+  Freed(const graph::Program& program, const graph::Failure& failure) {
     for (size_t i = 0; i < program.tensors.size() && i < failure.tensors.size(); i++) {
       const graph::TensorRecord& record = program.tensors[i];
       if (record.origin == graph::Origin::Input || failure.tensors[i]) continue;
@@ -54,7 +54,7 @@ bool may_repeat(const graph::Program& program, size_t first, uint32_t failed) {
                      [](const graph::Node& node) { return node.effects == graph::kPure; });
 }
 
-bool begins_like(const graph::Program& whole, const graph::Program& part, uint32_t failed) {
+bool has_prefix(const graph::Program& whole, const graph::Program& part, uint32_t failed) {
   if (part.nodes.size() > failed || part.tensors.size() > whole.tensors.size()) return false;
   for (size_t i = 0; i < part.nodes.size(); i++) {
     const graph::Node &one = whole.nodes[i], &other = part.nodes[i];
@@ -69,7 +69,7 @@ bool begins_like(const graph::Program& whole, const graph::Program& part, uint32
   return true;
 }
 
-bool stands_at(Chain& chain, const graph::Program& program, const graph::Node& node) {
+bool is_at_node(Chain& chain, const graph::Program& program, const graph::Node& node) {
   constexpr int kMostParts = 8;
   uint32_t site = node.site;
   for (size_t i = 0; i < chain.size(); i++) {
@@ -88,26 +88,26 @@ bool stands_at(Chain& chain, const graph::Program& program, const graph::Node& n
 }
 
 void drop_variables(Chain& chain, const graph::Program& part, const graph::Failure& failure, bool all) {
-  const Lost lost(part, failure);
+  const Freed freed(part, failure);
   for (FrameState& state : chain) {
     const int index = state.continuation == Continuation::kNone ? state.next : state.current;
     if (!trace::is_left_at_once(state.code.as<PyCodeObject>(), offset_of(index))) continue;
     for (Ref& local : state.locals)
-      if (all || lost.is_in(local)) local.reset();
+      if (all || freed.is_in(local)) local.reset();
     for (Ref& value : state.stack)
-      if (lost.is_in(value)) value = Ref::share(Py_None);
-    if (all || lost.is_in(state.first_argument)) state.first_argument.reset();
+      if (freed.is_in(value)) value = Ref::share(Py_None);
+    if (all || freed.is_in(state.first_argument)) state.first_argument.reset();
   }
 }
 
 bool take_outputs(const graph::Program& program, const graph::Program& part, graph::Failure* failure,
                   std::vector<Ref>* outputs) {
   const graph::Value list = part.result;
-  std::vector<uint32_t> lost;
+  std::vector<uint32_t> freed;
   auto leaf = [&](graph::Value value) {
     if (!value.is_tensor()) return Ref::share(part.arena.object(value));
     if (failure->tensors[value.index]) return Ref(failure->tensors[value.index]);
-    lost.push_back(value.index);
+    freed.push_back(value.index);
     return Ref::share(Py_None);
   };
   auto take = [&] {
@@ -116,10 +116,10 @@ bool take_outputs(const graph::Program& program, const graph::Program& part, gra
       outputs->push_back(graph::rebuild(part.arena, part.arena[list.index + i], leaf));
   };
   take();
-  if (lost.empty()) return true;
-  if (!graph::compute_again(program, std::exchange(lost, {}), failure)) return false;
+  if (freed.empty()) return true;
+  if (!graph::compute_again(program, std::exchange(freed, {}), failure)) return false;
   take();
-  return lost.empty();
+  return freed.empty();
 }
 
 }  // namespace alternator::dispatch

@@ -1,5 +1,5 @@
-// A graph that failed in the middle: what is left of its run, and of the frames that it belongs to. `part` is what was
-// recorded again as far as a point on the way to the node that failed.
+// A graph that failed in the middle: the state of its run, and of the frames that it belongs to. `part` is the program
+// that was retraced as far as a point on the path to the node that failed.
 #pragma once
 
 #include "graph/record/program.h"
@@ -10,17 +10,16 @@
 
 namespace alternator::dispatch {
 
-// What the nodes from `first` to the one that failed have done may be done again.
+// Whether the nodes from `first` to the one that failed may run again.
 bool may_repeat(const graph::Program& program, size_t first, uint32_t failed);
-// What was recorded again is what has run.
-bool begins_like(const graph::Program& whole, const graph::Program& part, uint32_t failed);
-// Whether the chain stands at the instruction that a node was recorded in. The innermost frame then says which one it
-// is: it stood before the first part of it (KW_NAMES, PRECALL).
-bool stands_at(Chain& chain, const graph::Program& program, const graph::Node& node);
-// Takes the variables from frames that an exception leaves at once: those that lead to what the run has dropped, or
-// all.
+// Whether the retraced part is a prefix of the program that ran.
+bool has_prefix(const graph::Program& whole, const graph::Program& part, uint32_t failed);
+// Whether the chain is at the instruction that a node was recorded in. The innermost frame is then moved to that
+// instruction from the prefix of it that it stopped before (KW_NAMES, PRECALL).
+bool is_at_node(Chain& chain, const graph::Program& program, const graph::Node& node);
+// Clears variables of frames that an exception exits at once: those that refer to values the run has freed, or all.
 void drop_variables(Chain& chain, const graph::Program& part, const graph::Failure& failure, bool all);
-// What the part returns. False: something is not there any more, and cannot be computed again.
+// The outputs of the part. False: a value was freed and cannot be recomputed.
 bool take_outputs(const graph::Program& program, const graph::Program& part, graph::Failure* failure,
                   std::vector<Ref>* outputs);
 

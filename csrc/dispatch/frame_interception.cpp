@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostCallees = 4096;
 constexpr Py_ssize_t kMostElements = 16;
 
-// The directory of a loaded module's file, with a slash at its end.
+// The directory of a loaded module's file, with a trailing slash.
 std::string directory_of(const char* module) {
   const SavedError outer;
   PyObject* found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
@@ -26,30 +26,31 @@ std::string directory_of(const char* module) {
   return slash == std::string::npos ? "\n" : path.substr(0, slash + 1);
 }
 
-// Of torch's own code only layers are worth it. Tracers and compilers have their own idea of the frames that they run.
+// Of torch's code, only nn modules and optimizers are worth compiling. Tracers and compilers must run their frames
+// eagerly.
 Callee::Kind kind_in_torch(std::string_view file) {
   for (std::string_view open : {"nn/modules/", "nn/functional.py", "optim/"}) {
-    if (file.starts_with(open)) return Callee::Kind::kOpen;
+    if (file.starts_with(open)) return Callee::Kind::kCompile;
   }
-  if (file == "_dynamo/external_utils.py" || file == "_dynamo/decorators.py") return Callee::Kind::kLeft;
+  if (file == "_dynamo/external_utils.py" || file == "_dynamo/decorators.py") return Callee::Kind::kSkip;
   for (std::string_view shut :
        {"_dynamo/", "_inductor/", "_functorch/", "_export/", "export/", "fx/", "jit/", "onnx/", "_higher_order_ops/",
         "_subclasses/", "_decomp/", "_refs/", "_prims/", "package/", "profiler/", "autograd/profiler"}) {
-    if (file.starts_with(shut)) return Callee::Kind::kShut;
+    if (file.starts_with(shut)) return Callee::Kind::kSkipAll;
   }
-  return Callee::Kind::kLeft;
+  return Callee::Kind::kSkip;
 }
 
 Callee::Kind kind_of(PyCodeObject* code) {
   static const std::string torch = directory_of("torch"), own = directory_of("alternator");
   const char* text = PyUnicode_AsUTF8(code->co_filename);
-  if (text == nullptr) return PyErr_Clear(), Callee::Kind::kLeft;
+  if (text == nullptr) return PyErr_Clear(), Callee::Kind::kSkip;
   const std::string_view file = text;
   if (file.starts_with(torch)) return kind_in_torch(file.substr(torch.size()));
-  if (file.starts_with("<frozen importlib")) return Callee::Kind::kShut;  // what a module does once, while it is loaded
-  if (file.starts_with(own) || trace::is_librarys(code)) return Callee::Kind::kLeft;
-  // Where an object dies, nobody waits for the result.
-  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ? Callee::Kind::kLeft : Callee::Kind::kOpen;
+  if (file.starts_with("<frozen importlib")) return Callee::Kind::kSkipAll;  // module bodies run once, at import
+  if (file.starts_with(own) || trace::is_librarys(code)) return Callee::Kind::kSkip;
+  // A finalizer's result is discarded.
+  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ? Callee::Kind::kSkip : Callee::Kind::kCompile;
 }
 
 bool leads_to_tensor(PyObject* value, int depth) {
@@ -75,7 +76,7 @@ bool leads_to_tensor(PyObject* value, int depth) {
     }
     return false;
   }
-  // Modules, and whatever has attributes. Those that turn out to be about something else are left after a few calls.
+  // Modules, and any object with attributes. Callees that turn out to be graphless are skipped after a few calls.
   PyTypeObject* type = Py_TYPE(value);
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(value) && type->tp_dictoffset != 0;
 }
@@ -109,7 +110,7 @@ std::shared_ptr<Callee> Family::callee(cpython::Frame* frame) {
   auto made = std::make_shared<Callee>();
   made->code = Ref::share(code);
   made->kind = kind_of(code);
-  made->uses_torch = made->kind == Callee::Kind::kOpen && names_torch(cpython::function_of(frame));
+  made->uses_torch = made->kind == Callee::Kind::kCompile && names_torch(cpython::function_of(frame));
   callees[code] = made;
   return made;
 }

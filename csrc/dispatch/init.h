@@ -1,4 +1,4 @@
-// The Python face of the dispatch room; knows nothing of the interpreter's internals.
+// Python bindings of dispatch; independent of the interpreter's internals.
 #pragma once
 
 #include "py/ref.h"

@@ -1,8 +1,8 @@
 // Entries that several compile()s of the same code, backend and options have made.
 //
-// Each compile() keeps its own list of entries, in its own order and with its own limit. On the cache they stand for
-// others to find: what one block of a model has compiled, the next eleven use. They stay there when those who used them
-// are gone: a function that is compiled anew for every call is traced once.
+// Each compile() keeps its own list of entries, in its own order and with its own limit. The shared cache lets others
+// find them: what one block of a model has compiled, the next eleven use. Entries stay there when their users are gone:
+// a function that is recompiled for every call is traced once.
 #pragma once
 
 #include "dispatch/entry.h"
@@ -15,28 +15,29 @@
 
 namespace alternator::dispatch {
 
-// Who made an entry, as long as both are there. A function that is compiled again is the same cache_owner.
+// Identity of whoever made an entry, as long as both function and self live. Compiling a function again gives the same
+// cache owner.
 class CacheOwner {
  public:
-  // `function` null: nobody in particular.
+  // `function` null: equal to no other owner.
   CacheOwner(Borrowed function, Borrowed self) {
     if (!function) return;
-    function_ = weakly(function);
-    if (self) self_ = weakly(self);
+    function_ = weak_reference(function);
+    if (self) self_ = weak_reference(self);
     if (!function_ || (self && !self_)) function_.reset();
   }
   bool is(const CacheOwner& other) const {
-    return there(function_) != nullptr && there(function_) == there(other.function_) && !self_ == !other.self_ &&
-           (!self_ || (there(self_) != nullptr && there(self_) == there(other.self_)));
+    return alive(function_) != nullptr && alive(function_) == alive(other.function_) && !self_ == !other.self_ &&
+           (!self_ || (alive(self_) != nullptr && alive(self_) == alive(other.self_)));
   }
 
  private:
-  static Ref weakly(Borrowed object) {
+  static Ref weak_reference(Borrowed object) {
     Ref reference = Ref::steal(PyWeakref_NewRef(object.get(), nullptr));
-    if (!reference) PyErr_Clear();  // of a class that has no weak references
+    if (!reference) PyErr_Clear();  // a class without weak references
     return reference;
   }
-  static PyObject* there(const Ref& reference) {
+  static PyObject* alive(const Ref& reference) {
     if (!reference) return nullptr;
     PyObject* object = PyWeakref_GET_OBJECT(reference.get());
     return object != Py_None ? object : nullptr;
@@ -45,26 +46,26 @@ class CacheOwner {
   Ref function_, self_;
 };
 
-// Of one place: see call.h.
+// Of one resume point: see call.h.
 struct SharedCache {
   struct Slot {
     std::shared_ptr<Entry> entry;
     std::shared_ptr<CacheOwner> cache_owner;
 
-    bool is_left() const { return entry.use_count() == 1; }  // nobody uses it any more
+    bool is_unused() const { return entry.use_count() == 1; }  // no compile() uses it any more
   };
   Chain shape;
   std::vector<char> present;
-  std::vector<Slot> slots;  // the oldest first
-  bool gave_up = false;     // there are too many, and that was said
+  std::vector<Slot> slots;  // oldest first
+  bool gave_up = false;     // the limit was hit, and that was reported
 
-  // Of those that nobody uses any more, the newest `most` stay.
+  // Of those that no compile() uses any more, the newest `most` stay.
   void add(const std::shared_ptr<Entry>& entry, const std::shared_ptr<CacheOwner>& cache_owner, size_t most) {
-    size_t left = static_cast<size_t>(std::count_if(slots.begin(), slots.end(), std::mem_fn(&Slot::is_left)));
-    std::vector<Slot> kept, dying;  // what dies may run code: by then it is found no more
+    size_t unused = static_cast<size_t>(std::count_if(slots.begin(), slots.end(), std::mem_fn(&Slot::is_unused)));
+    std::vector<Slot> kept, dying;  // destructors may run user code: by then these are unreachable
     for (Slot& slot : slots) {
-      const bool goes = left > most && slot.is_left();
-      left -= goes ? 1 : 0;
+      const bool goes = unused > most && slot.is_unused();
+      unused -= goes ? 1 : 0;
       (goes ? dying : kept).push_back(std::move(slot));
     }
     slots = std::move(kept);
@@ -73,26 +74,26 @@ struct SharedCache {
   void remove(const std::shared_ptr<Entry>& entry) {
     std::erase_if(slots, [&](const Slot& slot) { return slot.entry == entry; });
   }
-  // The newest first. What could not be captured is tried again once nobody remembers it: marks and settings may be
-  // others.
+  // Newest first. Entries that captured nothing and have no user left are excluded, so that the trace is retried:
+  // markers and settings may differ now.
   template <class Wanted>
   std::vector<std::shared_ptr<Entry>> find(Wanted&& wanted) const {
     std::vector<std::shared_ptr<Entry>> found;
     for (size_t i = slots.size(); i-- > 0;) {
-      if (slots[i].is_left() && slots[i].entry->eager_because) continue;
+      if (slots[i].is_unused() && slots[i].entry->eager_because) continue;
       if (wanted(slots[i])) found.push_back(slots[i].entry);
     }
     return found;
   }
-  std::vector<std::shared_ptr<Entry>> left_by(const CacheOwner& cache_owner) const {
-    return find([&](const Slot& slot) { return slot.is_left() && slot.cache_owner->is(cache_owner); });
+  std::vector<std::shared_ptr<Entry>> unused_of(const CacheOwner& cache_owner) const {
+    return find([&](const Slot& slot) { return slot.is_unused() && slot.cache_owner->is(cache_owner); });
   }
   std::vector<std::shared_ptr<Entry>> others(const std::vector<std::shared_ptr<Entry>>& own) const {
     return find([&](const Slot& slot) { return std::find(own.begin(), own.end(), slot.entry) == own.end(); });
   }
 };
 
-// All places of one code object.
+// All resume points of one code object.
 struct Store {
   std::shared_ptr<SharedCache> start = std::make_shared<SharedCache>();
   std::vector<std::shared_ptr<SharedCache>> resumed;

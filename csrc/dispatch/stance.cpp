@@ -6,7 +6,7 @@ namespace alternator::dispatch {
 
 namespace {
 
-// Looked up on every call, so its text is made once; where that fails, by a later call.
+// An interned name, made once since it is looked up on every call; if that fails, a later call tries again.
 struct Name {
   const char* text;
   PyObject* made = nullptr;
@@ -18,7 +18,7 @@ struct Name {
   }
 };
 
-// The module whose variable it is; null: nobody has loaded it, and so nobody has set a stance.
+// The module that holds the stance; null: not imported, so no stance was set.
 PyObject* name_space() {
   static constinit Name name{"torch._dynamo.eval_frame"};
   static PyObject* found = nullptr;
@@ -48,7 +48,7 @@ Stance read(Borrowed setting) {
 
 Stance stance() {
   static constinit Name name{"_stance"};
-  static PyObject* last = nullptr;  // every stance that is set is a new object
+  static PyObject* last = nullptr;  // every set_stance makes a new object
   static Stance meaning = Stance::kDefault;
   PyObject* variables = name_space();
   PyObject* setting = variables != nullptr ? name.in(variables) : nullptr;

@@ -1,4 +1,4 @@
-// torch.compiler.set_stance: what calls of compiled functions do for now.
+// torch.compiler.set_stance: how calls of compiled functions currently behave.
 #pragma once
 
 #include "py/error.h"
@@ -9,10 +9,10 @@ namespace alternator::dispatch {
 
 enum class Stance : uint8_t {
   kDefault,
-  kEager,         // force_eager: they run as they are
-  kEagerFirst,    // eager_then_compile: the first call of each runs as it is
+  kEager,         // force_eager: they run eagerly
+  kEagerFirst,    // eager_then_compile: the first call of each runs eagerly
   kOtherBackend,  // force_backend: they are compiled with another backend than their own
-  kKnownOnly,     // eager_on_recompile: nothing is traced; a call that no entry fits runs as it is
+  kKnownOnly,     // eager_on_recompile: nothing is traced; a call without a matching entry runs eagerly
   kMustBeKnown    // fail_on_recompile: ... is an error
 };
 Stance stance();

@@ -9,10 +9,10 @@
 namespace alternator::fake {
 namespace {
 
-// Constants are followed through small operators only: enough for sizes, steps and flags.
+// Constants are propagated through small operators only: enough for sizes, steps and flags.
 constexpr int64_t kMaxElements = 64;
 
-// The real state of the thread: no session, no grad, no inference tensors.
+// The thread state of eager execution: no session, no grad, no inference tensors.
 struct Concrete {
   Inactive inactive;
   c10::InferenceMode plain{false};
@@ -24,7 +24,7 @@ c10::StorageImpl& storage_of(const at::Tensor& fake) {
 }
 
 bool may_evaluate(const Call& call) {
-  // Another device may round otherwise; random numbers belong to the program's generator.
+  // Another device may round differently; random values come from the program's generator.
   if (call.op.random || !call.device.is_cpu()) return false;
   bool small = true;
   replace_tensors(call.arguments(), call.op.argument_count,
@@ -35,8 +35,8 @@ bool may_evaluate(const Call& call) {
   return small;
 }
 
-// Runs the operator on the values. Written arguments are copies, so that the shared values stay.
-// `written` receives them, in the order of the arguments.
+// Runs the operator on the values. Mutated arguments are copies, so that the shared values stay unchanged. `written`
+// receives them, in the order of the arguments.
 torch::jit::Stack evaluate_values(const Call& call, std::vector<std::pair<at::Tensor, at::Tensor>>& written) {
   torch::jit::Stack values(call.arguments(), call.arguments() + call.op.argument_count);
   replace_tensors(values.data(), values.size(), [&](const at::Tensor& tensor, size_t i) -> std::optional<at::Tensor> {

@@ -13,7 +13,7 @@
 namespace alternator::fake {
 namespace {
 
-// A build without CUDA still traces programs for it: torch only asks the guard which device is current.
+// A build without CUDA still traces programs for it: torch only asks the guard for the current device.
 [[maybe_unused]] const bool g_cuda_guard = [] {
   auto& slot = c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)];
   if (slot.load() == nullptr) slot.store(new c10::impl::NoOpDeviceGuardImpl<c10::kCUDA>());

@@ -1,4 +1,4 @@
-// The device of an operator's outputs, found from its tensors as eager does.
+// The device of an operator's outputs, derived from its tensors as eager does.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,18 +7,18 @@
 
 namespace alternator::fake {
 
-// "cuda" is the current CUDA device: 0 where there is none.
+// "cuda" means the current CUDA device: 0 where there is none.
 c10::Device with_index(c10::Device device);
 
-// While at least one session is active: a build without CUDA may make "cuda" fakes (torch would start CUDA first), and
-// torch.tensor(..., device=...) hands its data to us before it moves them.
+// While at least one session is active, a build without CUDA may create "cuda" fakes (torch would initialize CUDA
+// first), and torch.tensor(..., device=...) passes its data to us before it moves them.
 void session_begins();
 void session_ends();
 
 class CommonDevice {
  public:
-  // `scalar`: a 0-d CPU tensor, which any device accepts and which decides nothing.
-  // False if the two devices cannot meet.
+  // `scalar`: a 0-d CPU tensor, which any device accepts and which does not determine the device. False if the two
+  // devices are incompatible.
   bool add(c10::Device device, bool scalar) {
     if (!found_) {
       device_ = device;

@@ -1,5 +1,5 @@
-// The unboxed path of common operators: no stack of IValues, no list of arguments to look through.
-// Anything unusual (a real tensor, a known value, two devices) goes the boxed way.
+// The unboxed path of common operators: no stack of IValues, no argument list to scan. Anything unusual (a real tensor,
+// a known value, two devices) takes the boxed path.
 #pragma once
 
 #include "fake/devices.h"
@@ -16,7 +16,7 @@
 
 namespace alternator::fake {
 
-// Looks at the arguments of one call, as ArgumentScan does, but only to say "nothing unusual".
+// Scans the arguments of one call, as ArgumentScan does, but only to confirm that nothing is unusual.
 class DirectScan {
  public:
   explicit DirectScan(const SessionState& session) : session_(session) {}
@@ -51,7 +51,7 @@ class DirectScan {
   bool add(const c10::List<std::optional<at::Tensor>>& tensors) {
     for (const std::optional<at::Tensor> tensor : tensors) {
       if (!add(tensor)) return false;
-      // Indices: a mask makes the shape depend on data.
+      // Indices: a mask makes the shape data-dependent.
       if (tensor.has_value() && tensor->defined() &&
           (tensor->scalar_type() == at::kBool || tensor->scalar_type() == at::kByte))
         return false;

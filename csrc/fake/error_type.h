@@ -1,4 +1,4 @@
-// The C++ exception behind the errors of fakes, for the few files that throw and catch it.
+// The C++ exception of failed operators on fakes, for the few files that throw and catch it.
 #pragma once
 
 #include "fake/fake_errors.h"

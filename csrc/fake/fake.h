@@ -1,14 +1,15 @@
-// Fakes: tensors of a trace. A fake is a plain torch.Tensor (or nn.Parameter, or a plain subclass) that has every
-// property but data. Torch operators on fakes give fakes, in C++ and in about a microsecond.
+// Fakes: the tensors of a trace. A fake is a plain torch.Tensor (or nn.Parameter, or a plain subclass) that has every
+// property but data. Torch operators on fakes return fakes, in C++ and in about a microsecond.
 //
 //   fake::Session session;                      // one per trace
-//   at::Tensor x = session.fake_of(real_x);     // the stand-in; asking again gives the same one
+//   at::Tensor x = session.fake_of(real_x);     // the same fake on every call
 //   {
-//     fake::Active active(session);             // this thread: factory functions give fakes too
+//     fake::Active active(session);             // this thread: factory functions return fakes too
 //     at::Tensor y = at::relu(x);               // shape, strides, dtype, device, grad_fn as in eager
 //   }
 //
-// What cannot be answered throws one of the errors in fake/fake_errors.h, and `session.failure()` says which and why.
+// An operator that has no result throws one of the errors in fake/fake_errors.h, and `session.failure()` says which and
+// why.
 #pragma once
 
 #include "py/ref.h"
@@ -26,10 +27,10 @@ class DebugInfoGuard;
 
 namespace alternator::fake {
 
-// Why an operator on fakes has no answer.
+// Why an operator on fakes has no result.
 enum class FailureKind : uint8_t {
-  DataDependent,  // the output's shape, or a Python value, depends on data
-  Unsupported,    // no rule and no kernel, or a kind of tensor that fakes do not stand in for
+  DataDependent,  // the output's shape, or a Python value, is data-dependent
+  Unsupported,    // no rule and no kernel, or a kind of tensor that cannot be faked
   RealTensor,     // a real tensor reached an operator of the trace: it should have been lifted before
   Escaped,        // a fake was used outside its own trace
 };
@@ -40,7 +41,7 @@ struct Failure {
   std::string reason;  // one sentence
 };
 
-// What an operator does with a real tensor that Python code can see. Never written, whatever is chosen.
+// What an operator does with a real tensor that Python code can see. Such a tensor is never mutated.
 enum class RealTensors : uint8_t {
   Refuse,  // throw: the tracer lifts every tensor before it is used
   Lift,    // read through fake_of (for tests and for tools that run unmodified modules)
@@ -48,7 +49,7 @@ enum class RealTensors : uint8_t {
 
 struct Options {
   RealTensors real_tensors = RealTensors::Refuse;
-  // fake_of(object) copies the instance's attributes: off where somebody else lifts them.
+  // fake_of(object) copies the instance's attributes: off where the caller lifts them.
   bool copy_attributes = true;
 };
 
@@ -67,40 +68,40 @@ class Session {
 
   uint64_t id() const;
 
-  // The stand-in of a real tensor: same device, dtype, sizes, strides, offset, requires_grad, is_leaf, name of grad_fn,
-  // base, version, conj and neg bits. Tensors that share storage (or a version counter) give fakes that do.
-  // A fake of this session is its own stand-in. The real tensor is kept alive and is not touched.
+  // The fake of a real tensor: same device, dtype, sizes, strides, offset, requires_grad, is_leaf, name of grad_fn,
+  // base, version, conj and neg bits. Tensors that share storage (or a version counter) give fakes that do. A fake of
+  // this session is returned unchanged. The real tensor is kept alive and is not modified.
   at::Tensor fake_of(const at::Tensor& real);
   // The same for the Python object: the result has its type and (see Options) its attributes.
   Ref fake_of(Borrowed real);
 
-  // The tensor that `fake` stands in for; undefined for results of operators and constants.
+  // The real tensor of a fake; undefined for results of operators and constants.
   at::Tensor real_of(const at::Tensor& fake) const;
 
-  // A fake whose value is known: what torch.tensor([1, 2]) gives. `value` is copied.
+  // A fake whose value is known: the result of torch.tensor([1, 2]). `value` is copied.
   at::Tensor constant(const at::Tensor& value);
-  // The value of a fake, if it is known here and now: a real CPU tensor of the caller's own.
+  // The current value of a fake, if it is known: a new real CPU tensor.
   std::optional<at::Tensor> known_value(const at::Tensor& fake) const;
 
-  // The last failure of the program on this session; null if none. clear_failure() forgets it.
+  // The last failure of the program in this session; null if none. clear_failure() resets it.
   const Failure* failure() const;
   void clear_failure();
 
-  // Operators seen since the session began, and how many of them needed Python.
+  // Operators executed since the session began, and how many of them needed Python.
   struct Counts {
     uint64_t operators = 0, python_metas = 0, fake_tensor_mode = 0;
-    // What a recorder must not lose: operators that write to an argument, draw random numbers, return nothing; of
-    // the last, those that only look at data and may raise.
+    // What a recorder must not lose: operators that mutate an argument, draw random numbers, return nothing; of the
+    // last kind, those that only check data and may raise.
     uint64_t writes = 0, draws = 0, acts = 0, checks = 0;
   };
   Counts counts() const;
 
-  // torch's ShapeEnv of the numbers that only a run knows (unbacked_symbol.h); made on first use.
+  // torch's ShapeEnv of the unbacked symbols (unbacked_symbol.h); created on first use.
   Borrowed shape_env();
   bool has_shape_env() const;
-  // Whether a shape that only data gives is made of such numbers; otherwise its operator is refused.
+  // Whether data-dependent shapes consist of unbacked symbols; otherwise their operators are refused.
   void capture_sizes(bool wanted);
-  // A FakeTensor of torch's that looks like `fake`, over shape_env().
+  // A torch FakeTensor with the properties of `fake`, over shape_env().
   Ref as_fake_tensor(const at::Tensor& fake);
 
   SessionState& state() { return *state_; }
@@ -110,7 +111,7 @@ class Session {
   std::unique_ptr<SessionState> state_;
 };
 
-// Makes a session this thread's for its own lifetime. Nests; the inner one wins.
+// Makes a session the current one of this thread for its lifetime. Nests; the inner one wins.
 class Active {
  public:
   explicit Active(Session& session);
@@ -124,7 +125,7 @@ class Active {
   std::unique_ptr<c10::DebugInfoGuard> info_;
 };
 
-// Takes this thread out of its session: operators are real again (and fakes are refused).
+// Suspends this thread's session: operators are real again (and fakes are refused).
 class Inactive {
  public:
   Inactive();
@@ -137,8 +138,8 @@ class Inactive {
   bool was_included_;
 };
 
-// In its scope, if `unknown`, no Python number among the arguments of an operator has a known value: torch wraps a
-// symbolic number in a tensor of an arbitrary one.
+// In its scope, if `unknown`, no Python scalar among the arguments of an operator has a known value: torch wraps a
+// symbolic scalar in a tensor with an arbitrary value.
 class UnbackedSymbols {
  public:
   UnbackedSymbols(Session& session, bool unknown);

@@ -33,10 +33,10 @@ const Classes& classes() {
       return checked(PyErr_NewExceptionWithDoc(name, text, base, nullptr)).release();
     };
     result.base =
-        make("alternator._C.fake.FakeError", "An operator on fake tensors has no answer.", PyExc_RuntimeError);
+        make("alternator._C.fake.FakeError", "An operator on fake tensors has no result.", PyExc_RuntimeError);
     result.kinds = {
-        make("alternator._C.fake.DataDependentError", "The answer depends on the data of a tensor.", result.base),
-        make("alternator._C.fake.UnsupportedError", "Fakes cannot stand in here.", result.base),
+        make("alternator._C.fake.DataDependentError", "The result depends on the data of a tensor.", result.base),
+        make("alternator._C.fake.UnsupportedError", "This cannot be computed on fake tensors.", result.base),
         make("alternator._C.fake.RealTensorError", "A real tensor reached an operator of a trace.", result.base),
         make("alternator._C.fake.EscapedError", "A fake tensor was used outside its own trace.", result.base)};
     return result;

@@ -1,4 +1,4 @@
-// The last resort: one operator in Python's own FakeTensorMode, on FakeTensors made from our fakes.
+// The last resort: runs one operator in torch's FakeTensorMode, on FakeTensors made from our fakes.
 #include "fake/fake_errors.h"
 #include "fake/kernels.h"
 #include "fake/op_arguments.h"
@@ -20,7 +20,7 @@ struct Imports {
   py::object fake_tensor, fake_tensor_mode, device, data_dependent, dynamic_shape, unsupported_operator;
 };
 
-// Never freed: they may be used until the interpreter ends.
+// Never freed: they may be used until the interpreter exits.
 const Imports& imports() {
   static constinit Lasting<const Imports*> made;
   return *made.get([] {
@@ -43,7 +43,7 @@ at::Tensor to_fake_tensor(const py::object& mode, const at::Tensor& tensor, c10:
   return make_fake_tensor(mode, meta, device);
 }
 
-// What FakeTensorMode found, as one of ours.
+// A result of FakeTensorMode as a fake of ours.
 at::Tensor from_fake_tensor(const SessionState& session, const at::Tensor& found) {
   refuse_other_kinds(found);
   const c10::Device device = device_of_fake_tensor(found);
@@ -74,7 +74,7 @@ py::object call_in_mode(const py::object& mode, const c10::OperatorHandle& handl
   py::dict keywords;
   const auto& schema = handle.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++) {
-    // A number that torch has wrapped is a number again.
+    // A scalar that torch has wrapped in a tensor is unwrapped.
     const bool is_number = arguments[i].isTensor() && arguments[i].toTensor().defined() &&
                            arguments[i].toTensor().device().is_cpu() &&
                            arguments[i].toTensor().unsafeGetTensorImpl()->is_wrapped_number() &&
@@ -123,7 +123,7 @@ void return_results(const Call& call, const py::object& result,
 }
 
 bool compute_in_fake_tensor_mode(const Call& call) {
-  // A view would have to share its storage, a written argument to change its metadata: neither comes back.
+  // A view would have to share its storage, a mutated argument to change its metadata: neither can be transferred back.
   if (call.op.returns_view || call.op.mutates) return false;
   const py::gil_scoped_acquire gil;
   try {

@@ -1,5 +1,4 @@
-// Every operator on fakes that has no unboxed fast path comes here, as does every factory function of an active
-// session.
+// Handles every operator on fakes that has no unboxed fast path, and every factory function of an active session.
 #include "fake/fallback.h"
 
 #include "fake/constants.h"
@@ -24,7 +23,7 @@ SessionState& session_for(const Op& op) {
   fail(FailureKind::Escaped, op.name, "a fake tensor is used outside its trace");
 }
 
-// Boolean masks make the shape depend on data; integer indices do not.
+// Boolean masks make the shape data-dependent; integer indices do not.
 bool index_is_dynamic(const c10::IValue& indices) {
   for (const std::optional<at::Tensor> index : indices.toOptionalTensorList()) {
     if (index.has_value() && index->defined() &&
@@ -56,12 +55,12 @@ bool depends_on_data(const Call& call) {
   return !(call.op.counts_known && !call.arguments()[1].isNone());
 }
 
-// Meta kernels know nothing of quantized tensors, and answer with the type that went in.
+// Meta kernels do not handle quantized tensors, and return the type that went in.
 void refuse_quantized(const Call& call) {
   if (call.op.dtype_argument < 0) return;
   const c10::IValue& argument = call.arguments()[call.op.dtype_argument];
   if (argument.isInt() && c10::isQIntType(argument.toScalarType())) [[unlikely]]
-    fail(FailureKind::Unsupported, call.op.name, "fakes cannot stand in for a quantized tensor");
+    fail(FailureKind::Unsupported, call.op.name, "a quantized tensor cannot be faked");
 }
 
 void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
@@ -74,7 +73,7 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
     return;
   }
   if (!op.has_tensors) [[unlikely]] {
-    // Nothing to stand in for: profiler ranges, flags, and the like.
+    // No tensors are involved: profiler ranges, flags, and the like.
     const Inactive inactive;
     const c10::impl::ExcludeDispatchKeyGuard exclude(kFakeKey);
     handle.callBoxed(*stack);

@@ -134,7 +134,7 @@ bool Flags::hold(uint8_t groups) const noexcept {
 
 std::string Flags::mismatch(uint8_t groups) const {
   const std::optional<Flags> other = now();
-  if (!other) return "the precision of matrix products was set by an old and by a new function";
+  if (!other) return "the precision of matrix products was set through both the old and the new API";
   for (size_t i = 0; i < kCount; ++i) {
     const FlagRow& row = rows()[i];
     if ((row.group & groups) != 0 && other->values[i] != values[i])

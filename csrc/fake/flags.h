@@ -1,4 +1,4 @@
-// Flags of torch that are the process's, and that decide which kernels a call runs: which attention, how precise.
+// Process-wide flags of torch that decide which kernels a call runs: which attention, which precision.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace alternator::fake {
 
-// What a program depends on: reading them takes time.
+// The groups that a program depends on: reading all flags takes time.
 enum FlagGroup : uint8_t {
   kAttention = 1,  // the choice is made while a graph is compiled
   kKernels = 2,    // ... when it runs
@@ -19,8 +19,8 @@ enum FlagGroup : uint8_t {
 
 enum class FlagForm : uint8_t {
   kSwitch,         // True or False
-  kOrder,          // a list of five numbers
-  kDeterministic,  // a mode, and a keyword
+  kOrder,          // a list of five ints
+  kDeterministic,  // a mode, and a keyword argument
   kReduction,      // two switches
   kMatmulPrecision,
   kCudaPrecision,
@@ -44,14 +44,14 @@ struct Flags {
 
   bool operator==(const Flags&) const = default;
   static const std::array<FlagRow, kCount>& rows();
-  // None: torch itself cannot tell, since they were set by an old and by a new function.
+  // None: torch cannot report them, since they were set through both the old and the new API.
   static std::optional<Flags> now();
   void apply() const;
-  // Of these groups: whether they are so now; what is not.
+  // Of these groups: whether they have these values now; the first one that has not.
   bool hold(uint8_t groups) const noexcept;
   std::string mismatch(uint8_t groups) const;
   std::vector<std::string> texts(uint8_t groups) const;
-  // The ones to be set on the way to `target`, in order.
+  // The flags to set to get to `target`, in order.
   std::vector<uint8_t> steps_to(const Flags& target) const;
   bool differ_in(const Flags& other, FlagGroup group) const;
 };

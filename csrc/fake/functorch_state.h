@@ -1,4 +1,4 @@
-// functorch's transforms (vmap, grad, jvp): what they leave in the thread while a function that they transform runs.
+// functorch's transforms (vmap, grad, jvp): their thread-local state while a transformed function runs.
 #pragma once
 
 #include <ATen/FuncTorchTLS.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-// ATen/functorch/DynamicLayer.h needs a header that torch does not ship. What a layer is does not matter here.
+// ATen/functorch/DynamicLayer.h needs a header that torch does not ship. The contents of a layer do not matter here.
 namespace at::functorch {
 struct DynamicLayer;
 TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
@@ -20,7 +20,7 @@ TORCH_API const std::vector<DynamicLayer>& getDynamicLayerStack();
 
 namespace alternator::fake {
 
-// The size of functorch's stack of transforms, in bytes: grows with each; 0 for none.
+// The size of functorch's stack of transforms, in bytes: grows with each transform; 0 for none.
 inline size_t transform_depth() {
   struct Range {
     const char *begin, *end, *capacity;
@@ -31,19 +31,19 @@ inline size_t transform_depth() {
   return static_cast<size_t>(range.end - range.begin);
 }
 
-// A tensor of functorch's own over another one.
+// A functorch tensor wrapper.
 inline bool is_wrapped(const at::TensorBase& tensor) {
   return tensor.defined() && tensor.key_set().has_any(c10::DispatchKeySet(
                                  {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
 }
 
-// Everything that entering a transform sets, and leaving it puts back.
+// Everything that entering a transform sets, and leaving it restores.
 struct TransformState {
   size_t depth = 0;
   bool dual_level = false;
   bool forward_mode = true;
   bool requires_grad_allowed = false;
-  std::optional<std::string> hooks_message;  // saved-tensor hooks are not allowed, because of this
+  std::optional<std::string> hooks_message;  // saved-tensor hooks are disabled, with this message
 
   bool operator==(const TransformState&) const = default;
   static TransformState now();
@@ -52,7 +52,7 @@ struct TransformState {
 // Leaves the dual level that was entered since; the rest of the state is torch's ThreadLocalState.
 void leave_dual_level(bool was_inside);
 
-// Puts the thread's state back, where a run was left in the middle of a transform.
+// Restores the thread's state, where a run was abandoned inside a transform.
 class TransformsAsBefore {
  public:
   TransformsAsBefore() : dual_level_(TransformState::now().dual_level) {}

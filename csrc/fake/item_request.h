@@ -1,11 +1,12 @@
-// The tensor whose number was asked for last where nobody knows it: who called torch may say what stands for it.
+// The last tensor whose .item() was requested and has no known value: the caller of torch may substitute an unbacked
+// symbol.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
 
 namespace alternator::fake {
 
-// Only to be compared with: it may be gone. Null: it was something else that failed last on this thread.
+// For comparison only: it may be freed. Null: the last failure on this thread had another cause.
 const c10::TensorImpl* last_asked();
 
 }  // namespace alternator::fake

@@ -15,15 +15,15 @@ namespace {
 
 using torch::jit::Stack;
 
-// What StorageImpl says when a kernel reaches for the data of a fake.
+// StorageImpl's message when a kernel accesses the data of a fake.
 constexpr const char* kDataAccess = "Cannot access data pointer of Storage that is invalid";
-// What the dispatcher says when a kernel calls an operator that has no Meta kernel.
+// The dispatcher's message when a kernel calls an operator that has no Meta kernel.
 constexpr const char* kNoMetaKernel = "there was no fake impl or Meta kernel registered";
 constexpr const char* kNoKernel = "Could not run 'aten::";
 
 bool contains(const char* text, const char* part) { return std::strstr(text, part) != nullptr; }
 
-// A C++ kernel that wanted data, or that ends in an operator without a Meta kernel, is not the last word.
+// A C++ kernel that needs data, or that calls an operator without a Meta kernel: the next kind of kernel may work.
 bool is_no_answer(const c10::Error& error) {
   const char* text = error.what_without_backtrace();
   return contains(text, kDataAccess) || contains(text, kNoMetaKernel) || contains(text, kNoKernel);
@@ -43,7 +43,7 @@ void call_as_meta(const Call& call, const c10::KernelFunction& kernel) {
     c10::IValue& argument = call.arguments()[call.op.device_argument];
     if (!argument.isNone() || !call.op.has_tensor_arguments) argument = c10::Device(c10::kMeta);
   }
-  // The call's arguments leave the stack while the kernel runs: `saved` in compute() keeps their storages alive.
+  // The call's arguments are off the stack while the kernel runs: `saved` in compute() keeps their storages alive.
   AllowAddresses addresses;
   if (call.op.mutates || call.op.compares_addresses.load(std::memory_order_relaxed)) allow_addresses(call, addresses);
   const AsMeta as_meta;
@@ -63,7 +63,7 @@ bool call_meta(const Call& call) {
   } catch (const c10::Error& error) {
     if (!contains(error.what_without_backtrace(), kDataAccess)) throw;
   }
-  // Once more with addresses: a kernel may only want to know whether two tensors overlap.
+  // Retry with addresses: a kernel may only need to know whether two tensors overlap.
   call.op.compares_addresses.store(true, std::memory_order_relaxed);
   call.stack.resize(begin);
   call.stack.insert(call.stack.end(), saved.begin(), saved.end());
@@ -76,7 +76,7 @@ void call_as_fake(const Call& call) {
   call.op.kernel.callBoxed(call.handle, call.keys, &call.stack);
 }
 
-// Python kernels call torch functions of their own: they are not the program's, and no mode must see them.
+// Python kernels call torch functions: these are not the program's calls, and no mode may see them.
 class NoTorchFunction {
  public:
   NoTorchFunction() : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
@@ -97,7 +97,7 @@ bool call_fake_tensor_mode(const Call& call) {
 
 bool call_python_meta(const Call& call) {
   const NoTorchFunction hidden;
-  // Python kernels compare devices: a wrapped number must say "meta" like the others.
+  // Python kernels compare devices: a wrapped number must report "meta" like the others.
   replace_tensors(call.arguments(), call.op.argument_count,
                   [&](const at::Tensor& tensor, size_t) -> std::optional<at::Tensor> {
                     if (as_fake(tensor) != nullptr) return std::nullopt;
@@ -107,7 +107,7 @@ bool call_python_meta(const Call& call) {
     call_as_meta(call, call.op.python_meta);
   } catch (python_error& error) {
     error.persist();
-    // A kernel given by torch.library.register_fake asked for a size that only data gives.
+    // A kernel registered with torch.library.register_fake requested a data-dependent size.
     if (contains(error.what(), "data-dependent shape"))
       fail(FailureKind::DataDependent, call.op.name, "the shape of the result depends on the data of a tensor");
     if (contains(error.what(), kNoMetaKernel) || contains(error.what(), kNoKernel)) return false;
@@ -116,7 +116,7 @@ bool call_python_meta(const Call& call) {
   return true;
 }
 
-// Runs one kind of kernel; false if it has no answer (the stack is then undefined above the arguments' begin).
+// Runs one kind of kernel; false if it has no result (the stack is then undefined from the first argument on).
 bool attempt(const Call& call, KernelKind kind, std::optional<Failure>& wanted_data) {
   try {
     switch (kind) {
@@ -125,7 +125,7 @@ bool attempt(const Call& call, KernelKind kind, std::optional<Failure>& wanted_d
       case KernelKind::Meta:
         return call_meta(call);
       case KernelKind::Composite:
-        // A view is made of its tensor alone; what writes must find the tensors it writes under their own names.
+        // A view aliases the tensor it was made from; a mutating operator must find the original argument tensors.
         if (call.op.returns_view || call.op.mutates)
           call_as_meta(call, call.op.kernel);
         else
@@ -145,14 +145,14 @@ bool attempt(const Call& call, KernelKind kind, std::optional<Failure>& wanted_d
   } catch (const c10::Error& error) {
     if (!is_no_answer(error)) throw;
   } catch (const Error& error) {
-    // A composite asked for a value in between (`.item()`): a Python kernel may do without.
+    // A composite requested a value in between (`.item()`): a Python kernel may do without it.
     if (error.failure().kind != FailureKind::DataDependent || kind > KernelKind::Implicit) throw;
     wanted_data = error.failure();
   }
   return false;
 }
 
-// Where the search goes on after a kernel without an answer.
+// The next kind of kernel to try after one without a result.
 KernelKind next(KernelKind kind) { return kind < KernelKind::PythonMeta ? KernelKind::PythonMeta : KernelKind::None; }
 
 KernelKind first(const Call& call) {
@@ -163,7 +163,7 @@ KernelKind first(const Call& call) {
   return answers ? kind : KernelKind::None;
 }
 
-// Each output of a foreach operator is where its tensor of the first list is.
+// Each output of a foreach operator is on the device of its tensor in the first list.
 std::vector<c10::Device> devices_of_list(c10::ArrayRef<c10::IValue> arguments) {
   std::vector<c10::Device> devices;
   for (const c10::IValue& argument : arguments) {
@@ -195,7 +195,7 @@ void compute(const Call& call) {
     call.stack.resize(begin);
     call.stack.insert(call.stack.end(), saved.begin(), saved.end());
   }
-  // The next call starts where this one ended.
+  // The next call starts with the kind that worked.
   if (kind == KernelKind::PythonMeta && !call.op.asks_device) call.op.kind.store(kind, std::memory_order_relaxed);
   const std::vector<c10::Device> devices = call.op.is_foreach ? devices_of_list(saved) : std::vector<c10::Device>();
   size_t index = 0;

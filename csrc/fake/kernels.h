@@ -1,4 +1,4 @@
-// Finding the metadata of an operator's outputs: its kernel, or the next one that can.
+// Computes the metadata of an operator's outputs: by its kernel, or by the next one that can.
 #pragma once
 
 #include "fake/op_table.h"
@@ -8,9 +8,9 @@
 
 namespace alternator::fake {
 
-// While this lives, fakes say that they are on "meta" and operators go to Meta kernels.
-// Not an IncludeDispatchKeyGuard: in torch 2.11 that one takes the key away again, but not the bit of its backend, and
-// real tensors would go to Meta kernels from then on.
+// In its scope, fakes report the device "meta" and operators dispatch to Meta kernels. Not an IncludeDispatchKeyGuard:
+// in torch 2.11 that one removes the key again, but not the bit of its backend, and real tensors would dispatch to Meta
+// kernels from then on.
 class AsMeta {
  public:
   AsMeta() {
@@ -24,7 +24,7 @@ class AsMeta {
   c10::impl::ForceDispatchKeyGuard before_;
 };
 
-// One call: its arguments are the last ones on the stack, and outputs without a device of their own get `device`.
+// One call: its arguments are the topmost values on the stack, and outputs without a device get `device`.
 struct Call {
   SessionState& session;
   Op& op;
@@ -40,8 +40,8 @@ struct Call {
 // Replaces the arguments by the outputs: fakes.
 void compute(const Call& call);
 
-// The same by Python's FakeTensorMode, for this one operator. False if it has no answer either.
-// A data-dependent answer is thrown as such.
+// The same by torch's FakeTensorMode, for this one operator. False if it has no result either. A data-dependent result
+// throws DataDependent.
 bool compute_in_fake_tensor_mode(const Call& call);
 
 }  // namespace alternator::fake

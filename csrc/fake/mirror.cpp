@@ -1,4 +1,4 @@
-// fake_of: a stand-in with everything of a real tensor that a program can see, except its data.
+// fake_of: a fake with every property of a real tensor that a program can see, except its data.
 #include "fake/mirror.h"
 
 #include "fake/fake_errors.h"
@@ -21,7 +21,7 @@
 namespace alternator::fake {
 namespace {
 
-// In the anomaly mode a node that is made asks Python for the lines that made it: this one's would be ours.
+// In anomaly mode a new node records the Python lines that made it: these would be ours.
 class WithoutAnomalies {
  public:
   WithoutAnomalies() {
@@ -38,11 +38,11 @@ class WithoutAnomalies {
   const bool nan_ = torch::autograd::AnomalyMode::should_check_nan();
 };
 
-// The grad_fn of an input that has a history outside the trace. It has the name of the real one; going through
-// it would leave the trace.
-class OutsideHistory final : public torch::autograd::Node {
+// The grad_fn of an input whose history began before the trace. It has the name of the real one; a backward pass
+// through it would leave the trace.
+class PreexistingHistory final : public torch::autograd::Node {
  public:
-  explicit OutsideHistory(std::string name) : name_(std::move(name)) {}
+  explicit PreexistingHistory(std::string name) : name_(std::move(name)) {}
   std::string name() const override { return name_; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
     fail(FailureKind::Unsupported, name_, "backward reaches operators that ran before the trace");
@@ -64,7 +64,7 @@ bool leads_outside(const at::Tensor& fake) {
   while (!open.empty()) {
     torch::autograd::Node* node = open.back();
     open.pop_back();
-    if (dynamic_cast<OutsideHistory*>(node) != nullptr) return true;
+    if (dynamic_cast<PreexistingHistory*>(node) != nullptr) return true;
     for (const torch::autograd::Edge& edge : node->next_edges()) add(edge.function.get());
   }
   return false;
@@ -84,7 +84,7 @@ const char* cannot_mirror(const at::Tensor& real) {
   if (real.layout() != at::kStrided) return "a sparse tensor";
   if (!impl->has_storage()) return "a tensor without storage";
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
-  // Torch itself refuses to look at its history.
+  // Torch itself refuses to read its history.
   const auto* view = torch::autograd::impl::get_view_autograd_meta(real);
   if (view != nullptr && view->has_bw_view() && view->get_attr_version() != real._version() &&
       (view->grad_fn_ != nullptr || view->get_backward_view().base_.requires_grad()) &&
@@ -139,7 +139,7 @@ at::Tensor SessionState::fake_of(const at::Tensor& real) {
   const auto known = twins_.find(real.unsafeGetTensorImpl());
   if (known != twins_.end()) return known->second.fake;
   if (const char* reason = cannot_mirror(real))
-    fail(FailureKind::Unsupported, "", std::string("fakes cannot stand in for ") + reason);
+    fail(FailureKind::Unsupported, "", std::string("cannot fake ") + reason);
   at::Tensor fake = mirror(real);
   twins_.emplace(real.unsafeGetTensorImpl(), Twin{real, fake});
   reals_.emplace(fake.unsafeGetTensorImpl(), real.unsafeGetTensorImpl());
@@ -175,7 +175,7 @@ at::Tensor SessionState::mirror(const at::Tensor& real) {
   }
   if (const auto& history = real.grad_fn()) {
     const WithoutAnomalies without_anomalies;
-    const NodePtr node = make_node<OutsideHistory>(history->name());
+    const NodePtr node = make_node<PreexistingHistory>(history->name());
     ag::impl::set_gradient_edge(fake, {node, node->add_input_metadata(fake)});
   } else if (real.requires_grad()) {
     impl->set_requires_grad(true);

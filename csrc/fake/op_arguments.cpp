@@ -11,8 +11,8 @@ void ArgumentScan::refuse_escaped() const {
 
 namespace {
 
-// Torch's C++ code makes small tensors for itself, without asking the dispatcher: numbers, and lists used as indices.
-// Nobody else knows them: they have no Python object, no history, and nobody has written them.
+// Torch's C++ code creates small tensors without the dispatcher: scalars, and lists used as indices. No other owner
+// exists: they have no Python object, no autograd history, and were not mutated.
 bool is_temporary(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return impl->pyobj_slot()->load_pyobj() == nullptr && impl->device().is_cpu() && impl->layout() == at::kStrided &&
@@ -24,7 +24,7 @@ bool is_temporary(const at::Tensor& tensor) {
 
 std::optional<at::Tensor> ArgumentScan::add_real(const at::Tensor& tensor, bool written, bool may_be_scalar) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  // A Python number among tensors: torch wraps it, kernels read its type.
+  // A Python scalar among tensors: torch wraps it, kernels read its type.
   if (impl->is_wrapped_number() && !written) {
     if (session_.unbacked_symbols) unknown_++;
     common_.add(tensor.device(), true);

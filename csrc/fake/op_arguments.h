@@ -1,4 +1,5 @@
-// The tensors among an operator's arguments: checked, lifted where the session allows it, their device found.
+// The tensors among an operator's arguments: checked, lifted where the session allows it, their common device
+// determined.
 #pragma once
 
 #include "fake/devices.h"
@@ -10,12 +11,12 @@
 
 namespace alternator::fake {
 
-// Looks at the tensor arguments of one call.
+// Scans the tensor arguments of one call.
 class ArgumentScan {
  public:
   ArgumentScan(SessionState& session, const Op& op) : session_(session), op_(op) {}
 
-  // The tensor to use in place of `tensor`; null if `tensor` itself is fine.
+  // The tensor to use in place of `tensor`; null: `tensor` itself.
   std::optional<at::Tensor> add(const at::Tensor& tensor, size_t argument) {
     const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
     const bool written = (op_.written_arguments & bit) != 0;
@@ -30,7 +31,7 @@ class ArgumentScan {
     return add_real(tensor, written, may_be_scalar);
   }
   const CommonDevice& common() const { return common_; }
-  // Some tensor's value is known; all tensors' values are.
+  // Some tensor's value is known; all tensors' values are known.
   bool any_known() const { return known_ != 0; }
   bool all_known() const { return known_ != 0 && unknown_ == 0; }
 
@@ -48,7 +49,7 @@ class ArgumentScan {
   uint32_t known_ = 0, unknown_ = 0;
 };
 
-// Calls visit(tensor, argument index) for each defined tensor in values[0..count); a returned tensor takes its place.
+// Calls visit(tensor, argument index) for each defined tensor in values[0..count); a returned tensor replaces it.
 template <class Visit>
 void replace_tensors(c10::IValue* values, size_t count, Visit&& visit) {
   for (size_t i = 0; i < count; i++) {
@@ -60,7 +61,7 @@ void replace_tensors(c10::IValue* values, size_t count, Visit&& visit) {
       }
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> list = value.toTensorList();
-      bool own = false;  // the caller may hold the same list: copy it before writing
+      bool own = false;  // the caller may share the list: copy it before writing
       for (size_t j = 0; j < list.size(); j++) {
         const at::Tensor tensor = list[j];
         if (!tensor.defined()) continue;

@@ -20,7 +20,7 @@ using c10::DispatchKey;
 
 bool is_python(const c10::KernelFunction& kernel) { return !kernel.isValidUnboxed() && !kernel.isValidSymUnboxed(); }
 
-// The newest kernel of that key that is (not) written in Python. Kernels that others were put over stay in the list.
+// The newest kernel of that key that is (not) written in Python. Overridden kernels stay in the list.
 c10::KernelFunction find_kernel(const c10::impl::OperatorEntry& entry, DispatchKey key, bool python) {
   const auto& kernels = entry.*member_of(access::Kernels{});
   const auto found = kernels.find(key);
@@ -45,8 +45,8 @@ void choose_kernel(const c10::impl::OperatorEntry& entry, Op& op) {
       {DispatchKey::CompositeExplicitAutograd, KernelKind::Composite},
       {DispatchKey::CompositeImplicitAutograd, KernelKind::Implicit},
   };
-  // Outside of aten a composite may do more than compute (send a tensor to other processes). Where it says by itself
-  // what its result looks like, that is asked, as the dispatcher would.
+  // Outside of aten a composite may have side effects (send a tensor to other processes). If it has its own fake
+  // kernel, that one is used, as the dispatcher would.
   const bool says = !op.is_core && op.python_meta.isValid();
   for (const auto& [key, kind] : kOrder) {
     if (says && kind != KernelKind::Meta) break;
@@ -100,14 +100,14 @@ bool mentions_tensors(const c10::TypePtr& type) {
   return false;
 }
 
-// A dtype, which is an integer to everybody but the schema.
+// A dtype, which only the schema distinguishes from an int.
 bool is_dtype(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
   return type->kind() == c10::TypeKind::ScalarTypeType;
 }
 
-// Changes when a kernel is added to an operator or taken away, or when another operator takes its place in memory.
+// Changes when a kernel is registered or removed, or when another operator is allocated at the same address.
 uint64_t fingerprint_of(const c10::impl::OperatorEntry& entry) {
   const c10::OperatorName& name = entry.operator_name();
   uint64_t result = std::hash<std::string>()(name.name) ^ std::hash<std::string>()(name.overload_name) * 31;
@@ -122,7 +122,7 @@ uint64_t fingerprint_of(const c10::impl::OperatorEntry& entry) {
   return result;
 }
 
-// Others are made of operators that look at their arguments themselves.
+// Composites call operators that check their arguments themselves.
 bool has_own_kernel(const c10::impl::OperatorEntry& entry) {
   const auto& kernels = entry.*member_of(access::Kernels{});
   auto has = [&](DispatchKey key) { return kernels.find(key) != kernels.end(); };
@@ -178,7 +178,7 @@ std::unique_ptr<Op> describe(const c10::OperatorHandle& handle, const c10::impl:
   return op;
 }
 
-// Read without a lock: an open-addressed table of operators, which live as long as the process.
+// Read without a lock: an open-addressing table of operators, which live as long as the process.
 struct Table {
   static constexpr size_t kSlots = 1 << 14;
   static constexpr size_t kProbes = 16;
@@ -188,7 +188,7 @@ struct Table {
   };
   std::array<Slot, kSlots> slots;
   std::mutex mutex;
-  // What did not find a slot; and all that was ever made, because another thread may still look at it.
+  // Operators that found no slot; and every operator ever created, because another thread may still read it.
   std::unordered_map<const void*, Op*> more;
   std::vector<std::unique_ptr<Op>> owned;
 

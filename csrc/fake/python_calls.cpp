@@ -62,7 +62,7 @@ py::object data_method(Session& session, const py::tuple& arguments, const py::d
   const Inactive inactive;
   return wrap(*value).attr(kMethod)(*py::tuple(arguments[py::slice(1, py::ssize_t(arguments.size()), 1)]), **keywords);
 }
-// Memory that Python and the tensor would share: no copy of a constant will do.
+// Memory that Python and the tensor would share: a copy of a constant is not enough.
 template <const char* kMethod>
 py::object memory_method(Session&, const py::tuple&, const py::dict&) {
   refuse(kMethod);
@@ -70,7 +70,8 @@ py::object memory_method(Session&, const py::tuple&, const py::dict&) {
 constexpr char kToList[] = "tolist", kRepr[] = "__repr__", kStr[] = "__str__", kNumpy[] = "numpy",
                kArray[] = "__array__", kDataPtr[] = "data_ptr", kDlpack[] = "__dlpack__";
 
-// Only memory that torch does not let us look at could be shared; memory of a GPU counts as shared.
+// The only memory that could be shared is that of a storage that torch does not let us read; GPU memory counts as
+// shared.
 py::object is_shared(Session&, const py::tuple& arguments, const py::dict&) {
   return py::bool_(as_fake(self_of(arguments))->fake_device().is_cuda());
 }
@@ -97,7 +98,7 @@ py::object deepcopy(Session& session, const py::tuple& arguments, const py::dict
   return result;
 }
 
-// By the identity of the method object: never freed.
+// Keyed by the identity of the method object: never freed.
 const std::unordered_map<PyObject*, Handler>& handlers() {
   static constinit Lasting<const std::unordered_map<PyObject*, Handler>*> made;
   return *made.get([] {

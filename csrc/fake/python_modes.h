@@ -1,4 +1,4 @@
-// Calls into Python's FakeTensorMode. The caller holds the GIL.
+// Calls into torch's FakeTensorMode. The caller holds the GIL.
 #pragma once
 
 #include "fake/kernels.h"
@@ -12,7 +12,7 @@
 
 namespace alternator::fake {
 
-// Outside any session: FakeTensorMode does everything itself.
+// Outside any session: FakeTensorMode handles all operators itself.
 class OutsideSession {
  public:
   OutsideSession() : exclude_(kFakeKey) {}
@@ -30,11 +30,11 @@ c10::Device device_of_fake_tensor(const at::Tensor& tensor);
 pybind11::object call_in_mode(const pybind11::object& mode, const c10::OperatorHandle& handle,
                               const torch::jit::Stack& arguments);
 
-// Puts `result` in the place of the call's arguments, each tensor as `back` gives it.
+// Replaces the call's arguments by `result`, each tensor converted by `back`.
 void return_results(const Call& call, const pybind11::object& result,
                     const std::function<std::optional<at::Tensor>(const at::Tensor&)>& back);
 
-// What FakeTensorMode raises where the answer depends on data; where it has none.
+// Whether FakeTensorMode's error means a data-dependent result; an unsupported operator.
 bool is_data_dependent(const pybind11::error_already_set& error);
 bool is_unsupported(const pybind11::error_already_set& error);
 

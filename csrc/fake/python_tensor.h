@@ -1,6 +1,6 @@
-// The Python object around a tensor, as torch lays it out.
-// torch's own header for it brings pybind11 along, which costs every file that includes it seven seconds.
-// python_tensor.cpp includes that header once and checks every line of this one against it.
+// The Python object around a tensor, as torch lays it out. torch's header for it includes pybind11, which costs every
+// file that includes it seven seconds. python_tensor.cpp includes that header once and checks every line of this one
+// against it.
 #pragma once
 
 #include <Python.h>
@@ -27,7 +27,7 @@ inline bool is_tensor_type(PyTypeObject* type) {
          type == reinterpret_cast<PyTypeObject*>(ParameterClass) ||
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
-// By layout, not by isinstance: no code of the user's runs.
+// By layout, not by isinstance: no user code runs.
 inline bool is_tensor_object(PyObject* object) { return is_tensor_type(Py_TYPE(object)); }
 inline const at::Tensor& unpack(PyObject* object) { return reinterpret_cast<PythonTensor*>(object)->tensor(); }
 

@@ -1,4 +1,4 @@
-// Hooks of the caller's on tensors that are saved for a backward pass (torch.autograd.graph.saved_tensors_hooks).
+// The caller's hooks on saved tensors (torch.autograd.graph.saved_tensors_hooks).
 #pragma once
 
 #include <ATen/SavedTensorHooks.h>
@@ -7,7 +7,7 @@ namespace alternator::fake {
 
 inline bool has_saved_hooks() { return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty(); }
 
-// In its scope they are not called: they are for the tensors of a run, not for those of a trace or of a backend.
+// Disables them in its scope: they apply to the tensors of a run, not to those of a trace or of a backend.
 class SavedHooksRest {
  public:
   SavedHooksRest() = default;

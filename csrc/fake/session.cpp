@@ -20,7 +20,7 @@ thread_local Session* t_current = nullptr;
 
 std::atomic<uint64_t> g_next_id{1};
 
-// torch carries this from the thread that calls backward to the threads that run it.
+// torch propagates this from the thread that calls backward to the threads that run it.
 struct SessionInfo final : c10::DebugInfoBase {
   explicit SessionInfo(Session* of) : session(of) {}
   Session* session;
@@ -50,19 +50,19 @@ void SessionState::record(Failure failure) {
 void refuse_other_kinds(const at::Tensor& output) {
   const c10::TensorImpl* impl = output.unsafeGetTensorImpl();
   if (impl->layout() != at::kStrided || !impl->has_storage())
-    fail(FailureKind::Unsupported, "", "fakes cannot stand in for a sparse, nested or opaque tensor");
+    fail(FailureKind::Unsupported, "", "a sparse, nested or opaque tensor cannot be faked");
   if (c10::isQIntType(c10::typeMetaToScalarType(impl->dtype())))
-    fail(FailureKind::Unsupported, "", "fakes cannot stand in for a quantized tensor");
+    fail(FailureKind::Unsupported, "", "a quantized tensor cannot be faked");
 }
 
 at::Tensor SessionState::adopt(const at::Tensor& meta, c10::Device device) const {
   c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
   if (as_fake(impl) != nullptr) return meta;
   refuse_other_kinds(meta);
-  // A composite made a real tensor: a number, without asking the dispatcher.
+  // A composite created a real tensor without the dispatcher: a scalar.
   if (!impl->device().is_meta() && !impl->key_set().has(kFakeKey)) return make_constant(*this, meta);
-  // A view that a kernel made of a fake carries the fake's keys already (a view of a normal tensor stays normal
-  // in inference mode).
+  // A view that a kernel made of a fake has the fake's keys already (a view of a normal tensor stays normal in
+  // inference mode).
   const c10::DispatchKeySet keys =
       impl->key_set().has(kFakeKey) ? impl->key_set() : keys_for(device, c10::InferenceMode::is_enabled());
   forbid_data(*impl->unsafe_storage().unsafeGetStorageImpl());

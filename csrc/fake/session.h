@@ -1,4 +1,4 @@
-// What a session keeps: the stand-ins of real tensors and what they share.
+// The state of a session: the fakes of real tensors and what they share.
 #pragma once
 
 #include "fake/fake.h"
@@ -13,10 +13,10 @@
 
 namespace alternator::fake {
 
-// The device that a rule's outputs get: set for the time of its call.
+// The device of a rule's outputs: set for the duration of its call.
 extern thread_local c10::Device t_device;
 
-// Throws if an operator's output is a kind of tensor that fakes do not stand in for.
+// Throws if an operator's output is a kind of tensor that cannot be faked.
 void refuse_other_kinds(const at::Tensor& output);
 
 class SessionState {
@@ -39,14 +39,14 @@ class SessionState {
   const Failure* failure() const { return failure_ ? &*failure_ : nullptr; }
   void clear_failure() { failure_.reset(); }
 
-  // A fake over `storage` with the geometry still to be set.
+  // A fake over `storage`, whose sizes and strides are still to be set.
   at::Tensor make(c10::Storage storage, c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device) const {
     return at::Tensor(c10::make_intrusive<FakeTensorImpl>(std::move(storage), keys, dtype, device, id_));
   }
-  // The fake of what a meta kernel returned; a fake is returned as it is.
+  // The fake of a meta kernel's result; a fake is returned unchanged.
   at::Tensor adopt(const at::Tensor& meta, c10::Device device) const;
 
-  // Counters that a backward pass may touch from another thread: no count is worth a locked instruction.
+  // Counters that a backward pass may update from another thread: not worth an atomic read-modify-write.
   class Counter {
    public:
     void operator++(int) { value_.store(value() + 1, std::memory_order_relaxed); }
@@ -68,15 +68,15 @@ class SessionState {
   bool unbacked_symbols = false;  // see UnbackedSymbols
   bool captures_sizes = false;    // see Session::capture_sizes()
 
-  // torch's ShapeEnv of the numbers that only a run knows, and the FakeTensorMode over it. Both are made on first use.
+  // torch's ShapeEnv of the unbacked symbols, and the FakeTensorMode over it. Both are created on first use.
   bool has_shape_env() const { return static_cast<bool>(shape_env_); }
   Borrowed shape_env();
   Borrowed symbolic_mode();
-  // What FakeTensorMode got to see of a fake whose data gave a size. It remembers that size on its own tensor: a mask
-  // that is used twice selects as many elements each time.
+  // The FakeTensor of a fake whose data determined a size. FakeTensorMode memoizes that size on its tensor: a mask that
+  // is used twice selects the same number of elements each time.
   struct Seen {
     at::Tensor ours;
-    uint64_t writes;  // all that the session had counted
+    uint64_t writes;  // the session's count of writes at that time
     at::Tensor theirs;
   };
   std::vector<Seen> seen;

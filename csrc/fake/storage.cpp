@@ -6,9 +6,9 @@
 namespace alternator::fake {
 namespace {
 
-// What a constant's DataPtr carries as its context; the (null) pointer itself points nowhere.
+// The context of a constant's DataPtr; the pointer itself is null.
 struct Constant {
-  c10::Storage value;  // empty once the program has written over it
+  c10::Storage value;  // empty once the program has overwritten it
 };
 
 Constant* extra_of(const c10::StorageImpl& storage) {

@@ -1,4 +1,4 @@
-// Storages of fakes. They have a size and an identity, never data: every way to their pointer throws.
+// Storages of fakes. They have a size and an identity, never data: every access to their pointer throws.
 #pragma once
 
 #include "fake/torch_version.h"
@@ -10,7 +10,7 @@
 
 namespace alternator::fake {
 
-// Makes a storage that a meta kernel allocated a fake's: reading or writing its data throws from now on.
+// Turns a storage that a meta kernel allocated into a fake's: accessing its data throws from now on.
 inline void forbid_data(c10::StorageImpl& storage) {
   storage.*member_of(access::ThrowOnConstData{}) = true;
   storage.*member_of(access::ThrowOnMutableData{}) = true;
@@ -18,7 +18,7 @@ inline void forbid_data(c10::StorageImpl& storage) {
 }
 inline bool data_forbidden(const c10::StorageImpl& storage) { return storage.*member_of(access::ThrowOnConstData{}); }
 
-// torch's kernels compare (null) data pointers to find overlapping writes: let them, for the time of one kernel.
+// torch's kernels compare (null) data pointers to find overlapping writes: allow that for the duration of one kernel.
 class AllowAddresses {
  public:
   AllowAddresses() = default;
@@ -41,20 +41,20 @@ class AllowAddresses {
 // A storage of `nbytes` for fakes.
 c10::Storage make_storage(size_t nbytes);
 
-// A storage whose value is known: `value` is a real CPU storage that nobody else writes.
+// A storage whose value is known: `value` is a real CPU storage with no other writer.
 c10::Storage make_constant_storage(c10::Storage value);
 
-// Marks the storages that have, or had, a known value.
+// The deleter that marks the storages that have, or had, a known value.
 void free_constant(void* context);
 inline bool may_be_constant(const c10::StorageImpl& storage) {
   return (storage.*member_of(access::DataPointer{})).get_deleter() == &free_constant;
 }
 
-// The known value of a storage, or null. It is shared: never write it.
+// The known value of a storage, or null. It is shared: it must not be mutated.
 const c10::Storage* constant_of(const c10::StorageImpl& storage);
-// The storage's value is known from now on: `value`, which nobody else writes.
+// The storage's value is known from now on: `value`, which has no other writer.
 void attach_constant(c10::StorageImpl& storage, c10::Storage value);
-// The program wrote something that is not known.
+// The program wrote an unknown value.
 void forget_constant(c10::StorageImpl& storage);
 
 }  // namespace alternator::fake

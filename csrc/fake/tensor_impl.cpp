@@ -13,7 +13,7 @@ using c10::DispatchKeySet;
 c10::DispatchKeySet keys_for(c10::Device device, bool inference) {
   const c10::BackendComponent backend =
       c10::toBackendComponent(c10::computeDispatchKey(std::nullopt, std::nullopt, device));
-  // The bit of Meta beside that of the device: torch's composites then do not look at data ("subclass-like" tensors).
+  // The bit of Meta beside that of the device: torch's composites then do not access data ("subclass-like" tensors).
   DispatchKeySet keys = DispatchKeySet(backend) | DispatchKeySet(c10::BackendComponent::MetaBit) |
                         DispatchKeySet(DispatchKey::Dense) | DispatchKeySet(kFakeKey) |
                         c10::getAutocastRelatedKeySetFromBackend(backend);
@@ -23,7 +23,7 @@ c10::DispatchKeySet keys_for(c10::Device device, bool inference) {
 
 FakeTensorImpl::FakeTensorImpl(c10::Storage&& storage, c10::DispatchKeySet keys, caffe2::TypeMeta dtype,
                                c10::Device device, uint64_t session)
-    // VIEW takes the key set as it is; the other constructor would derive autograd keys for the storage's meta device.
+    // VIEW takes the key set unchanged; the other constructor would derive autograd keys for the storage's meta device.
     : TensorImpl(VIEW, std::move(storage), keys, dtype), fake_device_(device), session_(session) {
   set_custom_device(true);
 }
@@ -33,7 +33,7 @@ void FakeTensorImpl::copy_geometry(const c10::TensorImpl& from) {
     set_sizes_and_strides(from.sym_sizes(), from.sym_strides(), from.sym_storage_offset());
     return;
   }
-  // set_sizes_and_strides would compute contiguity again, which the other tensor already knows.
+  // set_sizes_and_strides would recompute contiguity, which the other tensor already has.
   sizes_and_strides_.set_sizes(from.sizes());
   const auto strides = from.strides();
   std::copy(strides.begin(), strides.end(), sizes_and_strides_.strides_data());

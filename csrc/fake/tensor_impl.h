@@ -1,5 +1,5 @@
-// The TensorImpl of a fake: sizes, strides, dtype, autograd state and storage identity are those of a plain
-// tensor; the device is the true one; there is no data.
+// The TensorImpl of a fake: sizes, strides, dtype, autograd state and storage identity are those of a plain tensor; the
+// device is the true one; there is no data.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace alternator::fake {
 
 inline constexpr c10::DispatchKey kFakeKey = c10::DispatchKey::Fake;
 
-// The keys of a plain tensor on `device`, and ours. Inside inference mode a new tensor has no autograd keys.
+// The keys of a plain tensor on `device`, and ours. In inference mode a new tensor has no autograd keys.
 c10::DispatchKeySet keys_for(c10::Device device, bool inference);
 
 class FakeTensorImpl final : public c10::TensorImpl {
@@ -21,14 +21,14 @@ class FakeTensorImpl final : public c10::TensorImpl {
   FakeTensorImpl(c10::Storage&& storage, c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
                  uint64_t session);
 
-  // The device that the program sees, whatever the thread is doing.
+  // The device that the program sees, whether or not a meta kernel is running.
   c10::Device fake_device() const { return fake_device_; }
   uint64_t session() const { return session_; }
 
-  // Takes sizes, strides and offset of a tensor that a meta kernel made.
+  // Copies sizes, strides and offset of a tensor that a meta kernel created.
   void copy_geometry(const c10::TensorImpl& from);
 
-  // While a meta kernel runs (our key is excluded on the thread) a fake says "meta", as the kernel expects.
+  // While a meta kernel runs (our key is excluded on the thread) a fake reports "meta", as the kernel expects.
   c10::Device device_custom() const override {
     return c10::impl::tls_is_dispatch_key_excluded(kFakeKey) ? c10::Device(c10::kMeta) : fake_device_;
   }
@@ -47,7 +47,7 @@ class FakeTensorImpl final : public c10::TensorImpl {
   uint64_t session_;
 };
 
-// Null for anything but a fake of ours. (torch 2.13 has tensors with the same key that are not.)
+// Null unless it is a fake of ours. (torch 2.13 has other tensors with the same key.)
 inline FakeTensorImpl* as_fake(c10::TensorImpl* impl) {
   if (!impl->key_set().has(kFakeKey) || typeid(*impl) != typeid(FakeTensorImpl)) return nullptr;
   return static_cast<FakeTensorImpl*>(impl);

@@ -1,4 +1,4 @@
-// The thread's torch state, put back at the end of a trace: grad mode, autocast, modes, default dtype.
+// The thread's torch state, restored at the end of a trace: grad mode, autocast, modes, default dtype.
 #pragma once
 
 #include "fake/functorch_state.h"
@@ -10,7 +10,7 @@
 
 namespace alternator::fake {
 
-// How many autocast scopes are open: when the last one closes, the casts of weights that it kept are dropped.
+// The nesting depth of autocast: when the outermost scope ends, the cached casts of weights are dropped.
 inline int autocast_nesting() {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting();
@@ -22,7 +22,7 @@ inline void set_autocast_nesting(int wanted) {
   if (before > 0 && wanted == 0) at::autocast::clear_cache();
 }
 
-// What autocast casts to, and whether it keeps the casts of weights: also where it is off.
+// autocast's dtypes and whether it caches casts of weights: also where it is off.
 struct CastSettings {
   static constexpr const auto& kDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
   std::array<at::ScalarType, std::tuple_size_v<std::remove_cvref_t<decltype(kDevices)>>> dtypes;
@@ -46,7 +46,7 @@ struct CastSettings {
 class ThreadState {
  public:
   ThreadState() : default_dtype_(c10::get_default_dtype()) {
-    // A scope of the caller's that the trace leaves stays open: what it keeps is needed by the run.
+    // An autocast scope of the caller that the trace leaves stays open: the run needs its cache.
     if (nesting_ > 0) at::autocast::increment_nesting();
   }
   ~ThreadState() {
@@ -59,7 +59,7 @@ class ThreadState {
   ThreadState& operator=(const ThreadState&) = delete;
 
  private:
-  TransformsAsBefore transforms_;  // ... and all of torch's own thread state
+  TransformsAsBefore transforms_;  // ... and torch's other thread-local state
   caffe2::TypeMeta default_dtype_;
   CastSettings casts_ = CastSettings::now();
   int nesting_ = autocast_nesting();

@@ -1,5 +1,5 @@
-// What differs between the versions of torch that we build against, and the private members of torch
-// that the fakes need. Nothing else in this room looks at a version or reaches past `private`.
+// The differences between the supported versions of torch, and the private members of torch that the fakes need. No
+// other file in this folder checks a version or accesses private members.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,7 +21,7 @@ namespace alternator::fake {
 // std::shared_ptr<Node> up to 2.12, c10::intrusive_ptr<Node> from 2.13.
 using NodePtr = decltype(torch::autograd::Edge::function);
 
-// The slot of the thread's debug information that says which session a backward pass belongs to. Nobody else uses it.
+// The slot of the thread's debug information that identifies the session of a backward pass. Nothing else uses it.
 inline const auto kSessionInfo = c10::DebugInfoKind::TEST_INFO_2;
 
 template <class Node, class... Arguments>
@@ -36,7 +36,7 @@ NodePtr make_node(Arguments&&... arguments) {
 
 namespace access {
 
-// An explicit instantiation may name a private member: the tag's friend function then hands its address out.
+// An explicit instantiation may name a private member: the tag's friend function then returns its address.
 template <class Tag, auto Member>
 struct Expose {
   friend constexpr auto member_of(Tag) { return Member; }

@@ -41,7 +41,7 @@ class Converted {
  public:
   explicit Converted(const py::object& mode) : mode_(mode) {}
 
-  // The same one as before, if the fake has not been written since.
+  // The same FakeTensor as before, if the fake has not been mutated since.
   at::Tensor again(SessionState& session, const at::Tensor& tensor) {
     auto row = std::find_if(session.seen.begin(), session.seen.end(),
                             [&](const SessionState::Seen& seen) { return seen.ours.is_same(tensor); });
@@ -86,7 +86,7 @@ class Converted {
     return made;
   }
 
-  // What FakeTensorMode gave, as one of ours: the argument itself, a view of one, or a new tensor.
+  // A result of FakeTensorMode as a fake: the argument itself, a view of one, or a new tensor.
   at::Tensor back(const SessionState& session, const at::Tensor& found) const {
     for (const Row& row : rows_)
       if (row.theirs.is_same(found)) return row.ours;
@@ -106,12 +106,12 @@ class Converted {
     return made;
   }
 
-  // An operator that writes an argument must leave its shape as it was: ours has that.
+  // A mutating operator must leave the shape of its argument unchanged: our fake keeps it.
   bool are_unchanged() const {
     for (const Row& row : rows_) {
       if (row.ours.dim() != row.theirs.dim()) return false;
       for (int64_t i = 0; i < row.ours.dim(); i++) {
-        // By their names: of a symbol that the operator has made a known number of, that number.
+        // Compared by expression: a symbol that the operator has replaced by a constant compares as that constant.
         const c10::SymInt ours = row.ours.sym_size(i), theirs = row.theirs.sym_size(i);
         if (name_of(ours) != name_of(theirs)) return false;
       }
@@ -145,7 +145,7 @@ class Converted {
 
 Borrowed SessionState::shape_env() {
   if (!shape_env_) {
-    const Inactive inactive;  // modules that are loaded now make no fakes
+    const Inactive inactive;  // modules that are imported now must not create fakes
     Ref module = import_module("torch.fx.experimental.symbolic_shapes");
     shape_env_ = checked(PyObject_CallMethod(module.get(), "ShapeEnv", nullptr));
   }
@@ -164,7 +164,7 @@ Borrowed SessionState::symbolic_mode() {
 uint64_t data_version(const SessionState& session, const at::Tensor& tensor) {
   constexpr uint64_t kOfSession = uint64_t{1} << 63;
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const size_t own = session.real_of(tensor).defined() ? 2 : 1;  // the session keeps the storage of an input
+  const size_t own = session.real_of(tensor).defined() ? 2 : 1;  // the session holds the storage of an input
   if (impl->is_inference() || !impl->has_storage() || impl->unsafe_storage().use_count() > own)
     return session.counts_.writes.value() | kOfSession;
   return impl->version_counter().current_version();

@@ -1,18 +1,18 @@
-// Operators whose shapes or numbers follow from numbers that only a run knows: torch's own symbolic shapes answer them.
+// Operators whose shapes or scalars depend on unbacked symbols: computed by torch's symbolic shapes.
 #pragma once
 
 #include "fake/kernels.h"
 
 namespace alternator::fake {
 
-// Whether an argument is a symbolic number, or a tensor with symbolic sizes, strides or offset.
+// Whether an argument is a symbolic scalar, or a tensor with symbolic sizes, strides or offset.
 bool is_symbolic(const Call& call);
 
-// Changes with the data of a fake: its version, or, where something else shares its memory, all writes of the session
-// (`x.data` has no part in the version of x).
+// Changes with the data of a fake: its version or, where something else shares its memory, the session's count of
+// writes (`x.data` does not share the version counter of x).
 uint64_t data_version(const SessionState& session, const at::Tensor& tensor);
 
-// Replaces the arguments by the outputs, which Python's FakeTensorMode finds over the session's ShapeEnv.
+// Replaces the arguments by the outputs, which torch's FakeTensorMode computes over the session's ShapeEnv.
 void compute_symbolically(const Call& call);
 
 }  // namespace alternator::fake

@@ -17,7 +17,8 @@ namespace {
 
 PyObject* refuse(const char* what) {
   if (symbol_hooks.refuse != nullptr) symbol_hooks.refuse(what);
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "alternator: a number of a trace was used outside of it");
+  if (!PyErr_Occurred())
+    PyErr_SetString(PyExc_SystemError, "alternator: an unbacked symbol was used outside of its trace");
   return nullptr;
 }
 
@@ -25,7 +26,7 @@ bool is_number(PyObject* object) {
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || (is_symbol(object) && !is_truth_symbol(object));
 }
 
-// What a division by it cannot fail for.
+// Division by it cannot raise ZeroDivisionError.
 bool is_nonzero_number(PyObject* object) {
   if (PyFloat_CheckExact(object)) return PyFloat_AS_DOUBLE(object) != 0.0;
   return PyLong_CheckExact(object) && _PyLong_Sign(object) != 0;
@@ -38,14 +39,14 @@ PyObject* operate(const char* function, PyObject* left, PyObject* right) {
 
 template <const char* kFunction>
 PyObject* binary(PyObject* left, PyObject* right) {
-  if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;  // a tensor's turn
+  if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;  // a tensor's reflected operator handles it
   return operate(kFunction, left, right);
 }
-// Where eager may raise, what a run would do is not known.
+// Where eager may raise, the result is unknown.
 template <const char* kFunction>
 PyObject* divide(PyObject* left, PyObject* right) {
   if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
-  if (!is_nonzero_number(right)) return refuse("a division by a number that only a run knows");
+  if (!is_nonzero_number(right)) return refuse("a division by an unbacked symbol");
   return operate(kFunction, left, right);
 }
 template <const char* kFunction>
@@ -99,8 +100,8 @@ void fill(PyTypeObject& type, PyNumberMethods& numbers, PyTypeObject* base, bool
   type.tp_as_number = &numbers;
   type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse("a hash"), -1; };
   type.tp_richcompare = compare;
-  type.tp_repr = [](PyObject*) { return refuse("a text"); };
-  type.tp_str = [](PyObject*) { return refuse("a text"); };
+  type.tp_repr = [](PyObject*) { return refuse("a string conversion"); };
+  type.tp_str = [](PyObject*) { return refuse("a string conversion"); };
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ int init_symbols() {
   static PyNumberMethods int_numbers, float_numbers;
   fill(int_symbol_type, int_numbers, &PyLong_Type, false);
   fill(float_symbol_type, float_numbers, &PyFloat_Type, true);
-  // Nothing can be a subclass of bool. Arithmetic on one is for nobody.
+  // bool cannot be subclassed. Arithmetic on a symbolic bool is not supported.
   static PyNumberMethods bool_numbers;
   fill(bool_symbol_type, bool_numbers, &PyLong_Type, false);
   bool_symbol_type.tp_name = PyBool_Type.tp_name;
@@ -136,7 +137,7 @@ Ref make_symbol(PyTypeObject* cls) {
   if (cls == &PyFloat_Type) {
     value = checked(PyFloat_FromDouble(std::numeric_limits<double>::quiet_NaN()));
   } else {
-    // Too large for any machine word and any double: whoever reads it gets an error.
+    // Too large for any machine word and any double: reading it natively raises an error.
     const std::string digits = "1" + std::string(400, '0');
     value = checked(PyLong_FromString(digits.c_str(), nullptr, 10));
   }

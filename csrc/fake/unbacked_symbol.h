@@ -1,10 +1,9 @@
-// Numbers that only a run knows: what .item() gives of a tensor whose value is not known while tracing.
+// Unbacked symbols: the result of .item() on a tensor whose value is not known while tracing.
 //
-// In a trace such a number is an object of one of the types here. For all who ask for its class it is an int, a float
-// or, where two of them were compared, a bool. It has no value: arithmetic on it is recorded, and everything else that
-// could look at the value is refused. Native code may read the digits of a subclass of int without asking, so the
-// interpreter must not hand one to code that it does not know; the digits are more than a machine word or a double
-// holds.
+// In a trace such a symbol is an object of one of the types here. Its class appears to be int, float or, for a
+// comparison of two of them, bool. It has no value: arithmetic on it is recorded, and every other operation that could
+// read the value is refused. Native code may read the digits of an int subclass directly, so the interpreter must not
+// pass one to code that it does not know; the digits exceed a machine word and a double.
 #pragma once
 
 #include "py/error.h"
@@ -25,13 +24,13 @@ inline PyTypeObject* class_of_symbol(Borrowed symbol) {
 }
 Ref make_symbol(PyTypeObject* cls);
 
-// What the slots do: set by whoever traces.
+// The behaviour of the slots: set by the tracer.
 struct SymbolHooks {
-  // Carries `function` of the module `operator` out on one or two numbers, one of them a symbol (right may be null).
+  // Applies `function` of the module `operator` to one or two scalars, one of them a symbol (right may be null).
   PyObject* (*operate)(const char* function, PyObject* left, PyObject* right) noexcept;
-  // Carries a comparison out.
+  // Applies a comparison.
   PyObject* (*compare)(PyObject* left, PyObject* right, int operation) noexcept;
-  // Something looks at the value: sets an exception.
+  // The value would be read: sets an exception.
   void (*refuse)(const char* what) noexcept;
 };
 extern SymbolHooks symbol_hooks;

@@ -27,11 +27,11 @@ namespace {
 
 constexpr auto& kAutocastDevices = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;
 
-// What autocast switches is told apart below, device by device.
+// Autocast keys are compared below, device by device.
 uint64_t without_autocast(c10::DispatchKeySet keys) { return (keys - c10::autocast_dispatch_keyset).raw_repr(); }
 
-// Variables of this thread that torch hands out by reference: they are where they are as long as the thread lives, and
-// each way there leads through a call into another library.
+// Thread-local variables that torch exposes by reference: their addresses are stable for the thread's life, and each
+// accessor is a call into another library.
 struct Variables {
   const c10::AutogradState* autograd = nullptr;
   const c10::impl::PODLocalDispatchKeySet* keys = nullptr;
@@ -48,7 +48,7 @@ const Variables& variables_here() {
   return variables;
 }
 
-// Where several rows of ambient.def look.
+// State that several rows of ambient.def read.
 struct Around {
   const Variables& here = variables_here();
   const c10::AutogradState& autograd = *here.autograd;
@@ -73,7 +73,7 @@ PyTypeObject* device_context_type() {
   });
 }
 
-// The device of a torch.utils._device.DeviceContext, read where it is.
+// The device of a torch.utils._device.DeviceContext, read without running code.
 std::optional<c10::Device> device_of(PyObject* mode) {
   static constinit Lasting<PyObject*> text;
   PyObject* name = text.get([] { return checked(PyUnicode_InternFromString("device")).release(); });
@@ -105,10 +105,10 @@ std::string shown(const AutocastState& state) {
   return text.empty() ? "off" : "on for " + text + (state.cache ? "" : " without its cache");
 }
 
-// Two different states that read the same (a dtype for a device that is off) are still told apart.
-std::string sentence(const char* words, const std::string& wanted, const std::string& got) {
-  if (wanted == got) return std::string(words) + " is not as it was";
-  return std::string(words) + " is " + wanted + ", not " + got;
+// Two different states may have the same description (a dtype for a device for which autocast is off).
+std::string sentence(const char* subject, const std::string& wanted, const std::string& got) {
+  if (wanted == got) return std::string(subject) + " is not as it was";
+  return std::string(subject) + " is " + wanted + ", not " + got;
 }
 
 // size_t and uint64_t are one type here: counts are shown as numbers.
@@ -151,7 +151,7 @@ std::string AmbientGuard::show(const Mode& mode) {
 AmbientGuard AmbientGuard::capture() {
   AmbientGuard guard;
   const Around around;
-#define ALT_AMBIENT(field, type, expression, words) guard.field##_ = static_cast<type>(expression);
+#define ALT_AMBIENT(field, type, expression, subject) guard.field##_ = static_cast<type>(expression);
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
   for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); i++)
@@ -187,7 +187,7 @@ bool AmbientGuard::dispatch_modes_match() const {
 
 bool AmbientGuard::matches() const noexcept {
   const Around around;
-#define ALT_AMBIENT(field, type, expression, words) \
+#define ALT_AMBIENT(field, type, expression, subject) \
   if (!is_disabled("ambient." #field) && !(field##_ == static_cast<type>(expression))) return false;
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
@@ -196,9 +196,9 @@ bool AmbientGuard::matches() const noexcept {
 
 std::string AmbientGuard::mismatch() const {
   const Around around;
-#define ALT_AMBIENT(field, type, expression, words)                                                          \
+#define ALT_AMBIENT(field, type, expression, subject)                                                        \
   if (const type now = static_cast<type>(expression); !is_disabled("ambient." #field) && !(field##_ == now)) \
-    return sentence(words, shown_field(#field, field##_), shown_field(#field, now));
+    return sentence(subject, shown_field(#field, field##_), shown_field(#field, now));
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
   if (!flags_match()) return flags_.mismatch(flag_groups_);
@@ -217,8 +217,8 @@ std::string AmbientGuard::mismatch() const {
 
 std::vector<std::string> AmbientGuard::texts() const {
   std::vector<std::string> texts;
-#define ALT_AMBIENT(field, type, expression, words) \
-  texts.push_back(std::string(words) + " is " + shown_field(#field, field##_));
+#define ALT_AMBIENT(field, type, expression, subject) \
+  texts.push_back(std::string(subject) + " is " + shown_field(#field, field##_));
 #include "guards/ambient.def"
 #undef ALT_AMBIENT
   if (flag_groups_ != 0) {

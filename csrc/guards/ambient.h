@@ -1,5 +1,5 @@
-// The state around a call: grad mode, autocast, mode stacks, defaults. Captured when a trace starts; a program made
-// from it is valid in that state only.
+// The ambient state of a call: grad mode, autocast, mode stacks, defaults. Captured when a trace starts; an entry is
+// valid in that state only.
 #pragma once
 
 #include "fake/flags.h"
@@ -23,21 +23,21 @@ struct AutocastState {
   std::array<c10::ScalarType, kDevices> dtypes{};
 
   bool operator==(const AutocastState&) const = default;
-  static AutocastState now(c10::DispatchKeySet excluded);  // by the keys that are switched off
+  static AutocastState now(c10::DispatchKeySet excluded);  // `excluded`: the excluded dispatch keys of this thread
 };
 
 class AmbientGuard {
  public:
-  // The state of this thread and of the process now.
+  // The current state of this thread and of the process.
   static AmbientGuard capture();
 
-  // These flags of torch's, too.
+  // Guards these torch flags, too.
   void add_flags(const fake::Flags& flags, uint8_t groups) { flags_ = flags, flag_groups_ = groups; }
 
   bool matches() const noexcept;
-  // "the grad mode is on, not off"; empty where everything matches.
+  // "the grad mode is on, not off"; empty if everything matches.
   std::string mismatch() const;
-  // All that is wanted, one line each.
+  // All that is checked, one line each.
   std::vector<std::string> texts() const;
 
   template <class Visit>
@@ -48,7 +48,7 @@ class AmbientGuard {
   }
 
  private:
-  // A mode that is active around the call. `with torch.device(...)` makes a new object each time: the device decides.
+  // A mode that is active around the call. `with torch.device(...)` makes a new object each time: compared by device.
   struct Mode {
     Pin pin;
     Ref type;

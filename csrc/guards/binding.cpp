@@ -1,4 +1,4 @@
-// Running bindings, and making new ones where they pay.
+// Running bindings, and making new ones where they pay off.
 #include "guards/binding.h"
 
 #include "cpython/dict_words.h"
@@ -27,7 +27,7 @@ bool has(const std::vector<uintptr_t>& sorted, uintptr_t address) {
 
 }  // namespace
 
-// Whether what the operation proves is still so. All that stands before it holds: what it looks at lives.
+// Whether what the operation proves still holds. All operations before it hold: the memory that it reads is alive.
 inline bool GuardProgram::is_proved(const Op& op) {
   auto* object = static_cast<PyObject*>(op.object);
   auto is_wanted = [&](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) == op.want; };
@@ -60,8 +60,8 @@ inline bool GuardProgram::is_proved(const Op& op) {
   return true;
 }
 
-// A word is read only if all before it are as they were: they prove that its memory is still what it was.
-static inline bool are_as_they_were(const Word* word, const Word* end) {
+// A word is read only if all before it are unchanged: they prove that its memory is still valid.
+static inline bool are_unchanged(const Word* word, const Word* end) {
 #pragma GCC unroll 4
   for (; word != end; word++) {
     uintptr_t now;
@@ -71,7 +71,7 @@ static inline bool are_as_they_were(const Word* word, const Word* end) {
   return true;
 }
 
-// The binding's objects stand in found_ already.
+// The binding's objects are in found_ already.
 void GuardProgram::settle(Unit& unit, const Binding& binding) {
   for (size_t i = 0; i < unit.needed.size(); i++) values_[unit.needed[i]] = binding.values[i];
   unit.resident = binding.id;
@@ -85,7 +85,7 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
   for (const Op& op : binding.ops) {
     switch (op.kind) {
       case OpKind::kWords:
-        if (!are_as_they_were(binding.words.data() + op.node, binding.words.data() + op.want)) return Verdict::kStale;
+        if (!are_unchanged(binding.words.data() + op.node, binding.words.data() + op.want)) return Verdict::kStale;
         break;
       case OpKind::kCheck: {
         const Node& node = nodes_[op.node];
@@ -118,7 +118,7 @@ GuardProgram::Verdict GuardProgram::run(const Roots& roots, Unit& unit, Binding&
   return Verdict::kHolds;
 }
 
-// Counts the dicts that are others than when the binding was made, though all guards hold: found_ is of a walk just
+// Counts the dicts that have changed since the binding was made, although all guards hold: found_ is of a walk just
 // now.
 void GuardProgram::note_changes(const Binding& binding) {
   for (size_t i = 0; i < binding.words.size(); i++) {
@@ -129,8 +129,8 @@ void GuardProgram::note_changes(const Binding& binding) {
   }
 }
 
-// Whether a dict that used to change has stopped to: then the binding can be made shorter. Asked less and less often; a
-// dict has stopped when it did not change from one review to the next.
+// Whether a dict that used to change has become stable: then the binding can be made shorter. Checked less and less
+// often; a dict is stable if it did not change from one review to the next.
 bool GuardProgram::has_settled(Binding& binding) {
   if (binding.hits < binding.review_at) return false;
   binding.review_at *= 2;
@@ -146,7 +146,7 @@ bool GuardProgram::has_settled(Binding& binding) {
   return settled;
 }
 
-// Of a binding that goes. One that never held was made in vain: wait longer before the next one.
+// Called for a binding that is removed. One that never held was useless: wait longer before the next one.
 void GuardProgram::note_use(Unit& unit, const Binding& binding) {
   if (binding.hits > 0) {
     unit.failures = 0;
@@ -177,7 +177,7 @@ bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
   }
   const void* sighting = unit.has_key ? key : static_cast<const void*>(&unit);
   if (std::find(unit.seen.begin(), unit.seen.end(), sighting) != unit.seen.end()) return true;
-  // Several blocks of a model come one after the other, and again.
+  // The blocks of a model use the program in turns.
   if (unit.seen.size() < kMaxBindings) {
     unit.seen.push_back(sighting);
   } else {
@@ -187,7 +187,7 @@ bool GuardProgram::deserves_binding(Unit& unit, PyObject* key) const {
 }
 
 void GuardProgram::add_binding(Unit& unit, PyObject* key) {
-  const WithoutCollector without_collector;  // it would run finalisers
+  const WithoutCollector without_collector;  // it would run finalizers
   SavedError saved;
   std::erase_if(unit.bindings, [&](std::unique_ptr<Binding>& binding) {
     if (!binding->is_dead()) return false;
@@ -249,7 +249,7 @@ bool GuardProgram::check_unit(size_t number, const Roots& roots) {
 }
 
 bool GuardProgram::check_by_units(const Roots& roots) {
-  // Those side by side are one walk.
+  // Adjacent ones are one walk.
   if (small_units_ > 0) {
     counts_.walked += small_units_;
     if (!walk(roots, 0, units_[small_units_ - 1].end)) return false;
@@ -262,7 +262,7 @@ bool GuardProgram::check_by_units(const Roots& roots) {
   return known != nullptr && combination_holds(*known);
 }
 
-// What the current bindings say together; null (and a failure) where that is wrong already.
+// What the current bindings imply together; null (with a failure set) if that is a mismatch.
 Combination* GuardProgram::combination() {
   for (size_t i = 0; i < combinations_.size(); i++) {
     if (combinations_[i].ids != ids_) continue;

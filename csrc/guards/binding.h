@@ -1,19 +1,18 @@
-// What was proved for one object: the same facts again, as comparisons of addresses and versions.
+// Bindings: what was proved for one object, as comparisons of addresses and versions.
 //
 // A binding belongs to one root of a program (a model, the function, the constants) and to one object that was found
-// there. It is a list of operations, parents before children. Each proves that memory which the next ones look at is
-// still what it was when the binding was made, or checks something that may have changed without a trace (a tensor, a
-// list, a cell):
+// there. It is a list of operations, parents before children. Each proves that memory which the next ones read is still
+// what it was when the binding was made, or checks something that may have changed without a version (a tensor, a list,
+// a cell):
 //
-//   - a dict whose version is the same holds the very same objects: versions are never used twice, so not even another
-//   dict
-//     at the same address can have it;
-//   - a class whose version is the same has the same attributes;
-//   - an object that is referred to weakly and lives is the same object; an object that is held is, too;
-//   - the parts of an immutable object that is the same are the same.
+// - a dict with the same version holds the same objects: versions are never reused, so not even another dict at the
+//   same address can have it;
+// - a class with the same version has the same attributes;
+// - an object with a live weak reference is the same object; so is one that is held strongly;
+// - the parts of an immutable object that is the same are the same.
 //
-// An address alone proves nothing. What cannot be proved this way is walked as before.
-// A binding keeps nothing of the user's alive: see pin.h.
+// An address alone proves nothing. What cannot be proved this way is walked as before. A binding keeps no user object
+// alive: see pin.h.
 #pragma once
 
 #include "guards/guard_node.h"
@@ -25,32 +24,32 @@
 
 namespace alternator::guards {
 
-// A word of memory that must be as it was: the type of an object, the pointer to its dict, a dict's version, the
-// pointer in a weak reference. Most of a binding is this, in one array that is read from end to end.
+// A word of memory that must be unchanged: the type of an object, the pointer to its dict, a dict's version, the
+// referent of a weak reference. Most of a binding is this, in one array that is read sequentially.
 struct Word {
   const void* address;
   uintptr_t want;
 };
 
 enum class WordKind : uint8_t {
-  kPointer,      // an address that is still there
+  kPointer,      // an address
   kDictVersion,  // of the node's dict
 };
 
-// What a word is about, for who asks why it changed.
+// What a word represents, to explain why it changed.
 struct WordNote {
   uint32_t node;
   WordKind kind;
 };
 
 enum class OpKind : uint8_t {
-  kWords,        // the words from the number `node` on, up to the number `want`, are as they were
+  kWords,        // the words from index `node` up to index `want` are unchanged
   kTypeVersion,  // the version of the class `object` is `want`
   kListItem,     // the list `object` has `want` at the node's index
   kTupleItem,    // the tuple `object` has `want` at the node's index
   kDictItem,     // the dict `object` has `want` under the node's key
-  kCheck,        // the check number `want` holds of `object`
-  kVisit,        // what is remembered of the node's container is forgotten
+  kCheck,        // check number `want` holds for `object`
+  kVisit,        // the memo of the node's container is reset
   kWalk,         // the node and its subtree are walked
 };
 
@@ -62,26 +61,26 @@ struct Op {
 };
 
 struct Binding {
-  uint64_t id = 0;  // never used twice
-  // The object at the root. A dict or list cannot be pinned: there, the operations prove that it is as it was.
+  uint64_t id = 0;  // never reused
+  // The object at the root. A dict or list cannot be pinned: there, the operations prove that it is unchanged.
   const void* address = nullptr;
   Pin key;
   bool has_pinned_key = false;
   std::vector<Op> ops;
   std::vector<Word> words;
   std::vector<WordNote> notes;  // by word
-  // After all operations, which prove that the objects are the same: the sizes of dicts that must be empty, and
+  // Checked after all operations, which prove that the objects are the same: the sizes of dicts that must be empty, and
   // tensors.
   std::vector<const Py_ssize_t*> empty;
   TensorWatches tensors;
   std::vector<PyObject*> values;  // of the unit's needed nodes
-  std::vector<uint32_t> fresh;    // positions of those that are found anew each time
+  std::vector<uint32_t> fresh;    // positions of those that are found again each time
   std::vector<Pin> pins;
   std::vector<Ref> held;
   std::vector<PyObject*> found;  // by node, from the root's on
   std::vector<bool> is_stable;   // by node: `found` is proved by the operations
-  // Dicts that are looked into because they used to change, with their versions: if they stay the same, they are bound
-  // by version again.
+  // Dicts whose items are compared because they used to change, with their versions: if they become stable, they are
+  // bound by version again.
   std::vector<std::pair<uint32_t, uint64_t>> watched;
   uint64_t hits = 0, review_at = 64;
 
@@ -96,24 +95,24 @@ struct Binding {
   }
 };
 
-// A root with its subtree, or all constants together: what is bound or walked as a whole.
+// A root with its subtree, or all constants together: bound or walked as a whole.
 struct Unit {
   uint32_t begin = 0, end = 0;
   std::vector<uint32_t> needed;      // positions of its nodes among the program's needed ones
   bool has_key = false;              // false: the constants
-  std::vector<const void*> seen;     // what was walked of late: the second time is worth a binding. Never looked at.
-  size_t next_seen = 0;              // which of them is forgotten next
-  uint64_t resident = 0;             // the binding whose objects stand in the program's `found_`
-  uint32_t failures = 0, pause = 0;  // bindings that were of no use; checks to wait before the next one
-  std::vector<std::unique_ptr<Binding>> bindings;  // the most recently used one first
+  std::vector<const void*> seen;     // recently walked objects: the second time is worth a binding. Never dereferenced.
+  size_t next_seen = 0;              // the next one to be replaced
+  uint64_t resident = 0;             // the binding whose objects are in the program's `found_`
+  uint32_t failures = 0, pause = 0;  // bindings that never held; checks to wait before the next one
+  std::vector<std::unique_ptr<Binding>> bindings;  // most recently used first
 };
 
-// What bindings of several units say together about which objects are the same. Verified once.
+// What bindings of several units imply together about the identity of objects. Verified once.
 struct Combination {
   std::vector<uint64_t> ids;         // of the units' bindings; 0: walked
   std::vector<uintptr_t> addresses;  // of proved objects that are pairwise distinct, sorted
-  std::vector<uint32_t> identities;  // nodes that are found anew each time
-  std::vector<uint32_t> relations;   // that depend on such nodes
+  std::vector<uint32_t> identities;  // nodes that are found again each time
+  std::vector<uint32_t> relations;   // those that involve such nodes
 };
 
 }  // namespace alternator::guards

@@ -1,4 +1,4 @@
-// From a tree of sources to the arrays of a program.
+// Builds the arrays of a program from a tree of sources.
 #include "guards/guard_mutants.h"
 #include "guards/guard_program.h"
 
@@ -20,7 +20,7 @@ bool reads_part(Access access) {
   return access == Access::kItem || access == Access::kKey || access == Access::kValue || access == Access::kElement;
 }
 
-// Objects in one group are one object.
+// Union-find: sources in one group find the same object.
 class Groups {
  public:
   explicit Groups(size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
@@ -52,7 +52,7 @@ std::vector<bool> live_sources(const lift::SourceTree& tree, const std::vector<S
   return live;
 }
 
-// How many live sources each one has below it, itself included.
+// The number of live sources in each subtree, root included.
 std::vector<size_t> live_weights(const lift::SourceTree& tree, const std::vector<bool>& live) {
   const auto& sources = tree.sources();
   std::vector<size_t> weights(sources.size());
@@ -138,7 +138,7 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   std::vector<uint32_t> node_of(live.size(), kNone);
   uint32_t memos = 0;
 
-  // Depth first; the end of a subtree is known when the walk comes back.
+  // Depth first; the end of a subtree is known when the walk returns from it.
   struct Open {
     Source* source;
     size_t next_child;

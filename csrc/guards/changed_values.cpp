@@ -1,4 +1,4 @@
-// Which variables keep an entry from being used: numbers that count, names that a loop goes through, queues.
+// Which variables make an entry's guards fail: counters, names that a loop iterates over, queues.
 #include "guards/guard_program.h"
 #include "lift/lifting/unspecialized.h"
 
@@ -15,8 +15,9 @@ static bool is_about_contents(GuardKind kind) {
          kind == GuardKind::kSetLayout;
 }
 
-// Goes on behind what does not hold, as long as that is the value of a variable, or what a container in one has. Of
-// `table[i] = x`, the table differs because `i` does: where a number or a text is found, the containers are no cause.
+// Continues after a guard that fails, as long as it is on the value of a variable, or on the contents of a container in
+// one. In `table[i] = x`, the table differs because `i` does: if a scalar or a string differs, containers are not
+// reported.
 std::vector<Change> GuardProgram::changed(const Roots& roots) {
   if (!ambient_.matches()) return {};
   std::vector<Change> plain, containers;
@@ -66,7 +67,7 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
         if (!holds) goes_on = note_check(checks_[c], value);
       }
     }
-    if (!holds || found != Found::kYes) i = node.end - 1;  // what lies below cannot be found
+    if (!holds || found != Found::kYes) i = node.end - 1;  // the subtree cannot be found
   }
   release_owned();
   return plain.empty() ? containers : plain;

@@ -1,4 +1,4 @@
-// What each kind of guard asks of an object.
+// The checks of each guard kind.
 #include "guards/guard_node.h"
 
 #include "cpython/objects.h"
@@ -62,7 +62,7 @@ bool has_special_methods(PyObject* found, const SpecialMethods& wanted) {
     if (now == nullptr || !attribute.is(now)) return false;
   }
   if (type->tp_mro == nullptr) return false;  // its mro() runs
-  // And no others. A class has some dozens of attributes, and this is after a change only.
+  // And no others. A class has some dozens of attributes, and this runs only after a change.
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     PyObject* dict = cpython::own_dict(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)));
     Py_ssize_t position = 0;
@@ -117,7 +117,7 @@ bool Check::holds(PyObject* found, Access access, lift::Memo* memo) const {
       return !lift::is_finalization_observable(found);
     case GuardKind::kSpecialMethods:
       return has_special_methods(found, *methods);
-    case GuardKind::kAbsent:  // answered where the step is taken
+    case GuardKind::kAbsent:  // checked when the step is taken
     case GuardKind::kSame:    // relations
     case GuardKind::kDistinct:
       break;

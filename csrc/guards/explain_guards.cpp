@@ -1,4 +1,4 @@
-// A failed guard in words.
+// Descriptions of failed guards.
 #include "guards/guard_mutants.h"
 #include "guards/guard_program.h"
 
@@ -91,9 +91,9 @@ std::string got_text(const Check& check, lift::Access access, PyObject* found) {
   }
 }
 
-// What TorchDynamo says of a tensor that is another one, for whoever searches our logs for its words: the first of the
-// differences. Empty: it has no words for them.
-std::string torchs_mismatch(const lift::TensorSpec& wanted, const lift::TensorSpec& got) {
+// TorchDynamo's message for a tensor mismatch, for users who search logs for it: the first difference. Empty:
+// TorchDynamo has no message for it.
+std::string dynamo_mismatch(const lift::TensorSpec& wanted, const lift::TensorSpec& got) {
   auto differ = [](const std::string& what, const auto& left, const auto& right) {
     std::ostringstream text;
     text << what << " mismatch. expected " << left << ", actual " << right;
@@ -116,18 +116,18 @@ std::string torchs_mismatch(const lift::TensorSpec& wanted, const lift::TensorSp
   return {};
 }
 
-// Its words as they are, with the odd quotation mark.
-std::string torchs_words(const Check& check, PyObject* found, const std::string& source) {
+// TorchDynamo's literal wording, with its unbalanced quotation mark.
+std::string dynamo_message(const Check& check, PyObject* found, const std::string& source) {
   if (check.kind != GuardKind::kTensor) return {};
   if (!lift::is_tensor(found)) {
     return "; expected type of '" + source + "' to be a tensor type, ' but found <class '" +
            lift::show(reinterpret_cast<PyObject*>(Py_TYPE(found))) + "'>";
   }
-  const std::string words = torchs_mismatch(*check.tensor, lift::describe_tensor(found));
-  return words.empty() ? words : "; tensor '" + source + "' " + words;
+  const std::string message = dynamo_mismatch(*check.tensor, lift::describe_tensor(found));
+  return message.empty() ? message : "; tensor '" + source + "' " + message;
 }
 
-// Fills %w and %g in. Without `got`, the sentence ends before ", not %g".
+// Substitutes %w and %g. Without `got`, the sentence ends before ", not %g".
 std::string fill(const char* sentence, const std::string& wanted, const std::string* got) {
   std::string text;
   for (const char* c = sentence; *c != 0; c++) {
@@ -152,7 +152,7 @@ void name_site(const lift::Site& site, Explanation* result) {
   result->file = utf8(code->co_filename);
   result->function = utf8(code->co_qualname);
   result->line = PyCode_Addr2Line(code, site.index * static_cast<int>(sizeof(uint16_t)));
-  if (result->line < 0) result->line = code->co_firstlineno;  // an instruction of the compiler's own
+  if (result->line < 0) result->line = code->co_firstlineno;  // an instruction without a line
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ std::string Explanation::text() const {
   return text;
 }
 
-// `roots`: found_ is of a walk that failed just now, and may be looked at.
+// `roots`: found_ is of a walk that failed just now, and may be read.
 Explanation GuardProgram::explain_failure(const Roots* roots) const {
   SavedError saved;
   Explanation result;
@@ -198,7 +198,7 @@ Explanation GuardProgram::explain_failure(const Roots* roots) const {
         result.got = got_text(check, nodes_[check.node].step.access, found);
         result.wanted = wanted_text(check, found);
         result.sentence = fill(sentence_of(check.kind), result.wanted, &result.got);
-        result.sentence += torchs_words(check, found, result.source);
+        result.sentence += dynamo_message(check, found, result.source);
       } else {
         result.wanted = wanted_text(check, nullptr);
         result.sentence = fill(sentence_of(check.kind), result.wanted, nullptr);

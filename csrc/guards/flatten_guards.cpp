@@ -1,4 +1,4 @@
-// From a successful walk to a binding.
+// Makes a binding from a successful walk.
 #include "cpython/dict_words.h"
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
@@ -13,12 +13,12 @@ using lift::GuardKind;
 
 namespace {
 
-// Deeper trees are walked from there on.
+// Deeper subtrees are walked.
 constexpr int kMaxDepth = 200;
 
 bool is_weakly_referable(PyObject* object) { return PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) != 0; }
 
-// Its class cannot be assigned.
+// __class__ cannot be assigned.
 bool has_fixed_type(PyObject* object) {
   return (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && !PyModule_Check(object);
 }
@@ -28,7 +28,7 @@ bool is_about_contents(GuardKind kind) {
          kind == GuardKind::kKeys || kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey;
 }
 
-// The order of an OrderedDict can change while its version stays.
+// The order of an OrderedDict can change without a new version.
 bool has_order_of_its_own(PyObject* dict) { return PyODict_Check(dict) && PyDict_GET_SIZE(dict) > 1; }
 
 bool is_immutable_container(PyObject* object) { return PyTuple_Check(object) || PyFrozenSet_Check(object); }
@@ -43,7 +43,7 @@ class Flattener {
   void run() {
     for (uint32_t root = unit_.begin; root < unit_.end; root = node(root).end) {
       if (found(root) == nullptr) {
-        walk(root);  // a slot that is empty
+        walk(root);  // an empty slot
         continue;
       }
       const bool is_constant = node(root).step.access == Access::kConstant;
@@ -68,7 +68,7 @@ class Flattener {
   void emit(OpKind kind, uint32_t number, void* object, uint64_t want) {
     binding_.ops.push_back({kind, number, object, static_cast<uintptr_t>(want)});
   }
-  // The word is to stay as it is now.
+  // The word must keep its current value.
   void word(uint32_t number, const void* address, WordKind kind = WordKind::kPointer) {
     std::vector<Op>& ops = binding_.ops;
     if (ops.empty() || ops.back().kind != OpKind::kWords)
@@ -85,21 +85,21 @@ class Flattener {
   }
   void hold(PyObject* object) { binding_.held.push_back(Ref::share(object)); }
 
-  // What an earlier check remembered of the node's container is not to be believed.
+  // The memo of an earlier check of the node's container is invalid.
   void visit(uint32_t number) {
     if (number == kNone || node(number).memo == kNone || is_visited_[number - unit_.begin]) return;
     is_visited_[number - unit_.begin] = true;
     emit(OpKind::kVisit, number, nullptr, uint64_t{0});
   }
 
-  // The node's parent is proved; the node itself is found anew each time, with everything below it.
+  // The node's parent is proved; the node itself is found again each time, with its whole subtree.
   void walk(uint32_t number) {
     visit(node(number).parent);
     emit(OpKind::kWalk, number, nullptr, uint64_t{0});
     for (uint32_t i = number; i < node(number).end; i++) binding_.is_stable[i - unit_.begin] = false;
   }
 
-  // A constant that is compared by value, with nothing below it; or a value that the call only replaces.
+  // A constant that is compared by value, without children; or a value that the call only replaces.
   bool is_plain_leaf(uint32_t number) const {
     if (node(number).end != number + 1) return false;
     if (found(number) == nullptr) return true;
@@ -131,7 +131,7 @@ class Flattener {
     return false;
   }
 
-  // Whether all that the version of this dict would prove follows from its being empty.
+  // Whether all that the version of this dict would prove follows from the dict being empty.
   bool is_about_emptiness(uint32_t number) const {
     if (PyDict_GET_SIZE(found(number)) != 0) return false;
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
@@ -153,8 +153,8 @@ class Flattener {
     return false;
   }
 
-  // `is_same`: what stands before proves that the node finds the very object that it found now. Else only its address
-  // is known to be the same.
+  // `is_same`: earlier operations prove that the node finds the object that it found now. Otherwise only its address is
+  // known to be the same.
   void flatten(uint32_t number, bool is_same, int depth) {
     PyObject* value = found(number);
     if (depth > kMaxDepth || lift::is_stand_in(node(number).step.access, value)) return walk(number);
@@ -323,7 +323,7 @@ class Flattener {
     if (value == nullptr || !is_same || lift::is_stand_in(Access::kDict, value)) return walk(number);
     if (PyType_Check(owner)) return flatten(number, true, depth);
     if (cpython::is_thread_local(Py_TYPE(owner))) return walk(number);  // another thread has another dict
-    // Another class may keep the dict elsewhere.
+    // Another class may store the dict at another offset.
     if (!has_fixed_type(owner)) type_op();
     word(number, cpython::instance_dict_slot(owner));
     flatten(number, false, depth);

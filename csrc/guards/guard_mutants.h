@@ -1,5 +1,5 @@
-// Switches that make guards disappear, one kind at a time. Names: a row of guards.def ("kLength"), "identity" (objects
-// that were two are two), a row of ambient.def ("ambient.grad_mode"). Programs built before a switch keep their guards.
+// Switches that disable guards, one kind at a time. Names: a row of guards.def ("kLength"), "identity" (distinct
+// objects stay distinct), a row of ambient.def ("ambient.grad_mode"). Programs built before a switch keep their guards.
 #pragma once
 
 #include "py/switches.h"

@@ -13,7 +13,7 @@ bool GuardProgram::fail(Failure::Kind kind, uint32_t index, uint32_t other) {
   return false;
 }
 
-// Takes the steps and asks the checks of the nodes [begin, end): one node or several whole subtrees.
+// Takes the steps and runs the checks of the nodes [begin, end): one node or several whole subtrees.
 bool GuardProgram::walk(const Roots& roots, uint32_t begin, uint32_t end) {
   lift::Memo no_memo;
   for (uint32_t i = begin; i < end; i++) {
@@ -32,7 +32,7 @@ bool GuardProgram::walk(const Roots& roots, uint32_t begin, uint32_t end) {
       value = parent;
       found = value != nullptr ? Found::kYes : Found::kNo;
     } else if (node.has_pinned_key && node.key.get() == nullptr) {
-      // What it was looked up by is gone: nobody knows.
+      // The key that it was looked up by has died: unknown.
     } else {
       Ref owner;
       found = lift::take(node.step, parent, &value, &owner, memo);
@@ -58,7 +58,7 @@ bool GuardProgram::walk(const Roots& roots, uint32_t begin, uint32_t end) {
   return true;
 }
 
-// The address of an object; another one for the instance dict that an object stands for.
+// The address of an object; a distinct one if the object stands for its instance dict.
 static uintptr_t address_of(PyObject* found, lift::Access access) {
   const auto address = reinterpret_cast<uintptr_t>(found);
   return lift::is_stand_in(access, found) ? address | 1 : address;
@@ -87,9 +87,9 @@ bool GuardProgram::identities_hold() {
   return are_distinct();
 }
 
-// The addresses that were noted.
+// Whether the noted addresses are pairwise distinct.
 bool GuardProgram::are_distinct() {
-  constexpr size_t kFew = 10;  // each with each is quicker than to sort them
+  constexpr size_t kFew = 10;  // quadratic comparison is faster than sorting
   if (addresses_.size() <= kFew) {
     bool distinct = true;
     for (size_t i = 1; i < addresses_.size(); i++) {
@@ -106,7 +106,7 @@ bool GuardProgram::are_distinct() {
   return true;
 }
 
-// What was found anew. The rest of values_ is that of the bindings.
+// Values that were found by walking. The rest of values_ comes from the bindings.
 void GuardProgram::note_values() {
   for (const Unit& unit : units_) {
     const bool is_bound = unit.resident != 0;
@@ -114,7 +114,7 @@ void GuardProgram::note_values() {
   }
 }
 
-// Somebody wants the dict itself. No collection meanwhile: it would run finalisers.
+// The dict itself is needed. No garbage collection meanwhile: it would run finalizers.
 static Ref make_dict(PyObject* stand_in) {
   const WithoutCollector without_collector;
   SavedError saved;
@@ -125,7 +125,7 @@ static Ref make_dict(PyObject* stand_in) {
 
 namespace {
 
-// Goes over borrowed objects and gives references: a vector of these is then filled in one go.
+// Iterates over borrowed objects and yields references: a vector of these is then filled at once.
 struct Sharing {
   using iterator_category = std::forward_iterator_tag;
   using value_type = Ref;
@@ -175,7 +175,7 @@ static bool verifies = [] {
 void GuardProgram::set_bindings(bool enabled) { uses_bindings = enabled; }
 void GuardProgram::set_verify(bool enabled) { verifies = enabled; }
 
-// Walks as well: the short cut must come to the same result.
+// Also walks: a binding must come to the same result.
 void GuardProgram::verify(const Roots& roots, bool holds) {
   std::vector<PyObject*> values;
   values.reserve(needed_.size());
@@ -184,7 +184,7 @@ void GuardProgram::verify(const Roots& roots, bool holds) {
   const std::string why = walked ? "" : explain_failure(&roots).text();
   ALT_CHECK(walked == holds, "a binding says " + std::string(holds ? "yes" : "no") + ", a walk does not: " + why);
   for (size_t i = 0; i < needed_.size() && holds; i++) {
-    // What is made by asking (a gradient's object, a number) may be another object each time.
+    // Objects that are created on access (a gradient's wrapper, an int) may differ each time.
     const bool same = found_[needed_[i]] == values[i] || !owned_.empty();
     ALT_CHECK(same, "a binding finds another object at " + nodes_[needed_[i]].source->text());
   }

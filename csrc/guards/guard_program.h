@@ -1,8 +1,8 @@
 // Guard programs: what must hold before a trace is replayed, checked on live objects.
 //
 // A program is built from a tree of sources and their guards. Sources that nothing depends on are dropped; the rest
-// becomes an array in which a parent stands before its children, so that one loop walks it. A check runs no code of the
-// user's, allocates nothing on the way to "yes", and leaves the error indicator as it was.
+// becomes an array in which parents come before their children, so that one loop walks it. A check runs no user code,
+// allocates nothing if it succeeds, and leaves the error indicator as it was.
 #pragma once
 
 #include "guards/ambient.h"
@@ -17,19 +17,19 @@
 
 namespace alternator::guards {
 
-// Why a check said no.
+// Why a check failed.
 struct Explanation {
-  std::string source;          // "self.layers[3].weight"; empty for the state around the call
+  std::string source;          // "self.layers[3].weight"; empty for ambient state
   std::string sentence;        // "the tensor is of size [2, 3], not of size [4, 3]"
   std::string kind;            // "kTensor", "identity", "ambient", "missing"
-  std::string wanted, got;     // empty where there is nothing to compare
-  std::string file, function;  // of the user's line that made the guard; empty where there is none
+  std::string wanted, got;     // empty if there is nothing to compare
+  std::string file, function;  // of the user's line that caused the guard; empty if there is none
   int line = 0;
   // All of it: "self.layers[3].weight: the tensor is ... (model.py:12, in forward)"
   std::string text() const;
 };
 
-// A variable of the program's that is not what the guards want.
+// A variable of the program whose value fails its guards.
 struct Change {
   enum class Kind : uint8_t { kNumber, kText, kContainer } kind;
   std::string source;
@@ -43,26 +43,26 @@ class GuardProgram {
   GuardProgram& operator=(const GuardProgram&) = delete;
 
   // True: all guards hold, and `values` (empty before) has what each needed source finds now; null for a source that is
-  // guarded to be absent. Throws only on a bug of ours or when memory is out.
+  // guarded to be absent. Throws only on an internal bug or out of memory.
   bool check(const Roots& roots, std::vector<Ref>* values);
 
-  // After a failed check: which guard, what it wanted, the user's line.
+  // After a failed check: which guard, the expected value, the user's line.
   std::string failure() const { return explain_failure(nullptr).text(); }
-  // The same with what was found instead: walks the program again on these roots, where the check failed.
+  // The same with the value found instead: walks the program again on these roots, for which the check failed.
   std::string failure(const Roots& roots) { return explain(roots).text(); }
   Explanation explain(const Roots& roots);
-  // Why an entry is of no use here, if that are values of variables: see changed_values.cpp.
+  // The variables that make this entry fail, if only such do: see changed_values.cpp.
   std::vector<Change> changed(const Roots& roots);
 
   // Every guard as text, for logs and tests.
   std::vector<std::string> texts() const;
   std::vector<Explanation> all() const;
-  // How the last checks went, for tests and benchmarks.
+  // Statistics of the last checks, for tests and benchmarks.
   struct Counts {
     uint64_t walked = 0, bound = 0;  // units
     uint64_t bindings_made = 0, bindings_stale = 0;
     uint64_t asked = 0;                   // tensors of bindings that had changed, or might have
-    size_t bindings = 0, operations = 0;  // now
+    size_t bindings = 0, operations = 0;  // current
   };
   Counts counts() const;
   // Debugging: without bindings every check walks; with `verify` every check is also made by walking, and must agree.
@@ -73,7 +73,7 @@ class GuardProgram {
   size_t check_count() const { return checks_.size(); }
   const lift::SourceTree& tree() const { return *tree_; }
 
-  // For the garbage collector of who owns the program.
+  // For the garbage collector of the program's owner.
   template <class Visit>
   void each_object(Visit&& visit) {
     ambient_.each_object(visit);
@@ -87,7 +87,7 @@ class GuardProgram {
 
  private:
   friend class Flattener;
-  // A dict that changed so often, though every guard held, is looked into from then on.
+  // A dict that changed this often, although every guard held, is compared item by item from then on.
   static constexpr uint8_t kVolatileAfter = 2;
   static constexpr size_t kMaxBindings = 64, kMaxCombinations = 64;
 
@@ -141,22 +141,22 @@ class GuardProgram {
   std::vector<Relation> relations_;
   std::vector<uint32_t> identities_;    // nodes whose objects are pairwise distinct
   std::vector<uint32_t> needed_;        // nodes
-  std::vector<uint32_t> needed_dicts_;  // positions of instance dicts among them, which may have to be made
+  std::vector<uint32_t> needed_dicts_;  // positions of instance dicts among them, which may have to be created
   bool checks_identity_ = true;
 
   std::vector<Unit> units_;
-  size_t small_units_ = 0;        // the first so many are too small for a binding, whatever is found there
-  std::vector<uint8_t> changes_;  // by node: how often a dict changed without harm
+  size_t small_units_ = 0;        // the first ones, which are too small for a binding
+  std::vector<uint8_t> changes_;  // by node: how often a dict changed without failing a guard
   std::vector<Combination> combinations_;
   Counts counts_;
 
-  // Of the check that runs: nothing of the user's runs meanwhile, so there is one at a time.
+  // State of the running check: no user code runs meanwhile, so there is one at a time.
   std::vector<PyObject*> found_;   // by node, borrowed
-  std::vector<PyObject*> values_;  // by needed one, borrowed: side by side what lies scattered in found_
+  std::vector<PyObject*> values_;  // by needed node, borrowed: contiguous copies of scattered found_ entries
   std::vector<lift::Memo> memos_;
   std::vector<std::pair<uintptr_t, uint32_t>> addresses_;
   std::vector<Ref> owned_;     // results that no container holds
-  std::vector<uint64_t> ids_;  // by unit: its binding, 0 where it was walked
+  std::vector<uint64_t> ids_;  // by unit: its binding, 0 if it was walked
   std::vector<std::unique_ptr<Binding>> retired_;
   Failure failure_;
 };

@@ -6,7 +6,7 @@ namespace alternator::guards {
 
 namespace {
 
-// A C function that belongs to a module or a class, and not to an object of the user's.
+// A C function that is bound to a module or a class, not to a user object.
 bool is_unbound(PyObject* function) {
   PyObject* self = reinterpret_cast<PyCFunctionObject*>(function)->m_self;
   return self == nullptr || PyModule_Check(self) || PyType_Check(self) || PyCapsule_CheckExact(self);

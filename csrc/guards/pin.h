@@ -1,29 +1,29 @@
-// Remembering an object without keeping it alive, where it is the user's.
+// References to objects that do not keep user objects alive.
 #pragma once
 
 #include "py/error.h"
 
 namespace alternator::guards {
 
-// Objects that a guard may hold: values that cannot change, classes, modules, code, C functions and descriptors. They
-// own nothing of a call's inputs. Everything else (instances, functions with their cells, containers) is remembered
-// weakly.
+// Objects that a guard may hold strongly: immutable values, classes, modules, code, C functions and descriptors. They
+// own none of a call's inputs. Everything else (instances, functions with their cells, containers) is held by weak
+// reference.
 bool may_hold(PyObject* object);
 
-// An object, known again later. Its address alone would not do: another object may have got it meanwhile.
+// Recognizes an object later. Its address alone would not do: another object may have been allocated there meanwhile.
 class Pin {
  public:
   Pin() = default;
-  // Holds it if it may be held, or if it cannot be referred to weakly (object(), a foreign iterator).
+  // Strong if may_hold(), or if the object does not support weak references (object(), a foreign iterator).
   explicit Pin(Borrowed object);
 
-  // The object; null once it is gone.
+  // The object; null once it has died.
   PyObject* get() const {
     return !weak_ || reinterpret_cast<PyWeakReference*>(holder_.get())->wr_object == address_ ? address_ : nullptr;
   }
   bool is(PyObject* object) const { return object == address_ && get() != nullptr; }
   bool is_weak() const { return weak_; }
-  // With a weak one: where the object's address stands until it dies.
+  // For a weak one: the word that holds the object's address until it dies.
   PyObject* const* word() const { return &reinterpret_cast<PyWeakReference*>(holder_.get())->wr_object; }
   // Whether a pin to this object keeps it alive.
   static bool holds(PyObject* object) { return may_hold(object) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)); }

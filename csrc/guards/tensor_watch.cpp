@@ -11,7 +11,8 @@ namespace {
 
 using torch::autograd::AutogradMeta;
 
-// Members that have no accessor, or one that asks more than is wanted. An explicit instantiation may name them.
+// Members without an accessor, or with one that does too much. An explicit template instantiation may name private
+// members.
 template <class Tag, auto kMember>
 struct Bind {
   friend constexpr auto exposed(Tag) { return kMember; }
@@ -46,7 +47,7 @@ std::array<uint64_t, kCount> words_at(const char* from) {
 
 uint64_t word_at(const char* from) { return words_at<1>(from)[0]; }
 
-// Two words side by side; the compiler finds the instructions for it.
+// Two adjacent words; the compiler picks SIMD instructions.
 using Pair = uint64_t __attribute__((vector_size(16)));
 
 inline Pair pair_at(const void* from) {
@@ -55,7 +56,7 @@ inline Pair pair_at(const void* from) {
   return pair;
 }
 
-// Written out, since a loop costs more than what it does. `wanted` is aligned as a pair is. All zero: the same.
+// Unrolled, since a loop costs more than its body. `wanted` is aligned like a Pair. All zero: equal.
 template <size_t kCount>
 [[gnu::always_inline]] inline Pair difference(const char* from, const std::array<uint64_t, kCount>& wanted) {
   const auto* pairs = static_cast<const char*>(__builtin_assume_aligned(wanted.data(), sizeof(Pair)));
@@ -64,23 +65,22 @@ template <size_t kCount>
   }(std::make_index_sequence<kCount / 2>());
 }
 
-// The same pointer, without the compiler's knowledge of where else it is found: what lies behind it is then fetched
-// while the comparison is still under way.
+// The same pointer, hidden from the optimizer's alias knowledge: the memory behind it is then loaded while the
+// comparison is still in flight.
 template <class T>
 [[gnu::always_inline]] inline T* known(T* pointer) {
   asm("" : "+r"(pointer));
   return pointer;
 }
 
-// The words of `Facts` are all of these members, and nothing but these: dtype, device and flags lie before the keys.
+// The words of `Facts` are exactly these members: dtype, device and flags precede the dispatch keys.
 bool is_laid_out_as_known(const c10::TensorImpl* impl) {
   return sizeof(c10::impl::SizesAndStrides) == 11 * sizeof(uint64_t) &&
          address(impl, Of_key_set_{}) + sizeof(c10::DispatchKeySet) - address(impl, Of_data_type_{}) ==
              2 * sizeof(uint64_t);
 }
 
-// Tensors whose TensorImpl answers by itself from its fields: no subclass in Python, no wrapper, nothing sparse or
-// nested.
+// Tensors whose TensorImpl answers from its own fields: no Python subclass, no wrapper, nothing sparse or nested.
 bool has_plain_keys(c10::DispatchKeySet keys) {
   using c10::DispatchKey;
   const c10::DispatchKeySet plain =
@@ -90,7 +90,7 @@ bool has_plain_keys(c10::DispatchKeySet keys) {
   return (keys.raw_repr() & ~(plain.raw_repr() | c10::full_backend_mask)) == 0;
 }
 
-// It keeps sizes and strides where everybody does, and they fit.
+// Sizes and strides are stored inline.
 bool has_plain_geometry(const c10::TensorImpl* impl) {
   const char* inside = address(impl, Of_sizes_and_strides_{}) + sizeof(uint64_t);
   const auto* sizes = reinterpret_cast<const char*>(impl->sizes().data());
@@ -98,7 +98,7 @@ bool has_plain_geometry(const c10::TensorImpl* impl) {
   return sizes == inside && strides == inside + 5 * sizeof(int64_t);
 }
 
-// Parameters of one shape mostly stand side by side.
+// Parameters of one shape are mostly adjacent.
 constexpr size_t kLookBack = 16;
 
 }  // namespace
@@ -117,7 +117,7 @@ TensorWatches::Watch TensorWatches::watch(PyObject* object, const lift::TensorSp
   facts.offset = spec.offset.value_or(0);
   facts.has_offset = spec.offset.has_value();
   if (const AutogradMeta* autograd = autograd_of(impl)) {
-    // What a view says of itself depends on its base. A tensor with a history does not come again.
+    // Metadata of a view depends on its base. A tensor with a grad_fn does not recur.
     if (autograd->is_view_ || autograd->grad_fn_ != nullptr || autograd->fw_grad_ != nullptr) return watch;
     facts.requires_grad = autograd->requires_grad_;
     watch.autograd = autograd;
@@ -141,7 +141,7 @@ void TensorWatches::add(PyObject* object, const lift::TensorSpec& spec, uint32_t
 }
 
 void TensorWatches::renew(size_t index, const lift::TensorSpec& spec) {
-  // One that changes time and again without harm is not worth it.
+  // A tensor that changes repeatedly without failing its guard is not worth watching.
   if (facts_.size() > 2 * watches_.size() + kLookBack) {
     watches_[index].impl = nullptr;
     return;
@@ -149,7 +149,7 @@ void TensorWatches::renew(size_t index, const lift::TensorSpec& spec) {
   watches_[index] = watch(watches_[index].object, spec, watches_[index].check);
 }
 
-// Each pointer is compared before what it points at is read: an address that is still in use is not a freed one.
+// Each pointer is compared before it is dereferenced: an address that is still in use is not a freed one.
 inline bool TensorWatches::is_unchanged(const Watch& watch) const noexcept {
   if (fake::unpack(watch.object).unsafeGetTensorImpl() != watch.impl) return false;
   const c10::TensorImpl* impl = known(watch.impl);

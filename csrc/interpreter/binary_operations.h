@@ -1,4 +1,4 @@
-// What BINARY_OP does, and what the module `operator` calls it.
+// The operations of BINARY_OP, and their names in the module `operator`.
 #pragma once
 
 #include "cpython/version.h"
@@ -47,6 +47,6 @@ inline constexpr BinaryOperation kBinaryOperations[] = {
     {PyNumber_InPlaceXor, "ixor"},
 };
 static_assert(std::size(kBinaryOperations) == NB_INPLACE_XOR + 1);
-inline constexpr size_t kFirstInPlace = NB_INPLACE_ADD;  // each stands so far behind the one that makes a new object
+inline constexpr size_t kFirstInPlace = NB_INPLACE_ADD;  // the distance from each binary operation to its in-place one
 
 }  // namespace alternator

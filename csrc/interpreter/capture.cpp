@@ -14,7 +14,7 @@ int init_capture() {
   return abandoned_type != nullptr ? 0 : -1;
 }
 
-// Without the context that PyErr_SetNone() would look for.
+// Without the context that PyErr_SetNone() would attach.
 static void set_abandoned() { PyErr_Restore(Py_NewRef(abandoned_type), nullptr, nullptr); }
 
 static void fill(FrameState& state, const Position& position) {
@@ -43,7 +43,7 @@ static FrameState snapshot(const Position& position) {
   return state;
 }
 
-// A GeneratorExit, or what was raised while one was handled.
+// A GeneratorExit, or an exception raised while one was handled.
 static bool is_exit(PyObject* value) {
   constexpr int kDeepest = 100;
   for (int i = 0; i < kDeepest && value != nullptr && PyExceptionInstance_Check(value); i++) {
@@ -53,24 +53,24 @@ static bool is_exit(PyObject* value) {
   return false;
 }
 
-// Is this frame one that CPython calls where an object dies: __del__, a weak reference's callback, a generator that is
-// being closed?
-static bool is_finaliser(cpython::Frame* frame) {
+// Whether CPython calls this frame as a finalizer: __del__, a weak reference's callback, a generator that is being
+// closed.
+static bool is_finalizer(cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
-  if (!PyCode_Check(reinterpret_cast<PyObject*>(code))) return false;  // the default loop's own entry frame
+  if (!PyCode_Check(reinterpret_cast<PyObject*>(code))) return false;  // the default loop's entry frame
   if (cpython::owned_by_generator(frame)) return is_exit(cpython::generator_of(frame)->gi_exc_state.exc_value);
   PyObject* argument = code->co_argcount > 0 ? frame->localsplus[0] : nullptr;
   if (argument != nullptr && PyCell_Check(argument)) argument = PyCell_GET(argument);
   if (argument == nullptr) return false;
   if (PyWeakref_Check(argument)) return PyWeakref_GET_OBJECT(argument) == Py_None;
-  PyObject* finaliser = _PyType_Lookup(Py_TYPE(argument), names::__del__);
-  return finaliser != nullptr && finaliser == reinterpret_cast<PyObject*>(cpython::function_of(frame));
+  PyObject* finalizer = _PyType_Lookup(Py_TYPE(argument), names::__del__);
+  return finalizer != nullptr && finalizer == reinterpret_cast<PyObject*>(cpython::function_of(frame));
 }
 
 bool is_closing(const Position& position) {
   if (!cpython::owned_by_generator(position.frame)) return false;
-  // It may be on its way into the handler: what it is to handle is on its stack still.
-  return is_finaliser(position.frame) || (position.stack_size() > 0 && is_exit(position.sp[-1]));
+  // The frame may be entering the handler: the exception to be handled is still on its stack.
+  return is_finalizer(position.frame) || (position.stack_size() > 0 && is_exit(position.sp[-1]));
 }
 
 void end_closing() {
@@ -82,10 +82,10 @@ bool may_capture(const Position& position) {
   const bool closing = is_closing(position);
   cpython::Frame* const below = control.watch->below;
   for (cpython::Frame* frame = position.frame; frame != nullptr && frame != below; frame = frame->previous) {
-    if (!closing && !is_finaliser(frame)) continue;
+    if (!closing && !is_finalizer(frame)) continue;
     FrameState state = snapshot(position);
     state.continuation = Continuation::kCannot;
-    state.cannot = "native code lies between a finaliser, or a generator being closed, and whoever caused it";
+    state.cannot = "native code lies between a finaliser, or a generator being closed, and the frame that triggered it";
     control.watch->chain->push_back(std::move(state));
     return false;
   }
@@ -144,10 +144,10 @@ void finish_abandoning() {
   PyErr_Clear();
 }
 
-// A frame object that nobody else holds ends with its frame. From the others, what the chain has now is taken away:
-// they are not to keep it alive, and get it back with the frame that goes on.
+// A frame object with no other owner ends with its frame. The others drop the locals that the chain now owns: they must
+// not keep them alive, and get them back with the resumed frame.
 static void finish_frame_objects(Chain& chain) {
-  for (FrameState& state : chain) {  // the innermost first: it holds those that called it
+  for (FrameState& state : chain) {  // innermost first: it refers to its callers
     if (!state.frame_object) continue;
     if (Py_REFCNT(state.frame_object.get()) == 1) {
       state.frame_object.reset();
@@ -162,7 +162,7 @@ void finish_capture() {
   PyErr_Clear();
   if (chain == nullptr) return;
   finish_frame_objects(*chain);
-  // Only what an object is made by has a use for what it was called with.
+  // Only a continuation that constructs an object needs the first argument of the call.
   std::vector<Ref> dying;
   for (size_t i = 0; i < chain->size(); i++) {
     const Continuation outer = i + 1 < chain->size() ? (*chain)[i + 1].continuation : Continuation::kNone;

@@ -6,7 +6,7 @@
 namespace alternator {
 
 // `arguments` are those of __build_class__: body, name, bases..., keyword values; all bases are types.
-// `cell` is what the body returned: the __class__ cell, or None.
+// `cell` is the body's return value: the __class__ cell, or None.
 Ref finish_class_body(PyObject* const* arguments, Py_ssize_t count, Borrowed keyword_names, Borrowed name_space,
                       Borrowed cell);
 

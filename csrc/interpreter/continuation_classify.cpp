@@ -1,4 +1,5 @@
-// Which continuation: the waiting instruction's operands say whether its result follows from the inner frame's.
+// Selects the continuation: the waiting instruction's operands determine whether its result follows from the inner
+// frame's.
 #include "interpreter/call_continuation.h"
 #include "interpreter/special_methods.h"
 
@@ -56,7 +57,7 @@ struct Classifier {
   bool super_attribute(PyObject* cls, PyObject* self, PyObject* name, int operands);
   bool truth(int operands);
   bool attempted(const std::vector<Attempt>& attempts, Continuation continuation);
-  // A base with __mro_entries__ would be asked again: its answer may differ, and so may its effects.
+  // The __mro_entries__ of a base would be called again: the result may differ, and its side effects would repeat.
   bool bases_are_types(PyObject** arguments, int total) const {
     const Py_ssize_t named = outer->keyword_names ? PyTuple_GET_SIZE(outer->keyword_names.get()) : 0;
     for (Py_ssize_t i = 2; i < total - named; i++) {
@@ -79,7 +80,7 @@ PyObject* unwrap_method(PyObject* callable) {
 }
 
 PyObject* unwrap_partial(PyObject* callable) {
-  // functools.partial hands its callee's result on as it is.
+  // functools.partial returns its callee's result unchanged.
   while (cpython::is_native(Py_TYPE(callable), "functools.partial")) {
     Ref function = Ref::steal(PyObject_GetAttrString(callable, "func"));
     if (!function) {
@@ -122,7 +123,7 @@ bool Classifier::generator_call(PyObject* callable, PyObject** arguments, int to
     self = inner.generator.get();
   if (self != inner.generator.get() || outer->keyword_names) return false;
   if (join_if(name == "next" || name == "send" || name == "__next__", Continuation::kReexecute, operands)) return true;
-  // What was thrown has arrived: stepping the revived generator gives what throw() would have returned.
+  // The thrown exception has arrived: stepping the revived generator gives what throw() would have returned.
   return join_if(name == "throw", Continuation::kValue, operands);
 }
 
@@ -170,7 +171,7 @@ bool Classifier::attribute(PyObject* owner, PyObject* name, int operands) {
   return false;
 }
 
-// super().name: the class after `cls` in the order of the object (or class) itself.
+// super().name: the class after `cls` in the MRO of the object (or class) itself.
 bool Classifier::super_attribute(PyObject* cls, PyObject* self, PyObject* name, int operands) {
   if (!PyType_Check(cls)) return false;
   auto* start = reinterpret_cast<PyTypeObject*>(cls);
@@ -208,8 +209,8 @@ bool Classifier::truth(int operands) {
   return join_if(called_special(object, has_bool ? "__bool__" : "__len__"), Continuation::kTruth, operands);
 }
 
-// Both operands may have the same function. Which of them was asked shows in what it was called with, unless both are
-// the same object.
+// Both operands may have the same function. Which operand's method was called follows from the arguments, unless both
+// are the same object.
 bool Classifier::attempted(const std::vector<Attempt>& attempts, Continuation continuation) {
   int found = 0;
   for (size_t i = 0; i < attempts.size(); i++) {
@@ -227,7 +228,7 @@ std::string Classifier::instruction() const {
     return #NAME " (" MEANING ")";
 #include "cpython/opcodes.def"
 #undef ALT_OPCODE
-    default:  // not in one: entered with an exception to raise
+    default:  // not in an instruction: entered with an exception to raise
       return "throw() into a suspended frame";
   }
 }
@@ -327,7 +328,7 @@ void Classifier::classify() {
                        Continuation::kSendNext, 2);
       break;
     case BEFORE_WITH:
-      // The manager has given way to its bound __exit__ already.
+      // The manager on the stack was replaced by its bound __exit__ already.
       native = peek(1);
       joined =
           join_if(from_function && PyMethod_Check(native) && called_special(PyMethod_GET_SELF(native), "__enter__"),

@@ -1,4 +1,4 @@
-// The rest of an instruction, once the frame that it called has finished.
+// The rest of an instruction, after the frame that it called has finished.
 #include "cpython/attribute_error.h"
 #include "interpreter/call_continuation.h"
 #include "interpreter/class_body.h"
@@ -11,7 +11,7 @@ thread_local ContinuationCall continuation_call = nullptr;
 
 namespace {
 
-// A builtin of the module operator, through which a tracer is asked about a value.
+// Calls a builtin of the module operator, through which the tracer sees the use of a value.
 Ref ask_operator(const char* name, Borrowed value) {
   Ref module = Ref::steal(PyImport_ImportModule("_operator"));
   Ref function = module ? Ref::steal(PyObject_GetAttrString(module.get(), name)) : Ref();
@@ -34,7 +34,7 @@ struct Deliverer {
   int opcode = cpython::base_opcode(first[outer.current]);
   int oparg = full_argument();
 
-  // With the EXTENDED_ARG prefixes before the instruction.
+  // Including the EXTENDED_ARG prefixes of the instruction.
   int full_argument() const {
     int value = cpython::argument(first[outer.current]), shift = 8;
     for (int i = outer.current - 1; i >= 0 && cpython::base_opcode(first[i]) == EXTENDED_ARG; i--, shift += 8) {
@@ -105,7 +105,7 @@ Delivery Deliverer::comparison(Ref result) {
   return value(std::move(result));
 }
 
-// What __bool__ or __len__ returned, as a truth value.
+// The result of __bool__ or __len__ as a truth value.
 Tri truth_of_result(Borrowed result, bool is_bool) {
   if (!result) return Tri(-1);
   if (is_bool) {

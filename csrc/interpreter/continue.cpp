@@ -1,8 +1,8 @@
 // Continuing a captured chain.
 //
-// A frame comes into being by calling its function with placeholder arguments: the hook recognises it,
-// fills it from its state and goes on in the middle. Outer frames are filled first and linked, so that
-// depth, f_back and tracebacks are what they were.
+// A frame is created by calling its function with placeholder arguments: the hook recognizes it, fills it from its
+// state and continues in the middle. Outer frames are filled first and linked, so that depth, f_back and tracebacks are
+// what they were.
 #include "interpreter/capture.h"
 
 #include "cpython/frame_objects.h"
@@ -15,7 +15,7 @@
 
 namespace alternator {
 
-// A frame that waited while a debugger began goes on under that debugger.
+// If tracing was switched on while a frame waited, it continues under the tracer.
 static PyObject* go_on(PyThreadState* ts, cpython::Frame* frame, int throwflag, FrameRunner runner,
                        const Entry& entry) {
   const bool ours = runner != nullptr && !cpython::tracing_active(ts);
@@ -41,7 +41,7 @@ static Ref call_with_placeholders(Borrowed function, Borrowed code_object) {
   }
   const int positional = code->co_argcount, keyword_only = code->co_kwonlyargcount;
   const size_t count = static_cast<size_t>(positional) + static_cast<size_t>(keyword_only);
-  std::array<PyObject*, 16> few;  // most functions do with these
+  std::array<PyObject*, 16> few;  // enough for most functions
   std::fill_n(few.begin(), std::min(count, few.size()), Py_None);
   const std::vector<PyObject*> many(count > few.size() ? count : 0, Py_None);
   Ref names_tuple;
@@ -70,8 +70,8 @@ static void revive(const FrameState& state) {
 }
 
 Ref make_cleared_generator(Borrowed function, Borrowed code) {
-  // The frame reaches RETURN_GENERATOR and no further. What is thrown into one that never started leaves it at once,
-  // and clears it; close() only marks it in newer versions.
+  // The frame runs up to RETURN_GENERATOR only. An exception thrown into a generator that has not started leaves it at
+  // once and clears its frame; close() only marks it in newer versions.
   Ref generator = call_with_placeholders(function, code);
   if (!generator) throw PyError();
   Ref left = Ref::steal(PyObject_CallMethod(generator.get(), "throw", "O", PyExc_GeneratorExit));
@@ -116,7 +116,7 @@ Ref continue_chain(Chain& chain, FrameRunner runner) {
 
 namespace {
 
-// What the innermost frame of a chain is to raise.
+// The exception that the innermost frame of a chain is to raise.
 struct Thrown {
   const Chain* into = nullptr;
   Ref exception;
@@ -143,7 +143,7 @@ bool is_pending(cpython::Frame* frame, int throwflag) {
 }
 
 static void fill_locals(FrameState& state, cpython::Frame* frame) {
-  // What is there: placeholder arguments, or the value sent into a generator.
+  // Drops the current contents: placeholder arguments, or the value sent into a generator.
   for (PyObject** sp = cpython::stack_pointer(frame); sp > cpython::stack_base(frame);) Py_XDECREF(*--sp);
   PyObject** to = frame->localsplus;
   for (Ref *local = state.locals.begin(), *end = state.locals.end(); local != end; ++local, ++to) {
@@ -158,8 +158,8 @@ static PyObject** fill_stack(FrameState& state, cpython::Frame* frame) {
   return sp;
 }
 
-// The handled exception is thread state: the frame's own replaces the one it finds, which moves into the slot
-// where the frame keeps its callers' exception. A generator has a state of its own.
+// The handled exception is thread state: the frame's own replaces the current one, which moves into the slot where the
+// frame keeps its callers' exception. A generator has its own exception state.
 static void fill_handled_exception(PyThreadState* ts, FrameState& state, cpython::Frame* frame) {
   if (!state.generator && state.saved_exception_slot < 0) return;
   PyObject* callers = std::exchange(cpython::handled_exception(ts), state.handled.release());
@@ -171,7 +171,7 @@ static void fill_handled_exception(PyThreadState* ts, FrameState& state, cpython
   }
 }
 
-// The first unit of an instruction: its EXTENDED_ARG prefixes belong to it.
+// The first unit of an instruction, including its EXTENDED_ARG prefixes.
 static cpython::CodeUnit* with_prefixes(cpython::CodeUnit* first, cpython::CodeUnit* at) {
   while (at > first && cpython::base_opcode(at[-1]) == EXTENDED_ARG) at--;
   return at;
@@ -191,7 +191,7 @@ static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** 
       return go_on(ts, frame, 1, runner, entry);
     }
     Py_DECREF(std::exchange(sp[-2], receiver.release()));
-    Py_DECREF(std::exchange(sp[-1], Py_NewRef(Py_None)));  // what was sent has arrived already
+    Py_DECREF(std::exchange(sp[-1], Py_NewRef(Py_None)));  // the sent value has arrived already
   }
   cpython::set_stack_pointer(frame, sp);
   cpython::set_next_instruction(frame, with_prefixes(first, at));
@@ -199,7 +199,7 @@ static PyObject* reexecute(PyThreadState* ts, cpython::Frame* frame, PyObject** 
   return go_on(ts, frame, 0, runner, entry);
 }
 
-// The rest of an instruction called a frame that was captured: the instruction waits for that one now.
+// The rest of an instruction called a frame that was captured: the instruction now waits for that one.
 static void wait_for_rest(FrameState& state) {
   const SavedError unwinding;
   const FrameState& inner = control.capturing->back();
@@ -230,7 +230,7 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
   fill_handled_exception(ts, state, frame);
   if (state.frame_object) cpython::adopt_frame_object(frame, std::move(state.frame_object));
   if (state.generator) {
-    // It lives as long as its users want: the chain must not keep it.
+    // Its owners determine its lifetime: the chain must not keep it alive.
     state.generator.reset();
     state.function.reset();
   }
@@ -257,13 +257,13 @@ PyObject* run_pending(PyThreadState* ts, cpython::Frame* frame) {
     const bool entered = cpython::enter_recursion(ts);
     cpython::hide_stack(frame);
     Ref result = entered ? run_state(chain, index - 1, runner) : Ref();
-    // Delivering may run the rest of the instruction, which belongs to this frame.
+    // Delivering may execute the rest of the instruction, which belongs to this frame.
     const bool stopped = capture_in_flight();
     delivery = deliver(state, chain[index - 1], frame, sp, std::move(result));
     if (!stopped && control.capturing != nullptr) wait_for_rest(state);
     {
       const FrameState dying(std::move(chain[index - 1]));
-    }  // what the inner frame was called with may die now
+    }  // the inner frame's arguments may be released now
     if (entered) cpython::leave_recursion(ts);
   }
   cpython::set_stack_pointer(frame, delivery.sp);

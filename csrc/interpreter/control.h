@@ -1,4 +1,4 @@
-// What the frames of a thread run under: nothing, the loop, a probe, a capture, a continuation.
+// What controls the frames of a thread: nothing, our loop, a probe, a capture, a continuation.
 #pragma once
 
 #include "interpreter/frame_state.h"
@@ -10,18 +10,18 @@ struct Stats {
   uint64_t instructions = 0, frames = 0, exits = 0;
 };
 
-// A wish to stop at the n-th instruction that is executed in one code object.
+// A request to stop at the n-th instruction that is executed in one code object.
 struct Watch {
   PyCodeObject* code = nullptr;  // borrowed: the caller holds it
   uint64_t countdown = 0;
   uint64_t seen = 0;
   Verdict action = Verdict::kGo;
   bool hit = false;
-  Chain* chain = nullptr;           // with kCapture: what receives the frames
+  Chain* chain = nullptr;           // with kCapture: receives the frames
   cpython::Frame* below = nullptr;  // ... down to this one, which is not captured
 };
 
-// Runs a frame that was filled in mid-function.
+// Runs a frame that was filled in the middle of its function.
 using FrameRunner = PyObject* (*)(PyThreadState * ts, cpython::Frame* frame, int throwflag, const Entry& entry);
 
 struct Control {
@@ -29,8 +29,8 @@ struct Control {
   uint64_t exit_countdown = 0;  // stress: instructions until the next exit to the default loop
   Watch* watch = nullptr;
   Chain* capturing = nullptr;  // set while a captured chain unwinds
-  bool abandoning = false;     // ... while frames unwind that nobody records
-  // Runs the frames of this thread instead of what is said above; null: none.
+  bool abandoning = false;     // ... while frames unwind without being recorded
+  // Runs the frames of this thread and overrides the fields above; null: none.
   _PyFrameEvalFunction evaluator = nullptr;
   // The next frame of this function is to be filled from chain[index] instead of being run.
   Chain* pending = nullptr;
@@ -46,7 +46,7 @@ struct GlobalControl {
 };
 extern GlobalControl global_control;
 
-// Plain CPython, watched: exits and captures where it is told to.
+// Plain CPython semantics, with exits and captures where the watch requests them.
 struct Probe : Concrete {
   static constexpr bool kObserves = true;
   Verdict at_boundary(const Position& position);

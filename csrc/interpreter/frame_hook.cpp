@@ -17,10 +17,10 @@ static int all_users = 0;
 static thread_local int own_users = 0;
 static SwitchedBy users() { return {all_users, own_users}; }
 
-// To the hook below ours, which has not ended.
+// The frame that was forwarded to the hook below ours and has not ended.
 static thread_local cpython::Frame* forwarded __attribute__((tls_model("initial-exec"))) = nullptr;
 
-// That hook may have been installed on top of ours once, and then hands the frame back.
+// That hook may once have been installed on top of ours, and then passes the frame back.
 static PyObject* forward(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   if (chained == nullptr || forwarded == frame) return run_default(ts, frame, throwflag);
   cpython::Frame* outer = std::exchange(forwarded, frame);
@@ -48,7 +48,7 @@ static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
     return run_pending(ts, frame);
   if (control.evaluator != nullptr && !cpython::is_micro(cpython::code_of(frame)))
     return control.evaluator(ts, frame, throwflag);
-  // One that the hook below ours hands back was offered already.
+  // A frame that the hook below ours passes back was intercepted already.
   if (frame_taker != nullptr && throwflag == 0 && forwarded != frame) [[unlikely]] {
     PyObject* result = nullptr;
     if (frame_taker(ts, frame, &result)) return result;
@@ -72,7 +72,7 @@ void acquire_hook() {
 
 static void uninstall() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
-  // Somebody may have installed a hook of his own on top of ours: then it is his to remove.
+  // Another hook may have been installed on top of ours: its owner must remove it.
   if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == hook) {
     _PyInterpreterState_SetEvalFrameFunc(interpreter, chained != nullptr ? chained : _PyEval_EvalFrameDefault);
   }

@@ -5,19 +5,19 @@
 
 namespace alternator {
 
-// Reference-counted: the hook is installed while somebody needs it, and chains to the evaluator it found.
+// Reference-counted: the hook is installed while it has users, and chains to the evaluator that it replaced.
 void acquire_hook();
 void release_hook();
 bool hook_installed();
 
-// While it is set, every frame that begins on this thread is offered to it. True: it has run the frame, and `result` is
-// what came of it, or null with an exception.
+// Frame interception: while this is set, every frame that starts on this thread is passed to it. True: it has run the
+// frame, and `result` is the frame's result, or null with an exception.
 using FrameTaker = bool (*)(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
 extern thread_local FrameTaker frame_taker __attribute__((tls_model("initial-exec")));
-// A frame that nobody takes: it goes to the evaluator that the hook found.
+// Runs a frame that was not intercepted in the evaluator that the hook replaced.
 PyObject* run_untaken(PyThreadState* ts, cpython::Frame* frame);
 
-// A hook that only forwards, for measuring what any hook costs.
+// A hook that only forwards, for measuring the cost of any hook.
 void set_idle_hook(bool on);
 
 }  // namespace alternator

@@ -6,7 +6,7 @@
 namespace alternator {
 
 // Visits every value of a chain, null ones included, outermost frame first. Sources, guards and residual programs
-// number them in this order. A function that has not begun is a chain of one frame: its slots come first.
+// number them in this order. A function that has not started is a chain of one frame: its slots come first.
 template <class AnyChain, class Visit>
 void each_value(AnyChain& chain, Visit&& visit) {
   for (size_t i = chain.size(); i-- > 0;) {
@@ -22,15 +22,15 @@ void each_value(AnyChain& chain, Visit&& visit) {
   }
 }
 
-// How many they are.
+// The number of these values.
 inline size_t value_count(const Chain& chain) {
   size_t count = 0;
   for (const FrameState& state : chain)
     count += 5 + state.locals.size() + state.stack.size() + (state.saved_exception_slot >= 0 ? 1 : 0);
-  return count - 1;  // the outermost frame's function is none
+  return count - 1;  // the outermost frame's function is not counted
 }
 
-// What of a frame is not a value: the same in every call that stops at the same place. `shape` is new.
+// The parts of a frame that are not values: the same in every call that stops at the same resume point. `shape` is new.
 inline void take_shape(FrameState* shape, const FrameState& state) {
   shape->code = state.code;
   shape->next = state.next;

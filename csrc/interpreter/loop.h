@@ -29,7 +29,7 @@ inline void add_traceback(PyThreadState* ts, cpython::Frame* frame) {
   if (cpython::owes_exception_event(ts)) cpython::trace_exception(ts, frame);
 }
 
-// Runs a frame from where it stands until it returns, yields or raises. The contract is that of
+// Runs a frame from its current instruction until it returns, yields or raises. The contract is that of
 // _PyEval_EvalFrameDefault: an owned result, or null with an exception.
 template <class S>
 PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semantics, Entry entry = {}) {
@@ -165,7 +165,7 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     capture_innermost(m.position(0, 0, entry.first_argument));
     goto abandon;
   }
-[[maybe_unused]] swallowed:  // native code lost the exception that unwinds a capture: nothing of this chain can be
+[[maybe_unused]] swallowed:  // native code swallowed the exception that unwinds a capture: nothing of this chain can be
                              // continued
   if constexpr (S::kObserves) {
     capture_swallowed();
@@ -184,7 +184,7 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     m.drop(m.slot());
     cpython::set_stack_pointer(frame, m.sp);
     flow = Flow::kError;
-    // Where a generator dies, anything else would be shown to the user; whoever runs next notices.
+    // Anything else raised while a generator is destroyed would be shown to the user; the next frame to run notices.
     if (closing) end_closing();
     if constexpr (cpython::kDefaultLoopEnds) {
       // No handler covers the first instruction: the default loop unwinds and clears the frame.

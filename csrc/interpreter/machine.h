@@ -1,7 +1,7 @@
-// The registers of the loop for one frame, and the few moves that opcodes make with them.
+// The registers of the loop for one frame, and the stack operations of the opcodes.
 //
-// One rule for every opcode: when it fails, its operands are still on the stack. Unwinding drops them,
-// and whoever captures the frame finds them.
+// Invariant of every opcode: when it fails, its operands are still on the stack. Unwinding drops them, and a capture of
+// the frame records them.
 #pragma once
 
 #include "interpreter/semantics.h"
@@ -9,9 +9,9 @@
 namespace alternator {
 
 enum class Flow : uint8_t {
-  kNext,    // go on with the next instruction
-  kError,   // an exception is set; this line joins its traceback
-  kUnwind,  // an exception is set and has this line already
+  kNext,    // continue with the next instruction
+  kError,   // an exception is set; this line is to be added to its traceback
+  kUnwind,  // an exception is set and its traceback has this line already
   kReturn,  // the frame is done; its value is in `result`
   kYield,   // the frame is suspended; its value is in `result`
   kLeave    // not done: the default loop executes this instruction, and the rest of the frame
@@ -19,7 +19,7 @@ enum class Flow : uint8_t {
 
 #define ALT_INLINE inline __attribute__((always_inline))
 
-// Members stay in registers as long as no opcode hands out the machine's own address.
+// Members stay in registers as long as no opcode exposes the machine's address.
 template <class Semantics>
 struct Machine {
   PyThreadState* const ts;
@@ -34,8 +34,8 @@ struct Machine {
   cpython::CodeUnit* next;
   PyObject* keyword_names = nullptr;  // borrowed: between KW_NAMES and CALL
   PyObject* result = nullptr;         // owned: after kReturn and kYield
-  // Where the exception that our callers handle was saved when this frame began to handle its own: the slot
-  // to replace when the frame goes on elsewhere. -1: this frame handles none.
+  // The slot that holds the exception that our callers handle, saved when this frame began to handle its own: to be
+  // replaced when the frame is continued elsewhere. -1: this frame handles none.
   int saved_exception_slot = -1;
 
   ALT_INLINE PyObject*& peek(int n) const { return sp[-n]; }
@@ -57,7 +57,7 @@ struct Machine {
     push(std::move(value));
     return Flow::kNext;
   }
-  // Operands out, result in.
+  // Pops the operands, pushes the result.
   ALT_INLINE Flow replace(int operands, Ref value) {
     if (!value) [[unlikely]]
       return Flow::kError;
@@ -68,7 +68,7 @@ struct Machine {
   ALT_INLINE Flow replace_bool(int operands, bool value) {
     return replace(operands, Ref::share(value ? Py_True : Py_False));
   }
-  // Operands out, nothing in.
+  // Pops the operands, pushes nothing.
   ALT_INLINE Flow consume(int operands, int status) {
     if (status < 0) [[unlikely]]
       return Flow::kError;
@@ -80,7 +80,7 @@ struct Machine {
       return Flow::kNext;
     return semantics.handle_breaker(ts) < 0 ? Flow::kError : Flow::kNext;
   }
-  ALT_INLINE int escape(int n) {  // the n topmost values go where nobody sees them read
+  ALT_INLINE int escape(int n) {  // the n topmost values are stored where reads are not seen
     if constexpr (Semantics::kObserves) {
       for (int i = n; i > 0; i--) {
         if (peek(i) != nullptr && semantics.escape(peek(i)) < 0) return -1;

@@ -1,12 +1,11 @@
-// What an opcode means, apart from moving values on the stack.
+// The meaning of an opcode, separate from moving values on the stack.
 //
-// The loop and the opcodes are written once over a `Semantics`; `Concrete` is plain CPython. Another
-// implementation derives from it and replaces what it wants to see: reads of names, cells, attributes
-// and items, iteration, truth tests, calls, stores. It is a template parameter, so that Concrete costs
-// nothing.
+// The loop and the opcodes are written once over a `Semantics`; `Concrete` is plain CPython. Another implementation
+// derives from it and overrides what it needs to observe: reads of names, cells, attributes and items, iteration, truth
+// tests, calls, stores. It is a template parameter, so that Concrete costs nothing.
 //
-// Conventions: arguments are borrowed, results owned. A null result means that a Python exception is set,
-// except where a comment says that null means "absent". An int result is 0, or -1 with an exception.
+// Conventions: arguments are borrowed, results owned. A null result means that a Python exception is set, except where
+// a comment says that null means "absent". An int result is 0, or -1 with an exception.
 #pragma once
 
 #include "cpython/operations.h"
@@ -30,14 +29,14 @@ struct Position {
 
 enum class Verdict : uint8_t {
   kGo,       // execute the instruction
-  kLeave,    // let the default loop go on from here
+  kLeave,    // the default loop continues from here
   kCapture,  // record the chain of frames and abandon it
   kFail      // an exception is set
 };
 
-// A builtin that takes its arguments as an array is called directly, as CPython's specialised instructions do. That
-// also spares a level of recursion, which CPython does not spend on it either once its code is warm.
-// False: it is not such a function.
+// A builtin that takes its arguments as an array is called directly, as CPython's specialized instructions do. That
+// also saves a level of recursion, which CPython does not spend on it either once its code is specialized. False: it is
+// not such a function.
 inline bool call_fast_builtin(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
                               Ref* result) {
   if (!Py_IS_TYPE(callable.get(), &PyCFunction_Type)) return false;
@@ -60,24 +59,24 @@ inline bool call_fast_builtin(Borrowed callable, PyObject* const* arguments, siz
 }
 
 struct Concrete {
-  // An observer is asked at every instruction boundary, and may capture.
+  // An observer is called at every instruction boundary, and may request a capture.
   static constexpr bool kObserves = false;
-  // Whether another loop may see the frame's values; otherwise cannot_leave() has to end what goes on.
+  // Whether another loop may see the frame's values; otherwise cannot_leave() must end what continues.
   static constexpr bool kMayLeave = true;
   Verdict at_boundary(const Position&) { return Verdict::kGo; }
-  // A frame starts (not: goes on).
+  // A frame starts (it is not resumed).
   int enter(cpython::Frame*) { return 0; }
-  // A value is about to be kept where no opcode of ours sees it read: in a container, a cell, a result.
+  // A value is about to be stored where none of our opcodes sees it read: in a container, a cell, a result.
   int escape(Borrowed) { return 0; }
   // A frame ends with this result.
   int returning(cpython::Frame*, Borrowed) { return 0; }
-  // These become the elements of a new tuple or list. 1: gathered() wants to know of it.
+  // These become the elements of a new tuple or list. 1: gathered() must be called with it.
   int gather(PyObject**, int) { return 0; }
   void gathered(Borrowed) {}
 
   // --- names ---
   PyObject* local(PyObject** slot) { return *slot; }        // borrowed; null: unbound
-  PyObject* moved_local(PyObject** slot) { return *slot; }  // the same, where it only goes to the stack
+  PyObject* moved_local(PyObject** slot) { return *slot; }  // the same, where it is only pushed onto the stack
   Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
     return cpython::load_global(globals, builtins, name);
   }
@@ -97,11 +96,11 @@ struct Concrete {
     PyCell_SET(cell.get(), value.release());
     return 0;
   }
-  int copy_free_variables(cpython::Frame*) { return 0; }  // asked before the closure's cells become locals
+  int copy_free_variables(cpython::Frame*) { return 0; }  // called before the closure's cells become locals
 
   // --- attributes and items ---
   Ref get_attribute(Borrowed owner, Borrowed name) { return Ref::steal(PyObject_GetAttr(owner.get(), name.get())); }
-  // True: `method` is a function that wants the owner as its first argument.
+  // True: `method` is a function that takes the owner as its first argument.
   bool get_method(Borrowed owner, Borrowed name, Ref* method) {
     PyObject* found = nullptr;
     const bool unbound = _PyObject_GetMethod(owner.get(), name.get(), &found) != 0;
@@ -186,12 +185,12 @@ struct Concrete {
   Ref load_build_class(Borrowed builtins) { return cpython::load_build_class(builtins); }
 
   // --- exceptions, imports, patterns, coroutines ---
-  int check_raise(Borrowed) { return 0; }  // asked for an exception that is raised, and for its cause
-  // What a raise statement was given, before anything of it has happened. It may be replaced.
+  int check_raise(Borrowed) { return 0; }  // called for an exception that is raised, and for its cause
+  // The operand of a raise statement, before it is processed. It may be replaced.
   int before_raise(Ref*) { return 0; }
-  // An exception is set and passes through a frame; its line has not joined the traceback yet.
+  // An exception is set and passes through a frame; its line is not in the traceback yet.
   void raising() {}
-  // The frame ends here, because a chain that it is part of is captured or given up.
+  // The frame ends here, because its chain is captured or abandoned.
   void abandoned(cpython::Frame*) {}
   // Signals, pending calls, asynchronous exceptions.
   int handle_breaker(PyThreadState* ts) { return cpython::handle_breaker(ts); }
@@ -199,7 +198,7 @@ struct Concrete {
     if (cpython::check_except_type(type) < 0) return Tri(-1);
     return Tri(PyErr_GivenExceptionMatches(exception.get(), type.get()));
   }
-  // What an __exit__ is told about an exception. Null: there is no traceback, where no exception is set.
+  // The arguments of __exit__ for an exception. Null: there is no traceback, where no exception is set.
   Ref class_of(Borrowed exception) { return Ref::share(reinterpret_cast<PyObject*>(exception.type())); }
   Ref traceback_of(Borrowed exception) { return Ref::steal(PyException_GetTraceback(exception.get())); }
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level) {

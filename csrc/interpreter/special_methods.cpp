@@ -6,7 +6,7 @@
 namespace alternator {
 
 PyObject* type_attribute(PyTypeObject* type, const char* name) {
-  const SavedError raised;  // _PyType_Lookup takes one that is there already for its own, and clears it
+  const SavedError raised;  // _PyType_Lookup would take an error that is already set for its own, and clear it
   Ref key = Ref::steal(PyUnicode_InternFromString(name));
   return key ? _PyType_Lookup(type, key.get()) : nullptr;
 }
@@ -36,7 +36,7 @@ std::vector<Attempt> operator_attempts(int oparg, PyObject* left, PyObject* righ
   const OperatorRow& row = kOperators[oparg % kOperatorCount];
   if (in_place) add_attempt(&attempts, row.in_place, left, right);
   const bool same_type = Py_TYPE(left) == Py_TYPE(right);
-  // A subclass that overrides the reflected method is asked first.
+  // A subclass that overrides the reflected method is tried first.
   const bool right_first =
       !same_type && PyType_IsSubtype(Py_TYPE(right), Py_TYPE(left)) &&
       type_attribute(Py_TYPE(right), row.reflected) != nullptr &&
@@ -56,9 +56,9 @@ std::vector<Attempt> comparison_attempts(int comparison, PyObject* left, PyObjec
   return attempts;
 }
 
-// Null without an error: nobody answered.
-static Ref ask_after(const std::vector<Attempt>& attempts, int asked) {
-  for (size_t i = static_cast<size_t>(asked) + 1; i < attempts.size(); i++) {
+// Null without an error: all returned NotImplemented.
+static Ref try_after(const std::vector<Attempt>& attempts, int tried) {
+  for (size_t i = static_cast<size_t>(tried) + 1; i < attempts.size(); i++) {
     PyObject* arguments[] = {nullptr, attempts[i].self, attempts[i].argument};
     Ref result = call_in_continuation(attempts[i].method, arguments + 1, 2, {});
     if (!result || result.get() != Py_NotImplemented) return result;
@@ -67,7 +67,7 @@ static Ref ask_after(const std::vector<Attempt>& attempts, int asked) {
 }
 
 Ref rest_of_operator(int oparg, PyObject* left, PyObject* right, int asked) {
-  Ref result = ask_after(operator_attempts(oparg, left, right), asked);
+  Ref result = try_after(operator_attempts(oparg, left, right), asked);
   if (!result && !PyErr_Occurred()) {
     const OperatorRow& row = kOperators[oparg % kOperatorCount];
     const bool in_place = oparg >= kOperatorCount;
@@ -80,7 +80,7 @@ Ref rest_of_operator(int oparg, PyObject* left, PyObject* right, int asked) {
 }
 
 Ref rest_of_comparison(int comparison, PyObject* left, PyObject* right, int asked) {
-  Ref result = ask_after(comparison_attempts(comparison, left, right), asked);
+  Ref result = try_after(comparison_attempts(comparison, left, right), asked);
   if (result || PyErr_Occurred()) return result;
   if (comparison == Py_EQ) return Ref::share(left == right ? Py_True : Py_False);
   if (comparison == Py_NE) return Ref::share(left != right ? Py_True : Py_False);

@@ -9,7 +9,7 @@ namespace alternator {
 namespace {
 
 struct Step {
-  cpython::Frame* below;  // the frame that called
+  cpython::Frame* below;  // the calling frame
   bool begun = false;
   Watch watch;
   Step* outer;
@@ -30,7 +30,7 @@ struct Stepping : Concrete {
   Step& step;
   explicit Stepping(Step& of) : step(of) {}
   Verdict at_boundary(const Position& position) {
-    if (control.pending != nullptr) return Verdict::kGo;  // on the way to the innermost frame
+    if (control.pending != nullptr) return Verdict::kGo;  // the frames down to the innermost one are being filled
     if (!step.begun) {
       step.begun = true;
       return Verdict::kGo;

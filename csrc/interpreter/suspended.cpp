@@ -26,7 +26,7 @@ const char* describe_generator(Borrowed generator, Suspended* found) {
 }
 
 Ref make_generator(Borrowed code, Borrowed name, Borrowed qualified_name) {
-  // Any function of the code does: its frame gets to RETURN_GENERATOR and no further, and is then cleared.
+  // Any function with this code will do: its frame runs up to RETURN_GENERATOR only, and is then cleared.
   Ref globals = checked(PyDict_New());
   check_status(PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins()));
   Ref function = checked(PyFunction_New(code.get(), globals.get()));

@@ -16,7 +16,7 @@ void internal_error(const char* condition, const char* file, int line, const std
 
 namespace {
 
-// A SystemError of ours. An exception that is already set is not lost: it becomes the cause.
+// Sets a SystemError of our own. An exception that is already set becomes its cause.
 void set_system_error(const char* message) {
   PyObject *type, *cause, *traceback;
   PyErr_Fetch(&type, &cause, &traceback);
@@ -38,7 +38,7 @@ void set_system_error(const char* message) {
 
 }  // namespace
 
-// A forced unwind carries no object: its reference is null, which is all right since it is never looked at.
+// A forced unwind carries no exception object: the caught reference is null, and is never dereferenced.
 [[gnu::no_sanitize("null")]] void set_python_error() noexcept {
   try {
     throw;
@@ -49,8 +49,8 @@ void set_system_error(const char* message) {
   } catch (const std::exception& error) {
     set_system_error(error.what());
   } catch (const abi::__forced_unwind&) {
-    // The interpreter is shutting down and ends this daemon thread, which no longer holds the GIL, by unwinding it.
-    // That cannot pass through a slot, and nothing of Python may be touched: wait for the end of the process.
+    // The interpreter is shutting down and unwinds this daemon thread, which no longer holds the GIL. The unwinding
+    // cannot pass through a C slot, and no Python API may be called: wait for the process to exit.
     for (;;) pause();
   } catch (...) {
     set_system_error("alternator: an unknown C++ exception");

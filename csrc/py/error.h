@@ -1,5 +1,5 @@
-// The three kinds of failure: the user's own exception (`PyError`), a thing that cannot be traced
-// (`Break`, in report/), and a bug of ours (`ALT_CHECK`).
+// The three kinds of failure: the user's exception (`PyError`), an operation that cannot be traced (`Break`, in
+// report/), and an internal bug (`ALT_CHECK`).
 #pragma once
 
 #include "py/ref.h"
@@ -10,13 +10,13 @@
 
 namespace alternator {
 
-// A Python exception is set in the thread state. Carries nothing: the thread state does.
+// A Python exception is set in the thread state, which holds it: this object carries nothing.
 class PyError : public std::exception {
  public:
   const char* what() const noexcept override { return "a Python exception is set"; }
 };
 
-// A broken invariant of our own. Reported as alternator's SystemError; the frame then runs in eager.
+// A broken internal invariant. Reported as alternator's SystemError; the frame then falls back to eager.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -30,7 +30,7 @@ class InternalError : public std::logic_error {
       ::alternator::internal_error(#condition, __FILE__, __LINE__, ::std::string(__VA_ARGS__)); \
   } while (false)
 
-// A C API result that must not be null.
+// Throws PyError if a C API call returned null.
 inline Ref checked(PyObject* object) {
   if (object == nullptr) [[unlikely]]
     throw PyError();
@@ -46,14 +46,14 @@ inline void check_status(int status) {
     throw PyError();
 }
 
-// A C API answer of "yes, no, error": never tested as a raw int.
+// A C API result of 1, 0 or -1 (yes, no, error): never tested as a raw int.
 class [[nodiscard]] Tri {
  public:
   explicit Tri(int value) : value_(value) {}
   bool error() const { return value_ < 0; }
   bool yes() const { return value_ > 0; }
   bool no() const { return value_ == 0; }
-  // The answer, or PyError.
+  // Throws PyError on -1.
   bool value() const {
     if (error()) [[unlikely]]
       throw PyError();
@@ -68,11 +68,11 @@ inline Tri contains(Borrowed container, Borrowed key) { return Tri(PySequence_Co
 inline Tri truth(Borrowed object) { return Tri(PyObject_IsTrue(object.get())); }
 inline Tri is_instance(Borrowed object, Borrowed type) { return Tri(PyObject_IsInstance(object.get(), type.get())); }
 
-// Turns the C++ exception being handled into a Python one. Only inside a catch clause.
+// Converts the C++ exception being handled into a Python one. Only inside a catch clause.
 void set_python_error() noexcept;
 
-// The body of a C slot: C++ exceptions end here and become Python ones.
-// `failure` is what the slot returns on error (nullptr or -1).
+// The body of a C slot: C++ exceptions are caught here and become Python ones. `failure` is what the slot returns on
+// error (nullptr or -1).
 template <class Result, class Body>
 Result guarded(Result failure, Body&& body) noexcept {
   try {
@@ -82,20 +82,20 @@ Result guarded(Result failure, Body&& body) noexcept {
     return failure;
   }
 }
-// The same for a slot that returns a new reference. A null Ref means "an exception is set", as in the C API.
+// The same for a slot that returns a new reference. A null Ref means that an exception is set, as in the C API.
 template <class Body>
 PyObject* guarded(Body&& body) noexcept {
   return guarded<PyObject*>(nullptr, [&]() -> PyObject* { return checked(Ref(body())).release(); });
 }
 
-// Keeps the error indicator of the caller while code in between may set or clear its own.
-// What that code leaves set is dropped.
+// Saves the caller's error indicator for a scope whose code may set or clear its own. An error that the code leaves set
+// is dropped.
 class SavedError {
  public:
   SavedError() : unwinding_(std::uncaught_exceptions()) { PyErr_Fetch(&type_, &value_, &traceback_); }
   ~SavedError() {
     if (std::uncaught_exceptions() > unwinding_ && PyErr_Occurred()) {
-      // A PyError leaves the scope: the indicator is what it is about.
+      // The scope is left by a PyError: the indicator holds its exception, keep that one.
       Py_XDECREF(type_);
       Py_XDECREF(value_);
       Py_XDECREF(traceback_);

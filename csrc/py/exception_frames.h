@@ -1,12 +1,12 @@
-// The frames that an exception holds.
+// The frames that an exception's traceback keeps alive.
 #pragma once
 
 #include "py/ref.h"
 
 namespace alternator {
 
-// They lose their variables, innermost first; so do those of what was handled meanwhile. One that runs is left alone.
-// Runs code: that of what dies with them.
+// Clears the locals of these frames, innermost first, and those of the exception's cause and context. A running frame
+// is left alone. Destructors may run user code.
 void end_frames(Borrowed exception, int depth = 0);
 
 }  // namespace alternator

@@ -1,4 +1,4 @@
-// The garbage collector is off in a scope: one that makes many objects and drops none, or in which no finaliser may
+// Disables the garbage collector for a scope that allocates many objects and drops none, or in which no finalizer may
 // run.
 #pragma once
 

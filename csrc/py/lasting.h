@@ -1,12 +1,13 @@
-// A value that is made on first use and lives as long as the process.
+// A value that is created on first use and lives as long as the process.
 #pragma once
 
 #include <memory>
 
 namespace alternator {
 
-// Unlike a static inside of a function it holds no lock while it is made: making it may run Python, which may let
-// another thread in, which may want it too. The GIL protects it; a second one that was made meanwhile is thrown away.
+// Unlike a function-local static it holds no lock during initialization: that may run Python, which may switch to
+// another thread that needs the value too. Protected by the GIL; a second value that was created meanwhile is
+// discarded.
 template <class T>
 class Lasting {
  public:

@@ -11,7 +11,7 @@ namespace names {
 #undef ALT_NAME
 }  // namespace names
 
-// Called once, when an extension of ours is imported. -1: an exception is set.
+// Called once, when one of our extension modules is imported. -1: an exception is set.
 int init_names();
 
 }  // namespace alternator

@@ -9,11 +9,11 @@
 
 namespace alternator {
 
-// A reference that somebody else keeps alive. Never null unless it says so.
+// A reference that somebody else keeps alive. Never null unless stated.
 class Borrowed {
  public:
   constexpr Borrowed() = default;
-  // Implicit, because this is the C API's own type.
+  // Implicit, because this is the C API's type.
   constexpr Borrowed(PyObject* object) : object_(object) {}  // NOLINT(google-explicit-constructor)
   template <class T>
     requires requires(T* t) { t->ob_base; }
@@ -43,7 +43,7 @@ class [[nodiscard]] Ref {
 
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   Ref& operator=(Ref&& other) noexcept {
-    // The old value dies last: its finaliser may run code that looks at this very slot.
+    // The old value is released last: its finalizer may run code that reads this slot.
     PyObject* old = std::exchange(object_, std::exchange(other.object_, nullptr));
     Py_XDECREF(old);
     return *this;

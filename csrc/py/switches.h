@@ -1,4 +1,4 @@
-// Switches that break a room on purpose, one thing at a time: `make test-mutants` proves with them that a test notices.
+// Switches that disable one check or step of a component each: `make test-mutants` proves with them that a test fails.
 // A build without ALTERNATOR_MUTANTS has none: nothing is ever off.
 #pragma once
 
@@ -17,7 +17,8 @@ inline constexpr bool kHasMutants = true;
 inline constexpr bool kHasMutants = false;
 #endif
 
-// The switches of one room. Some may be off from the start: the environment variable holds names, with commas between.
+// The switches of one component. Some may be off from the start: the environment variable holds their names, separated
+// by commas.
 class Switches {
  public:
   Switches(std::vector<std::string> names, const char* variable) : names_(std::move(names)) {
@@ -31,7 +32,7 @@ class Switches {
   }
 
   const std::vector<std::string>& names() const { return names_; }
-  // False: there is no such name, or no switch at all.
+  // False: there is no switch of that name, or this build has none.
   bool set(std::string_view name, bool off) {
     if (!kHasMutants || std::find(names_.begin(), names_.end(), name) == names_.end()) return false;
     if (off) {

@@ -1,5 +1,5 @@
-// A list of references that is short more often than not: the first few lie in the object itself, and cost no
-// allocation. Of the room for them only what is used is ever touched.
+// A small-vector of references: the first few are stored inline and need no allocation. Unused inline slots are never
+// touched.
 #pragma once
 
 #include "py/ref.h"
@@ -12,10 +12,10 @@ namespace alternator {
 
 class Values {
  public:
-  Values() noexcept {}  // NOLINT(modernize-use-equals-default): `= default` would clear the room
+  Values() noexcept {}  // NOLINT(modernize-use-equals-default): `= default` would clear the inline slots
   Values(const Values& other) { assign(other.begin(), other.end()); }
   Values(Values&& other) noexcept { take(other); }
-  // By value: what was here before dies last, when nothing of it is found here any more.
+  // By value: the old references are released last, after this object holds the new ones.
   Values& operator=(Values other) noexcept {
     const Values before(std::move(*this));
     take(other);
@@ -39,7 +39,7 @@ class Values {
     resize(size_ + 1);
     data()[size_ - 1] = value.release();
   }
-  // More of them are null.
+  // New elements are null.
   void resize(size_t size) {
     if (size > capacity_) grow(std::max(size, 2 * capacity_));
     const size_t before = std::exchange(size_, size);
@@ -47,7 +47,7 @@ class Values {
     for (size_t i = before; i < size; i++) all[i] = nullptr;
     for (size_t i = size; i < before; i++) Py_XDECREF(all[i]);
   }
-  // Of references, or of pointers that are shared from now on; null is one.
+  // From a range of references or of borrowed pointers, null included; takes a new reference to each.
   template <class Iterator>
   void assign(Iterator first, Iterator last) {
     resize(static_cast<size_t>(last - first));
@@ -55,28 +55,28 @@ class Values {
   }
 
  private:
-  static constexpr size_t kInside = 12;
-  // A reference is nothing but a pointer.
+  static constexpr size_t kInline = 12;
+  // A Ref is layout-compatible with a pointer.
   static_assert(sizeof(Ref) == sizeof(PyObject*) && alignof(Ref) == alignof(PyObject*));
 
-  PyObject** data() { return preexisting_ != nullptr ? preexisting_.get() : inside_.data(); }
+  PyObject** data() { return heap_ != nullptr ? heap_.get() : inline_.data(); }
   void grow(size_t capacity) {
     auto larger = std::make_unique_for_overwrite<PyObject*[]>(capacity);
     std::copy_n(data(), size_, larger.get());
-    preexisting_ = std::move(larger);
+    heap_ = std::move(larger);
     capacity_ = capacity;
   }
-  // This one is empty, and without room of its own.
+  // Precondition: this object is empty and has no heap block.
   void take(Values& other) noexcept {
     size_ = std::exchange(other.size_, 0);
-    capacity_ = std::exchange(other.capacity_, kInside);
-    preexisting_ = std::move(other.preexisting_);
-    if (preexisting_ == nullptr) std::copy_n(other.inside_.data(), size_, inside_.data());
+    capacity_ = std::exchange(other.capacity_, kInline);
+    heap_ = std::move(other.heap_);
+    if (heap_ == nullptr) std::copy_n(other.inline_.data(), size_, inline_.data());
   }
 
-  size_t size_ = 0, capacity_ = kInside;
-  std::unique_ptr<PyObject*[]> preexisting_;  // null: they are inside
-  std::array<PyObject*, kInside> inside_;
+  size_t size_ = 0, capacity_ = kInline;
+  std::unique_ptr<PyObject*[]> heap_;  // null: the elements are in inline_
+  std::array<PyObject*, kInline> inline_;
 };
 
 }  // namespace alternator

@@ -11,7 +11,7 @@
 
 namespace alternator::replay {
 
-// Objects that need each other to be made (tuples in tuples, methods of methods) are made by recursion.
+// Objects that must be complete before others are made (tuples in tuples, methods of methods) are made by recursion.
 static constexpr int kDeepest = 2000;
 static constexpr int kDeepestConstant = 16;
 
@@ -30,7 +30,7 @@ Operand Builder::needed(lift::Source* source) {
 Operand Builder::constant(Borrowed object) {
   auto [found, added] = constants_.try_emplace(object.get(), static_cast<uint32_t>(program_.constants.size()));
   if (added && PyFunction_Check(object.get())) {
-    // The class that it was found on holds it, and may let go of it: a weak reference of the user's would see that.
+    // The class that it was found on owns it, and may drop it: a weak reference of the user would observe that.
     program_.weak.push_back(found->second);
     program_.constants.push_back(checked(PyWeakref_NewRef(object.get(), nullptr)));
   } else if (added) {
@@ -67,15 +67,14 @@ void Builder::own_dict(Borrowed dict, Borrowed owner) {
   dict_owners_[dict.get()] = owner.get();
 }
 
-// Immutable all the way down, and the very object in every call: not a tuple that the call made, which is another one
-// each time.
+// Deeply immutable, and the same object in every call: not a tuple that the call made, which is a new one each time.
 bool Builder::is_constant(Borrowed object, int depth) {
   PyObject* o = object.get();
   if (world_.is_constant(object)) return true;
   if (PyType_Check(o)) return !world_.made_here(object);
   const bool is_made = (PyTuple_CheckExact(o) && PyTuple_GET_SIZE(o) > 0) || PyFrozenSet_CheckExact(o);
   if (depth == 0 && is_made && !world_.is_code_constant(object)) return false;
-  // Found again only by its identity: one that the call makes is new each time.
+  // A NaN is found again only by identity: one that the call makes is new each time.
   if (PyFloat_CheckExact(o) && lift::is_nan(o) && !world_.is_code_constant(object)) return false;
   if (lift::is_plain(o)) return !world_.made_here(object.type());
   if (depth > kDeepestConstant || world_.source_of(object) != nullptr) return false;
@@ -125,7 +124,7 @@ Operand Builder::value(Borrowed object) {
   } else if (is_symbol(object)) {
     const Operand output = Operand::of(Space::kOutput, graph_outputs_->size());
     graph_outputs_->push_back(Ref::share(object));
-    // A compiler may have found that it is always 0, and give an int for a float.
+    // A compiler may have folded it to 0, and return an int for a float.
     const Operand type = value(class_of_symbol(object));
     operand = Operand::of(Space::kMade, program_.registers++);
     emit(Op::kCall, {type, output});
@@ -158,7 +157,7 @@ Operand Builder::tensor(Borrowed object) {
   return operand;
 }
 
-// A list of simple things needs no two steps.
+// A list of simple values is made and filled in one step.
 void Builder::merge_filling(Recipe& recipe) {
   if (recipe.fill.size() != 1 || recipe.fill[0].hashes || !recipe.make.operands.empty()) return;
   Step& fill = recipe.fill[0];
@@ -175,14 +174,14 @@ void Builder::merge_filling(Recipe& recipe) {
 }
 
 Operand Builder::make(Borrowed object) {
-  if (depth_ >= kDeepest) throw CannotRebuild("objects are nested too deeply to be made again");
+  if (depth_ >= kDeepest) throw CannotRebuild("objects are nested too deeply to be reconstructed");
   if (!making_.insert(object.get()).second) {
     cannot_rebuild(object, "it is part of a cycle that cannot be made step by step");
   }
   depth_++;
   const char* kind = "";
   Recipe recipe = describe(*this, object, &kind);
-  // Without its row, what is kept could not be given out at all.
+  // With its row switched off, a kept object could not be returned at all.
   if (recipe.keep && is_disabled(kind)) cannot_rebuild(object, "its row is switched off");
   if (recipe.keep || is_disabled(kind)) {
     making_.erase(object.get());
@@ -229,10 +228,10 @@ void Builder::fill(const Open& open) {
   }
 }
 
-// A container found later lies deeper: what it holds may decide the hash of a key found earlier. A frozen set that is a
-// key itself, or in a tuple that is one, comes before in any case.
+// A container found later is nested deeper: its contents may decide the hash of a key found earlier. A frozenset that
+// is a key itself, or in a tuple that is one, is filled first in any case.
 void Builder::emit_hashing(bool early_only) {
-  std::unordered_map<uint32_t, std::vector<Ready*>> waiting;  // by the register of what is to be filled
+  std::unordered_map<uint32_t, std::vector<Ready*>> waiting;  // by the register of the container to be filled
   for (Ready& ready : hashing_) waiting[ready.operands[0].bits].push_back(&ready);
   std::unordered_set<Ready*> begun;
   std::function<void(Ready&)> emit_one;

@@ -1,4 +1,4 @@
-// Walks a trace's result and effects and writes the residual program.
+// Walks a trace's result and side effects and builds the residual program.
 #pragma once
 
 #include "replay/recipes.h"
@@ -14,31 +14,31 @@ class Builder {
  public:
   Builder(World& world, std::vector<Ref>* graph_outputs, std::vector<lift::Source*>* needed);
 
-  // Where a run finds `object`, or what stands for it. Null: nothing.
+  // Where a run finds `object` or its reconstruction. Null object: no value.
   Operand value(Borrowed object);
   Operand needed(lift::Source* source);
   Operand constant(Borrowed object);
   uint32_t native(PyMethodDef* method);
 
   void emit(Op op, const std::vector<Operand>& operands, int64_t number = 0);
-  // Emits what is still open: after this every object made so far is complete, except for the containers that hash keys
-  // by code of the program's, which may read what the program has written: those come with complete().
+  // Emits pending fills: after this every object made so far is complete, except for the containers whose keys are
+  // hashed by Python code, which may read what the program has written: complete() fills those.
   void complete_most();
   void complete();
-  // Around what must be complete before anything is written.
+  // Around objects that must be complete before anything is written back.
   void set_early(bool early) { early_ = early; }
-  // `object` belongs to the outside world although no source leads to it: a function's globals.
+  // `object` is pre-existing although it has no source: a function's globals.
   void take_as_preexisting(Borrowed object);
-  // The instance dict of an object that is being made: whoever else refers to it means the new object's.
+  // The instance dict of an object that is being made: other references to it mean the new object's dict.
   bool is_known(Borrowed object);
   // A tensor, class or function of the trace.
   bool is_traced(Borrowed object);
   void own_dict(Borrowed dict, Borrowed owner);
-  // Frames are made anew only where nobody looks for more in them than that they keep what they hold: those of a
-  // traceback, those that called them, and those that go on.
+  // Frames are reconstructed only where they merely keep objects alive: those of a traceback, their callers, and those
+  // that resume.
   void admit_frame(Borrowed frame) { frames_.insert(frame.get()); }
   bool admits_frame(Borrowed frame) const { return frames_.count(frame.get()) != 0; }
-  // The program, once the result and the effects are in.
+  // The program, once the result and the side effects are added.
   Program finish(std::vector<Operand> results);
 
   World& world() { return world_; }
@@ -71,7 +71,7 @@ class Builder {
   std::unordered_map<PyObject*, Operand> known_;
   std::unordered_map<PyObject*, uint32_t> constants_;
   std::unordered_map<const lift::Source*, uint32_t> needed_positions_;
-  std::vector<Ref> held_;  // what known_ speaks of
+  std::vector<Ref> held_;  // keeps the keys of known_ alive
   std::unordered_set<PyObject*> making_;
   std::deque<Open> open_;
   std::vector<Ready> hashing_, last_;
@@ -81,12 +81,12 @@ class Builder {
   bool early_ = false;
 };
 
-// What a trace did to the outside world, its operands already made: emitted after everything is complete.
+// A mutation of a pre-existing object, its operands already made: emitted after everything is complete.
 struct Write {
   Op op;
   std::vector<Operand> operands;
   int64_t number = 0;
-  bool hashes = false;  // keys, by code of the program's: after all others
+  bool hashes = false;  // keys, by Python code: after all others
 };
 std::vector<Write> collect_effects(Builder& builder);
 Write end_of_frame(Builder& builder, Borrowed frame);

@@ -1,4 +1,4 @@
-// Why a trace's result or effects cannot be made again.
+// Why a trace's result or side effects cannot be reconstructed.
 #pragma once
 
 #include <stdexcept>

@@ -36,8 +36,8 @@ Ref make_stand_in(Borrowed key, Py_hash_t hash) {
 
 // --- while the program is written -----------------------------------------------------------------------------
 
-// Whether the hash is the same on every run. -1: it is a part of another one.
-static bool is_settled(Borrowed key, Py_hash_t hash, int depth = 0) {
+// Whether the hash is the same on every run. `hash` -1: unknown, since the key is part of another one.
+static bool is_stable_hash(Borrowed key, Py_hash_t hash, int depth = 0) {
   static constexpr int kDeepest = 20;
   PyObject* k = key.get();
   if (depth > kDeepest || lift::is_nan(k)) return false;
@@ -46,7 +46,7 @@ static bool is_settled(Borrowed key, Py_hash_t hash, int depth = 0) {
   hashfunc slot = key.type()->tp_hash;
   if (slot == PyTuple_Type.tp_hash) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(k); i++) {
-      if (!is_settled(PyTuple_GET_ITEM(k, i), -1, depth + 1)) return false;
+      if (!is_stable_hash(PyTuple_GET_ITEM(k, i), -1, depth + 1)) return false;
     }
     return true;
   }
@@ -54,13 +54,13 @@ static bool is_settled(Borrowed key, Py_hash_t hash, int depth = 0) {
     PyObject* element;
     Py_hash_t stored;
     for (Py_ssize_t position = 0; _PySet_NextEntry(k, &position, &element, &stored) != 0;) {
-      if (!is_settled(element, stored, depth + 1)) return false;
+      if (!is_stable_hash(element, stored, depth + 1)) return false;
     }
     return true;
   }
   if (slot == _PyWeakref_RefType.tp_hash) {
     PyObject* referent = PyWeakref_GET_OBJECT(k);
-    return referent != Py_None && is_settled(referent, hash, depth + 1);
+    return referent != Py_None && is_stable_hash(referent, hash, depth + 1);
   }
   Ref name = checked(PyUnicode_InternFromString("__hash__"));
   Borrowed own = _PyType_Lookup(key.type(), name.get());
@@ -68,7 +68,7 @@ static bool is_settled(Borrowed key, Py_hash_t hash, int depth = 0) {
   return hash == -1 ? !lift::any_addresses() : !lift::is_address(hash);
 }
 
-// Whether a hash asks Python code, or an object that is filled only after it was made.
+// Whether hashing runs Python code, or reads an object that is filled only after it was made.
 static bool needs_more(Builder& builder, Borrowed key) {
   PyObject* k = key.get();
   if (lift::is_plain(k)) return false;
@@ -94,7 +94,7 @@ void KnownHashes::add(Builder& builder, Borrowed key, Py_hash_t hash) {
   const bool has_code = needs_more(builder, key);
   if (has_code) {
     has_code_ = true;
-    follow_addresses_ = follow_addresses_ || !is_settled(key, hash);
+    follow_addresses_ = follow_addresses_ || !is_stable_hash(key, hash);
   }
   hashes_.push_back(has_code ? hash : -1);
 }
@@ -111,12 +111,12 @@ static Ref stand_in_for(Borrowed packed, size_t index, Borrowed key) {
   memcpy(&hash, PyBytes_AS_STRING(packed.get()) + index * sizeof(hash), sizeof(hash));
   if (hash == -1) hash = PyObject_Hash(key.get());
   if (hash == -1) throw PyError();
-  // It remembers the first answer.
+  // A weak reference caches its hash.
   if (PyWeakref_CheckRef(key.get())) key.as<PyWeakReference>()->hash = hash;
   return make_stand_in(key, hash);
 }
 
-// However the filling ends, nobody gets to see what stood for the keys.
+// However the filling ends, the stand-ins of the keys must not remain visible.
 template <class Fill>
 static void exchanging(Borrowed container, Fill&& fill) {
   auto exchange = [&] {

@@ -1,4 +1,4 @@
-// The world of a real trace.
+// The World of a real trace.
 #include "lift/lifting/lifter.h"
 #include "lift/sources/finalization.h"
 #include "replay/cannot_rebuild.h"
@@ -12,11 +12,12 @@
 namespace alternator::replay {
 
 lift::Source* LifterWorld::source_of(Borrowed object) {
-  // A plain value is a constant; but what came from outside is given back as that very object.
+  // A plain value is a constant; but a pre-existing one is returned as the same object.
   if (object && lift::is_plain(object.get()) && !lift::is_nan(object.get())) return lifter_.origin_of(object);
   const lift::Known* known = lifter_.known(object);
   if (known == nullptr || known->source == nullptr) return nullptr;
-  // A literal of the code that was also handed over: here it is the literal, and what is handed over must stay it.
+  // A literal of the code that was also passed in: here it is the literal, and a guard ensures that the input is that
+  // object.
   if (lifter_.is_code_constant(object) && known->source->access != lift::Access::kConstant) {
     lifter_.tree().guard(known->source, {lift::GuardKind::kIs, Ref::share(object)});
     return nullptr;
@@ -40,23 +41,23 @@ void LifterWorld::guard_length(const lift::Shadow& shadow) {
 void LifterWorld::guard_finalization(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) {
   auto is_equal = [](const lift::Guard& guard) { return guard.kind == lift::GuardKind::kEquals; };
   if (std::ranges::any_of(shadow.source->guards, is_equal)) return;  // plain values only
-  lift::Source* place = lifter_.tree().child(shadow.source, access, key, index);
-  if (std::ranges::any_of(place->guards, is_equal)) return;
+  lift::Source* source = lifter_.tree().child(shadow.source, access, key, index);
+  if (std::ranges::any_of(source->guards, is_equal)) return;
   Ref owner;
-  PyObject* old = lift::follow(*place, shadow.original.get(), &owner);
+  PyObject* old = lift::follow(*source, shadow.original.get(), &owner);
   if (old == nullptr) return;
-  // While a trace lives, its copies hold what they were made of.
+  // While a trace lives, its copies hold references to the originals.
   constexpr Py_ssize_t kOfTheTrace = 5;
   auto is_shared = [&](PyObject* object) { return !lifter_.is_lifted(object) && Py_REFCNT(object) > kOfTheTrace + 1; };
   if (lift::is_finalization_observable(old, is_shared))
-    throw CannotRebuild("somebody would notice the end of " + place->text() + ", which is let go");
-  lifter_.tree().guard(place, {lift::GuardKind::kUnobserved});
+    throw CannotRebuild("the finalization of " + source->text() + ", which the call drops, is observable");
+  lifter_.tree().guard(source, {lift::GuardKind::kUnobserved});
   if (lifter_.is_lifted(old)) return;
-  // Neither must it be what a weak reference has found, which would find nothing from there on.
+  // It must not be the referent of a weak reference that the call has read either: that would be dead from then on.
   for (lift::Source* referent : referents()) {
     lift::Guard distinct{lift::GuardKind::kDistinct};
     distinct.other = referent;
-    lifter_.tree().guard(place, std::move(distinct));
+    lifter_.tree().guard(source, std::move(distinct));
   }
 }
 

@@ -23,7 +23,7 @@ static void replace(PyObject** slot, Borrowed value) {
   *slot = Ref::share(value).release();
 }
 
-// The class whose method it is, for those methods that are handed it; else null.
+// The defining class, for METH_METHOD methods; else null.
 static PyTypeObject* defining_class(PyMethodDef* method, PyTypeObject* type) {
   if ((method->ml_flags & METH_METHOD) == 0) return nullptr;
   Ref name = checked(PyUnicode_InternFromString(method->ml_name));
@@ -132,7 +132,7 @@ Ref Machine::make_function(const Operands& operands) {
   return function;
 }
 
-// The names are there from the start, so that they stand in the right order; their values come later.
+// The names are inserted first, for their order; their values come later.
 Ref Machine::make_class(const Operands& operands) {
   Ref space = checked(PyDict_New());
   Borrowed names = operands[4];
@@ -168,8 +168,8 @@ void Machine::fill_frame(const Operands& operands, bool called_from_here) {
   }
 }
 
-// What a class statement has in its body under a name that type itself knows (`__name__`, a property for the instances)
-// is an entry of the class; setting the attribute would rename the class.
+// A name in a class body that `type` itself has as an attribute (`__name__`, a property for the instances) is an entry
+// of the class's dict; setting the attribute would rename the class.
 static void fill_class(Borrowed cls, Borrowed name, Borrowed value) {
   static constexpr const char* kOfTheType[] = {"__name__", "__qualname__", "__bases__",
                                                "__mro__",  "__base__",     "__dict__"};
@@ -199,7 +199,7 @@ void Machine::fill(const Instruction& instruction, const Operands& operands) {
       const std::vector<PyObject*> elements = operands.array(1);
       const auto table = static_cast<size_t>(instruction.number);
       if (PySet_Check(object)) return fill_set(object, elements.data(), elements.size(), table);
-      // Nobody has seen that it was empty.
+      // Its empty state is not visible yet.
       Ref filled = checked(PySet_New(nullptr));
       fill_set(filled, elements.data(), elements.size(), table);
       if (!cpython::copy_set_table(filled.get(), object)) PyErr_NoMemory(), throw PyError();

@@ -25,7 +25,7 @@ Row rows[] = {
 #undef ALT_NEVER
 };
 
-// By type; the types are kept, for their addresses are the keys.
+// By type; the types are kept alive, since their addresses are the keys.
 std::unordered_map<PyTypeObject*, const Kind*>& table() {
   static auto* table = new std::unordered_map<PyTypeObject*, const Kind*>;
   return *table;
@@ -41,7 +41,7 @@ Ref row_namespace() {
   return names;
 }
 
-// Some rows name a module that may be imported only later.
+// Some rows name a module that may be imported later.
 void find_types() {
   Ref names = row_namespace();
   for (Row& row : rows) {

@@ -13,16 +13,16 @@ struct Recipe;
 struct Kind {
   const char* name;
   Recipe (*describe)(Builder&, Borrowed object);  // null: never
-  const char* never;                              // what it is, where it cannot be rebuilt
+  const char* never;                              // the noun for its message, if it cannot be reconstructed
 };
 
-// The row of this very type; null: there is none.
+// The row of this exact type; null: there is none.
 const Kind* kind_of(PyTypeObject* type);
 
-// The C type whose layout the instances of `type` have.
+// The C type that defines the layout of the instances of `type`.
 PyTypeObject* layout_of(PyTypeObject* type);
 
-// "module.Class", for sentences.
+// "module.Class", for messages.
 std::string full_name(PyTypeObject* type);
 
 }  // namespace alternator::replay

@@ -1,5 +1,5 @@
-// Classes that the call made: made anew each time, without running their metaclass, __init_subclass__ or __set_name__
-// a second time. What those did in the trace is in the class and in the recorded effects.
+// Classes that the call made: reconstructed each time, without running their metaclass, __init_subclass__ or
+// __set_name__ a second time. The effects of those in the trace are in the class and in the recorded side effects.
 #include "replay/builder.h"
 
 #include "cpython/objects.h"
@@ -7,20 +7,20 @@
 
 namespace alternator::replay::recipes {
 
-// What type.__new__ puts into the class by itself.
+// Attributes that type.__new__ adds to the class itself.
 static bool is_generated(PyTypeObject* type, Borrowed value) {
   if (value.type() != &PyGetSetDescr_Type && value.type() != &PyMemberDescr_Type) return false;
   return value.as<PyDescrObject>()->d_type == type;
 }
 
-// type.__new__ calls __init_subclass__ of the bases: nothing may come of it.
+// type.__new__ calls __init_subclass__ of the bases: it must have no effect.
 static void check_init_subclass(PyTypeObject* type) {
   for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     if (PyDict_GetItemString(cpython::own_dict(base), "__init_subclass__") == nullptr) continue;
-    // Enum's only passes on.
+    // Enum's only forwards.
     if (base == &PyBaseObject_Type || full_name(base) == "enum.Enum") return;
-    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its base " + full_name(base) +
+    throw CannotRebuild("the class " + full_name(type) + " cannot be reconstructed: its base " + full_name(base) +
                         " has an __init_subclass__");
   }
 }
@@ -35,17 +35,17 @@ static void check_metaclass(PyTypeObject* type) {
     why = " orders its bases itself";
   }
   if (why != nullptr) {
-    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its metaclass " + full_name(meta) +
+    throw CannotRebuild("the class " + full_name(type) + " cannot be reconstructed: its metaclass " + full_name(meta) +
                         why);
   }
 }
 
-// Setting the attribute must not meet a setter of the metaclass.
+// Setting the attribute must not call a setter of the metaclass.
 static void check_setter(PyTypeObject* type, Borrowed name) {
   PyObject* found = _PyType_Lookup(Py_TYPE(type), name.get());
   if (found == nullptr || Py_TYPE(found)->tp_descr_set == nullptr) return;
   if (Py_TYPE(found) == &PyGetSetDescr_Type && reinterpret_cast<PyDescrObject*>(found)->d_type == &PyType_Type) return;
-  throw CannotRebuild("the class " + full_name(type) + " cannot be made again: its metaclass has a setter for " +
+  throw CannotRebuild("the class " + full_name(type) + " cannot be reconstructed: its metaclass has a setter for " +
                       PyUnicode_AsUTF8(name.get()));
 }
 
@@ -54,14 +54,14 @@ static bool is_plain_slots(Borrowed slots) {
          PyDict_CheckExact(slots.get());
 }
 
-// abc keeps its registry and caches in an object of its own, which cannot be copied.
+// abc keeps its registry and caches in a separate object, which cannot be copied.
 static bool is_abc(PyTypeObject* type) { return PyDict_GetItemString(cpython::own_dict(type), "_abc_impl") != nullptr; }
 
 static void check_abc(PyTypeObject* type) {
   Ref abc = import_module("_abc");
   Ref dump = checked(PyObject_CallMethod(abc.get(), "_get_dump", "O", type));
   if (PyObject_Size(PyTuple_GetItem(dump.get(), 0)) != 0) {
-    throw CannotRebuild("the class " + full_name(type) + " cannot be made again: classes were registered with it");
+    throw CannotRebuild("the class " + full_name(type) + " cannot be reconstructed: classes were registered with it");
   }
 }
 
@@ -84,7 +84,7 @@ Recipe made_class(Builder& builder, Borrowed object) {
       before_generated = false;
       continue;
     }
-    // Names stand in the class in the order in which they came; those before the generated ones have been in its body.
+    // Names are in insertion order; those before the generated ones come from the class body.
     if (before_generated) check_status(PyList_Append(names.get(), name));
     if (PyUnicode_CompareWithASCIIString(name, "_abc_impl") == 0) continue;
     check_setter(type, name);
@@ -100,7 +100,7 @@ Recipe made_class(Builder& builder, Borrowed object) {
   recipe.make = {Op::kClass,
                  {Ref::share(Py_TYPE(type)), Ref::share(heap->ht_name), Ref::share(type->tp_bases),
                   Ref::share(heap->ht_qualname), checked(PyList_AsTuple(names.get())), std::move(slots)}};
-  recipe.make.hashes = open_slots;  // a list must be full before it is read
+  recipe.make.hashes = open_slots;  // a list must be filled before it is read
   return recipe;
 }
 

@@ -1,4 +1,4 @@
-// Containers, values, and views of them.
+// Containers, plain values, and views of them.
 #include "cpython/objects.h"
 #include "lift/sources/plain.h"
 #include "replay/known_hashes.h"
@@ -28,7 +28,7 @@ Recipe tuple(Builder& builder, Borrowed object) {
 Recipe struct_sequence(Builder& builder, Borrowed object) {
   require_exact(object);
   Borrowed fields = PyDict_GetItemString(cpython::own_dict(object.type()), "n_fields");
-  const bool is_size = cpython::is_native(object.type(), "torch.Size");  // has nothing but its elements
+  const bool is_size = cpython::is_native(object.type(), "torch.Size");  // has no state but its elements
   if (!is_size && (!fields || PyLong_AsSsize_t(fields.get()) != PyTuple_GET_SIZE(object.get()))) {
     PyErr_Clear();
     cannot_rebuild(object, "it has fields that are not elements");
@@ -142,8 +142,8 @@ Recipe set(Builder& builder, Borrowed object) {
   return recipe;
 }
 
-// Where the elements say what their hashes are, they are asked when all is as the call leaves it: then it is made
-// empty, and filled like a set.
+// If hashing the elements runs Python code, it is made empty, and filled like a set once the state is as the call
+// leaves it.
 Recipe frozenset(Builder& builder, Borrowed object) {
   const bool exact = PyFrozenSet_CheckExact(object.get());
   Step filling = set_filling(builder, object, exact ? Op::kFrozenset : Op::kAdd);
@@ -203,7 +203,7 @@ Recipe mapping_proxy(Builder& builder, Borrowed object) {
   std::vector<Ref> held = referents(object);
   ALT_CHECK(held.size() == 1, "a mappingproxy holds one mapping");
   Borrowed mapping = held[0];
-  // The dict of a class must not be copied: the proxy of the class is meant, and only the class can give it.
+  // The dict of a class must not be copied: the proxy is the class's, and only the class can provide it.
   if (PyDict_CheckExact(mapping.get()) && !builder.is_known(mapping) &&
       PyDict_GetItemString(mapping.get(), "__module__") != nullptr &&
       PyDict_GetItemString(mapping.get(), "__doc__") != nullptr) {

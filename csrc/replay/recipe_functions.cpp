@@ -5,8 +5,8 @@
 
 namespace alternator::replay::recipes {
 
-// A function that no source leads to and that the trace did not make is an outside one found through its class. Should
-// it hold a tensor of the trace after all, somebody forgot to say that it was made here.
+// A function without a source that the trace did not make is a pre-existing one found through its class. If it holds a
+// tensor of the trace after all, registering it as made in the trace was forgotten.
 static void check_preexisting(Builder& builder, PyFunctionObject* f) {
   if (f->func_closure == nullptr) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(f->func_closure); i++) {
@@ -22,7 +22,7 @@ static void add_field(Recipe& recipe, FunctionField field, const char* name, Bor
   recipe.fill.push_back({Op::kFillFunction, {std::move(text), Ref::share(value)}, static_cast<int64_t>(field)});
 }
 
-// What a new function of this code has as its __doc__.
+// The __doc__ of a new function of this code.
 static Borrowed default_doc(Borrowed code) {
   PyObject* constants = code.as<PyCodeObject>()->co_consts;
   if (PyTuple_GET_SIZE(constants) == 0 || !PyUnicode_Check(PyTuple_GET_ITEM(constants, 0))) return Py_None;
@@ -103,7 +103,7 @@ Recipe method_wrapper(Builder&, Borrowed object) {
 }
 
 Recipe partial(Builder& builder, Borrowed object) {
-  // Some callable is needed to begin with; __setstate__ then gives it its real parts, the very objects.
+  // Made with a dummy callable; __setstate__ then sets its real parts, the same objects.
   Recipe recipe = new_instance(object, {Ref::share(&PyBaseObject_Type)});
   Ref restore = checked(PyObject_GetAttrString(Borrowed(layout_of(object.type())).get(), "__setstate__"));
   PyObject** dict = _PyObject_GetDictPtr(object.get());
@@ -131,7 +131,7 @@ Recipe property(Builder& builder, Borrowed object) {
     return value ? std::move(value) : Ref::share(Py_None);
   };
   Ref getter = part("fget"), doc = part("__doc__");
-  // A text that came from the getter is taken from it again.
+  // A doc string that came from the getter is taken from it again.
   if (PyFunction_Check(getter.get()) && getter.as<PyFunctionObject>()->func_doc == doc.get()) doc = Ref::share(Py_None);
   recipe.fill.push_back(
       {Op::kInit,

@@ -1,4 +1,4 @@
-// Iterators, and the other types that say with __reduce_ex__ how they are made.
+// Iterators, and other types that are reconstructed by __reduce_ex__.
 #include "cpython/deque_iterator.h"
 #include "cpython/pickling.h"
 #include "interpreter/suspended.h"
@@ -9,8 +9,8 @@
 
 namespace alternator::replay::recipes {
 
-// What was done to a container of the outside world is written back last, after everything is made: an iterator that
-// notes its size, or a position that is only accepted within it, would be wrong by then.
+// Mutations of a pre-existing container are written back last, after everything is made: an iterator that stores its
+// size, or a position that is only accepted within it, would be wrong by then.
 static void require_unchanged(Builder& builder, Borrowed iterator, Borrowed container) {
   for (const lift::Shadow& shadow : builder.world().shadows()) {
     if (Borrowed(shadow.copy) != container) continue;
@@ -21,11 +21,12 @@ static void require_unchanged(Builder& builder, Borrowed iterator, Borrowed cont
       same =
           shadow.kind == lift::ShadowKind::kList || PyTuple_GET_ITEM(now.get(), i) == PyTuple_GET_ITEM(then.get(), i);
     }
-    if (!same) cannot_rebuild(iterator, "what it goes through was changed in the call");
+    if (!same) cannot_rebuild(iterator, "its iterable was mutated in the call");
   }
 }
 
-// decimal.Context(prec, rounding, Emin, Emax, capitals, clamp): its arguments for flags and traps know fewer of them.
+// decimal.Context(prec, rounding, Emin, Emax, capitals, clamp): its arguments for flags and traps do not cover all
+// signals.
 static Recipe decimal_context(Borrowed object) {
   Ref parts = lift::parts_of_context(object);
   Recipe recipe{{Op::kCall, {Ref::share(object.type())}}};
@@ -36,9 +37,9 @@ static Recipe decimal_context(Borrowed object) {
   return recipe;
 }
 
-// At its end, such an iterator says that it is iter() or reversed() of something empty: one of another type, perhaps,
-// or one that is not at its end yet.
-static bool is_at_its_end(Borrowed parts) {
+// The __reduce__ of an exhausted iterator gives iter() or reversed() of something empty: of another type, perhaps, or
+// not exhausted yet.
+static bool is_exhausted(Borrowed parts) {
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   if (PyTuple_GET_SIZE(parts.get()) != 2 || PyTuple_GET_SIZE(arguments) != 1) return false;
   PyObject *callable = PyTuple_GET_ITEM(parts.get(), 0), *source = PyTuple_GET_ITEM(arguments, 0);
@@ -50,8 +51,8 @@ static bool is_at_its_end(Borrowed parts) {
          (PyUnicode_CheckExact(source) && PyUnicode_GET_LENGTH(source) == 0);
 }
 
-// One of the same type, led beyond its end.
-static Recipe at_its_end(Borrowed object, Borrowed parts) {
+// An iterator of the same type, advanced beyond its end.
+static Recipe exhausted(Borrowed object, Borrowed parts) {
   Recipe recipe{{Op::kCall, {Ref::share(PyTuple_GET_ITEM(parts.get(), 0))}}};
   std::vector<Ref>& operands = recipe.make.operands;
   int64_t steps = 1;
@@ -63,7 +64,7 @@ static Recipe at_its_end(Borrowed object, Borrowed parts) {
     operands.push_back(checked(PyLong_FromLong(0)));
   } else if (object.type() == &PyBytesIter_Type) {
     operands.push_back(checked(PyBytes_FromStringAndSize(nullptr, 0)));
-  } else if (object.type() == &PyUnicodeIter_Type) {  // an empty text would give the one for ASCII
+  } else if (object.type() == &PyUnicodeIter_Type) {  // an empty str would give the ASCII iterator
     operands.push_back(checked(PyUnicode_FromOrdinal(0x100)));
     steps = 2;
   } else {
@@ -93,19 +94,19 @@ Recipe reduced(Builder& builder, Borrowed object) {
   for (Py_ssize_t i = 3; i < PyTuple_GET_SIZE(parts.get()); i++) {
     if (PyTuple_GET_ITEM(parts.get(), i) != Py_None) cannot_rebuild(object, "it is filled item by item");
   }
-  if (is_at_its_end(parts)) return at_its_end(object, parts);
+  if (is_exhausted(parts)) return exhausted(object, parts);
   Borrowed callable = PyTuple_GET_ITEM(parts.get(), 0);
   Recipe recipe{{Op::kCall, {Ref::share(callable)}}};
-  // What it is made of must be complete where it looks at once: a callable of ours, or the state of a deque.
+  // Its operands must be complete if making it reads them: a callable of ours, or the state of a deque.
   recipe.make.hashes = !(PyType_Check(callable.get()) || PyCFunction_Check(callable.get())) ||
                        object.type() == lift::known_types().deque_iterator;
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); i++) {
     Borrowed argument = PyTuple_GET_ITEM(arguments, i);
     if (Borrowed native = lift::stands_in_for(argument)) argument = native;
-    // Making it asks its source for an iterator: for a user's own, that would run code a second time.
+    // Making it calls iter() on its source: for an iterator of a user's class, that would run code a second time.
     if (PyIter_Check(argument.get()) && layout_of(argument.type()) != argument.type()) {
-      cannot_rebuild(object, "it goes through an iterator of class " + full_name(argument.type()));
+      cannot_rebuild(object, "it iterates over an iterator of class " + full_name(argument.type()));
     }
     require_unchanged(builder, object, argument);
     recipe.make.operands.push_back(Ref::share(argument));
@@ -133,10 +134,10 @@ Recipe generator(Builder&, Borrowed object) {
   return recipe;
 }
 
-// An entry that was taken out and put in again leaves the size as it was: one made anew would not stand where this one
-// does.
+// An entry that was removed and inserted again leaves the size as it was: a reconstructed iterator would have another
+// position.
 static void require_same_rest(Borrowed iterator, Borrowed view, Py_ssize_t seen) {
-  Ref parts = Ref::steal(PyObject_CallMethod(iterator.get(), "__reduce__", nullptr));  // lists what a copy of it gives
+  Ref parts = Ref::steal(PyObject_CallMethod(iterator.get(), "__reduce__", nullptr));  // lists the remaining items
   if (!parts) {
     if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) throw PyError();
     PyErr_Clear();
@@ -160,21 +161,21 @@ Recipe dict_iterator(Builder& builder, Borrowed object) {
   }
   Ref hint = checked(PyObject_CallMethod(object.get(), "__length_hint__", nullptr));
   const Py_ssize_t left = PyLong_AsSsize_t(hint.get());
-  Py_ssize_t seen = 1;  // one that is exhausted: a step beyond the end of an empty dict
+  Py_ssize_t seen = 1;  // an exhausted one: one step beyond the end of an empty dict
   const bool is_exhausted = !dict;
   if (dict) {
     seen = PyDict_GET_SIZE(dict.get()) - left;
   } else {
     dict = checked(PyDict_New());
   }
-  if (!PyDict_CheckExact(dict.get())) cannot_rebuild(object, "it goes through a subclass of dict");
+  if (!PyDict_CheckExact(dict.get())) cannot_rebuild(object, "it iterates over a subclass of dict");
   require_unchanged(builder, object, dict);
   PyTypeObject* view = object.type() == &PyDictIterKey_Type     ? &PyDictKeys_Type
                        : object.type() == &PyDictIterValue_Type ? &PyDictValues_Type
                                                                 : &PyDictItems_Type;
   Recipe recipe{{Op::kDictIterator, {checked(_PyDictView_New(dict.get(), view))}}};
   if (!is_exhausted) require_same_rest(object, recipe.make.operands[0], seen);
-  recipe.make.hashes = true;  // it notes the size of the dict
+  recipe.make.hashes = true;  // it stores the size of the dict
   if (seen > 0) recipe.fill.push_back({Op::kAdvance, {}, seen, false, true});
   return recipe;
 }

@@ -1,4 +1,4 @@
-// Exceptions, weak references, tracebacks, and objects that stay as they are.
+// Exceptions, weak references, tracebacks, and objects that are constants.
 #include "cpython/frame_objects.h"
 #include "lift/sources/plain.h"
 #include "py/import.h"
@@ -27,8 +27,8 @@ Recipe exception(Builder& builder, Borrowed object) {
   return recipe;
 }
 
-// What a frame that is gone would keep alive: a variable that came from outside, a generator that is closed when it
-// dies. Anything else is missing in the new frame.
+// Locals that a finished frame would keep alive: pre-existing values, a generator that is closed when it dies. Others
+// are missing in the new frame.
 static Ref kept_local(Builder& builder, Borrowed value) {
   if (!value) return {};
   lift::Source* source = builder.world().source_of(value);
@@ -57,8 +57,8 @@ Recipe traceback(Builder& builder, Borrowed object) {
            line}};
 }
 
-// Code, globals and line of a frame that is gone, and the frames that it was called from: new frames that never ran.
-// One that goes on behind a break is taken over by the frame that does.
+// Code, globals and line of a finished frame, and its callers: new frames that never ran. A frame that resumes after a
+// break is taken over by the resumed frame.
 Recipe frame(Builder& builder, Borrowed object) {
   if (!builder.admits_frame(object)) cannot_rebuild(object, "its variables are not those of a frame that is over");
   auto* gone = object.as<PyFrameObject>();
@@ -85,7 +85,7 @@ Recipe weak_reference(Builder& builder, Borrowed object) {
     recipe.make = {Op::kDeadWeakref, {Ref::share(object.type())}};
   } else {
     recipe.make = {Op::kWeakref, {Ref::share(object.type()), Ref::share(referent)}};
-    // One that was hashed remembers it.
+    // A hashed weak reference caches the hash.
     KnownHashes hash;
     if (reference->hash != -1) hash.add(builder, object, reference->hash);
     if (hash.are_known()) recipe.make.number = reference->hash;
@@ -95,7 +95,7 @@ Recipe weak_reference(Builder& builder, Borrowed object) {
   return recipe;
 }
 
-// random.Random: one that was seeded with anything gets the state.
+// random.Random: the state is set, whatever it was seeded with.
 Recipe random_generator(Builder& builder, Borrowed object) {
   auto* layout = reinterpret_cast<PyObject*>(layout_of(object.type()));
   auto method = [&](const char* name) { return checked(PyObject_GetAttrString(layout, name)); };
@@ -117,7 +117,7 @@ Recipe kept(Builder&, Borrowed object) {
   return itself();
 }
 
-// Code that stands in other code is a constant; compile() makes new code in every call.
+// Nested code is a constant of its code; compile() makes new code in every call.
 Recipe code(Builder& builder, Borrowed object) {
   if (!builder.world().made_here(object)) return itself();
   Ref marshal = import_module("marshal");
@@ -126,7 +126,7 @@ Recipe code(Builder& builder, Borrowed object) {
             checked(PyObject_CallMethod(marshal.get(), "dumps", "O", object.get()))}}};
 }
 
-// A match says what was looked for and where it was found, not how: the search that finds the same is done again.
+// A match records what was searched and where it was found, not how: a search that finds the same is repeated.
 Recipe match(Builder&, Borrowed object) {
   auto field = [&](Borrowed owner, const char* name) { return checked(PyObject_GetAttrString(owner.get(), name)); };
   Ref pattern = field(object, "re"), text = field(object, "string"), regs = field(object, "regs");
@@ -140,7 +140,7 @@ Recipe match(Builder&, Borrowed object) {
     if (same < 0) throw PyError();
     if (same != 0) return {{Op::kCall, {std::move(method), std::move(text), std::move(from), std::move(to)}}};
   }
-  cannot_rebuild(object, "it is one of several in its text");
+  cannot_rebuild(object, "it is one of several matches in its string");
 }
 
 Recipe type_union(Builder& builder, Borrowed object) {
@@ -150,7 +150,7 @@ Recipe type_union(Builder& builder, Borrowed object) {
       cannot_rebuild(object, "it names a class that was made in the call");
     }
   }
-  // Made anew, as `int | str` makes it.
+  // Reconstructed as by `int | str`.
   Ref reduce = import_module("functools"), either = import_module("operator");
   return {{Op::kCall,
            {checked(PyObject_GetAttrString(reduce.get(), "reduce")),

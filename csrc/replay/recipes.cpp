@@ -1,4 +1,4 @@
-// What all recipes share, and the choice among them.
+// Common parts of all recipes, and the choice among them.
 #include "replay/recipes.h"
 
 #include "cpython/objects.h"
@@ -10,7 +10,7 @@
 namespace alternator::replay {
 
 void cannot_rebuild(Borrowed object, const std::string& why) {
-  std::string sentence = "an object of type " + full_name(object.type()) + " cannot be made again";
+  std::string sentence = "an object of type " + full_name(object.type()) + " cannot be reconstructed";
   if (!why.empty()) sentence += ": " + why;
   throw CannotRebuild(sentence);
 }
@@ -47,7 +47,7 @@ Recipe describe(Builder& builder, Borrowed object, const char** kind_name) {
                                : "its native base " + full_name(layout) + " keeps state that is not known");
   }
   if (kind->never != nullptr)
-    throw CannotRebuild(std::string(kind->never) + " that is alive at the end cannot be made again");
+    throw CannotRebuild(std::string(kind->never) + " that is alive at the end cannot be reconstructed");
   *kind_name = kind->name;
   return kind->describe(builder, object);
 }
@@ -66,7 +66,7 @@ void add_attributes(Builder& builder, Recipe& recipe, Borrowed object) {
   if (slot == nullptr || *slot == nullptr) return;
   Borrowed dict = *slot;
   if (builder.is_known(dict)) {
-    // Somebody else refers to it already, or it is an outside one.
+    // It is referenced elsewhere already, or it is pre-existing.
     recipe.fill.push_back({Op::kFillDict, {Ref::share(dict)}});
     return;
   }
@@ -136,7 +136,7 @@ std::vector<Ref> referents(Borrowed object) {
   return found;
 }
 
-// By a method of a class statement's.
+// By a __hash__ of a Python class.
 static bool has_own_hash(PyTypeObject* type) {
   PyTypeObject* layout = layout_of(type);
   return layout != type && type->tp_hash != layout->tp_hash;

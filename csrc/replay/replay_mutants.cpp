@@ -17,7 +17,7 @@ static std::vector<std::string> all_names() {
 #include "replay/instructions.def"
 #undef ALT_INSTRUCTION
   };
-  // What makes an object cannot be left out: its row can be switched off.
+  // An instruction that makes an object cannot be omitted: its row can be switched off.
   for (Op op : ops) {
     if (op > Op::kTensor) names.emplace_back(name_of(op));
   }

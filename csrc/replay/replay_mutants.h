@@ -1,5 +1,5 @@
-// Switches that break replay. Names: a row of rebuild.def ("list": the trace's own object is given out on every run),
-// an instruction that fills or writes back ("ListExtend": it is left out), and a few families. Programs built before a
+// Switches that break replay. Names: a row of rebuild.def ("list": every run returns the trace's own object), an
+// instruction that fills or writes back ("ListExtend": it is omitted), and a few families. Programs built before a
 // switch keep their instructions.
 #pragma once
 

@@ -26,7 +26,7 @@ Residual::Results Residual::run_all(const std::vector<Ref>& needed_values, PyObj
 }
 
 void raise_again(Ref exception) {
-  // As it is: its context was settled when the program raised it.
+  // Set directly: its __context__ was set when the program raised it.
   PyObject* type = Ref::share(exception.type()).release();
   PyObject* traceback = PyException_GetTraceback(exception.get());
   PyErr_Restore(type, exception.release(), traceback);

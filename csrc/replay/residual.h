@@ -1,13 +1,13 @@
-// The residual program: what a call leaves behind once its tensors are computed.
+// The residual program: what a call does in Python once its tensors are computed.
 //
 //   std::vector<Ref> outputs;                 // fakes that the graph has to return, in order
-//   std::vector<lift::Source*> needed;        // outside objects that it wants, in order
+//   std::vector<lift::Source*> needed;        // pre-existing objects that it needs, in order
 //   Residual residual = Residual::build(lifter, result, &outputs, &needed);
 //   ...
 //   Ref value = residual.run(values_of_needed, real_tensors);   // many times
 //
-// A run makes all new objects first, then writes to the outside world in the order in which its containers were first
-// lifted; replaced values die after the last write. Nothing of a call is kept.
+// A run makes all new objects first, then writes to pre-existing objects in the order in which they were first lifted;
+// replaced values die after the last write. Nothing of a call is kept.
 #pragma once
 
 #include "replay/cannot_rebuild.h"
@@ -18,8 +18,8 @@
 
 namespace alternator::replay {
 
-// Frames as objects, where somebody holds them: those that go on behind the call's stop, and outside ones (what stands
-// for them) that have ended in the call.
+// Frame objects that are referenced: those that resume after the call's stop, and (the stand-ins of) pre-existing ones
+// that have ended in the call.
 struct Frames {
   std::vector<Borrowed> go_on, ended;
 };
@@ -28,9 +28,9 @@ class Residual {
  public:
   Residual() = default;
 
-  // Throws CannotRebuild, or PyError. `graph_outputs` and `needed` may hold entries already: new ones are added. A call
-  // that stops in mid-frame leaves many values behind, and some that are not there (null). `raises`: the result is an
-  // exception, with its traceback, that leaves the call.
+  // Throws CannotRebuild, or PyError. `graph_outputs` and `needed` may have entries already: new ones are appended. A
+  // call that stops in mid-frame has many results, some of them null. `raises`: the result is an exception, with its
+  // traceback, that the call raises.
   static Residual build(World& world, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
                         std::vector<lift::Source*>* needed, bool raises = false, const Frames& frames = {});
   static Residual build(World& world, Borrowed result, std::vector<Ref>* graph_outputs,
@@ -40,14 +40,14 @@ class Residual {
   static Residual build(lift::Lifter& lifter, const std::vector<Borrowed>& results, std::vector<Ref>* graph_outputs,
                         std::vector<lift::Source*>* needed, bool raises = false, const Frames& frames = {});
 
-  // `graph_outputs`: a list or tuple of tensors. May be called again while it runs. On an exception what was written
-  // so far stays written, as in eager. A program that raises hands its exception out.
+  // `graph_outputs`: a list or tuple of tensors. Reentrant. On an exception the mutations made so far stay, as in
+  // eager. A program that raises returns its exception.
   Ref run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const;
   using Results = c10::SmallVector<Ref, 32>;
   Results run_all(const std::vector<Ref>& needed_values, PyObject* const* graph_outputs, size_t count) const;
 
   std::string text() const { return text_of(program_); }
-  // Whether it does more than to make its results.
+  // Whether it has side effects, besides making its results.
   bool acts() const;
   std::vector<std::string> lines() const { return lines_of(program_); }
   std::vector<std::string> results() const { return results_of(program_); }
@@ -61,7 +61,7 @@ class Residual {
   Program program_;
 };
 
-// Raises a rebuilt exception with the traceback that it has.
+// Raises a reconstructed exception with its own traceback.
 [[noreturn]] void raise_again(Ref exception);
 
 }  // namespace alternator::replay

@@ -16,14 +16,14 @@ enum class Op : uint8_t {
 #undef ALT_INSTRUCTION
 };
 
-// The name of an instruction, without its k: what a mutant switch is called.
+// The name of an instruction, without its k: the name of its mutant switch.
 const char* name_of(Op op);
 const char* text_of(Op op);
 
 // Where an instruction finds a value.
 enum class Space : uint8_t {
-  kNothing,   // no value at all: a deleted name, an empty field
-  kNeeded,    // an outside object, found by its source before the call
+  kNothing,   // no value: a deleted name, an empty field
+  kNeeded,    // a pre-existing object, found by its source before the call
   kConstant,  // the same object on every run
   kOutput,    // a result of the graph
   kMade,      // made by this run
@@ -42,28 +42,28 @@ struct Operand {
 
 struct Instruction {
   Op op;
-  uint32_t target = 0;  // the register that it fills; only where it makes something
+  uint32_t target = 0;  // the register that it fills; only if it makes an object
   uint32_t first = 0;   // its operands
   uint32_t count = 0;
   int64_t number = 0;
 };
 
-// The fields of a function that its code object does not settle.
+// The fields of a function that are not determined by its code object.
 enum class FunctionField : uint8_t { kName, kDefaults, kKeywordDefaults, kAnnotations, kDoc, kModule };
 
 struct Program {
   std::vector<Instruction> instructions;
   std::vector<Operand> operands;
   std::vector<Ref> constants;
-  std::vector<uint32_t> weak;             // constants that are weak references to what is meant: functions
+  std::vector<uint32_t> weak;             // constants that are weak references to the actual value: functions
   std::vector<PyMethodDef*> natives;      // of bound builtins; they live as long as their type
   std::vector<std::string> needed_texts;  // how a user would write each needed source
   uint32_t registers = 0;
   uint32_t outputs = 0;
   std::vector<Operand> results;
-  bool raises = false;  // the result is an exception that leaves the call
+  bool raises = false;  // the result is an exception that the call raises
 
-  // Whether none of the objects that it does not keep alive is gone.
+  // Whether all weakly held objects are alive.
   bool is_alive() const {
     return std::all_of(weak.begin(), weak.end(),
                        [&](uint32_t i) { return PyWeakref_GET_OBJECT(constants[i].get()) != Py_None; });
@@ -73,7 +73,7 @@ struct Program {
 
 // Readable pseudo-Python.
 std::string text_of(const Program& program);
-std::vector<std::string> lines_of(const Program& program);    // what it does, one instruction a line
-std::vector<std::string> results_of(const Program& program);  // what it gives
+std::vector<std::string> lines_of(const Program& program);    // side effects, one instruction per line
+std::vector<std::string> results_of(const Program& program);  // its results
 
 }  // namespace alternator::replay

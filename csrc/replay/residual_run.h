@@ -10,7 +10,7 @@ class Machine {
   Machine(const Program& program, const std::vector<Ref>& needed, PyObject* const* outputs, size_t output_count);
 
   void execute(const Instruction& instruction);
-  // Null: nothing.
+  // Null: no value.
   PyObject* get(Operand operand) const {
     switch (operand.space()) {
       case Space::kNothing:
@@ -59,7 +59,7 @@ class Machine {
   void fill_exception(const Operands& operands, bool suppress_context);
   void write(const Instruction& instruction, const Operands& operands);
 
-  // The old value dies after the last write: its finaliser must not see half of them.
+  // The old value dies after the last write: its finalizer must not observe a partial state.
   void drop_later(Ref old) {
     if (old) dropped_.push_back(std::move(old));
   }
@@ -70,18 +70,18 @@ class Machine {
   void set_field(Borrowed owner, Borrowed name, Borrowed value);
   void splice(Borrowed list, Py_ssize_t from, Py_ssize_t to, Borrowed items);
 
-  std::vector<Ref> dropped_;  // first, so that it goes last
+  std::vector<Ref> dropped_;  // declared first, so that it is destroyed last
   const Program& program_;
   const std::vector<Ref>& needed_;
   PyObject* const* outputs_;
   std::vector<Ref> registers_;
-  std::vector<Ref> strong_;  // the constants, where the program holds some weakly
+  std::vector<Ref> strong_;  // the constants, if the program holds some weakly
   const Ref* constants_;
 };
 
-// An attribute goes into the instance's own dict: no __setattr__, no property. Null: deletes.
+// Stores an attribute into the instance's dict: no __setattr__, no property. Null: deletes.
 void store_attribute(Borrowed owner, Borrowed name, Borrowed value);
-// deque's own extend, whatever a subclass makes of the name.
+// deque.extend itself, whatever a subclass overrides.
 void extend_deque(Borrowed deque, Borrowed items);
 
 }  // namespace alternator::replay

@@ -1,4 +1,4 @@
-// The program as a person would read it.
+// The program as readable text.
 #include "replay/rebuild_kinds.h"
 #include "replay/residual.h"
 #include "replay/residual_program.h"
@@ -103,7 +103,7 @@ static std::string instruction_text(const Program& program, const Instruction& i
 
 bool Residual::acts() const {
   for (const Instruction& instruction : program_.instructions) {
-    if (instruction.op >= Op::kEffect) return true;  // acting and writing back stand last in the table
+    if (instruction.op >= Op::kEffect) return true;  // acting and writing back are last in the table
   }
   return false;
 }

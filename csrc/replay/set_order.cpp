@@ -46,7 +46,7 @@ Ref deque_limit(Borrowed deque) {
 }
 
 std::vector<std::pair<Ref, Ref>> ordered_items(Borrowed dict, std::vector<Py_hash_t>* hashes) {
-  // By identity: a look-up would ask keys of equal hashes.
+  // By identity: a lookup would compare keys of equal hashes.
   std::unordered_map<PyObject*, PyObject*> values;
   PyObject *key, *value;
   for (Py_ssize_t at = 0; PyDict_Next(dict.get(), &at, &key, &value) != 0;) values[key] = value;
@@ -66,7 +66,7 @@ void fill_set(Borrowed set, PyObject* const* elements, size_t count, size_t tabl
   for (size_t i = 0; i < count; i++) check_status(PySet_Add(set.get(), elements[i]));
 }
 
-// An address says nothing about the order on another run; every other hash does.
+// An address-based hash does not determine the order on another run; every other hash does.
 static bool has_stable_hash(Borrowed object) {
   PyObject* o = object.get();
   if (lift::is_plain(o)) return true;
@@ -83,11 +83,11 @@ static bool has_stable_hash(Borrowed object) {
   return layout_of(object.type()) != object.type() && object.type()->tp_hash != PyBaseObject_Type.tp_hash;
 }
 
-// The elements of some sets and what stands for each while orders are tried: their own __hash__ and __eq__ are not
-// asked.
+// The elements of some sets, with a stand-in for each while orders are tried: their own __hash__ and __eq__ are not
+// called.
 class StandIns {
  public:
-  // False: the order of this set is nothing to reproduce.
+  // False: the order of this set cannot be reproduced.
   bool add(Borrowed set) {
     PyObject* element;
     Py_hash_t hash;
@@ -98,7 +98,7 @@ class StandIns {
     }
     return true;
   }
-  // Of a plain value that may have come and gone.
+  // For a plain value that may have been added and removed.
   PyObject* of_plain(Borrowed value) {
     if (!plain_) {
       plain_ = checked(PyDict_New());
@@ -121,7 +121,7 @@ class StandIns {
 
  private:
   std::unordered_map<PyObject*, Ref> by_element_;
-  Ref plain_;  // a dict: plain value -> what stands for it
+  Ref plain_;  // a dict: plain value -> its stand-in
 };
 
 static bool iterates_as(Borrowed trial, const std::vector<Ref>& wanted) {
@@ -133,7 +133,7 @@ static bool iterates_as(Borrowed trial, const std::vector<Ref>& wanted) {
   return true;
 }
 
-// Calls attempt(order) with orders of the elements until one is accepted: as they stand, every other for a few
+// Calls attempt(order) with orders of the elements until one is accepted: the current one, every permutation of a few
 // elements, else every rotation.
 template <class Attempt>
 static bool try_orders(std::vector<Ref> elements, Attempt&& attempt) {
@@ -180,7 +180,7 @@ std::optional<SetPlan> plan_filling(Borrowed set) {
   return plan;
 }
 
-// As the private copy was made.
+// In the way the private copy was made.
 static Ref copy_with(const StandIns& stand_ins, Borrowed set) {
   Ref copy = checked(PySet_New(nullptr));
   if (!cpython::copy_set_table(set.get(), copy.get(), [&](PyObject* element) { return stand_ins.of(element); })) {

@@ -1,4 +1,4 @@
-// What replay does with tensors; the only part of it that knows torch's C++ API.
+// Tensor operations of replay; the only part of it that uses torch's C++ API.
 #pragma once
 
 #include "py/error.h"
@@ -6,7 +6,7 @@
 namespace alternator::replay {
 
 bool is_tensor(Borrowed object);
-// A number that only a run knows: an output of the graph as well.
+// An unbacked symbol: an output of the graph as well.
 bool is_symbol(Borrowed object);
 Borrowed class_of_symbol(Borrowed object);  // int or float
 // A torch.Generator: one that the graph makes is an output of it.
@@ -18,7 +18,7 @@ struct TensorTraits {
 };
 TensorTraits tensor_traits(Borrowed fake);
 
-// A graph's output with the type and the requires_grad that its fake had: backends return plain tensors.
+// A graph output with the type and the requires_grad of its fake: backends return plain tensors.
 Ref adopt_output(Borrowed output, Borrowed type, bool wants_gradient);
 
 }  // namespace alternator::replay

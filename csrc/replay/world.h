@@ -1,4 +1,4 @@
-// What replay wants to know of a finished trace.
+// What replay needs to know of a finished trace.
 #pragma once
 
 #include "lift/lifting/shadow.h"
@@ -19,8 +19,7 @@ class World {
  public:
   virtual ~World() = default;
 
-  // Where the object of the outside world is found that `object` stands for; null: it was made in the trace, or is a
-  // constant.
+  // The source of the pre-existing object that `object` represents; null: it was made in the trace, or is a constant.
   virtual lift::Source* source_of(Borrowed object) = 0;
   // A class or a function that the trace made.
   virtual bool made_here(Borrowed object) = 0;
@@ -30,7 +29,7 @@ class World {
   virtual bool is_constant(Borrowed) { return false; }
   // A tensor that the graph can return.
   virtual bool is_graph_tensor(Borrowed tensor) = 0;
-  // An array of numpy's that the graph can return.
+  // A numpy array that the graph can return.
   virtual bool is_graph_array(Borrowed) { return false; }
 
   // In the order in which they were first lifted.
@@ -38,14 +37,14 @@ class World {
   virtual std::vector<lift::PlaceWrite> writes() = 0;
   virtual std::vector<EffectCall> calls() { return {}; }
 
-  // The write-back relies on the container's length as it was.
+  // The write-back relies on the container's original length.
   virtual void guard_length(const lift::Shadow& shadow) = 0;
-  // What is found there is in the container no more: nobody must notice if that is its end.
+  // The call removes this element from the container: guards that its finalization is not observable.
   virtual void guard_finalization(const lift::Shadow& /*shadow*/, lift::Access /*access*/, Borrowed /*key*/,
                                   Py_ssize_t /*index*/) {}
 };
 
-// The world of a real trace.
+// The World of a real trace.
 class LifterWorld final : public World {
  public:
   explicit LifterWorld(lift::Lifter& lifter) : lifter_(lifter) {}
@@ -63,7 +62,7 @@ class LifterWorld final : public World {
   void guard_finalization(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) override;
 
  private:
-  const std::vector<lift::Source*>& referents();  // that weak references have found
+  const std::vector<lift::Source*>& referents();  // read through weak references
 
   lift::Lifter& lifter_;
   std::optional<std::vector<lift::Source*>> referents_;

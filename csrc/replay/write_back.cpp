@@ -1,4 +1,4 @@
-// Write-back: the difference, by identity, between each private copy and what it was when it was lifted.
+// Write-back: the difference, by identity, between each private copy and its snapshot from when it was lifted.
 #include "cpython/deque_iterator.h"
 #include "cpython/objects.h"
 #include "cpython/set_tables.h"
@@ -20,7 +20,7 @@ class Effects {
   explicit Effects(Builder& builder) : builder_(builder) {}
 
   std::vector<Write> collect() {
-    builder_.set_early(true);  // what is shown
+    builder_.set_early(true);  // printed values
     for (const EffectCall& call : builder_.world().calls()) {
       add(Op::kEffect, {builder_.value(call.callable), builder_.value(call.arguments), builder_.value(call.keywords)});
     }
@@ -42,7 +42,7 @@ class Effects {
           deque(shadow);
           break;
       }
-      // All of them: they stand in an order.
+      // All of them: their order matters.
       for (size_t i = before; i < writes_.size(); i++) writes_[i].hashes = hashes_;
       if (writes_.size() > before) written_[static_cast<size_t>(shadow.kind)] = true;
     }
@@ -58,7 +58,7 @@ class Effects {
   }
   Operand number(Py_ssize_t value) { return builder_.constant(checked(PyLong_FromSsize_t(value))); }
 
-  // What was written to one container must not be meant for two, nor for none of two that are one.
+  // Guards the identity of mutated objects: one container must not become two, nor two become one.
   void mark_identities() {
     for (const Shadow& shadow : builder_.world().shadows()) {
       if (written_[static_cast<size_t>(shadow.kind)]) shadow.source->bears_identity = true;
@@ -66,7 +66,7 @@ class Effects {
     for (const lift::PlaceWrite& write : builder_.world().writes()) write.owner->bears_identity = true;
   }
 
-  // --- what is taken out ---
+  // --- removed elements ---
   static std::unordered_set<PyObject*> as_set(const std::vector<Ref>& items) {
     std::unordered_set<PyObject*> found;
     for (const Ref& item : items) found.insert(item.get());
@@ -119,7 +119,7 @@ class Effects {
     if (prefix == before.size() && prefix == after.size()) return;
     const Operand target = builder_.needed(shadow.source);
     if (prefix == before.size()) {
-      // Appended only: that is right whatever the length.
+      // Appended only: that is correct for any length.
       add(Op::kListExtend, with_items({target}, shadow, before, after, prefix, after.size()));
       return;
     }
@@ -138,13 +138,13 @@ class Effects {
     size_t prefix = common_prefix(before, after);
     size_t dropped = 0;
     if (prefix == before.size() && prefix == after.size()) {
-      // What came and went leaves a mark: iterators from before notice it.
+      // Elements that were added and removed change the deque's state: pre-existing iterators detect it.
       if (prefix == 0 || !cpython::was_deque_changed(shadow.copy, before.size())) return;
       dropped = 1;
     }
     guard_finalizations(shadow, before, after, lift::Access::kIndex);
     const Operand target = builder_.needed(shadow.source);
-    // What is left of it begins the new one; with all of it dropped, nothing has to.
+    // The remaining elements must be a prefix of the new contents; if all are dropped, that is trivially so.
     while ((prefix = common_prefix(before, after, dropped)) + dropped != before.size()) dropped++;
     if (dropped > 0) {
       builder_.world().guard_length(shadow);
@@ -187,7 +187,7 @@ class Effects {
   }
 
   // Most dicts are: the same keys in the same order, with the same values.
-  static bool is_as_it_was(const Shadow& shadow) {
+  static bool is_unchanged(const Shadow& shadow) {
     PyObject *before = shadow.snapshot.get(), *after = shadow.copy.get();
     if (!shadow.deleted_keys.empty() || PyODict_Check(before) || PyODict_Check(after)) return false;
     if (PyDict_GET_SIZE(before) != PyDict_GET_SIZE(after)) return false;
@@ -200,11 +200,11 @@ class Effects {
   }
 
   void dict(const Shadow& shadow) {
-    if (is_as_it_was(shadow)) return;
+    if (is_unchanged(shadow)) return;
     const Items before = items_of_dict(shadow.snapshot), after = items_of_dict(shadow.copy);
     std::unordered_map<PyObject*, size_t> old_places;
     for (size_t i = 0; i < before.size(); i++) old_places[before[i].first.get()] = i;
-    // Keys that stay where they are: as many as follow each other as they did before.
+    // Keys that keep their position: the longest prefix of `after` that is in the old order.
     size_t kept = 0, next = 0;
     std::vector<bool> stays(before.size(), false);
     for (; kept < after.size(); kept++) {
@@ -280,7 +280,7 @@ class Effects {
     return place == places.end() || before[place->second].second.get() != item.second.get();
   }
 
-  // A key that was deleted and set again stands at the end now, whatever stood behind it.
+  // A key that was deleted and set again is at the end now, whatever followed it.
   static bool was_deleted(const Shadow& shadow, const Ref& key) { return shadow.deleted_keys.count(key.get()) != 0; }
 
   // --- sets ---
@@ -309,9 +309,9 @@ class Effects {
     }
     if (removed.empty() && added.empty() && (same_layout(shadow) || !are_plain(shadow.steps))) return;
     if (shadow.unseen)
-      throw CannotRebuild("the set " + shadow.source->text() + " was changed where nobody looked at it");
-    // On the real set the elements are added in an order that gives the copy's; how the program added them is not
-    // known.
+      throw CannotRebuild("the set " + shadow.source->text() + " was changed where it had not been read");
+    // The elements are added to the real set in an order that gives the copy's order; in which order the program added
+    // them is not known.
     std::optional<std::vector<Ref>> order = plan_adding(shadow.original, removed, added, shadow.copy);
     if (!order) throw CannotRebuild("the order of the set " + shadow.source->text() + " cannot be reproduced");
     const Operand target = builder_.needed(shadow.source);
@@ -333,7 +333,7 @@ class Effects {
     return cpython::set_layout(shadow.original.get()) == cpython::set_layout(shadow.copy.get());
   }
 
-  // --- places ---
+  // --- variables ---
   void place(const lift::PlaceWrite& write) {
     const Operand owner = builder_.needed(write.owner);
     if (write.kind == lift::PlaceKind::kIterator)
@@ -353,7 +353,7 @@ class Effects {
   Builder& builder_;
   std::vector<Write> writes_;
   bool written_[4] = {};
-  bool hashes_ = false;  // of the container that is looked at
+  bool hashes_ = false;  // of the current container
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Writing back to the outside world.
+// Writing back to pre-existing objects.
 #include "replay/residual_run.h"
 
 #include "cpython/frame_objects.h"
@@ -11,7 +11,7 @@
 
 namespace alternator::replay {
 
-// What a class has under this name decides who answers for the attribute.
+// The class attribute of this name decides whether a descriptor handles the access.
 static bool has_setter(Borrowed owner, Borrowed name) {
   PyObject* found = _PyType_Lookup(owner.type(), name.get());
   return found != nullptr && Py_TYPE(found)->tp_descr_set != nullptr;
@@ -19,7 +19,7 @@ static bool has_setter(Borrowed owner, Borrowed name) {
 
 void store_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   if (PyUnicode_Check(name.get()) && !has_setter(owner, name)) {
-    // The generic setter: it also knows attributes that live in no dict.
+    // The generic setter: it also handles attributes that are in no dict.
     return check_status(PyObject_GenericSetAttr(owner.get(), name.get(), value.get()));
   }
   Ref dict = checked(PyObject_GenericGetDict(owner.get(), nullptr));
@@ -49,7 +49,7 @@ void Machine::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     Ref dict = checked(cpython::make_thread_dict(owner.get()));
     return value ? set_item(dict, name, value, false) : delete_item(dict, name, false);
   }
-  // Only a plain read: a name that the class answers for too might run its descriptor.
+  // Only a plain read: a name that the class has too might run its descriptor.
   if (PyUnicode_Check(name.get()) && _PyType_Lookup(owner.type(), name.get()) == nullptr) {
     Ref old = Ref::steal(_PyObject_GenericGetAttrWithDict(owner.get(), name.get(), nullptr, 1));
     if (PyErr_Occurred()) throw PyError();
@@ -79,7 +79,7 @@ void Machine::splice(Borrowed list, Py_ssize_t from, Py_ssize_t to, Borrowed ite
   check_status(PyList_SetSlice(list.get(), from, to, items.get()));
 }
 
-// A method of deque itself, whatever a subclass makes of its name.
+// A method of deque itself, whatever a subclass overrides.
 static Ref call_deque(Borrowed deque, const char* name, Borrowed argument) {
   static constinit Lasting<PyTypeObject*> lasting;
   PyTypeObject* type = lasting.get([] {
@@ -150,7 +150,7 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
     case Op::kFieldSet:
       return set_field(object, operands[1], operands[2]);
     case Op::kFieldDelete:
-      // Set and deleted by the call: it may never have been there.
+      // Set and deleted by the call: it may never have existed.
       try {
         set_field(object, operands[1], {});
       } catch (const PyError&) {
@@ -159,7 +159,7 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
       }
       return;
     case Op::kIteratorNext:
-      drop_later(checked(PyObject_CallMethod(object, "__reduce__", nullptr)));  // at its end it lets go
+      drop_later(checked(PyObject_CallMethod(object, "__reduce__", nullptr)));  // keeps its iterable
       for (int64_t i = 0; i < instruction.number; i++) drop_later(Ref::steal(PyIter_Next(object)));
       return;
     case Op::kEndFrame:
@@ -174,7 +174,7 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
   ALT_CHECK(false, "not a writing instruction");
 }
 
-// A frame that was part of the chain has no variables left.
+// A frame that was part of the chain has no locals left.
 void Machine::end_frame(const Operands& operands, int64_t line) {
   auto* frame = reinterpret_cast<PyFrameObject*>(operands[0]);
   if (!cpython::is_over(frame)) return;

@@ -1,4 +1,4 @@
-// What the room cpython reads of live objects and of code, compared with what Python itself says.
+// What csrc/cpython reads from live objects and code objects, compared with Python's own results.
 #include "cpython/operations.h"
 
 #include "cpython/decimal_layout.h"
@@ -72,7 +72,7 @@ TEST(attributes_are_read_without_making_a_dict) {
 TEST(an_absent_attribute_of_the_class_is_not_an_inline_one) {
   Program program(
       "class C: pass\n"
-      "other = C(); other.x = 1\n"  // the class knows the name now
+      "other = C(); other.x = 1\n"  // the class's shared keys have the name now
       "o = C(); o.y = 2\n");
   Ref x = program.eval("'x'");
   CHECK(cpython::inline_attribute(program["o"], x.get()) == nullptr);
@@ -165,7 +165,7 @@ TEST(the_own_dict_of_a_class) {
   Program program("class A:\n  x = 1\n");
   PyObject* own = cpython::own_dict(reinterpret_cast<PyTypeObject*>(program["A"]));
   CHECK(PyDict_GetItemString(own, "x") != nullptr);
-  // Static types of CPython keep theirs elsewhere from 3.12 on.
+  // CPython's static types keep theirs elsewhere from 3.12 on.
   CHECK(PyDict_GetItemString(cpython::own_dict(&PyLong_Type), "bit_length") != nullptr);
 }
 

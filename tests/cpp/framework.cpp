@@ -1,4 +1,4 @@
-// The module behind the framework: tests() lists what is registered, run(name) runs one.
+// The module of the framework: tests() lists the registered tests, run(name) runs one.
 #include "framework.h"
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What a check leaves alone: the error indicator, the allocators, the collector, the user's code.
+// What a guard check must not touch: the error indicator, the allocators, the collector, user code.
 #include "framework.h"
 #include "guards/guard_program.h"
 #include "py/names.h"
@@ -15,7 +15,7 @@ using lift::Source;
 Ref text(const char* value) { return checked(PyUnicode_InternFromString(value)); }
 Ref number(long value) { return checked(PyLong_FromLong(value)); }
 
-// Runs Python source; the namespace that it leaves.
+// Runs Python source and returns its namespace.
 Ref run(const char* source) {
   Ref names = checked(PyDict_New());
   check_status(PyDict_SetItemString(names.get(), "__builtins__", PyEval_GetBuiltins()));
@@ -51,7 +51,7 @@ model, inline = Model(), Inline()
 x = torch.ones(4)
 )";
 
-// One program with most kinds of guards on these objects.
+// One guard program with most kinds of guards on these objects.
 std::unique_ptr<GuardProgram> program_for(const Ref& names) {
   Borrowed model = get(names, "model"), x = get(names, "x");
   auto tree = std::make_unique<lift::SourceTree>();
@@ -164,7 +164,7 @@ void counted_free(void* context, void* memory) {
   counting->original.free(counting->original.ctx, memory);
 }
 
-// Counts what is asked of CPython's allocators while it lives.
+// Counts the calls of CPython's allocators in its scope.
 class CountAllocations {
  public:
   CountAllocations() {
@@ -213,7 +213,8 @@ TEST(a_check_allocates_nothing_of_pythons) {
 
 TEST(no_collection_runs_in_a_check) {
   check_status(init_names());
-  // A gradient that Python has never seen gets its object in the check; a collection there would run the finaliser.
+  // A gradient that Python has never seen gets its Python object in the check; a collection there would run the
+  // finalizer.
   Ref names = run(R"(
 import gc, torch
 class Loud:

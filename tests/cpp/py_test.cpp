@@ -1,4 +1,4 @@
-// Reference counts and error translation of the room py.
+// Reference counts and error translation of csrc/py.
 #include "framework.h"
 #include "py/error.h"
 #include "py/lasting.h"
@@ -162,7 +162,7 @@ TEST(guarded_keeps_the_users_exception) {
           throw PyError();
         }) == nullptr);
   CHECK_EQ(taken(), "ValueError: from the user");
-  // A null result of the C API, passed on as it is.
+  // A null result of the C API, passed on unchanged.
   CHECK(guarded([]() -> Ref { return Ref::steal(PyLong_FromString("x", nullptr, 10)); }) == nullptr);
   CHECK(taken().starts_with("ValueError: invalid literal"));
 }
@@ -184,7 +184,7 @@ TEST(guarded_translates_cpp_exceptions) {
 }
 
 // At shutdown CPython ends daemon threads with pthread_exit, which unwinds them: through our slots, which are noexcept.
-// The process must live on, so the thread is parked for good.
+// The process must not terminate, so the thread is parked forever.
 TEST(guarded_survives_a_thread_that_is_ended_inside) {
   static std::atomic<int> stage = 0;
   pthread_t thread;
@@ -287,7 +287,7 @@ TEST(a_lasting_value_that_another_thread_made_meanwhile_stays) {
   CHECK_EQ(count(late), 1);
 }
 
-// Few lie inside, many outside: all moves between the two must do.
+// A few elements are stored inline, many on the heap: all moves between the two must work.
 TEST(values_own_one_reference_each) {
   for (size_t length : {0, 1, 6, 7, 30}) {
     Ref object = fresh();

@@ -28,7 +28,7 @@ class Sub(dict):  # type: ignore[type-arg]
 def test_every_kind_has_a_test_here() -> None:
     kinds = {name for name in guards.mutant_names() if name.startswith("k")}
     tested = {"kType", "kIs", "kEquals", "kTensor", "kLength", "kTruth", "kKeys", "kHasKey", "kLacksKey", "kCode", "kAbsent",
-              "kSame", "kDistinct", "kSpecialMethods", "kSetLayout", "kUnnoticed"}  # fmt: skip
+              "kSame", "kDistinct", "kSpecialMethods", "kSetLayout", "kUnobserved"}  # fmt: skip
     assert kinds == tested
 
 
@@ -196,7 +196,7 @@ def test_layout_of_a_set() -> None:
     used = {1, 2, 3}
     used.discard(3)
     assert only("kSetLayout", number=layout([0, 2, 2, 1, 0, 0, 0, 0])).holds(used)
-    assert fresh.why(used) == "a0: its elements stand in its table as they did"
+    assert fresh.why(used) == "a0: the layout of its hash table is the same"
     popped = {1, 2}
     popped.add(popped.pop())
     assert not fresh.holds(popped)  # pop() goes on behind the place of the first
@@ -212,7 +212,7 @@ def test_layout_of_a_set() -> None:
     assert not program.holds(changing)
 
 
-# ---- kUnnoticed
+# ---- kUnobserved
 
 
 class Noticed:
@@ -236,8 +236,8 @@ def bound(value: Any) -> Any:
     return lambda: value
 
 
-def test_unnoticed() -> None:
-    program = only("kUnnoticed")
+def test_unobserved() -> None:
+    program = only("kUnobserved")
     for quiet in (
         1,
         None,
@@ -252,7 +252,7 @@ def test_unnoticed() -> None:
         (i for i in "ab"),
     ):
         assert program.holds(quiet), quiet
-    assert program.why(Noticed()) == "a0: nobody would notice its end"
+    assert program.why(Noticed()) == "a0: its finalization is not observable"
     for loud in (
         [Noticed()],
         {"k": (Noticed(),)},
@@ -279,10 +279,10 @@ def test_unnoticed() -> None:
     assert program.holds(tensor)
 
 
-def test_unnoticed_deep_down() -> None:
+def test_unobserved_deep_down() -> None:
     """As deep as nobody else holds what leads there."""
     tree = Tree()
-    tree.slot().at(0).guard("kUnnoticed")
+    tree.slot().at(0).guard("kUnobserved")
     program = tree.program()
     assert not program.holds([[[[[[Noticed()]]]]]])
     assert not program.holds([Thing(a=[Thing(b={"k": [Noticed()]})])])

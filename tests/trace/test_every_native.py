@@ -25,7 +25,7 @@ import pytest
 import torch
 from harness import REGISTRY, T, add_row, check
 
-TABLE = Path(__file__).resolve().parents[2] / "csrc" / "trace" / "natives.def"
+TABLE = Path(__file__).resolve().parents[2] / "csrc" / "trace" / "calls" / "natives.def"
 LINE = re.compile(r'^ALT_(FUNCTIONS|TYPES)\("([\w.]+)", "([^"]*)"\)', re.M)
 PER_PROGRAM = 24
 MUTABLE = (list, dict, set, bytearray, collections.deque, types.SimpleNamespace, decimal.Context)

@@ -214,5 +214,5 @@ def test_gradients(t: Run) -> None:
 
 
 def test_the_reason() -> None:
-    with pytest.raises(alternator.exc.Unsupported, match="a tensor is turned into text"):
+    with pytest.raises(alternator.exc.Unsupported, match="a tensor is converted to a string"):
         alternator.compile(lambda x: len(f"{x}"), backend="eager", fullgraph=True)(torch.ones(2))

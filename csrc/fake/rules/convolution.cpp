@@ -11,14 +11,14 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// One value stands for all dimensions.
+// A single value applies to all dimensions.
 Sizes spread(c10::SymIntArrayRef values, size_t rank) {
   Sizes result = concrete(values);
   if (result.size() == 1 && rank > 1) result.assign(rank, result[0]);
   return result;
 }
 
-// A channels-last tensor of rank 3 would be the 4-d view of it that torch convolves, without the dimension in front.
+// A channels-last tensor of rank 3 would be the 4-d view of it that torch convolves, without the leading dimension.
 at::MemoryFormat output_format(const Tensor& input, const Tensor& weight, at::native::ConvBackend backend) {
   if (input.dim() < 4) return at::MemoryFormat::Contiguous;
   return at::native::_determine_backend_memory_format(input, weight, backend);
@@ -28,7 +28,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const OptionalTens
                    c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
                    c10::SymIntArrayRef output_padding, c10::SymInt groups) {
   const Maker make;
-  // An input without a batch dimension is given one for the time of the call.
+  // An unbatched input gets a batch dimension for the duration of the call.
   const bool batched = input.dim() == weight.dim();
   const int64_t rank = weight.dim() - 2;
   TORCH_CHECK(rank > 0, "weight should have at least three dimensions");
@@ -38,7 +38,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const OptionalTens
               input.toString(), ") and bias type (", bias.has_value() && bias->defined() ? bias->toString() : "",
               ") should be the same");
   const Tensor whole = batched ? input : input.unsqueeze(0);
-  // Also checks sizes and channels, in eager's words.
+  // Also checks sizes and channels, with eager's messages.
   const at::native::ConvBackend backend = at::native::select_conv_backend(
       whole, weight, bias, stride, padding, dilation, transposed, output_padding, groups, std::nullopt);
   const Sizes strides = spread(stride, rank), paddings = spread(padding, rank), dilations = spread(dilation, rank),

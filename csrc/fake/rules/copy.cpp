@@ -27,13 +27,13 @@ Tensor clone(const Tensor& self, std::optional<at::MemoryFormat> format) {
 Tensor to_copy(const Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                std::optional<at::Device>, std::optional<bool>, bool, std::optional<at::MemoryFormat> format) {
   if (layout.value_or(at::kStrided) != at::kStrided)
-    fail(FailureKind::Unsupported, "aten::_to_copy", "fakes cannot stand in for a sparse tensor");
+    fail(FailureKind::Unsupported, "aten::_to_copy", "a sparse tensor cannot be faked");
   const Maker make;
   return copy_of(make, self, dtype.value_or(self.scalar_type()), format);
 }
 
 Tensor& copy_(Tensor& self, const Tensor& source, bool) {
-  // Throws, in eager's words, what cannot be broadcast.
+  // Raises eager's error if the shapes cannot be broadcast.
   if (self.sizes() != source.sizes()) {
     const auto sizes = at::infer_size(self.sizes(), source.sizes());
     TORCH_CHECK(self.sizes() == at::IntArrayRef(sizes), "output with shape ", self.sizes(),

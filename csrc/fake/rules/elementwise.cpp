@@ -64,7 +64,7 @@ Tensor& bernoulli_(Tensor& self, double p, std::optional<at::Generator>) {
   return self;
 }
 
-// The composite of an in-place operator runs on meta tensors, whose kernel for a tensor and a number is a Python one.
+// The composite of an in-place operator runs on meta tensors, whose kernel for a tensor and a scalar is a Python one.
 Tensor number(const at::Scalar& value) { return at::native::wrapped_scalar_tensor(value); }
 Tensor& add_scalar_(Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
   return at::_ops::add__Tensor::call(self, number(other), alpha);
@@ -75,7 +75,7 @@ Tensor& sub_scalar_(Tensor& self, const at::Scalar& other, const at::Scalar& alp
 Tensor& mul_scalar_(Tensor& self, const at::Scalar& other) { return at::_ops::mul__Tensor::call(self, number(other)); }
 Tensor& div_scalar_(Tensor& self, const at::Scalar& other) { return at::_ops::div__Tensor::call(self, number(other)); }
 
-// The numbers come as a tensor: what they are decides nothing here.
+// The scalars are given as a tensor: their values do not affect the metadata.
 std::vector<at::Scalar> some_numbers(at::TensorList self, const Tensor& numbers) {
   TORCH_CHECK(numbers.is_contiguous(), "Expected scalars to be contiguous");
   TORCH_CHECK(numbers.dim() == 1, "Expected packed scalar Tensor to be of dimension 1. Got ", numbers.dim(),
@@ -104,7 +104,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double, std::opti
   return {make.like(input), make.like(input, at::kBool)};
 }
 
-// torch's own iterator over the fakes, which call themselves meta: broadcasting, strides and type as in eager.
+// torch's TensorIterator over the fakes, which report meta: broadcasting, strides and type as in eager.
 Tensor binary(const Tensor& self, const Tensor& other) {
   const Maker make;
   Tensor output;

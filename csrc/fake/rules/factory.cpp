@@ -1,4 +1,4 @@
-// Factory functions: zeros, full, empty_like, new_ones, rand and their kin. Random ones draw nothing.
+// Factory functions: zeros, full, empty_like, new_ones, rand and the like. Random ones draw nothing.
 #include "fake/fake_errors.h"
 #include "fake/rules/rules.h"
 
@@ -38,7 +38,7 @@ at::ScalarType or_default(Dtype dtype) { return dtype.value_or(c10::get_default_
 
 void check_layout(LayoutArgument layout) {
   if (layout.value_or(at::kStrided) != at::kStrided)
-    fail(FailureKind::Unsupported, "", "fakes cannot stand in for a sparse tensor");
+    fail(FailureKind::Unsupported, "", "a sparse tensor cannot be faked");
 }
 
 Tensor made(c10::SymIntArrayRef size, at::ScalarType dtype, LayoutArgument layout, Format format = std::nullopt) {
@@ -60,7 +60,7 @@ Tensor made_like(const Tensor& self, Dtype dtype, LayoutArgument layout, Format 
   return chosen == at::MemoryFormat::Preserve ? make.like(self, type) : make.formatted(self.sizes(), type, chosen);
 }
 
-// torch.full: the type of the value, unless one is asked for.
+// torch.full: the type of the value, unless a dtype is given.
 at::ScalarType full_type(const at::Scalar& value, Dtype dtype) {
   if (dtype.has_value()) return *dtype;
   const at::ScalarType type = value.type();

@@ -1,5 +1,5 @@
 // Fourier transforms. Their results are not contiguous: each library transforms a batch of dense signals, and the
-// result keeps the order in which it took the dimensions. Torch's own meta functions had that order wrong before 2.13.
+// result keeps the order in which it processed the dimensions. Torch's meta functions had that order wrong before 2.13.
 #include "fake/rules/rules.h"
 
 #include <ATen/Context.h>
@@ -19,7 +19,7 @@ using at::IntArrayRef;
 using at::Tensor;
 using Dims = std::vector<int64_t>;
 
-// A tensor's sizes and strides on the way from one transform to the next.
+// A tensor's sizes and strides between two transforms.
 struct Laid {
   Dims sizes, strides;
 };
@@ -36,8 +36,8 @@ void sort_outermost_first(Dims::iterator begin, Dims::iterator end, const Laid& 
   std::sort(begin, end, [&](int64_t a, int64_t b) { return by.strides[a] > by.strides[b]; });
 }
 
-// What one call of MKL or cuFFT leaves: the batch outside, in the order of the input's strides; the signal dense
-// inside, in the order of `dims`. The same algorithms as in torch, so that equal strides fall out in the same order.
+// The result of one call of MKL or cuFFT: the batch outermost, in the order of the input's strides; the signal dense
+// innermost, in the order of `dims`. The same algorithms as in torch, so that equal strides are ordered the same.
 Laid transformed(const Laid& input, IntArrayRef sizes, IntArrayRef dims) {
   const size_t rank = input.sizes.size();
   Dims order(rank);
@@ -67,7 +67,7 @@ bool in_one_go(IntArrayRef dims) {
   return dims.size() <= kMostDimsOfCufft && !outermost_two;
 }
 
-// The innermost dimensions first, as many as cuFFT takes at a time; each time sorted anew.
+// The innermost dimensions first, as many as cuFFT takes at a time; sorted again each time.
 Laid transformed_in_steps(Laid tensor, IntArrayRef sizes, Dims dims) {
   while (!dims.empty()) {
     sort_outermost_first(dims.begin(), dims.end(), tensor);
@@ -133,8 +133,8 @@ Tensor fft_r2c(const Tensor& self, IntArrayRef dims, int64_t, bool onesided) {
     result = transformed(input, sizes, sorted);
   } else {
     if (self.storage_offset() % 2 != 0) {
-      // cuFFT wants real numbers to be aligned like complex ones: they are copied, the last transformed dimension
-      // inside.
+      // cuFFT requires real data to be aligned like complex data: they are copied, the last transformed dimension
+      // innermost.
       Dims order(input.sizes.size());
       std::iota(order.begin(), order.end(), 0);
       std::rotate(order.begin() + last, order.begin() + last + 1, order.end());

@@ -44,7 +44,7 @@ Tensor one_hot(const Tensor& self, int64_t classes) {
   return Maker().contiguous(sizes, at::kLong);
 }
 
-// Its value is as known as the shape.
+// Its value is known, as the shape is.
 Tensor shape_as_tensor(const Tensor& self) {
   const SessionState& session = *SessionState::current();
   const Inactive inactive;

@@ -1,4 +1,4 @@
-// Products of vectors, and what the linear algebra of torch asks about errors.
+// Vector products, and the error checks of torch.linalg.
 #include "fake/rules/rules.h"
 
 #include <ATen/ops/_linalg_check_errors_ops.h>
@@ -35,7 +35,7 @@ Tensor vdot_of_conjugates(const Tensor& self, const Tensor& other) {
   return result;
 }
 
-// X A = B is solved as A^H X^H = B^H, and the result conjugated lazily: the meta kernel knows nothing of it.
+// X A = B is solved as A^H X^H = B^H, and the result is conjugated lazily: the meta kernel does not model that.
 Tensor lu_solve(const Tensor& factors, const Tensor& pivots, const Tensor& right_side, bool left, bool adjoint) {
   const Maker make;
   Tensor result;
@@ -48,7 +48,7 @@ Tensor lu_solve(const Tensor& factors, const Tensor& pivots, const Tensor& right
   return result;
 }
 
-// A singular matrix is an error of the data: it is raised when the program runs.
+// A singular matrix is a data-dependent error: it is raised when the program runs.
 void check_errors(const Tensor&, std::string_view, bool) {}
 
 }  // namespace

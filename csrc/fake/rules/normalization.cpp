@@ -1,4 +1,4 @@
-// Layer, batch and group normalisation.
+// Layer, batch and group normalization.
 #include "fake/rules/rules.h"
 
 #include <ATen/AccumulateType.h>
@@ -80,7 +80,7 @@ std::tuple<Tensor, Tensor, Tensor> native_group_norm(const Tensor& input, const 
           make.contiguous(statistics, type)};
 }
 
-// The format of a batch norm's output on the CPU: the input's.
+// The memory format of a batch norm's output on the CPU: the input's.
 at::MemoryFormat batch_norm_format(const Tensor& input) { return input.suggest_memory_format(); }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Maker& make, const Tensor& input, const OptionalTensor& weight,

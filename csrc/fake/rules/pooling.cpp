@@ -1,4 +1,4 @@
-// Adaptive pooling, and pooling undone.
+// Adaptive pooling, and unpooling.
 #include "fake/rules/rules.h"
 
 #include <ATen/ops/_adaptive_avg_pool2d_ops.h>

@@ -63,14 +63,14 @@ TORCH_LIBRARY_IMPL(aten, Fake, library) {
 
 namespace {
 
-// one_hot is decomposed before autograd, in a way that reads data on the CPU. Fakes are the only tensors that come here
-// beside meta ones, which have no data either.
+// one_hot is decomposed before autograd, in a way that reads data on the CPU. Only fakes dispatch here, and meta
+// tensors, which have no data either.
 at::Tensor one_hot_of_meta(c10::DispatchKeySet keys, const at::Tensor& self, int64_t classes) {
   if (as_fake(self) != nullptr) return DirectCall<at::_ops::one_hot>::call(keys, self, classes);
   return at::native::one_hot(self, classes);
 }
 
-// The same for the shape of a tensor as a tensor, which is written into memory.
+// The same for _shape_as_tensor, which writes the shape into memory.
 at::Tensor shape_of_meta(c10::DispatchKeySet keys, const at::Tensor& self) {
   if (as_fake(self) != nullptr) return DirectCall<at::_ops::_shape_as_tensor>::call(keys, self);
   return at::native::_shape_as_tensor(self);

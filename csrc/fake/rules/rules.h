@@ -1,7 +1,7 @@
-// Our own rules: operators whose metadata torch computes only in Python, slowly, or not at all.
+// Our rules: operators whose metadata torch computes only in Python, slowly, or not at all.
 //
-// A rule is a function with the operator's own C++ signature. It gets fakes only, checked and with their devices agreed
-// on, and makes its outputs with `Maker`. It is called without boxing (see fake/direct.h).
+// A rule is a function with the operator's C++ signature. It receives fakes only, checked and with a common device, and
+// creates its outputs with `Maker`. It is called without boxing (see fake/direct.h).
 #pragma once
 
 #include "fake/direct.h"
@@ -22,13 +22,13 @@ class RuleRegistry {
  public:
   explicit RuleRegistry(torch::Library& library) : library_(library) {}
 
-  // add<at::_ops::embedding>(embedding): a rule whose signature does not fit the operator does not compile.
+  // add<at::_ops::embedding>(embedding): a rule whose signature does not match the operator does not compile.
   template <class Operator>
   void add(typename Operator::schema* rule) {
     keep(full_name<Operator>(), c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule));
     direct<Operator>();
   }
-  // A rule for CPU and CUDA of an operator that asks_device.def names: where the call is has to be looked at first.
+  // A rule for CPU and CUDA of an operator that asks_device.def names: the device of the call must be checked first.
   template <class Operator>
   void add_of_devices(typename Operator::schema* rule) {
     keep(full_name<Operator>(), c10::KernelFunction::makeFromUnboxedRuntimeFunction(rule));
@@ -51,7 +51,7 @@ class RuleRegistry {
   torch::Library& library_;
 };
 
-// Makes the outputs of a rule: fakes of this thread's session, on the device of the call.
+// Creates the outputs of a rule: fakes of this thread's session, on the device of the call.
 class Maker {
  public:
   Maker() : session_(*SessionState::current()), device_(t_device) {}
@@ -77,10 +77,10 @@ class Maker {
   }
   // Dense with the dimensions of `sizes` laid out in the order `layout`, outermost first.
   at::Tensor permuted(at::IntArrayRef sizes, at::IntArrayRef layout, at::ScalarType dtype) const;
-  // What empty_like(preserve_format) and an elementwise operator of one input give.
+  // The result of empty_like(preserve_format) and of a unary elementwise operator.
   at::Tensor like(const at::Tensor& tensor, at::ScalarType dtype) const;
   at::Tensor like(const at::Tensor& tensor) const { return like(tensor, tensor.scalar_type()); }
-  // What a meta kernel returned, as a fake.
+  // The result of a meta kernel, as a fake.
   at::Tensor adopt(const at::Tensor& meta) const { return session_.adopt(meta, device_); }
 
  private:

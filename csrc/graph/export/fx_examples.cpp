@@ -10,7 +10,7 @@ namespace alternator::graph {
 
 FxExamples::FxExamples(Borrowed fake_mode) : mode_(Ref::share(fake_mode)) {}
 
-// Same sizes, strides, offset and dtype on "meta", over a storage that is shared wherever the fake's was.
+// Same sizes, strides, offset and dtype on "meta", over storages that are shared where the fakes share theirs.
 at::Tensor FxExamples::meta_copy(const at::Tensor& fake) {
   const c10::StorageImpl* original = fake.storage().unsafeGetStorageImpl();
   auto [storage, fresh] = storages_.try_emplace(original);
@@ -31,8 +31,8 @@ at::Tensor FxExamples::meta_copy(const at::Tensor& fake) {
   return meta;
 }
 
-// FakeTensor's constructor is Python and takes longer than everything else in an export. The first one of a device is
-// made by it; the others are made as it makes its tensor, and get the same attributes.
+// FakeTensor's constructor is Python and takes longer than the rest of an export. It creates the first FakeTensor of
+// each device; the others are created as it creates its tensor, and get the same attributes.
 Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
   struct Names {
     Ref fake_tensor = torch_name("torch._subclasses.fake_tensor", "FakeTensor");
@@ -41,7 +41,7 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
     Ref fake_mode = checked(PyUnicode_InternFromString("fake_mode"));
     Ref fake_device = checked(PyUnicode_InternFromString("fake_device"));  // until torch 2.12
     Ref own_fake_device = checked(PyUnicode_InternFromString("_fake_device"));
-    Ref trace = checked(PyUnicode_InternFromString("_debug_trace"));  // each one's own
+    Ref trace = checked(PyUnicode_InternFromString("_debug_trace"));  // individual to each
     Names() {
       Ref tensor = torch_name("torch", "Tensor");
       make_subclass = checked(PyObject_GetAttrString(tensor.get(), "_make_subclass"));
@@ -65,7 +65,7 @@ Ref FxExamples::wrap(const at::Tensor& meta, c10::Device device) {
   PyObject* arguments[] = {names->fake_tensor.get(), object.get(), Py_False, Py_True, py_device.get()};
   Ref result = checked(PyObject_Vectorcall(names->make_subclass.get(), arguments, 3, names->keywords.get()));
   meta.storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
-  // A copy of a dict is made in one go; to fill one takes much longer.
+  // PyDict_Copy clones the table at once; filling a dict takes much longer.
   Ref attributes = checked(PyDict_Copy(pattern->second.get()));
   check_status(PyObject_GenericSetDict(result.get(), attributes.get(), nullptr));
   return result;

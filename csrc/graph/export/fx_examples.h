@@ -1,4 +1,4 @@
-// FakeTensors of torch's own FakeTensorMode with the properties of our fakes: the only kind that a backend may see.
+// FakeTensors of torch's FakeTensorMode with the properties of our fakes: the only kind that a backend may see.
 #pragma once
 
 #include "py/error.h"
@@ -14,9 +14,9 @@ class FxExamples {
  public:
   explicit FxExamples(Borrowed fake_mode);
 
-  // The FakeTensor for one of our fakes; asking again gives the same one. Tensors that share storage share it again.
+  // The FakeTensor of one of our fakes; the same one on every call. Shared storages stay shared.
   Ref of(const at::Tensor& fake);
-  // The FakeTensor of a real tensor, as the mode itself makes it; it also stands for `fake` from now on.
+  // The FakeTensor of a real tensor, as the mode itself creates it; it also represents `fake` from now on.
   Ref of_real(const at::Tensor& fake, Borrowed real);
 
  private:

@@ -26,7 +26,7 @@ namespace {
 
 bool is_given(Borrowed object) { return object && object.get() != Py_None; }
 
-// Whether generated code can write the object down. All others become attributes of the module.
+// Whether generated code can contain the object as a literal. All others become attributes of the module.
 bool is_literal(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (object == Py_None || object == Py_Ellipsis || object == Py_NotImplemented) return true;
@@ -84,7 +84,7 @@ class Exporter {
     output();
     Ref module = fx_.finish(attributes_);
     if (recomputed_) {
-      // Caches of compiled graphs go by the code of the module and its attributes, not by those of its nodes.
+      // Caches of compiled graphs hash the code of the module and its attributes, not the metadata of its nodes.
       Ref meta = checked(PyObject_GetAttrString(module.get(), "meta"));
       check_status(PyDict_SetItemString(meta.get(), "recomputed", recomputed_.get()));
     }
@@ -94,7 +94,7 @@ class Exporter {
  private:
   void placeholders() {
     Ref empty = checked(PyTuple_New(0));
-    std::set<std::string> taken;  // the names of parameters: variables of two frames may have the same
+    std::set<std::string> taken;  // the names of parameters: variables of two frames may have the same name
     for (uint32_t i = 0; i < program_.inputs.size(); ++i) {
       const Input& input = program_.declared[program_.inputs[i]];
       std::string label = "arg_" + std::to_string(i);
@@ -169,10 +169,10 @@ class Exporter {
 
   // ---- nodes
 
-  // A graph that is cut into pieces is cut where the state changes: no more often than it must.
+  // A graph that is split into segments is split where the state changes: no more often than necessary.
   bool shows_grad_sets() const { return !has_separate_segments_ && program_.grad_sets.outermost(); }
 
-  // Those that the program makes before a node.
+  // The grad mode calls that the program makes before a node.
   void grad_sets(StateWalk& walk, uint32_t node) {
     const std::vector<GradSets::Set>& all = program_.grad_sets.all();
     for (; shows_grad_sets() && grad_sets_ < all.size() && all[grad_sets_].before_node <= node; grad_sets_++)
@@ -187,7 +187,7 @@ class Exporter {
       for (size_t i = 0; i < call.arguments.size(); ++i)
         PyTuple_SET_ITEM(arguments.get(), i, Ref(call.arguments[i]).release());
       Ref node = fx_.add(FxOp::CallFunction, call.function, arguments, call.keywords, callable_name(call.function));
-      // A state may begin in one piece of the graph and end in another.
+      // A scope may begin in one segment of the graph and end in another.
       if (has_separate_segments_) FxGraph::set_meta(node, meta_keys().apart, Py_True);
       if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference) {
         if (scopes_.size() <= step.scope) scopes_.resize(step.scope + 1);
@@ -218,9 +218,9 @@ class Exporter {
     return dict;
   }
 
-  // Of the rows that x.unbind(0), or going through x, gives: the only one that anybody uses. As `x[i]` it is one node,
-  // and no other row is made. The two differ for who writes to a row, or to x, where gradients are taken, and in the
-  // history of a row that leaves the program: there it stays as it is.
+  // The single used row of x.unbind(0), or of iterating over x; null: there are several. As `x[i]` it is one node, and
+  // no other row is created. The two differ if a row or x is mutated while gradients are recorded, and in the autograd
+  // history of a row that is an output: then unbind stays.
   const Element* only_row(const Node& node) {
     if (node.callable.get() != torch_types().tensor_unbind.get() || node.wrapped || node.overridden ||
         node.positional != 2 || node.keyword != 0)
@@ -273,12 +273,13 @@ class Exporter {
     if (examples_ && node.bindings) FxGraph::set_meta(fx_node, meta_keys().unbacked_bindings, node.bindings);
   }
 
-  // Of a result that is a tuple: where the new numbers stand in it.
+  // The example value of a tuple result: the positions of its new unbacked symbols.
   Ref whole_example(const Node& node) {
     std::vector<Ref> parts;
     for (uint32_t i = 0; i < node.element_count; ++i) {
       const Element& element = program_.elements[node.elements + i];
-      if (element.container != kWhole || element.tensor == kNowhere) record_error("numbers inside of a nested result");
+      if (element.container != kWhole || element.tensor == kNowhere)
+        record_error("unbacked symbols inside of a nested result");
       const TensorRecord& record = program_.tensors[element.tensor];
       parts.push_back(record.is_symbol() ? record.torch_symbol : examples_->of(record.fake));
     }
@@ -288,7 +289,7 @@ class Exporter {
     return tuple;
   }
 
-  // The parts of a result that somebody uses, right behind it.
+  // The used parts of a result, right after it.
   void elements(Borrowed whole, const Node& node) {
     std::vector<Ref> parts(node.element_count);
     for (uint32_t i = 0; i < node.element_count; ++i) {
@@ -329,14 +330,14 @@ class Exporter {
     if (node.scope != kNowhere)
       FxGraph::set_meta(fx_node, meta_keys().nn_module_stack,
                         program_.modules.stack(node.scope, options_.module_paths));
-    // A number that only a run knows stays as it is.
+    // An unbacked symbol is not recomputed.
     if (node.checkpoint != 0 && !node.bindings) recompute(fx_node, node.checkpoint);
     if (node.apart) FxGraph::set_meta(fx_node, meta_keys().apart, Py_True);
     if (has_separate_segments_ && (node.effects & kMutates) != 0)
       FxGraph::set_meta(fx_node, meta_keys().writes, Py_True);
   }
 
-  // What AOTAutograd's partitioner reads: the node is computed again in the backward pass rather than kept for it.
+  // Read by AOTAutograd's partitioner: the node is recomputed in the backward pass rather than saved for it.
   void recompute(Borrowed fx_node, uint16_t checkpoint) {
     static constinit Lasting<Ref> policy;
     const Ref& wanted = policy.get([] {
@@ -362,7 +363,7 @@ class Exporter {
   void example(Borrowed fx_node, uint32_t tensor) {
     if (!examples_) return;
     const TensorRecord& record = program_.tensors[tensor];
-    if (fake::is_wrapped(record.fake)) return;  // it is one only inside of its transform
+    if (fake::is_wrapped(record.fake)) return;  // it has a value only inside of its transform
     if (record.is_symbol() && !record.torch_symbol) return;
     Ref value = record.is_symbol() ? record.torch_symbol : examples_->of(record.fake);
     FxGraph::set_meta(fx_node, meta_keys().example_value, value);
@@ -376,9 +377,9 @@ class Exporter {
   Ref attributes_;
   std::vector<Ref> attribute_nodes_;  // per object of the arena
   std::vector<Ref> scopes_;
-  size_t grad_sets_ = 0;  // how many are written
+  size_t grad_sets_ = 0;  // how many are emitted
   bool has_separate_segments_ = false;
-  Ref recomputed_;  // a list of the names of such nodes, with the part that each belongs to; null: there are none
+  Ref recomputed_;  // a list of (name, checkpointed region) of such nodes; null: there are none
   std::optional<FxExamples> examples_;
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 Ref intern(const char* text) { return checked(PyUnicode_InternFromString(text)); }
 
-// What we use of torch.fx.
+// The parts of torch.fx that we use.
 struct FxApi {
   Ref graph = torch_name("torch.fx", "Graph");
   Ref node = torch_name("torch.fx", "Node");
@@ -18,7 +18,7 @@ struct FxApi {
   Ref ops[5] = {intern("placeholder"), intern("get_attr"), intern("call_function"), intern("call_method"),
                 intern("output")};
   Ref meta = intern("meta");
-  // The fast path; `base` is null where FX is built otherwise.
+  // The fast path; `base` is null where FX's implementation is not the known one.
   PyTypeObject* base = nullptr;
   Ref update, prepend;
 
@@ -31,7 +31,7 @@ struct FxApi {
     update = Ref::steal(PyObject_GetAttrString(candidate, "_update_args_kwargs"));
     prepend = Ref::steal(PyObject_GetAttrString(candidate, "_prepend"));
     PyErr_Clear();
-    // Node must add nothing to what its C base makes: no __new__, no slots.
+    // Node must add nothing to its C base class: no __new__, no slots.
     auto* type = node.as<PyTypeObject>();
     auto* base_type = reinterpret_cast<PyTypeObject*>(candidate);
     if (!update || !prepend || type->tp_new != base_type->tp_new || base_type->tp_init == nullptr) return;
@@ -71,7 +71,7 @@ FxGraph::FxGraph()
           PyDict_CheckExact(base_counts_.get()) && PyDict_Check(table_.get());
 }
 
-// FX finds nodes by op, and functions by target: {(op, target or None): {node: None}}.
+// FX indexes nodes by op, and functions by target: {(op, target or None): {node: None}}.
 Borrowed FxGraph::lookup_table(FxOp op, Borrowed target) {
   const bool by_target = op == FxOp::CallFunction;
   const Ref& name = fx().ops[static_cast<size_t>(op)];
@@ -79,7 +79,7 @@ Borrowed FxGraph::lookup_table(FxOp op, Borrowed target) {
   if (!table) {
     Ref key = checked(PyTuple_Pack(2, name.get(), by_target ? target.get() : Py_None));
     table = checked(PyObject_GetItem(table_.get(), key.get()));  // a defaultdict
-    if (!PyDict_CheckExact(table.get())) ALT_CHECK(false, "torch.fx keeps its nodes otherwise");
+    if (!PyDict_CheckExact(table.get())) ALT_CHECK(false, "torch.fx has an unknown node table");
   }
   return table;
 }

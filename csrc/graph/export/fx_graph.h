@@ -1,8 +1,8 @@
 // torch.fx nodes in bulk: about a microsecond each, where Graph.create_node takes thirty.
 //
-// FX's nodes are C objects with a Python constructor around them, and its graph keeps three dictionaries beside the
-// list. This file fills all of that directly. If this torch's FX is not built as we know it, nodes are made by
-// Graph.create_node: slower, and the same graph.
+// FX's nodes are C objects with a Python constructor, and its graph keeps three dictionaries beside the list. This file
+// fills all of them directly. If this torch's FX is implemented differently, nodes are created by Graph.create_node:
+// slower, with the same graph.
 #pragma once
 
 #include "graph/export/fx_names.h"
@@ -18,15 +18,15 @@ class FxGraph {
  public:
   FxGraph();
 
-  // Appends a node. `arguments` is a tuple, `keywords` a dict or null; nodes stand for themselves in both.
+  // Appends a node. `arguments` is a tuple, `keywords` a dict or null; both refer to other nodes directly.
   Ref add(FxOp op, Borrowed target, Borrowed arguments, Borrowed keywords, std::string candidate_name);
   static void set_meta(Borrowed node, Borrowed key, Borrowed value);
 
-  // A torch.fx.GraphModule that generates code only when somebody asks for it. `attributes` is a dict.
+  // A torch.fx.GraphModule that generates code lazily. `attributes` is a dict.
   Ref finish(Borrowed attributes);
   Borrowed graph() const { return graph_; }
 
-  // For tests: make every node by Graph.create_node.
+  // For tests: create every node by Graph.create_node.
   static bool use_slow_path;
 
  private:

@@ -1,4 +1,4 @@
-// Names of FX nodes, as torch.fx itself would give them: linear, linear_1, ..., sum_1 (a builtin), l_x_.
+// Names of FX nodes, as torch.fx itself would create them: linear, linear_1, ..., sum_1 (a builtin), l_x_.
 #pragma once
 
 #include "py/error.h"
@@ -13,12 +13,12 @@ class FxNames {
  public:
   FxNames();
 
-  // A new name made from `candidate`.
+  // A new name derived from `candidate`.
   std::string create(std::string candidate);
-  // How often each base was numbered: what torch.fx's namespace has to know to go on.
+  // How often each base was numbered: torch.fx's namespace needs it to create further names.
   const std::unordered_map<std::string, uint32_t>& counts() const { return counts_; }
 
-  // "L['x'].weight" -> "L_x_weight": what a placeholder is called.
+  // "L['x'].weight" -> "L_x_weight": the name of a placeholder.
   static std::string identifier(std::string_view label);
   // "layerNorm" -> "layer_norm"
   static std::string snake_case(std::string_view name);

@@ -30,7 +30,7 @@ Ref get(Borrowed object, const Ref& name) { return checked(PyObject_GetAttr(obje
 
 }  // namespace
 
-// All objects that the generated code follows from, in one order; empty where it may follow from more than these.
+// All objects that determine the generated code, in a fixed order; empty if it may depend on others.
 std::vector<Ref> FxSnapshot::parts_of(Borrowed module) {
   const Names& known = names();
   Ref attributes = checked(PyObject_GenericGetDict(module.get(), nullptr));
@@ -47,7 +47,7 @@ std::vector<Ref> FxSnapshot::parts_of(Borrowed module) {
     Ref target = get(node, known.target);
     if (op.get() == known.get_attr.get()) {
       Ref value = checked(PyObject_GetAttr(module.get(), target.get()));
-      if (is_instance(value, known.module).value()) return {};  // a graph of its own
+      if (is_instance(value, known.module).value()) return {};  // a subgraph
       parts.push_back(std::move(value));
     }
     parts.push_back(node);

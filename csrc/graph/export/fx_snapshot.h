@@ -1,4 +1,4 @@
-// What an exported module computed when it was made: whether it still does.
+// Detects whether an exported module was modified since its creation.
 #pragma once
 
 #include "py/error.h"
@@ -7,14 +7,14 @@
 
 namespace alternator::graph {
 
-// FX counts no versions. A node is the same program as long as its op, target, arguments and place in the list are the
-// same objects: FX replaces arguments, it does not write into them.
+// FX has no version counter. A node is unchanged as long as its op, target, arguments and position in the list are the
+// same objects: FX replaces arguments, it does not mutate them.
 class FxSnapshot {
  public:
   FxSnapshot() = default;
   explicit FxSnapshot(Borrowed module);
 
-  // Whether code generated from the module now would do what it would have done then. Every doubt is a no.
+  // Whether code generated from the module now would be equivalent to that of the snapshot. False if in doubt.
   bool holds(Borrowed module) const;
 
  private:

@@ -33,20 +33,19 @@ Ref text(std::string_view value) { return checked(PyUnicode_FromStringAndSize(va
 
 bool is_magic(std::string_view name) { return name.size() > 4 && name.starts_with("__") && name.ends_with("__"); }
 
-// The attribute of a getter, setter or deleter: torch hands out `Tensor.T.__get__`.
+// The attribute of a getter, setter or deleter: torch passes `Tensor.T.__get__`.
 Ref accessed_attribute(Borrowed wrapper) {
   Ref descriptor = checked(PyObject_GetAttrString(wrapper.get(), "__self__"));
   Ref name = Ref::steal(PyObject_GetAttrString(descriptor.get(), "__name__"));
   if (name) return name;
   PyErr_Clear();
-  Ref getter =
-      checked(PyObject_GetAttrString(descriptor.get(), "fget"));  // a property has no name of its own before 3.13
+  Ref getter = checked(PyObject_GetAttrString(descriptor.get(), "fget"));  // a property has no __name__ before 3.13
   return checked(PyObject_GetAttrString(getter.get(), "__name__"));
 }
 
 bool is_method_wrapper(Borrowed callable) { return Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type); }
 
-// Tensor.add, as an attribute of torch.Tensor: then `x.add(...)` means the same.
+// Tensor.add, if it is an attribute of torch.Tensor: then `x.add(...)` means the same.
 bool is_tensor_method(Borrowed callable, const std::string& name) {
   Ref found = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(torch_types().tensor), name.c_str()));
   if (!found) PyErr_Clear();
@@ -62,7 +61,7 @@ bool is_number(const Program& program, Value value) {
 Target attribute_target(Borrowed wrapper, const std::string& accessor) {
   Ref attribute = accessed_attribute(wrapper);
   if (accessor == "__get__") {
-    // x.data is a call for backends: the attribute would be traced through.
+    // Backends need x.data as a call: they would trace through the attribute.
     if (PyUnicode_CompareWithASCIIString(attribute.get(), "data") == 0)
       return {Target::Form::Function, torch_name("torch._C._autograd", "_get_data_attr"), Ref(), "_get_data_attr"};
     return {Target::Form::Attribute, builtin("getattr"), std::move(attribute), "getattr"};
@@ -72,14 +71,14 @@ Target attribute_target(Borrowed wrapper, const std::string& accessor) {
           sets ? "setattr" : "delattr"};
 }
 
-// A method that torch.Tensor hides behind one of its own (x.unflatten() calls super().unflatten()): torch's function of
-// that name is made of the same operator. Null: there is none.
+// A method that a torch.Tensor override hides (x.unflatten() calls super().unflatten()): the torch function of that
+// name consists of the same operator. Null: there is none.
 Ref function_of_method(Borrowed callable, const std::string& name) {
   if (!Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || name.empty() ||
       PyType_IsSubtype(torch_types().tensor, callable.as<PyDescrObject>()->d_type) == 0)
     return {};
   Ref found = Ref::steal(PyObject_GetAttrString(torch_name("torch._C", "_VariableFunctions").get(), name.c_str()));
-  // As generated code would find it.
+  // As generated code would look it up.
   PyObject* torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");  // borrowed
   Ref written = found && torch != nullptr ? Ref::steal(PyObject_GetAttrString(torch, name.c_str())) : Ref();
   PyErr_Clear();
@@ -88,7 +87,8 @@ Ref function_of_method(Borrowed callable, const std::string& name) {
 
 Target function_target(Borrowed callable, std::string name, bool overridden = false) {
   Ref target = can_be_named(callable) ? Ref::share(callable) : Ref();
-  if (!target && !overridden) target = function_of_method(callable, name);  // a class would be asked about another one
+  // A subclass's __torch_function__ would receive another function.
+  if (!target && !overridden) target = function_of_method(callable, name);
   if (!target) target = make_named_callable(callable);
   if (name.empty() || target.get() != callable.get()) name = callable_name(target);
   return {Target::Form::Function, std::move(target), Ref(), std::move(name)};
@@ -121,7 +121,7 @@ const Target& Targets::of(const Program& program, const Node& node) {
                                          first_tensor << 1 | second_number};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  // A method wrapper is made anew by every access, but nodes keep theirs alive: addresses are unique.
+  // Every access creates a new method wrapper, but nodes keep theirs alive: addresses are unique.
   return known_.emplace(key, find(program, node)).first->second;
 }
 

@@ -1,4 +1,4 @@
-// How a recorded call is written in FX: as a function, a method or an attribute.
+// The form of a recorded call in FX: a function, a method or an attribute.
 #pragma once
 
 #include "graph/record/program.h"
@@ -12,16 +12,16 @@ struct Target {
   enum class Form : uint8_t {
     Function,   // call_function(target, args)
     Method,     // call_method(target, args): target is a str
-    Swapped,    // call_function(target, (args[1], args[0])): a reflected operator over a number
+    Swapped,    // call_function(target, (args[1], args[0])): a reflected operator over a scalar
     Attribute,  // call_function(getattr / setattr / delattr, (args[0], attribute, args[1:]...))
   };
   Form form;
   Ref target;
   Ref attribute;
-  std::string name;  // what the node is called after
+  std::string name;  // the base of the node's name
 };
 
-// Remembers its answers: one for each export.
+// Memoizes its results: one instance for each export.
 class Targets {
  public:
   const Target& of(const Program& program, const Node& node);
@@ -29,7 +29,7 @@ class Targets {
  private:
   struct Key {
     PyObject* callable;
-    uint32_t shape;  // argument count and whether the second is a number
+    uint32_t shape;  // argument count and whether the second is a scalar
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {

@@ -10,7 +10,7 @@ namespace {
 
 thread_local int flags_seen = 0;
 
-// Whether `target` needs an autocast scope of its own for a device.
+// Whether `target` needs a separate autocast scope for a device.
 bool enters_autocast(const Ambient& from, const Ambient& target, size_t device) {
   const bool cache_differs = target.autocast[device].enabled && from.autocast_cache != target.autocast_cache;
   return from.autocast[device] != target.autocast[device] || cache_differs;
@@ -120,8 +120,8 @@ void StateWalk::set(const Ambient& target, std::vector<Step>& steps) {
 std::vector<Step> StateWalk::to(const Ambient& target) {
   std::vector<Step> steps;
   if (current_ == target) return steps;
-  // Out of some scopes, then into others: the way with the fewest steps, and among those the one that leaves most,
-  // as the user's own `with` statements would have.
+  // Leaves some scopes, then enters others: the path with the fewest steps, and among those the one that leaves most,
+  // as the user's `with` statements would have.
   size_t keep = open_.size();
   size_t fewest = scopes_between(current_, target);
   for (size_t depth = open_.size(); depth-- > 0;) {

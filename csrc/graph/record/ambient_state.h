@@ -1,9 +1,9 @@
-// The state that decides what a torch call does: grad mode, inference mode, autocast, default dtype, flags of torch's.
+// The state that determines what a torch call does: grad mode, inference mode, autocast, default dtype, torch's flags.
 //
-// A program does not record the calls that set it (but see grad_mode_nodes.h for those of the grad mode). Each node
-// remembers the state that it ran in, and the steps from one node's state to the next one's are worked out when the
-// program is written down or replayed. So it does not matter who changed the state, and a change that no node sees
-// leaves nothing behind.
+// A program does not record the calls that set it (but see grad_mode_nodes.h for those of the grad mode). Each node has
+// the state that it ran in, and the steps from one node's state to the next one's are computed when the program is
+// exported or replayed. So it does not matter who changed the state, and a change that no node observes leaves no
+// trace.
 #pragma once
 
 #include "fake/flags.h"
@@ -31,11 +31,11 @@ struct Ambient {
   bool autocast_cache = true;  // only where some device is enabled
   c10::ScalarType default_dtype = c10::ScalarType::Float;
   std::array<Autocast, kAutocastDevices> autocast{};
-  std::optional<fake::Flags> flags;  // none: nothing has set any
+  std::optional<fake::Flags> flags;  // none: no flag was set
 
   bool operator==(const Ambient&) const = default;
   static Ambient now();
-  // Makes it the thread's state, but for inference mode, which is a scope that somebody holds.
+  // Makes it the thread's state, except for inference mode, which is a scope that the caller holds.
   void apply() const;
 };
 
@@ -49,7 +49,7 @@ enum class StepKind : uint8_t {
   SetFlag
 };
 
-// In its scope, the state of this thread has the flags in it.
+// In its scope, this thread's state includes the flags.
 class FlagsSeen {
  public:
   FlagsSeen();
@@ -78,7 +78,7 @@ class StateWalk {
   std::vector<Step> to(const Ambient& target);
   // The program sets the grad mode, whatever it was.
   Step set_grad(bool mode);
-  // Closes what is open and goes to `target`: what the program leaves behind.
+  // Closes the open scopes and goes to `target`: the state that the program leaves behind.
   std::vector<Step> finish(const Ambient& target);
 
  private:

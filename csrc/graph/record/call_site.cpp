@@ -68,7 +68,7 @@ void SiteTable::clear() {
   last_.clear();
 }
 
-// Code of torch itself: its lines say nothing about the user's program.
+// Code of torch: its lines say nothing about the user's program.
 bool SiteTable::is_internal(uint32_t code) {
   int8_t& answer = internal_[code];
   if (answer < 0) {
@@ -116,9 +116,9 @@ Ref SiteTable::text(uint32_t site) {
   if (anywhere_else && is_internal(here.code)) {
     result = std::move(above);
   } else if (!anywhere_else) {
-    result = frame_text(site);  // torch all the way: the innermost line is the best there is
+    result = frame_text(site);  // only torch frames: the innermost line is the best available
   } else {
-    // Torch frames above a user frame (a hook, a callback) were left out of `above` unless they were all it had.
+    // Torch frames above a user frame (a hook, a callback) were left out of `above` unless there were no others.
     bool above_internal = true;
     for (uint32_t s = here.caller; s != kNowhere && above_internal; s = sites_[s].caller)
       above_internal = is_internal(sites_[s].code);
@@ -135,7 +135,7 @@ uint32_t ModuleTable::intern(uint32_t outer, Borrowed module, StackSource* stack
   return number->second;
 }
 
-// "self.layers[3].norm" in TorchDynamo's words: "L['self'].layers.3.norm".
+// "self.layers[3].norm" in TorchDynamo's notation: "L['self'].layers.3.norm".
 static std::string dotted(const std::string& path) {
   const size_t root = std::min(path.find_first_of(".["), path.size());
   std::string result = "L['" + path.substr(0, root) + "']";

@@ -1,5 +1,5 @@
-// Where a recorded call stands in the user's program: the Python frames above it and the nn.Modules it runs in.
-// Both are kept as numbers into tables that share common prefixes; text is made late, for the nodes that live.
+// The location of a recorded call in the user's program: the Python frames above it and the nn.Modules it runs in. Both
+// are indices into tables that share common prefixes; text is created late, for live nodes only.
 #pragma once
 
 #include "py/error.h"
@@ -14,24 +14,24 @@ namespace alternator::graph {
 
 inline constexpr uint32_t kNowhere = UINT32_MAX;
 
-// One frame of a call stack: `offset` is what co_positions() and PyCode_Addr2Line count in (bytes).
+// One frame of a call stack: `offset` is in the unit of co_positions() and PyCode_Addr2Line (bytes).
 struct Frame {
   PyObject* code;  // borrowed
   int offset;
-  PyObject* module = nullptr;  // borrowed: the nn.Module that this frame is the call of
+  PyObject* module = nullptr;  // borrowed: the nn.Module whose call this frame is
 };
 
-// Gives the frames of the traced program, innermost first, and none outside of it. The tracer has one that reads its
-// own frames; PythonStack below asks CPython.
+// Lists the frames of the traced program, innermost first, and no others. The tracer's implementation reads its own
+// frames; PythonStack below asks CPython.
 class StackSource {
  public:
   virtual ~StackSource() = default;
   virtual void collect(std::vector<Frame>& frames) = 0;
-  // How a user would write the module of a frame: "self.layers[3]". Empty: unknown.
+  // The user's expression for the module of a frame: "self.layers[3]". Empty: unknown.
   virtual std::string path_of(Borrowed module) { return {}; }
 };
 
-// The Python stack of the current thread, down to the frame that was current when this was made (exclusive).
+// The Python stack of the current thread, down to (excluding) the frame that was current at construction.
 class PythonStack final : public StackSource {
  public:
   PythonStack();
@@ -40,10 +40,10 @@ class PythonStack final : public StackSource {
  private:
   // Only compared: owning the frame would keep its locals alive, this object among them.
   const void* base_;
-  std::vector<Ref> codes_;  // keeps what collect() lends alive until the next call
+  std::vector<Ref> codes_;  // keeps the code objects that collect() returned alive until the next call
 };
 
-// Stacks of frames, by number.
+// Stacks of frames, by index.
 class SiteTable {
  public:
   uint32_t intern(const std::vector<Frame>& innermost_first);
@@ -86,23 +86,23 @@ class SiteTable {
   std::vector<Ref> codes_;
   std::unordered_map<PyObject*, uint32_t> code_numbers_;
   std::vector<Ref> texts_;
-  std::vector<int8_t> internal_;  // per code: -1 not asked yet
+  std::vector<int8_t> internal_;  // per code: -1 not determined yet
   struct Last {
     PyObject* code;  // one of codes_
     int offset;
     uint32_t site;
   };
-  std::vector<Last> last_;  // the frames that were asked for last, outermost first: the next ones are mostly the same
+  std::vector<Last> last_;  // the frames of the last query, outermost first: the next ones are mostly the same
 };
 
-// The nn.Modules whose forward is running, by number.
+// The nn.Modules whose forward is running, by index.
 class ModuleTable {
  public:
-  // The number of `module` called inside of `outer`. `stack`, if given, is asked for its path when it is new.
+  // The index of `module` called inside of `outer`. `stack`, if given, provides the path of a new module.
   uint32_t intern(uint32_t outer, Borrowed module, StackSource* stack = nullptr);
   uint32_t outer(uint32_t scope) const { return scopes_[scope].outer; }
   // {str(id(module)): (path, type)}, outermost first: FX's nn_module_stack. `paths` maps id(module) to its path and may
-  // be null; a module without one is called by its type.
+  // be null; a module without one is named by its type.
   Ref stack(uint32_t scope, Borrowed paths);
 
   template <class Visit>
@@ -116,7 +116,7 @@ class ModuleTable {
     uint32_t outer;
     Ref module;
     Ref stack;
-    std::string path;  // as the user writes it; empty: unknown
+    std::string path;  // the user's expression; empty: unknown
   };
   struct PairHash {
     size_t operator()(const std::pair<uint32_t, PyObject*>& key) const {

@@ -1,8 +1,8 @@
-// The grad mode as the program sets it: each time that it does is a node of the exported graph, whether it changes
-// anything or not, as in TorchDynamo's graphs. (A replay goes by the states of the nodes: see ambient_state.h.)
+// The program's changes of the grad mode: each one is a node of the exported graph, whether it changes anything or not,
+// as in TorchDynamo's graphs. (A replay uses the states of the nodes: see ambient_state.h.)
 //
-// A graph is complete: blocks (`with torch.no_grad():`) that are open where it begins, behind a break, are opened by
-// it, and those that are open where it ends are closed. So it goes from the mode outside of all blocks to that mode.
+// A graph is balanced: blocks (`with torch.no_grad():`) that are open where it begins, after a graph break, are opened
+// by it, and those that are open where it ends are closed. So it starts and ends in the mode outside of all blocks.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace alternator::graph {
 class GradSets {
  public:
   enum class Setter : uint8_t {
-    kCall,          // torch.set_grad_enabled(mode), by itself
+    kCall,          // torch.set_grad_enabled(mode) as a statement
     kEntered,       // a block
-    kEnteredAgain,  // a block of torch.set_grad_enabled(mode), which has set the mode when it was made
+    kEnteredAgain,  // a block of torch.set_grad_enabled(mode), whose constructor has set the mode already
     kLeft,
   };
   struct Set {
@@ -26,7 +26,7 @@ class GradSets {
     Setter setter;
   };
 
-  // The mode where the program begins. Nothing is noted of one that does not begin (a part of another one).
+  // The mode at the start of the program. Without this call (for a part of another program) nothing is recorded.
   void begin(bool mode);
   // A block that is open there already, the outermost first.
   void open(bool previous, bool mode);

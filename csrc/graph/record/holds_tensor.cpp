@@ -32,7 +32,7 @@ int visit(PyObject* object, void* argument) {
   return 0;
 }
 
-// What a function itself may hide: its closure, defaults and attributes; not its globals.
+// What a function itself may hold: its closure, defaults and attributes; not its globals.
 void visit_function(PyObject* function, Search& search) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   for (PyObject* part : {f->func_closure, f->func_defaults, f->func_kwdefaults, f->func_dict})

@@ -1,12 +1,12 @@
-// Whether a tensor can be reached from an object that we know nothing of.
+// Whether a tensor is reachable from an opaque object.
 #pragma once
 
 #include "py/ref.h"
 
 namespace alternator::graph {
 
-// Follows what the garbage collector would follow, without modules, classes and the globals of functions. Gives up
-// after some thousand objects and then answers yes: a fake that hides in there must not reach a backend.
+// Follows the references that the garbage collector would, except modules, classes and the globals of functions. After
+// some thousand objects it gives up and returns true: a hidden fake must not reach a backend.
 bool holds_tensor(Borrowed object);
 
 }  // namespace alternator::graph

@@ -80,18 +80,18 @@ std::string text_attribute(Borrowed object, const char* name) {
 
 }  // namespace
 
-// FX writes `module.name` for what belongs to torch and trusts that it leads to the same object. For all others it
-// binds the object to a global of the generated code, for which any name will do.
+// FX emits `module.name` for objects of torch and assumes that it evaluates to the same object. All others it binds to
+// a global of the generated code, for which any name will do.
 bool can_be_named(Borrowed callable) {
   const std::string name = text_attribute(callable, "__name__");
   if (name.empty() || name == "<lambda>") return false;
-  // Of methods FX knows those of torch.Tensor; TensorBase has others that torch.Tensor hides.
+  // Of the method descriptors, FX knows those of torch.Tensor; TensorBase has others that torch.Tensor hides.
   if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type)) {
     Ref found = Ref::steal(PyObject_GetAttrString(THPVariableClass, name.c_str()));
     if (!found) PyErr_Clear();
     return found.get() == callable.get();
   }
-  // One without a module is looked for in these.
+  // A function without a __module__ is looked up in these.
   if (PyCFunction_Check(callable.get()) && text_attribute(callable, "__module__").empty()) {
     for (const char* place : {"torch", "torch.nn.functional"}) {
       PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), place);  // borrowed
@@ -114,7 +114,7 @@ bool can_be_named(Borrowed callable) {
 Ref make_named_callable(Borrowed callable) {
   std::string name;
   if (PyMethod_Check(callable.get())) {
-    // MyFunction.apply: the class says more than the method.
+    // MyFunction.apply: the class is more informative than the method.
     PyObject* self = PyMethod_GET_SELF(callable.get());
     PyObject* owner = PyType_Check(self) ? self : reinterpret_cast<PyObject*>(Py_TYPE(self));
     name = text_attribute(owner, "__name__") + "_" + text_attribute(callable, "__name__");

@@ -15,11 +15,11 @@ uint8_t effects_of_name(std::string_view name) {
 #undef ALT_EFFECT
   };
   if (const auto found = table.find(name); found != table.end()) return found->second;
-  // Torch's convention: add_ writes to its first argument.
+  // Torch's convention: add_ mutates its first argument.
   return name.size() > 1 && name.ends_with('_') && !name.ends_with("__") ? kMutates : kPure;
 }
 
-// Code of torch writes to temporaries of its own and to its arguments. Anybody else's may write to what it likes.
+// Torch code mutates only its temporaries and its arguments. Other code may mutate anything.
 bool is_torch_function(Borrowed callable) {
   if (PyCFunction_Check(callable.get()) || Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) ||
       Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type))
@@ -48,7 +48,7 @@ std::string callable_name(Borrowed callable) {
 }
 
 uint8_t NamedEffects::of(Borrowed callable) {
-  // Getters, setters and bound methods are new objects at every call: nothing to remember.
+  // Getters, setters and bound methods are new objects at every call: not cached.
   const bool lasting = PyCFunction_Check(callable.get()) || PyFunction_Check(callable.get()) ||
                        Py_IS_TYPE(callable.get(), &PyMethodDescr_Type);
   if (!lasting) return effects_of_name(callable_name(callable));
@@ -61,7 +61,7 @@ uint8_t NamedEffects::of(Borrowed callable) {
 
 void EffectWatch::watch(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  // A write to a wrapped tensor counts on the one inside.
+  // A write to a wrapped tensor increments the version of the inner one.
   if (impl->is_inference() || fake::is_wrapped(tensor)) {
     unversioned_ = true;
   } else {

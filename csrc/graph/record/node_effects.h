@@ -1,4 +1,4 @@
-// What a call did besides returning: decides whether a node may be dropped.
+// The side effects of a call: they decide whether a node may be eliminated as dead.
 #pragma once
 
 #include "fake/fake.h"
@@ -11,28 +11,28 @@ namespace alternator::graph {
 
 // `__name__` without running Python where the type is known; empty if there is none.
 std::string callable_name(Borrowed callable);
-// Python code that is not torch's. What it does besides its torch calls is not seen.
+// Python code outside of torch. Its side effects besides torch calls are not visible.
 bool is_users_function(Borrowed callable);
 
-// What the name of a callable says about its effects; asked once for each callable of a recording.
+// The side effects implied by the name of a callable; determined once for each callable of a recording.
 class NamedEffects {
  public:
   uint8_t of(Borrowed callable);
 
  private:
   struct Known {
-    Ref callable;  // keeps the address from meaning another one
+    Ref callable;  // keeps the address from being reused
     uint8_t effects;
   };
   ska::flat_hash_map<PyObject*, Known> known_;
 };
 
-// Watches a call: the operators that the session sees and the versions of the tensors that are passed.
+// Observes a call: the operators that the session executes and the versions of the tensor arguments.
 class EffectWatch {
  public:
   explicit EffectWatch(const fake::Session& session) : session_(session), before_(session.counts()) {}
   void watch(const at::Tensor& tensor);
-  // After the call: what was seen of it.
+  // After the call: the observed side effects.
   uint8_t effects(Borrowed callable) const;
   bool wrote_argument() const;
 
@@ -44,7 +44,7 @@ class EffectWatch {
     uint32_t version;
   };
   c10::SmallVector<Watched, 8> watched_;
-  bool unversioned_ = false;  // an inference or wrapped tensor: writes to it leave no trace
+  bool unversioned_ = false;  // an inference or wrapped tensor: writes to it are not visible
 };
 
 }  // namespace alternator::graph

@@ -1,4 +1,4 @@
-// A call on its way into a node: what the files of the recorder share.
+// A call that is being turned into a node: shared by the files of the recorder.
 #pragma once
 
 #include "graph/record/recorder.h"
@@ -24,7 +24,7 @@ class Recorder::ForArgument {
   bool before_;
 };
 
-// The arguments of a call on their way into a node.
+// The arguments of a call that is being turned into a node.
 class Recorder::Pending {
  public:
   Pending(Recorder& recorder, Borrowed callable)
@@ -46,7 +46,7 @@ class Recorder::Pending {
   void set(size_t i, Borrowed argument) {
     const ForArgument scope(recorder_, !node.wrapped);
     arena_.set(node.arguments + static_cast<uint32_t>(i), capture(arena_, argument, recorder_));
-    // It may have a method of its own under any name, now or later.
+    // A subclass may override a method of any name, now or later.
     PyTypeObject* type = argument.type();
     const bool is_torchs = type == torch_types().tensor || type == torch_types().parameter;
     node.overridden = node.overridden || (!is_torchs && is_tensor(argument));
@@ -67,15 +67,15 @@ class Recorder::Pending {
   }
   uint8_t effects() const { return recorder_.named_effects_.of(node.function()) | watch_.effects(node.function()); }
   bool wrote_argument() const { return watch_.wrote_argument(); }
-  // A tensor that is passed requires gradients now and did not, or the other way round, without a gradient of what was
-  // written to it: requires_grad_, detach_.
+  // requires_grad of a tensor argument changed, and not because a tensor that requires gradients was written to it:
+  // requires_grad_, detach_.
   bool cut_history() const {
     return std::any_of(histories_.begin(), histories_.end(), [](const History& before) {
       return before.tensor->requires_grad() != before.required_grad &&
              at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(before.tensor)).is_leaf();
     });
   }
-  bool symbolic() const { return symbolic_; }  // a number that only a run knows is among the arguments
+  bool symbolic() const { return symbolic_; }  // an unbacked symbol is among the arguments
   void keep() { kept_ = true; }
 
   Node node;
@@ -86,7 +86,7 @@ class Recorder::Pending {
   Arena::Mark mark_;
   EffectWatch watch_;
   struct History {
-    c10::TensorImpl* tensor;  // the program keeps it
+    c10::TensorImpl* tensor;  // kept alive by the program
     bool required_grad;
   };
   c10::SmallVector<History, 8> histories_;

@@ -23,7 +23,8 @@ bool Program::may_write_to_inputs() const {
     if (fake.unsafeGetTensorImpl()->version_counter().current_version() != *declared[position].version) return true;
     memory.insert(fake.storage().unsafeGetStorageImpl());
   }
-  // Writes that no version shows: running statistics, and `x.data`, which has no part in the version of x.
+  // Writes that no version counter shows: running statistics, and `x.data`, which does not share the version counter of
+  // x.
   NamedEffects named;
   for (const Node& node : nodes) {
     if (!node.live || (node.effects & kMutates) == 0) continue;
@@ -46,7 +47,7 @@ size_t Program::live_count() const {
 }
 
 bool Program::has_separate_segments() const {
-  // Kernels ask for these flags, and factories for the default dtype, when a graph runs; a compiler sets them while it
+  // Kernels read these flags, and factories the default dtype, when a graph runs; a compiler bakes them in when it
   // compiles.
   const Ambient& entry = states[0];
   const auto is_separate = [&](const Node& node) {
@@ -78,7 +79,7 @@ void Program::mark_live(Unused unused) {
   });
 
   for (Element& element : elements) element.live = false;
-  // A node only uses what earlier nodes made, so one pass from the end sees every use before its maker.
+  // A node only uses results of earlier nodes, so one pass from the end visits every use before its definition.
   for (uint32_t n = static_cast<uint32_t>(nodes.size()); n-- > 0;) {
     Node& node = nodes[n];
     bool live = unused == Unused::kStay || node.effects != kPure || (node.result != kNowhere && used[node.result]);
@@ -94,7 +95,7 @@ void Program::mark_live(Unused unused) {
   }
 }
 
-// A constant that the program writes to, or that leaves it (itself or a view), must be a new tensor in every run.
+// A constant that the program mutates or returns (itself or a view) must be a new tensor in every run.
 void Program::settle_constants() {
   if (constants.empty()) return;
   std::unordered_set<const void*> given_out;
@@ -156,7 +157,7 @@ int Program::traverse(visitproc visit, void* argument) {
 }
 
 void Program::clear() {
-  // Moved out first: what dies may run code that looks at this program.
+  // Moved out first: destructors may run user code that accesses this program.
   auto old_nodes = std::exchange(nodes, {});
   auto old_elements = std::exchange(elements, {});
   auto old_declared = std::exchange(declared, {});

@@ -1,4 +1,4 @@
-// The recorded program: one node per torch API call, in order, over tensors that are known by number.
+// The recorded program: one node per torch API call, in order, over tensors that are identified by index.
 #pragma once
 
 #include "graph/record/ambient_state.h"
@@ -13,25 +13,25 @@
 
 namespace alternator::graph {
 
-// Why a node stays although nobody uses its result.
+// Why a node is kept although its result is unused.
 enum Effects : uint8_t {
   kPure = 0,
-  kMutates = 1,     // writes to a tensor that exists outside of the call
+  kMutates = 1,     // mutates a tensor that exists outside of the call
   kRandom = 2,      // draws from a generator
   kActs = 4,        // anything else: hooks, setters, operators without results
-  kTransforms = 8,  // enters or leaves a transform of functorch's, or a part of one
-  kChecks = 16,     // may raise, where the data is not as it should be
+  kTransforms = 8,  // enters or leaves a functorch transform, or a part of one
+  kChecks = 16,     // may raise, depending on data
 };
 
-// Calls without effects whose results nobody uses. Whoever wants what the recorded code does keeps them: data may make
-// them raise.
+// Calls without side effects whose results are unused. A caller that needs the exact behaviour of the recorded code
+// keeps them: they may raise, depending on data.
 enum class Unused : uint8_t { kGo, kStay };
 
 struct Node {
   Ref callable;
-  Ref wrapped = {};        // what the callable, which is then a way to call it, is given first; null: nothing
+  Ref wrapped = {};        // the function that `callable` wraps, its first argument; null: `callable` is no wrapper
   Ref keyword_names;       // a tuple of str, or null
-  Ref bindings = {};       // the numbers that only a run knows and that are new in its result; null: none
+  Ref bindings = {};       // the new unbacked symbols in its result; null: none
   uint32_t arguments = 0;  // the first of positional + keyword values, in the arena
   uint16_t positional = 0;
   uint16_t keyword = 0;
@@ -41,11 +41,11 @@ struct Node {
   uint32_t site = kNowhere;
   uint32_t scope = kNowhere;
   uint16_t state = 0;
-  uint16_t checkpoint = 0;  // the checkpointed part of the program that it belongs to; 0: none
+  uint16_t checkpoint = 0;  // the checkpointed region of the program that it belongs to; 0: none
   uint8_t effects = kPure;
   bool live = true;
-  bool overridden = false;  // an argument is of a subclass, which may have another method where this is torch.Tensor's
-  bool apart = false;       // about a generator or an array: no compiler gets to see it (alternator/pieces.py)
+  bool overridden = false;  // an argument is of a subclass, which may override the torch.Tensor method
+  bool apart = false;       // about a generator or an array: in a separate segment, not compiled (alternator/pieces.py)
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
   const Ref& function() const { return wrapped ? wrapped : callable; }
@@ -68,22 +68,22 @@ enum class Origin : uint8_t {
   Constant,  // index: position among constants
 };
 
-// A tensor, a number that only a run knows (fake/unbacked_symbol.h), a torch.Generator, or an array of numpy's.
+// A tensor, an unbacked symbol (fake/unbacked_symbol.h), a torch.Generator, or a numpy array.
 struct TensorRecord {
-  at::Tensor fake;  // keeps the identity that the tensor is known by; undefined: no tensor
+  at::Tensor fake;  // keeps the tensor's identity alive; undefined: no tensor
   Origin origin;
   uint32_t index;
-  Ref symbol = {};        // the number as the interpreter knows it; or the generator, or the array
-  Ref torch_symbol = {};  // ... and as torch does; null: no number
+  Ref symbol = {};        // the symbol as the interpreter sees it; or the generator, or the array
+  Ref torch_symbol = {};  // ... as torch sees it; null: no symbol
 
   bool is_symbol() const { return static_cast<bool>(symbol); }
 };
 
 struct Input {
   uint32_t tensor;
-  Ref label;                             // how the user would write it ("L['x']"), or None
-  Ref source;                            // whatever the caller wants back: where to find the real tensor
-  std::optional<uint32_t> version = {};  // of the fake, when it was declared; none: it counts no writes
+  Ref label;                             // the user's expression ("L['x']"), or None
+  Ref source;                            // returned to the caller: where to find the real tensor
+  std::optional<uint32_t> version = {};  // of the fake, when it was declared; none: it has no version counter
 };
 
 // A tensor whose value was known while recording.
@@ -91,7 +91,7 @@ struct Constant {
   uint32_t tensor;
   at::Tensor value;
   uint32_t version;    // of the fake, when it was first seen
-  bool fresh = false;  // written or given out: every replay needs a copy of its own
+  bool fresh = false;  // mutated or returned: every replay needs a new copy
 };
 
 class Program {
@@ -103,25 +103,26 @@ class Program {
   std::vector<Node> nodes;
   std::vector<Element> elements;
   std::vector<TensorRecord> tensors;
-  std::vector<Input> declared;  // everything that may be an input
+  std::vector<Input> declared;  // all potential inputs
   std::vector<Constant> constants;
   std::vector<Ambient> states;  // states[0] is the state on entry
   GradSets grad_sets;
   uint16_t exit_state = 0;
-  uint16_t checkpoints = 0;  // how many parts are checkpointed
+  uint16_t checkpoints = 0;  // how many regions are checkpointed
   Arena arena;
   SiteTable sites;
   ModuleTable modules;
   Value result{};      // what the program returns: a tree of values
-  Ref shape_env;       // of the numbers that only a run knows; null: there are none
-  size_t asserts = 0;  // facts about them that a run has to check
-  // Somebody hangs a hook on the history of a tensor that it computes: AOTAutograd would make another one of it.
+  Ref shape_env;       // of the unbacked symbols; null: there are none
+  size_t asserts = 0;  // deferred runtime asserts about them
+  // A hook is registered on the autograd history of a tensor that it computes: AOTAutograd would produce another
+  // history.
   bool keeps_history = false;
-  // It computes with arrays of numpy's, whose memory tensors may have: what is written is seen under other names too.
+  // It computes with numpy arrays, which tensors may share memory with: a write is visible under other names too.
   bool has_arrays = false;
-  bool makes_subclasses = false;  // a tensor that it makes is of a subclass: torch's compilers lose that
+  bool makes_subclasses = false;  // it creates a tensor of a subclass: torch's compilers lose that
 
-  // Whether a run may write to what it is given.
+  // Whether a run may mutate its inputs.
   bool may_write_to_inputs() const;
 
   // After finish(): the inputs that live nodes and the result use, in the order of first use, as positions in
@@ -141,15 +142,15 @@ class Program {
         if (leaf.is_tensor()) visit(leaf.index);
       });
   }
-  // The node that makes a tensor, or kNowhere.
+  // The node that produces a tensor, or kNowhere.
   uint32_t maker(uint32_t tensor) const;
   size_t live_count() const;
-  // The grad mode that its graph is compiled and run in. AOTAutograd decides by it, once for the whole of a graph,
-  // whether there is anything to differentiate: so it is off only where it is off for every node.
+  // The grad mode in which its graph is compiled and run. AOTAutograd decides by it, once for a whole graph, whether
+  // there is anything to differentiate: so it is off only where it is off for every node.
   bool grad_around() const;
-  bool has_separate_segments() const;  // a live node that runs apart
+  bool has_separate_segments() const;  // a live node that runs in a separate segment
 
-  // Garbage collection: every Python object that the program holds.
+  // Garbage collection: every Python object that the program owns.
   int traverse(visitproc visit, void* argument);
   void clear();
 
@@ -159,7 +160,7 @@ class Program {
   void settle_constants();
 };
 
-// What the program returns, over `tensors` in the order of Program::outputs.
+// The program's return value, over `tensors` in the order of Program::outputs.
 Ref unflatten(const Program& program, Borrowed tensors);
 
 }  // namespace alternator::graph

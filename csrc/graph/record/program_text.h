@@ -1,4 +1,4 @@
-// A program as text, for people: one line a node.
+// A program as readable text: one line per node.
 #pragma once
 
 #include "graph/record/program.h"
@@ -7,7 +7,7 @@
 
 namespace alternator::graph {
 
-// "%3 = linear(%0, %1, None)  # model.py:12"; dead nodes are marked, state changes stand on lines of their own.
+// "%3 = linear(%0, %1, None)  # model.py:12"; dead nodes are marked, state changes are on separate lines.
 std::string program_text(const Program& program);
 
 }  // namespace alternator::graph

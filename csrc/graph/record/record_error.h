@@ -1,4 +1,5 @@
-// What cannot be recorded, as a Python exception: alternator._C.graph.RecordError. A tracer turns it into a break.
+// A call that cannot be recorded, as a Python exception: alternator._C.graph.RecordError. A tracer turns it into a
+// graph break.
 #pragma once
 
 #include "py/error.h"
@@ -13,7 +14,8 @@ Borrowed record_error_class();
 // Sets RecordError and throws PyError.
 [[noreturn]] void record_error(const std::string& message);
 
-// Called in a catch-all: the C++ exception in flight (the fakes' among them) becomes Python's, thrown as PyError.
+// Called in a catch-all: converts the C++ exception in flight (including those of fakes) into Python's, thrown as
+// PyError.
 [[noreturn]] void rethrow_as_python_error();
 
 // Runs code that calls torch from C++.

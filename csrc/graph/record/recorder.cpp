@@ -29,8 +29,8 @@ Recorder::~Recorder() {
 }
 
 void Recorder::begin() {
-  ALT_CHECK(!recording(), "this recorder is at work already");
-  ALT_CHECK(program_ != nullptr, "this recorder has given its program away");
+  ALT_CHECK(!recording(), "this recorder is already recording");
+  ALT_CHECK(program_ != nullptr, "this recorder's program was already taken");
   if (!mode_) mode_ = make_mode(*this);
   if (program_->states.empty()) program_->states.push_back(Ambient::now());
   program_->grad_sets.begin(program_->states[0].grad);
@@ -52,13 +52,13 @@ void Recorder::end() {
 
 std::unique_ptr<Program> Recorder::finish(Borrowed result, Unused unused) {
   end();
-  ALT_CHECK(program_ != nullptr, "this recorder has given its program away");
+  ALT_CHECK(program_ != nullptr, "this recorder's program was already taken");
   if (foreign_thread_) record_error("a torch call was made on another thread while recording");
   if (unseen_) record_error(kUnseen);
-  for_array_call_ = true;  // it may return some
+  for_array_call_ = true;  // the result may contain arrays
   program_->result = capture(program_->arena, result, *this);
   program_->finish(unused);
-  // What stood for them in the recording may be large.
+  // The objects that represented them in the recording may be large.
   for (TensorRecord& record : program_->tensors)
     if (record.symbol && is_of_numpy(record.symbol)) record.symbol = Ref::share(Py_None);
   known_.clear();
@@ -101,7 +101,7 @@ uint32_t Recorder::add_tensor(const at::Tensor& fake, Origin origin, uint32_t in
 
 void Recorder::declare(const at::Tensor& fake, Borrowed label, Borrowed source) {
   if (known_.count(fake.unsafeGetTensorImpl()) != 0) return;
-  // What a part reads of the world is an input of the whole.
+  // A pre-existing object that a part reads is an input of the whole program.
   Part* whole = part_;
   while (whole != nullptr && whole->outer_ != nullptr) whole = whole->outer_;
   const auto add = [&](Program& program, auto& known) {
@@ -137,26 +137,25 @@ uint32_t Recorder::object_id(Borrowed object) {
     if (!is_number && (!program_->has_arrays || !is_array(object))) return kNone;
     const auto array = symbols_.find(object.get());
     if (array == symbols_.end() && !is_number) return kNone;
-    if (array == symbols_.end() || !for_array_call_)
-      record_error("an array or a number of numpy's reached a torch call");
+    if (array == symbols_.end() || !for_array_call_) record_error("a numpy array or scalar reached a torch call");
     return array->second;
   }
   const auto found = symbols_.find(object.get());
   if (found != symbols_.end()) return found->second;
-  if (refuses_generators_) record_error("a generator reached a torch call unseen");
+  if (refuses_generators_) record_error("an undeclared generator reached a torch call");
   return kNone;
 }
 
 uint32_t Recorder::tensor_id(Borrowed object) {
   if (!is_symbol(object)) [[likely]] {
-    // Code of the program's own, which the call would run: while it is recorded, and again whenever the node runs. And
-    // a node does not remember that no class was to be asked.
+    // The call would run user code: while it is recorded, and again whenever the node runs. And a node does not record
+    // that __torch_function__ dispatch to classes was disabled.
     if (for_argument_ && (has_own_torch_function(object.type()) || (subclasses_are_off() && is_asked(object.type()))))
       record_error(std::string(object.type()->tp_name) + " has a __torch_function__ that is not to be called");
     return tensor_id(as_tensor(object));
   }
   const auto found = symbols_.find(object.get());
-  if (found == symbols_.end()) record_error("a number of another recording reached a torch call");
+  if (found == symbols_.end()) record_error("an unbacked symbol of another recording reached a torch call");
   return found->second;
 }
 
@@ -190,7 +189,7 @@ Ref Recorder::value_of(Borrowed tensor) { return value_now(*program_, tensor_id(
 
 // ---- calls
 
-// Code that switches torch functions off, or that torch does not show to modes, may still write to our tensors.
+// Code that disables torch functions, or that torch does not show to modes, may still mutate our tensors.
 bool Recorder::has_unseen_effects() const {
   const fake::Session::Counts now = session_.counts();
   return now.writes != seen_.writes || now.draws != seen_.draws || now.acts != seen_.acts || now.checks != seen_.checks;
@@ -239,10 +238,10 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   }
   inside_ = false;
   if (result && !warnings.empty() && refuses_warnings_)
-    record_error("a warning of torch's under filters of the function's own");
+    record_error("a torch warning under warning filters that the function sets");
   if (result && !warnings.empty() && may_raise_warnings()) give(std::exchange(warnings, {}));
   if (!result) {
-    // A call that failed before it wrote anything has not happened.
+    // A call that failed before it mutated anything had no effect.
     if (!pending.wrote_argument()) seen_ = session_.counts();
     throw PyError();
   }
@@ -253,19 +252,19 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   if (records_numbers()) node.bindings = new_bindings(session_, result);
   const bool makes_tensors = bind(result, node);
   node.effects = pending.effects();
-  if (pending.cut_history()) program_->keeps_history = true;  // AOTAutograd would lose it
+  if (pending.cut_history()) program_->keeps_history = true;  // AOTAutograd would lose that
   if (records_numbers()) {
-    // What was found relies on facts about numbers, which a run has to check: at the latest here.
+    // The result relies on runtime asserts about unbacked symbols, which a run must check at the latest here.
     const size_t asserts = assert_count(program_->shape_env);
     if (std::exchange(program_->asserts, asserts) != asserts) node.effects |= kChecks;
   }
-  if (!makes_tensors && is_users_function(node.function())) node.effects |= kActs;  // what else is it called for?
+  if (!makes_tensors && is_users_function(node.function())) node.effects |= kActs;  // it must have a side effect
   if (makes_tensors || node.effects != kPure) {
     pending.keep();
     program_->nodes.push_back(std::move(node));
     if (!warnings.empty()) note_warnings(std::move(warnings));
   } else if (!warnings.empty()) {
-    give(std::move(warnings));  // no run will
+    give(std::move(warnings));  // no run will issue them
   }
   return result;
 }
@@ -312,7 +311,7 @@ void Recorder::note_call(Borrowed callable, PyObject* const* arguments, size_t c
   Node& node = pending.node;
   for (size_t i = 0; i < count; ++i) {
     const bool is_value = is_tensor(arguments[i]) || PyTuple_Check(arguments[i]) || PyDict_CheckExact(arguments[i]);
-    // A graph holds no tensor of the recording's.
+    // A graph must not hold a tensor of the recording.
     if (!is_value)
       arena.set(node.arguments + static_cast<uint32_t>(i), Value::of(ValueKind::Opaque, arena.keep(arguments[i])));
     else
@@ -327,7 +326,7 @@ void Recorder::note_separate_segment(Borrowed callable, PyObject* const* argumen
   pending.reserve(count, 0);
   for (size_t i = 0; i < count; ++i) pending.set(i, arguments[i]);
   pending.node.apart = true;
-  // One that is made and never used is no loss.
+  // A generator that is created and never used may be eliminated.
   note(pending, std::move(result), is_generator(result) ? kPure : kRandom);
 }
 
@@ -344,7 +343,7 @@ void Recorder::note_array_call(Borrowed callable, PyObject* const* arguments, si
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
   pending.node.apart = true;
-  // Numpy says something about floating-point errors, whether anybody uses the result or not.
+  // numpy reports floating-point errors, whether the result is used or not.
   note(pending, std::move(result), writes ? kChecks | kMutates : kChecks);
 }
 
@@ -355,7 +354,7 @@ Ref Recorder::number_separately(Borrowed callable, PyObject* const* arguments, s
   pending.node.apart = true;
   if (!program_->shape_env) program_->shape_env = Ref::share(session_.shape_env());
   Ref number = record(pending, [&] { return make_torch_symbol(program_->shape_env, /*is_float=*/false).release(); });
-  program_->nodes.back().effects |= kRandom;  // it happens, whether anybody uses the number or not
+  program_->nodes.back().effects |= kRandom;  // it takes effect, whether the result is used or not
   return number;
 }
 
@@ -420,7 +419,7 @@ bool Recorder::bind(Ref& result, Node& node) {
   return any;
 }
 
-// The tensors inside of a tuple, list or dict. Containers without new tensors leave no elements.
+// The tensors inside of a tuple, list or dict. Containers without new tensors create no elements.
 bool Recorder::bind_items(Borrowed container, uint32_t position, uint32_t parent) {
   bool any = false;
   auto item = [&](Borrowed object, auto&& key) {
@@ -475,7 +474,7 @@ void Recorder::note_class(PyTypeObject* type) {
   for (Part* around = part_; around != nullptr; around = around->outer_) around->program_->makes_subclasses = true;
 }
 
-// A real tensor that comes out of a recorded call would be baked into nothing: say so at once.
+// A real tensor returned by a recorded call has no place in the program: fail at once.
 void Recorder::check_made_here(const at::Tensor& tensor) {
   if (!fake::is_fake(tensor) && !fake::is_wrapped(tensor))
     record_error("a torch call of the recording returned a real tensor");

@@ -1,4 +1,4 @@
-// Calls as the program makes them: what becomes a node, under which name, with which arguments.
+// The program's calls: what becomes a node, under which name, with which arguments.
 #include "graph/record/pending_call.h"
 
 #include "cpython/objects.h"
@@ -14,13 +14,13 @@ namespace alternator::graph {
 
 namespace {
 
-// x.add and Tensor.add with x as the first argument are one call: found here as the second.
+// x.add(...) and Tensor.add(x, ...) are one call: normalized to the second form.
 struct Unbound {
   Ref function;
   Borrowed self;
 };
 
-// The descriptor that a bound method comes from: not what a class may have under the same name (`super().sum()`).
+// The descriptor of a bound method: not an attribute of the same name in a subclass (`super().sum()`).
 Ref descriptor_of(PyTypeObject* type, PyMethodDef* method) {
   Ref name = checked(PyUnicode_InternFromString(method->ml_name));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
@@ -45,8 +45,8 @@ Unbound unbind(Borrowed callable) {
   return {};
 }
 
-// AOTAutograd cannot trace it: torch's FakeTensorMode wants the numbers of the fourth argument in memory.
-bool needs_numbers_in_memory(Borrowed callable, PyObject* const* arguments, size_t count) {
+// AOTAutograd cannot trace it: torch's FakeTensorMode reads the data of the fourth argument.
+bool reads_scalar_data(Borrowed callable, PyObject* const* arguments, size_t count) {
   if (count < 4 || !is_tensor(arguments[3])) return false;
   static constinit Lasting<std::array<Ref, 4>> functions;
   const auto& known = functions.get([] {
@@ -74,9 +74,9 @@ struct Packed {
 
 }  // namespace
 
-// Where no class is asked, or only torch.Tensor's own method runs: a node that is a call of what does that.
+// Where no __torch_function__ is called, or only torch.Tensor's: a node that calls the function with that behaviour.
 Ref Recorder::call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed arguments, Borrowed keywords) {
-  if (records_numbers()) record_error("a number that only a run knows meets a tensor of a subclass");
+  if (records_numbers()) record_error("an unbacked symbol is used with a tensor of a subclass");
   Ref none = checked(PyTuple_New(0));
   Pending pending(*this, wrapper);
   pending.node.wrapped = Ref::share(callable);
@@ -84,7 +84,7 @@ Ref Recorder::call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed argumen
   PyObject* given[] = {nullptr, callable.get(), none.get(), arguments.get(), keywords.get()};
   for (size_t i = 0; i < 4; ++i) pending.set(i, given[i + 1]);
   if (any_of_class(arguments, is_generator_class) || any_of_class(keywords, is_generator_class) ||
-      needs_numbers_in_memory(callable, &PyTuple_GET_ITEM(arguments.get(), 0), PyTuple_GET_SIZE(arguments.get())))
+      reads_scalar_data(callable, &PyTuple_GET_ITEM(arguments.get(), 0), PyTuple_GET_SIZE(arguments.get())))
     pending.node.apart = true;
   std::optional<WithoutTopMode> without;
   if (is_top_mode(mode_)) without.emplace();
@@ -96,7 +96,7 @@ Ref Recorder::call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed argumen
 Ref Recorder::call_for_class(Borrowed cls, Borrowed callable, PyObject* const* arguments, size_t positional,
                              Borrowed keyword_names) {
   if (inside_ || !recording() || !is_top_mode(mode_) || !on_own_thread())
-    record_error("a method of torch.Tensor's is called where nothing is recorded");
+    record_error("a torch.Tensor method is called where nothing is recorded");
   const Unbound unbound = unbind(callable);
   const Packed packed(unbound.self, arguments, positional, keyword_names);
   Ref method = checked(PyMethod_New(torch_types().torch_function.get(), cls.get()));
@@ -130,7 +130,7 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   if (extra) pending.set(0, unbound.self);
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i + extra, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
-  if (needs_numbers_in_memory(callable, arguments, positional)) pending.node.apart = true;
+  if (reads_scalar_data(callable, arguments, positional)) pending.node.apart = true;
 
   const WithoutTopMode without;
   if (captures_scalars_ && pending.node.callable == torch_types().tensor_item && positional + extra == 1) {
@@ -153,7 +153,7 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
 Ref Recorder::call_from_mode(Borrowed callable, Borrowed types, Borrowed arguments, Borrowed keywords) {
   const auto plainly = [&] { return checked(PyObject_Call(callable.get(), arguments.get(), keywords.get())); };
   if (inside_ || !recording() || !on_own_thread()) return plainly();
-  // A getter names the class of the tensor to a mode also where torch would not ask it.
+  // A getter passes the class of the tensor to a mode also where torch would not dispatch to it.
   const bool asks = subclasses_are_on() && PyTuple_Check(types.get());
   for (Py_ssize_t i = 0; asks && i < PyTuple_GET_SIZE(types.get()); ++i) {
     auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(types.get(), i));
@@ -175,7 +175,7 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed types, Borrowed argumen
   Pending pending(*this, callable);
   pending.reserve(positional, keyword);
   for (size_t i = 0; i < positional; ++i) pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
-  if (needs_numbers_in_memory(callable, &PyTuple_GET_ITEM(arguments.get(), 0), positional)) pending.node.apart = true;
+  if (reads_scalar_data(callable, &PyTuple_GET_ITEM(arguments.get(), 0), positional)) pending.node.apart = true;
   if (keyword != 0) {
     pending.node.keyword_names = checked(PyTuple_New(keyword));
     PyObject *name, *argument;
@@ -194,7 +194,7 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed types, Borrowed argumen
   return record(pending, [&] { return PyObject_Call(callable.get(), own_arguments.get(), own_keywords.get()); });
 }
 
-// Tensor.__iter__ gives an iterator, which no graph can hold: it is recorded as what it does.
+// Tensor.__iter__ returns an iterator, which no graph can hold: the calls that it makes are recorded.
 Ref Recorder::iterate(Borrowed tensor) {
   const TorchTypes& torch = torch_types();
   Ref parts;
@@ -208,7 +208,7 @@ Ref Recorder::iterate(Borrowed tensor) {
   pending.set(0, tensor);
   pending.set(1, zero);
   PyObject* arguments[] = {tensor.get(), zero.get()};
-  // Without our mode: through the mode stack it is off already, at a direct call it is still on.
+  // Without our mode: it is off already for a call through the mode stack, and still on for a direct call.
   std::optional<WithoutTopMode> without;
   if (is_top_mode(mode_)) without.emplace();
   parts = record(pending, [&] { return PyObject_Vectorcall(torch.tensor_unbind.get(), arguments, 2, nullptr); });

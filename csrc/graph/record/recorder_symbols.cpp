@@ -1,4 +1,4 @@
-// Numbers that only a run knows: ours in the program, torch's in its calls.
+// Unbacked symbols: ours in the program, torch's in its calls.
 #include "graph/record/pending_call.h"
 
 #include "fake/unbacked_ops.h"
@@ -13,7 +13,7 @@ uint32_t Recorder::add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, 
   return id;
 }
 
-// Two reads of one value are one number. (AOTAutograd would take them for one as well, and miss the other.)
+// Two reads of one value are one symbol. (AOTAutograd's CSE would merge them as well, and lose the other symbol.)
 Ref Recorder::item(Pending& pending, Borrowed object) {
   const at::Tensor& tensor = as_tensor(object);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -32,12 +32,12 @@ Ref Recorder::item(Pending& pending, Borrowed object) {
 
 Ref Recorder::torch_symbol(Borrowed symbol) const {
   const auto found = symbols_.find(symbol.get());
-  if (found == symbols_.end()) record_error("a number of another recording is used");
+  if (found == symbols_.end()) record_error("an unbacked symbol of another recording is used");
   return program_->tensors[found->second].torch_symbol;
 }
 
 Ref Recorder::operate(Borrowed function, PyObject* const* arguments, size_t count) {
-  if (!recording() || inside_ || !on_own_thread()) record_error("a number is used inside of a torch call");
+  if (!recording() || inside_ || !on_own_thread()) record_error("an unbacked symbol is used inside of a torch call");
   Pending pending(*this, function);
   pending.reserve(count, 0);
   std::vector<Ref> own;
@@ -50,7 +50,7 @@ Ref Recorder::operate(Borrowed function, PyObject* const* arguments, size_t coun
   return record(pending, [&] { return PyObject_Vectorcall(function.get(), raw.data(), count, nullptr); });
 }
 
-// A container that torch made, with our numbers in place of torch's.
+// A container that torch created, with our symbols in place of torch's.
 Ref Recorder::from_torch(Borrowed value) {
   const bool is_tuple = PyTuple_Check(value.get());
   if (!is_tuple && !PyList_Check(value.get())) return Ref::share(value);
@@ -73,7 +73,7 @@ Ref Recorder::from_torch(Borrowed value) {
   if (!is_tuple) return copy;
   Ref tuple = checked(PyList_AsTuple(copy.get()));
   if (PyTuple_CheckExact(value.get())) return tuple;
-  if (value.type() != torch_types().size) record_error("numbers that only a run knows inside of a named result");
+  if (value.type() != torch_types().size) record_error("unbacked symbols inside of a named tuple");
   return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(value.type()), tuple.get()));
 }
 
@@ -82,7 +82,7 @@ Ref Recorder::to_torch(Borrowed value) const {
   if (is_symbol(value)) return torch_symbol(value);
   const bool is_tuple = PyTuple_Check(v);
   if (is_tuple || PyList_Check(v)) {
-    Ref copy;  // of what holds one
+    Ref copy;  // set if an element changes
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); ++i) {
       Borrowed before = PySequence_Fast_GET_ITEM(v, i);
       Ref item = to_torch(before);

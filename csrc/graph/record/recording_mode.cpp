@@ -13,7 +13,7 @@ struct ModeObject {
   PyObject_HEAD Recorder* recorder;  // null once the recording is over
 };
 
-// __torch_function__(func, types, args=(), kwargs=None). Torch has taken this mode off the stack for the call.
+// __torch_function__(func, types, args=(), kwargs=None). Torch has popped this mode off the stack for the call.
 PyObject* torch_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count) noexcept {
   return guarded([&]() -> Ref {
     if (count < 2 || (count > 2 && !PyTuple_Check(arguments[2])) ||

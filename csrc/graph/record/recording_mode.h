@@ -1,5 +1,5 @@
-// The `__torch_function__` mode that brings torch calls made by C code (sum([...]), sorted, operator.matmul, x.T, x[i])
-// to a recorder. It is a C object: no Python runs for it.
+// The `__torch_function__` mode that passes torch calls made by C code (sum([...]), sorted, operator.matmul, x.T, x[i])
+// to a recorder. It is a C object: no Python code runs for it.
 #pragma once
 
 #include "py/error.h"
@@ -13,12 +13,12 @@ namespace alternator::graph {
 
 class Recorder;
 
-// The mode object of a recorder; it forwards calls unrecorded after detach().
+// The mode object of a recorder; after detach() it forwards calls without recording them.
 Ref make_mode(Recorder& recorder);
 void detach_mode(Borrowed mode);
 
 // Pushes a mode on this thread's stack for its lifetime. Afterwards the stack is what it was before, also when the
-// program in between was abandoned in the middle of a mode of its own.
+// program was abandoned inside of another mode.
 class ModeOnStack {
  public:
   explicit ModeOnStack(Borrowed mode);
@@ -30,11 +30,11 @@ class ModeOnStack {
   at::impl::PythonTorchFunctionTLS before_;
 };
 
-// Whether `mode` is the first to be asked by the next torch call on this thread.
+// Whether the next torch call on this thread dispatches to `mode` first.
 bool is_top_mode(Borrowed mode);
 bool is_recording_mode(PyTypeObject* type);
 
-// Takes the top mode away while a call that is already recorded runs, as torch itself does around a mode.
+// Pops the top mode while a call that is already recorded runs, as torch itself does around a mode.
 class WithoutTopMode {
  public:
   WithoutTopMode() : mode_(at::impl::PythonTorchFunctionTLS::pop_stack()) {}

@@ -5,7 +5,7 @@
 
 namespace alternator::graph {
 
-// What the class has under the name; null: nothing.
+// The class's __torch_function__ attribute; null: it has none.
 static PyObject* torch_function_of(PyTypeObject* type) {
   static constinit Lasting<PyObject*> lasting;
   PyObject* name = lasting.get([] { return PyUnicode_InternFromString("__torch_function__"); });
@@ -15,11 +15,11 @@ static PyObject* torch_function_of(PyTypeObject* type) {
 
 bool is_asked(PyTypeObject* type) {
   const TorchTypes& types = torch_types();
-  // A class that is not made by Python code has none.
+  // A class that is not defined in Python has none.
   if (type == types.tensor || type == types.parameter || (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) [[likely]]
     return false;
   PyObject* found = torch_function_of(type);
-  return found != nullptr && found != torch_function_of(types.parameter);  // a parameter's is switched off
+  return found != nullptr && found != torch_function_of(types.parameter);  // nn.Parameter's is disabled
 }
 
 bool has_own_torch_function(PyTypeObject* type) {

@@ -1,4 +1,4 @@
-// Classes with a `__torch_function__`: torch calls that in place of a function that is given one of their instances.
+// Classes with a `__torch_function__`: torch calls that in place of a function that receives one of their instances.
 #pragma once
 
 #include "py/error.h"
@@ -7,14 +7,14 @@
 
 namespace alternator::graph {
 
-// Torch asks this class before it does anything with an instance of it.
+// Torch dispatches to the __torch_function__ of this class.
 bool is_asked(PyTypeObject* type);
-// ... and what it asks is code of the program's, not the method of torch.Tensor.
+// ... and it is user code, not the method of torch.Tensor.
 bool has_own_torch_function(PyTypeObject* type);
-// Whether such an object is among these, also inside of lists, tuples and dicts.
+// Whether the object is an instance of such a class, or a list, tuple or dict that contains one.
 bool any_of_class(Borrowed object, bool (*test)(PyTypeObject*));
 
-// torch._C.DisableTorchFunctionSubclass: no class is asked.
+// torch._C.DisableTorchFunctionSubclass: no class is dispatched to.
 inline bool subclasses_are_off() {
   return at::impl::PythonTorchFunctionTLS::get_disabled_state() ==
          at::impl::TorchFunctionDisabledState::SUBCLASSES_DISABLED;
@@ -23,7 +23,7 @@ inline bool subclasses_are_on() {
   return at::impl::PythonTorchFunctionTLS::get_disabled_state() == at::impl::TorchFunctionDisabledState::ENABLED;
 }
 
-// Switches them off in its scope, where they are on.
+// Disables the dispatch to classes in its scope, where it is enabled.
 class WithoutSubclasses {
  public:
   WithoutSubclasses() : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {

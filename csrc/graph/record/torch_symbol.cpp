@@ -13,8 +13,8 @@ namespace alternator::graph {
 
 namespace {
 
-// No torch call of the program's: nothing of it is seen.
-struct Outside {
+// Torch calls in its scope are not the program's: no mode and no session sees them.
+struct Untraced {
   fake::Inactive inactive;
   WithoutTorchFunctions unseen;
 };
@@ -33,7 +33,7 @@ bool is_unbacked_scalar(const fake::Session& session, Borrowed object) {
 }
 
 Ref make_torch_symbol(Borrowed shape_env, bool is_float) {
-  const Outside outside{};
+  const Untraced untraced{};
   Ref symbol = call_method(shape_env, is_float ? "create_unbacked_symfloat" : "create_unbacked_symint");
   return symbol;
 }
@@ -60,7 +60,7 @@ Ref known_number(Borrowed torch_symbol) {
   return number.get() == Py_None ? Ref() : std::move(number);
 }
 
-// The result as torch's own tracer would have it. Containers need not keep their types: only their places count.
+// The result as torch's tracer would have it. Containers need not keep their types: only positions matter.
 static Ref with_fake_tensors(fake::Session& session, Borrowed result) {
   PyObject* r = result.get();
   if (is_tensor(r)) return session.as_fake_tensor(as_tensor(r));
@@ -77,8 +77,8 @@ Ref new_bindings(fake::Session& session, Borrowed result) {
   const Py_ssize_t count = PyObject_Length(pending.get());
   if (count < 0) throw PyError();
   if (count == 0) return {};
-  const Outside outside{};
-  if (result.get() == Py_None) {  // x[i] = y: what the call made for itself is gone with it
+  const Untraced untraced{};
+  if (result.get() == Py_None) {  // x[i] = y: the symbols that the call created for itself are gone with it
     for (const char* names : {"pending_fresh_unbacked_symbols", "ignorable_fresh_unbacked_symbols"})
       call_method(checked(PyObject_GetAttrString(shape_env.get(), names)), "clear").reset();
     return {};

@@ -1,5 +1,5 @@
-// Numbers that only a run knows (fake/unbacked_symbol.h) as torch knows them: torch.SymInt and torch.SymFloat of a
-// ShapeEnv, one for each recording that has such numbers.
+// Unbacked symbols (fake/unbacked_symbol.h) in torch's form: torch.SymInt and torch.SymFloat of a ShapeEnv, one for
+// each recording that has such symbols.
 #pragma once
 
 #include "fake/fake.h"
@@ -9,23 +9,23 @@ namespace alternator::graph {
 
 using fake::is_symbol;
 
-// What .item() of it gives is a number that only a run knows. A truth value is none: bool has no subclasses.
+// Whether .item() of the object returns an unbacked symbol. Not for a bool tensor: bool cannot be subclassed.
 bool is_unbacked_scalar(const fake::Session& session, Borrowed object);
-// A new torch.SymInt or SymFloat that nothing is known about.
+// A new, unconstrained torch.SymInt or SymFloat.
 Ref make_torch_symbol(Borrowed shape_env, bool is_float);
 bool is_torch_symbol(Borrowed object);
 // int, float or bool.
 PyTypeObject* class_of_torch_symbol(Borrowed torch_symbol);
-// The number that a torch symbol is known to be; null: none is.
+// The constant value of a torch symbol; null: it has none.
 Ref known_number(Borrowed torch_symbol);
-// The symbols that are new in a call's result, and where they stand in it, as FX's metadata has it: {u0: ()}. Null:
-// there are none. Throws PyError where one is nowhere in the result.
+// The new symbols in a call's result, and their paths in it, as FX's metadata has it: {u0: ()}. Null: there are none.
+// Throws PyError if one is nowhere in the result.
 Ref new_bindings(fake::Session& session, Borrowed result);
-// How many facts a run has to check so far.
+// How many deferred runtime asserts there are so far.
 size_t assert_count(Borrowed shape_env);
 
-// In its scope, if `symbolic`, kernels that torch has in Python for numbers that nobody knows come before those in C++
-// that want to know them: as in its own tracers.
+// In its scope, if `symbolic`, torch's Python kernels for unbacked symbols take precedence over the C++ kernels that
+// need concrete values: as in its own tracers.
 class SymbolicKernels {
  public:
   explicit SymbolicKernels(bool symbolic);

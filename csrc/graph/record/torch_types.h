@@ -1,4 +1,4 @@
-// The Python types and functions of torch that the graph room compares with or calls, looked up once.
+// The Python types and functions of torch that csrc/graph compares with or calls, looked up once.
 #pragma once
 
 #include "py/error.h"
@@ -7,14 +7,14 @@
 
 namespace alternator::graph {
 
-// A name of torch that lives as long as the process: `torch_name("torch.fx", "Graph")`.
+// An attribute of a torch module, which lives as long as the process: `torch_name("torch.fx", "Graph")`.
 Ref torch_name(const char* module, const char* attribute);
 
-// Cheaper than THPVariable_Check, which asks the metaclass.
+// Cheaper than THPVariable_Check, which calls the metaclass.
 inline bool is_tensor(Borrowed object) {
   return PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
-// torch.Generator itself, no class over it.
+// torch.Generator itself, not a subclass.
 bool is_generator(Borrowed object);
 // numpy.ndarray.
 bool is_array(Borrowed object);
@@ -38,7 +38,7 @@ struct TorchTypes {
   Ref without_subclasses;     // torch._C._disabled_torch_function_impl
 };
 
-// Never freed. Imported on first use; throws PyError when torch is not what we know.
+// Never freed. Imported on first use; throws PyError if torch differs from the known versions.
 const TorchTypes& torch_types();
 
 }  // namespace alternator::graph

@@ -65,8 +65,8 @@ class Capture {
     PyTypeObject* type = Py_TYPE(object);
     if (type == torch.sym_int || type == torch.sym_float || type == torch.sym_bool)
       return Value::of(ValueKind::Symbol, arena_.keep(object));
-    // Whoever writes to it later would change the graph.
-    if (is_array(object) && !names_.is_kept(object)) record_error("an array of numpy's cannot be recorded");
+    // A later write to the array would change the graph.
+    if (is_array(object) && !names_.is_kept(object)) record_error("a numpy array cannot be recorded");
     if (holds_tensor(object))
       record_error(std::string("a tensor inside a ") + type->tp_name + " cannot be recorded as an argument");
     return Value::of(ValueKind::Opaque, arena_.keep(object));

@@ -1,4 +1,4 @@
-// Arguments of recorded calls as flat values: no Python containers are kept, and no tensors.
+// Arguments of recorded calls as flat values: without Python containers and tensors.
 #pragma once
 
 #include "py/error.h"
@@ -9,10 +9,10 @@
 namespace alternator::graph {
 
 enum class ValueKind : uint8_t {
-  Object,  // a plain constant (None, a number, a str, a dtype, an enum, ...), kept by object
+  Object,  // a plain constant (None, an int, a str, a dtype, an enum, ...), stored as an object
   Opaque,  // any other object that holds no tensor; the same object is used on every replay
   Symbol,  // torch.SymInt, SymFloat, SymBool
-  Tensor,  // index: a tensor of the program; or one of the other objects that it knows by number
+  Tensor,  // index: a tensor of the program; or another object that it identifies by index
   Tuple,   // count children from index; torch.Size and torch.return_types become plain tuples
   List,
   Dict,   // count pairs: key, value, key, value, ...
@@ -30,7 +30,7 @@ struct Value {
   ValueKind kind() const { return static_cast<ValueKind>(kind_and_count & 0xff); }
   uint32_t count() const { return kind_and_count >> 8; }
   bool is_tensor() const { return kind() == ValueKind::Tensor; }
-  // The number of values that stand at `index` in the arena: 0 for a leaf.
+  // The number of values at `index` in the arena: 0 for a leaf.
   uint32_t children() const {
     switch (kind()) {
       case ValueKind::Tuple:
@@ -58,7 +58,7 @@ class Arena {
   Mark mark() const { return {values_.size(), objects_.size()}; }
   void rewind(Mark mark);
 
-  // Room for `count` children side by side; they are filled with set().
+  // Allocates `count` adjacent children; they are filled with set().
   uint32_t reserve(size_t count);
   void set(uint32_t at, Value value) { values_[at] = value; }
   uint32_t keep(Borrowed object);
@@ -74,24 +74,24 @@ class Arena {
   std::vector<Ref> objects_;
 };
 
-// Says what a tensor among the arguments is called in the program. Throws when it is none of ours.
+// Gives the index of a tensor argument in the program. Throws if the program does not know it.
 class TensorNames {
  public:
   virtual uint32_t tensor_id(Borrowed tensor) = 0;
-  // Of an object that is new in every run, or handed to it; kNone: it is none of these.
+  // The index of an object that each run creates or receives; kNone: it is no such object.
   static constexpr uint32_t kNone = UINT32_MAX;
   virtual uint32_t object_id(Borrowed) { return kNone; }
-  // An array that nobody writes to.
+  // An array that nobody mutates.
   virtual bool is_kept(Borrowed) { return false; }
 
  protected:
   ~TensorNames() = default;
 };
 
-// Takes `object` down into the arena. Throws RecordError for a tensor inside of something we cannot look into.
+// Stores `object` in the arena. Throws RecordError for a tensor inside of an object that cannot be inspected.
 Value capture(Arena& arena, Borrowed object, TensorNames& names);
 
-// The Python object of a value again; `leaf` turns a leaf (a tensor, a constant) into an object.
+// Rebuilds the Python object of a value; `leaf` converts a leaf (a tensor, a constant) into an object.
 template <class Leaf>
 Ref rebuild(const Arena& arena, Value value, Leaf&& leaf) {
   const uint32_t first = value.index;
@@ -121,7 +121,7 @@ Ref rebuild(const Arena& arena, Value value, Leaf&& leaf) {
       return checked(PySlice_New(start.get(), stop.get(), step.get()));
     }
     case ValueKind::Named: {
-      // Not by calling the class: what its __new__ does has been done.
+      // Not by calling the class: its __new__ has run already.
       auto* type = reinterpret_cast<PyTypeObject*>(arena.object(arena[first]).get());
       Ref fields = checked(PyTuple_New(value.count() - 1));
       for (uint32_t i = 1; i < value.count(); ++i) PyTuple_SET_ITEM(fields.get(), i - 1, child(i).release());

@@ -1,11 +1,11 @@
-// A call that is no torch call to the program.
+// A call that the program does not see as a torch call.
 #pragma once
 
 #include <ATen/PythonTorchFunctionTLS.h>
 
 namespace alternator::graph {
 
-// While it lives, nobody's mode and no class of tensors is asked about a torch call.
+// In its scope, no mode and no tensor subclass is dispatched to.
 class WithoutTorchFunctions {
  public:
   WithoutTorchFunctions() : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {

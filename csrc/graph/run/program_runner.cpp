@@ -38,7 +38,7 @@ Replay::Replay(const Program& program) : program_(program) {
   }
 }
 
-// One run: what the nodes so far have left.
+// One run: the results of the nodes so far.
 class Run {
  public:
   Run(const Program& program, PyObject* const* inputs) : program_(program) {
@@ -67,19 +67,19 @@ class Run {
       Ref result = checked(
           PyObject_VectorcallDict(call.function.get(), arguments.data(), arguments.size(), call.keywords.get()));
       if (call.takes_scope) open_.pop_back();
-      // Scopes close in the order that the walk opened them, so a stack is enough.
+      // Scopes close in the reverse order of opening, so a stack is enough.
       if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference)
         open_.push_back(std::move(result));
     }
   }
 
-  // `whole`: also the parts of its result that the program does without.
+  // `whole`: also the parts of its result that the program does not use.
   void node(const Replay::Stop& stop, bool whole = false) {
     const Node& node = program_.nodes[stop.node];
     const uint32_t count = node.argument_count();
-    c10::SmallVector<Ref, 4> made;  // what the arguments are but tensors and constants
+    c10::SmallVector<Ref, 4> made;  // arguments other than tensors and constants
     c10::SmallVector<PyObject*, 16> raw;
-    raw.resize_for_overwrite(count + 1);  // with room for PY_VECTORCALL_ARGUMENTS_OFFSET
+    raw.resize_for_overwrite(count + 1);  // including the slot for PY_VECTORCALL_ARGUMENTS_OFFSET
     for (uint32_t i = 0; i < count; ++i) {
       const Value value = program_.argument(node, i);
       if (is_leaf(value.kind())) {
@@ -111,8 +111,8 @@ class Run {
     return rebuild(program_.arena, value, [&](Value at) { return Ref::share(leaf(at)); });
   }
 
-  // A node failed. The error gets the user's lines, innermost first as if the frames were unwound, and the state of
-  // the thread becomes what it was.
+  // A node failed. The error gets the user's lines, innermost first as if the frames were unwound, and the thread's
+  // state is restored.
   void unwind(uint32_t failed) noexcept {
     for (uint32_t site = program_.nodes[failed].site; site != kNowhere; site = program_.sites[site].caller) {
       auto* code = program_.sites.code(program_.sites[site]).as<PyCodeObject>();
@@ -132,7 +132,7 @@ class Run {
 
  private:
   static bool is_leaf(ValueKind kind) { return kind <= ValueKind::Tensor; }
-  // Borrowed: the program has it, or this run.
+  // Borrowed from the program or from this run.
   PyObject* leaf(Value value) const {
     if (!value.is_tensor()) return program_.arena.object(value).get();
     ALT_CHECK(tensors_[value.index], "a tensor is used before it is made");
@@ -144,7 +144,7 @@ class Run {
   std::vector<Ref> open_;
 };
 
-// The nodes that a tensor takes, in order. False: they cannot be run ahead of the others.
+// The nodes that a tensor depends on, in order. False: they cannot be run ahead of the others.
 static bool needed_for(const Program& program, uint32_t tensor, std::vector<uint32_t>* nodes) {
   std::vector<bool> needed(program.nodes.size());
   if (const uint32_t maker = program.maker(tensor); maker != kNowhere) needed[maker] = true;
@@ -196,10 +196,10 @@ Ref value_now(const Program& program, uint32_t tensor, const fake::Session& sess
 
 namespace {
 
-// The nodes that tensors take which a failed run has dropped.
-class Again {
+// The nodes that compute tensors which a failed run has dropped.
+class Recomputation {
  public:
-  Again(const Program& program, const Failure& failure) : program_(program), failure_(failure) {}
+  Recomputation(const Program& program, const Failure& failure) : program_(program), failure_(failure) {}
 
   // False: they cannot be run again.
   bool add(uint32_t tensor) {
@@ -221,7 +221,7 @@ class Again {
     return fake.defined() && fake.has_storage() ? fake.storage().unsafeGetStorageImpl() : nullptr;
   }
 
-  // A result is to be new: no view that is still there, and no history, leads to the one that was dropped.
+  // A recomputed result must be unaliased: no view that is alive and no autograd history refers to the dropped one.
   bool use_results(const Node& node) {
     std::vector<uint32_t> results;
     if (node.result != kNowhere) results.push_back(node.result);
@@ -240,7 +240,7 @@ class Again {
     return true;
   }
 
-  // Of what the node reads or makes.
+  // Whether memory that the node reads or produces was mutated.
   bool was_written_since(uint32_t maker) const {
     std::set<const void*> used;
     const auto use = [&](uint32_t tensor) { used.insert(memory_of(tensor)); };
@@ -269,18 +269,19 @@ class Again {
 
 bool compute_again(const Program& program, const std::vector<uint32_t>& wanted, Failure* failure) {
   if (program.has_arrays || failure->tensors.size() != program.tensors.size()) return false;
-  Again again(program, *failure);
-  if (!std::all_of(wanted.begin(), wanted.end(), [&](uint32_t tensor) { return again.add(tensor); })) return false;
+  Recomputation recomputation(program, *failure);
+  if (!std::all_of(wanted.begin(), wanted.end(), [&](uint32_t tensor) { return recomputation.add(tensor); }))
+    return false;
   const Ambient now = Ambient::now();
   if (now.inference != program.states.at(0).inference) return false;
   Run run(program, std::move(failure->tensors));
   StateWalk walk(program.states[0]);
   bool complete = true;
-  for (uint32_t n : again.nodes()) {
+  for (uint32_t n : recomputation.nodes()) {
     const Node& node = program.nodes[n];
     try {
       Replay::Stop stop{n, walk.to(program.states[node.state]), {}, {}};
-      // What is there stays the object that it is.
+      // A tensor that is still alive keeps its identity.
       if (node.result != kNowhere && !run[node.result]) stop.made.push_back(node.result);
       for (uint32_t i = 0; i < node.element_count; ++i) {
         const uint32_t made = program.elements[node.elements + i].tensor;
@@ -346,7 +347,7 @@ void Replay::run_each(PyObject* const* inputs, size_t count, Results* results, F
   Run run(program_, inputs);
   run_nodes(run, failure);
   const Value list = program_.result;
-  ALT_CHECK(list.kind() == ValueKind::List, "what was recorded is no list");
+  ALT_CHECK(list.kind() == ValueKind::List, "the recorded result is not a list");
   for (uint32_t i = 0; i < list.count(); ++i) results->push_back(run.build(program_.arena[list.index + i]));
 }
 

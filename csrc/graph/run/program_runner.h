@@ -1,4 +1,4 @@
-// Runs a program on real tensors, without a backend: what `backend="eager"` means.
+// Runs a program on real tensors, without a backend: `backend="eager"`.
 #pragma once
 
 #include "fake/fake.h"
@@ -12,16 +12,16 @@ namespace alternator::graph {
 
 class Run;
 
-// Where a run failed, and what it had computed until then, by number: null, if nobody was to use it any more.
+// Where a run failed, and the tensors that it had computed until then, by index: null, if they had no further use.
 struct Failure {
   uint32_t node = kNowhere;
   std::vector<Ref> tensors;
   Ref traceback;  // of the error as the node raised it, without the user's lines; null: none
 };
 
-// Computes again what such a run has computed and dropped, as far as that gives the same: nothing of it was written
-// since, and nobody has it under another name. The thread's state is that of the program's beginning. False: not all of
-// `wanted` could be had.
+// Recomputes tensors that such a run has computed and dropped, as far as the result is the same: nothing they depend on
+// was mutated since, and no alias of them is alive. The thread's state is that of the program's beginning. False: not
+// all of `wanted` could be recomputed.
 bool compute_again(const Program& program, const std::vector<uint32_t>& wanted, Failure* failure);
 
 class Replay {
@@ -29,11 +29,11 @@ class Replay {
   // The program must be finished and outlive the replay.
   explicit Replay(const Program& program);
 
-  // `inputs` in the order of Program::inputs, in the state that the recording began in; that is also the state
-  // afterwards, whatever happens. The result has the structure of what was recorded. An error carries the user's
-  // lines of the node that failed.
+  // `inputs` are in the order of Program::inputs, and the thread is in the state that the recording began in; that is
+  // also the state afterwards, even on failure. The result has the structure of the recorded one. An error carries the
+  // user's lines of the node that failed.
   Ref run(PyObject* const* inputs, size_t count) const;
-  // The same where what was recorded is a list: its elements.
+  // The same where the recorded result is a list: its elements.
   using Results = c10::SmallVector<Ref, 4>;
   void run_each(PyObject* const* inputs, size_t count, Results* results, Failure* failure = nullptr) const;
 
@@ -44,20 +44,20 @@ class Replay {
   friend Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
   friend bool compute_again(const Program& program, const std::vector<uint32_t>& wanted, Failure* failure);
 
-  // What happens around one live node.
+  // The steps around one live node.
   struct Stop {
     uint32_t node;
     std::vector<Step> before;
-    std::vector<uint32_t> made;     // tensors that somebody uses later
-    std::vector<uint32_t> expired;  // tensors that nobody uses after this node
+    std::vector<uint32_t> made;     // tensors that are used later
+    std::vector<uint32_t> expired;  // tensors that are not used after this node
   };
   const Program& program_;
   std::vector<Stop> stops_;
   std::vector<Step> after_;
 };
 
-// The value of one tensor of a program that is still being recorded: what it takes is run on the tensors that the
-// inputs stand in for. Null: something was written meanwhile, or random numbers would have to be drawn for it. No
+// The value of one tensor of a program that is still being recorded: the nodes it depends on are run on the real
+// tensors of the inputs. Null: something was mutated meanwhile, or random numbers would have to be drawn for it. No
 // session may be active.
 Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
 

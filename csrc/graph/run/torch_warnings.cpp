@@ -16,23 +16,24 @@ namespace alternator::graph {
 namespace {
 
 thread_local WarningsKept* keeper = nullptr;
-thread_local PyObject *text_asked = nullptr, *module_asked = nullptr;  // borrowed
+thread_local PyObject *matched_text = nullptr, *matched_module = nullptr;  // borrowed
 thread_local std::vector<Warning> noted;
-thread_local size_t noted_before = 0;  // when it was asked for new ones
+thread_local size_t noted_before = 0;  // at the last call of new_warnings()
 
-// A filter of the module `warnings` asks one pattern about the text, another about the module in whose name it is
-// given, and its category whether that of the warning is one of its own. These objects know their thread.
+// An entry of warnings.filters matches one pattern against the message and another against the module that the warning
+// is attributed to, and checks the warning's category with issubclass(). These three objects dispatch to the thread's
+// keeper.
 PyObject* match_text(PyObject*, PyObject* text) {
-  text_asked = text;
+  matched_text = text;
   return PyBool_FromLong(keeper != nullptr ? 1 : 0);
 }
 PyObject* match_module(PyObject*, PyObject* module) {
-  module_asked = module;
+  matched_module = module;
   return PyBool_FromLong(keeper != nullptr ? 1 : 0);
 }
 PyObject* has_subclass(PyObject*, PyObject* category) {
-  if (keeper == nullptr || text_asked == nullptr) Py_RETURN_FALSE;
-  keeper->keep(std::exchange(text_asked, nullptr), category, std::exchange(module_asked, nullptr));
+  if (keeper == nullptr || matched_text == nullptr) Py_RETURN_FALSE;
+  keeper->keep(std::exchange(matched_text, nullptr), category, std::exchange(matched_module, nullptr));
   Py_RETURN_TRUE;
 }
 
@@ -51,7 +52,7 @@ Ref make_filter() {
                                make_asked("alternator.graph.AnyModule", of_module).release(), 0));
 }
 
-// The innermost frame of the module: that is not the innermost of all where somebody warns in the name of a caller.
+// The innermost frame of the module: with a stacklevel, that is not the innermost frame of all.
 Ref frame_of(Borrowed module) {
   Ref innermost = Ref::share(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   for (Ref frame = innermost; frame && module;) {
@@ -73,7 +74,7 @@ PyObject* filters_name() {
   return name.get([] { return checked(PyUnicode_InternFromString("filters")).release(); });
 }
 
-// The list that warnings are filtered by now; null: there is none.
+// The current warnings.filters; null: there is no such list.
 Ref filters_now() {
   static constinit Lasting<PyObject*> names;
   PyObject* in = names.get([] { return Py_NewRef(PyModule_GetDict(import_module("warnings").get())); });
@@ -81,14 +82,14 @@ Ref filters_now() {
   return filters && PyList_CheckExact(filters.get()) ? Ref::share(filters) : Ref();
 }
 
-// A module notes which of its lines have warned of what: neither is the trace to write there, nor to miss what was
-// shown before. So a frame of a trace has these globals while it makes a torch call.
+// __warningregistry__ in a module's globals records which lines have warned already: the trace must neither write there
+// nor miss a warning that was shown before. So a frame of a trace has these globals while it makes a torch call.
 PyObject* globals_of_trace() {
   static constinit Lasting<PyObject*> lasting;
   return lasting.get([] {
     Ref made = checked(PyDict_New());
     Ref builtins = import_module("builtins"), name = checked(PyUnicode_InternFromString("alternator.trace"));
-    check_status(PyDict_SetItemString(made.get(), "__builtins__", builtins.get()));  // imports ask for them
+    check_status(PyDict_SetItemString(made.get(), "__builtins__", builtins.get()));  // imports look them up
     check_status(PyDict_SetItemString(made.get(), "__name__", name.get()));
     return made.release();
   });
@@ -98,7 +99,7 @@ PyObject* globals_of_trace() {
 
 PyTypeObject* module_class = nullptr;
 
-// Torch's flag that what is given but once is given each time.
+// Torch's set_warn_always flag: a TORCH_WARN_ONCE warning is issued each time.
 bool repeats_before = false;
 SwitchedBy repeating() {
   static int all = 0;
@@ -109,7 +110,7 @@ SwitchedBy repeating() {
   if (repeating().keep_own()) c10::WarningUtils::set_warnAlways(repeats_before);
 });
 
-// What `warnings.filters` is, and so what native code that warns goes by.
+// The getter of `warnings.filters`, which native code that warns uses too.
 PyObject* get_filters(PyObject* module, void*) {
   PyObject* filters = PyDict_GetItemWithError(PyModule_GetDict(module), filters_name());
   if (filters == nullptr) {
@@ -126,7 +127,7 @@ int set_filters(PyObject* module, PyObject* filters, void*) {
   return PyDict_SetItem(names, filters_name(), keeper != nullptr ? keeper->original(filters).get() : filters);
 }
 
-// A module is not pickled, but picklers that know better ask for the very class of modules.
+// A module cannot be pickled, but special picklers look up its exact class.
 PyObject* reduce(PyObject*, PyObject*) {
   Ref importing = Ref::steal(PyImport_ImportModule("importlib"));
   Ref import = importing ? Ref::steal(PyObject_GetAttrString(importing.get(), "import_module")) : Ref();
@@ -161,7 +162,7 @@ int init_warnings() {
     Ref bases = checked(PyTuple_Pack(1, &PyModule_Type));
     Ref made = checked(PyType_FromSpecWithBases(&spec, bases.get()));
     Ref module = import_module("warnings");
-    if (Py_TYPE(module.get()) != &PyModule_Type) return 0;  // it has a class of somebody else's
+    if (Py_TYPE(module.get()) != &PyModule_Type) return 0;  // somebody else has changed its class
     check_status(PyObject_SetAttrString(module.get(), "__class__", made.get()));
     module_class = reinterpret_cast<PyTypeObject*>(made.release());
   } catch (const PyError&) {
@@ -187,8 +188,8 @@ WarningsKept::~WarningsKept() {
   if (repeating().end()) c10::WarningUtils::set_warnAlways(repeats_before);
 }
 
-// Code that changes the filters for a while (warnings.catch_warnings) takes what it is given here, puts a copy of it
-// in the place, and it itself in the end. The copy has our filter in it, behind what that code added.
+// Code that changes the filters temporarily (warnings.catch_warnings) saves the list that it gets here, installs a copy
+// of it, and restores the saved list in the end. The copy contains our filter, after the ones that this code added.
 Ref WarningsKept::lend(Borrowed filters) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(filters.get()); i++) {
     if (PyList_GET_ITEM(filters.get(), i) == filter()) return Ref::share(filters);
@@ -221,7 +222,7 @@ void WarningsKept::keep(Borrowed text, Borrowed category, Borrowed module) {
   warning.line = PyFrame_GetLineNumber(frame.as<PyFrameObject>());
 }
 
-// Of the categories that torch's functions use.
+// Whether the filter applies to a category that torch uses.
 static bool concerns_torch(PyObject* category) {
   if (!PyType_Check(category)) return true;
   auto is = [&](PyObject* one) {
@@ -242,7 +243,7 @@ bool may_raise_warnings() {
   return !filters;
 }
 
-// For each of them the place where a warning of the same text came up in the trace; SIZE_MAX: none.
+// For each of them the index of a trace warning with the same text; SIZE_MAX: none.
 static std::vector<size_t> find_places(const std::vector<Warning>& warnings, const std::vector<Warning>& places) {
   std::vector<size_t> found(warnings.size(), SIZE_MAX);
   std::vector<bool> taken(places.size());

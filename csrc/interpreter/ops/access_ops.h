@@ -136,7 +136,7 @@ ALT_OP(LOAD_FROM_DICT_OR_GLOBALS) {
   return m.replace(1, std::move(value));
 }
 
-// The attribute is about to be called: an unbound function and its owner spare a bound method.
+// The attribute is about to be called: a function and its owner avoid allocating a bound method.
 template <class S>
 ALT_INLINE Flow load_method(Machine<S>& m, Borrowed name) {
   Ref method;

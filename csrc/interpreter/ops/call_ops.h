@@ -5,7 +5,7 @@
 
 namespace alternator {
 
-// A bound method in the callable's place becomes its function and its self: the call allocates nothing.
+// A bound method in the callable's slot is replaced by its function and its self: the call allocates nothing.
 template <class S>
 ALT_INLINE void unpack_bound_method(Machine<S>& m, int arguments) {
   PyObject*& callable = m.peek(arguments + (cpython::kCallableFirst ? 2 : 1));
@@ -50,7 +50,7 @@ ALT_OP(PRECALL) {
 ALT_OP(CALL) {
   if constexpr (!S::kObserves && !cpython::kHasPrecall) unpack_bound_method(m, oparg);
   const Flow flow = call_on_stack(m, oparg, m.keyword_names);
-  if (flow != Flow::kError) m.keyword_names = nullptr;  // a capture further in still needs them
+  if (flow != Flow::kError) m.keyword_names = nullptr;  // a capture in an inner frame still needs them
   return flow;
 }
 
@@ -75,7 +75,7 @@ ALT_OP(CALL_FUNCTION_EX) {
   }
   Ref result = m.semantics.call_with_tuple(callable, arguments, keywords);
   if (!result) return Flow::kError;
-  m.drop(3 + has_keywords);  // the NULL beside the callable too
+  m.drop(3 + has_keywords);  // including the NULL beside the callable
   m.push(std::move(result));
   return m.handle_breaker();
 }

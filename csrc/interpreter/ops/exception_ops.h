@@ -7,7 +7,7 @@
 
 namespace alternator {
 
-// Where only the default loop can clear a frame that unwinds, it must raise the exception itself.
+// Where only the default loop can clear an unwinding frame, it must raise the exception itself.
 template <class S>
 ALT_INLINE bool leaves_frame(Machine<S>& m) {
   if constexpr (!cpython::kDefaultLoopEnds) return false;
@@ -30,7 +30,7 @@ ALT_OP(RAISE_VARARGS) {
 ALT_OP(RERAISE) {
   if (leaves_frame(m)) return Flow::kLeave;
   if (oparg != 0) {
-    // The line that raised first is the one the traceback shows.
+    // The traceback shows the line that raised first.
     cpython::set_current_instruction(m.frame, m.first + PyLong_AsLong(m.peek(oparg + 1)));
   }
   cpython::set_raised(m.pop());
@@ -61,7 +61,7 @@ ALT_OP(CHECK_EXC_MATCH) {
 }
 
 ALT_OP(CHECK_EG_MATCH) {
-  // A group is split natively: whoever has to know what is read of it says so here.
+  // A group is split natively: report it to the semantics first, which may need to know what is read.
   if (m.semantics.check_raise(m.peek(2)) < 0) return Flow::kError;
   cpython::GroupMatch split = cpython::match_exception_group(m.peek(2), m.peek(1));
   if (!split.match) return Flow::kError;

@@ -6,7 +6,7 @@
 
 namespace alternator {
 
-// Making a generator copies the frame with functions that are not exported.
+// Creating a generator copies the frame with functions that are not exported.
 ALT_OP(RETURN_GENERATOR) { return Flow::kLeave; }
 
 ALT_OP(YIELD_VALUE) {

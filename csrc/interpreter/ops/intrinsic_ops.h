@@ -1,4 +1,4 @@
-// CALL_INTRINSIC_*: the opcodes that 3.12 folded into two.
+// CALL_INTRINSIC_*: opcodes that 3.12 merged into two.
 #pragma once
 
 #include "cpython/micro.h"
@@ -9,7 +9,7 @@ namespace alternator {
 ALT_OP(CALL_INTRINSIC_1) {
   switch (cpython::intrinsic1(oparg)) {
     case cpython::Intrinsic1::kStopIterationError:
-      return Flow::kLeave;  // looks at the frame that executes it
+      return Flow::kLeave;  // accesses the frame that executes it
     case cpython::Intrinsic1::kImportStar:
       return m.replace(1, m.semantics.import_star(m.frame->f_locals, m.peek(1)) < 0 ? Ref() : Ref::share(Py_None));
     case cpython::Intrinsic1::kUnaryPositive:

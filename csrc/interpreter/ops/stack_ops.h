@@ -19,7 +19,7 @@ ALT_OP(PUSH_NULL) {
 
 ALT_OP(COPY) {
   // COPY and POP_EXCEPT leave a handler by an exception: the frame handles none from then on, and its slot stays on the
-  // stack. A stop between them would have the callers' exception there twice.
+  // stack. A capture between them would find the callers' exception there twice.
   if (m.saved_exception_slot >= 0 && m.saved_exception_slot == m.slot() - oparg &&
       cpython::base_opcode(*m.next) == POP_EXCEPT) [[unlikely]] {
     m.next += 1 + cpython::caches(POP_EXCEPT);

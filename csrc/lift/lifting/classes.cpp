@@ -10,8 +10,8 @@ static Borrowed object_of(PyTypeObject* type) { return reinterpret_cast<PyObject
 
 // --- classes of the trace -------------------------------------------------------------------------------
 
-// A class that is still being made (its hooks run) is known by its bases: one of them is of the trace, or did not have
-// it before.
+// A class still under construction (its __init_subclass__ or mro() runs) is recognized by its bases: one of them is of
+// the trace, or did not list it as a subclass before.
 bool Lifter::made_here(Borrowed object) const {
   if (made_.count(object.get()) != 0) return true;
   if (!PyType_Check(object.get()) || (made_.empty() && subclasses_before_.empty())) return false;
@@ -29,7 +29,7 @@ void Lifter::note_made_here(Borrowed object) {
   if (made_.insert(object.get()).second) keep(Ref::share(object));
 }
 
-// Without asking a metaclass.
+// Bypasses an overriding metaclass.
 static Ref subclasses_of(Borrowed base) {
   static PyObject* const list_them =
       checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyType_Type), "__subclasses__")).release();
@@ -62,13 +62,13 @@ void Lifter::finish_class(Borrowed cls) {
     auto* base_type = base.as<PyTypeObject>();
     if (is_fixed(base_type) || made_here(base)) continue;
     guard(tree_.child(constant(base), Access::kMro), GuardKind::kIs, base_type->tp_mro);
-    // Nobody else is to meet a class of the trace. Should the base change now, its guards fail.
+    // No other code may see a class of the trace through __subclasses__(). If the base changes now, its guards fail.
     cpython::forget_subclass(base_type, type);
   }
   use_special_methods(type);
 }
 
-// A trace may end while a class is being made.
+// A trace may end while a class is under construction.
 void Lifter::forget_unfinished_classes() const {
   const SavedError outer;
   for (const auto& [base, before] : subclasses_before_) {
@@ -88,12 +88,12 @@ void Lifter::forget_unfinished_classes() const {
 
 // --- attributes -----------------------------------------------------------------------------------------
 
-// None while the class is being made, and its mro() runs.
+// 0 while the class is under construction and its mro() runs.
 static Py_ssize_t order_size(PyTypeObject* type) {
   return type->tp_mro == nullptr ? 0 : PyTuple_GET_SIZE(type->tp_mro);
 }
 
-// The class in whose own dict the name is found; null: none.
+// The class whose own dict has the name; null: none.
 static PyTypeObject* definer(PyTypeObject* type, Borrowed name) {
   for (Py_ssize_t i = 0; i < order_size(type); i++) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
@@ -111,7 +111,7 @@ Source* Lifter::attribute_source(PyTypeObject* type, Borrowed name) {
   return preexisting_fact(type, name).source;
 }
 
-// Outside classes do not change in a trace: what was found once is found again.
+// Pre-existing classes do not change during a trace, so lookups are cached.
 Lifter::TypeFact& Lifter::preexisting_fact(PyTypeObject* type, Borrowed name) {
   Ref key = intern_key(name);
   TypeFact& fact = type_facts_[{reinterpret_cast<PyObject*>(type), key.get()}];
@@ -170,7 +170,7 @@ bool Lifter::find_written(PyTypeObject* type, Borrowed name, PyObject** value) {
 }
 
 PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
-  const SavedError raised;  // _PyType_Lookup takes one that is there already for its own, and clears it
+  const SavedError raised;  // _PyType_Lookup clears an exception that is already set
   if (PyObject* written = nullptr; find_written(type, name, &written)) return written;
   PyObject* value = _PyType_Lookup(type, name.get());
   if (is_fixed(type)) return value;
@@ -188,8 +188,8 @@ PyObject* Lifter::type_attribute(PyTypeObject* type, Borrowed name) {
   return value;
 }
 
-// What a class of the trace has from its outside bases: each that lacks the name is a fact, and so is the one that has
-// it.
+// What a class of the trace inherits from pre-existing bases: a guard on each base that lacks the name, and on the one
+// that has it.
 void Lifter::guard_inherited(PyTypeObject* type, Borrowed name) {
   for (Py_ssize_t i = 0; i < order_size(type); i++) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
@@ -253,7 +253,7 @@ Ref special_methods(PyTypeObject* type) {
   return methods;
 }
 
-// Of a Python class, with a __call__ or __get__ of its own.
+// An instance of a Python class that defines __call__ or __get__.
 static bool is_object_as_method(PyObject* method) {
   PyTypeObject* type = Py_TYPE(method);
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(method) &&

@@ -10,10 +10,10 @@
 
 namespace alternator::lift {
 
-// A container of plain values only is one guard, not one for each element.
+// From this size on, a container of plain values gets one guard, not one per element.
 static constexpr Py_ssize_t kOneGuardFrom = 16;
 
-// Whether looking a key up runs nobody's code.
+// Whether hashing and comparing the key runs no Python code.
 static bool has_native_hash(PyObject* key) {
   if (PyUnicode_CheckExact(key) || is_plain(key) || PyType_Check(key) || PyFunction_Check(key)) return true;
   if (PyTuple_CheckExact(key)) {
@@ -27,7 +27,7 @@ static bool has_native_hash(PyObject* key) {
   return type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
 }
 
-// A tensor with torch's own __hash__, which is its address.
+// A tensor with Tensor.__hash__, which is its address.
 static bool is_hashed_by_address(PyObject* key) {
   if (!fake::is_tensor_object(key)) return false;
   Ref name = checked(PyUnicode_InternFromString("__hash__"));
@@ -35,7 +35,7 @@ static bool is_hashed_by_address(PyObject* key) {
   return hash != nullptr && hash == _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name.get());
 }
 
-// An instance of a class statement's class that leaves that to `object`. Another call may have another in its place.
+// An instance of a Python class with object.__hash__. Another call may find another instance in its position.
 static bool is_instance_hashed_by_address(PyObject* key) {
   PyTypeObject* type = Py_TYPE(key);
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !is_plain(key) && !PyType_Check(key) &&
@@ -43,7 +43,7 @@ static bool is_instance_hashed_by_address(PyObject* key) {
          layout_base(type) == &PyBaseObject_Type && has_plain_layout(type);
 }
 
-// False: tensors or such instances are among them.
+// False: tensors or such instances are among the keys.
 static bool check_keys(Borrowed container) {
   PyObject *key, *value;
   Py_hash_t hash;
@@ -69,7 +69,7 @@ static bool check_keys(Borrowed container) {
   return true;
 }
 
-// A dict's keys in its own order; no method of a subclass is asked.
+// A dict's keys in its own order; bypasses methods of a subclass.
 static Ref keys_of(Borrowed dict) {
   if (!PyODict_Check(dict.get())) {
     Ref keys = checked(PyTuple_New(PyDict_GET_SIZE(dict.get())));
@@ -86,14 +86,14 @@ static Ref keys_of(Borrowed dict) {
   return checked(PyList_AsTuple(keys.get()));
 }
 
-// A subclass's __contains__ is not asked.
+// Bypasses a subclass's __contains__.
 static bool has_key(Borrowed dict, Borrowed key) {
   const int found = PyDict_Contains(dict.get(), key.get());
   if (found < 0) throw PyError();
   return found != 0;
 }
 
-// Neither is its __iter__.
+// Bypasses a subclass's __iter__.
 static Ref elements_of(Borrowed set) {
   Ref elements = checked(PyList_New(0));
   PyObject* element;
@@ -147,7 +147,7 @@ Shadow& Lifter::add_shadow(ShadowKind kind, Borrowed original, Borrowed copy, So
   return shadow;
 }
 
-// The same type without running its __init__ or __new__.
+// An empty instance of the same type, without running its __init__ or __new__.
 static Ref empty_like(Borrowed container, PyTypeObject* base) {
   Ref nothing = checked(PyTuple_New(0));
   return checked(base->tp_new(container.type(), nothing.get(), nullptr));
@@ -160,7 +160,7 @@ static Ref copy_container(Borrowed container, PyTypeObject* base) {
   if (container.type() == &PySet_Type) return checked(PySet_New(original));
   if (PyList_Check(original)) {
     Ref copy = empty_like(container, base);
-    Ref elements = checked(PyList_GetSlice(original, 0, PyList_GET_SIZE(original)));  // not by an __iter__ of its own
+    Ref elements = checked(PyList_GetSlice(original, 0, PyList_GET_SIZE(original)));  // bypasses an overridden __iter__
     check_status(PyList_SetSlice(copy.get(), 0, 0, elements.get()));
     return copy;
   }
@@ -169,7 +169,7 @@ static Ref copy_container(Borrowed container, PyTypeObject* base) {
     Ref keys = keys_of(container);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
       PyObject* key = PyTuple_GET_ITEM(keys.get(), i);
-      // The base's own slot: an overridden __setitem__ is not asked.
+      // The base's slot: bypasses an overridden __setitem__.
       check_status(base->tp_as_mapping->mp_ass_subscript(copy.get(), key, item_of(container, key)));
     }
     return copy;
@@ -195,7 +195,7 @@ static bool all_plain(Borrowed container) {
   return false;
 }
 
-// The __slots__ of the classes over a native container.
+// The __slots__ of the Python classes above a native container.
 static std::vector<std::pair<Ref, Ref>> slots_of(PyTypeObject* type) {
   std::vector<std::pair<Ref, Ref>> slots;
   for (PyTypeObject* cls = type; (cls->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0; cls = cls->tp_base) {
@@ -233,20 +233,20 @@ Ref Lifter::lift_container(Borrowed container, Source* source) {
   known_as(lifted).shadow = &shadow;
   if (type != base) lift_container_attributes(container, lifted, source);
   if (base == known_types().default_dict) lift_default_factory(container, lifted, source);
-  // Only the exact types have their slots read one by one: others may be read by their own methods.
+  // Only the exact types have their slots lifted one by one: others may be read by their own methods.
   if (type != &PyList_Type && type != &PyDict_Type) lift_whole(shadow);
   return lifted;
 }
 
-// Without asking its hash, which would run Python.
+// Bypasses a key's __hash__, which would run Python code.
 static void set_item(Borrowed dict, Borrowed key, Borrowed value) {
   check_status(fake::is_tensor_object(key.get()) ? _PyDict_SetItem_KnownHash(dict.get(), key.get(), value.get(),
                                                                              reinterpret_cast<Py_hash_t>(key.get()))
                                                  : PyDict_SetItem(dict.get(), key.get(), value.get()));
 }
 
-// Tensors are among its keys (the private copy has fakes in their place), or instances that another call may have made
-// anew. It is lifted whole, and all its parts are found by where they stand.
+// Among its keys are tensors (the private copy has fakes in their place), or instances that another call may have
+// reconstructed. It is lifted whole, and all its parts are found by position.
 Ref Lifter::lift_dict_by_place(Borrowed dict, Source* source) {
   Ref copy = empty_like(dict, dict.type());
   Shadow& shadow = add_shadow(ShadowKind::kDict, dict, copy, source);
@@ -261,23 +261,23 @@ Ref Lifter::lift_dict_by_place(Borrowed dict, Source* source) {
     Borrowed key = PyTuple_GET_ITEM(keys.get(), i);
     PyObject* as_guarded = key.get();
     if (fake::is_tensor_object(key.get())) as_guarded = any_tensor();
-    if (is_instance_hashed_by_address(key.get())) as_guarded = any_key();  // the guards on it say of which class it is
+    if (is_instance_hashed_by_address(key.get())) as_guarded = any_key();  // guards on the key check its class
     PyTuple_SET_ITEM(wanted.get(), i, Py_NewRef(as_guarded));
   }
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(dict.get(), &position, &key, &value);) values.push_back(Ref::share(value));
   guard(source, GuardKind::kKeys, wanted);
   Ref hash_name = checked(PyUnicode_InternFromString("__hash__"));
-  // All keys before all values: each are read in order.
+  // All keys before all values: both are read in order.
   std::vector<Ref> lifted_keys;
   for (Py_ssize_t i = 0; i < shadow.length; i++) {
-    Borrowed outside = PyTuple_GET_ITEM(keys.get(), i);
-    Ref inside = Ref::share(outside);
-    if (!is_plain(outside.get()) || is_nan(outside.get())) {
-      inside = lift(outside, tree_.child(source, Access::kKey, {}, i));
-      if (fake::is_tensor_object(outside.get())) {
-        (void)type_attribute(outside.type(), hash_name);  // as is_hashed_by_address() found it
-      } else if (Borrowed(inside) != outside) {
+    Borrowed original = PyTuple_GET_ITEM(keys.get(), i);
+    Ref inside = Ref::share(original);
+    if (!is_plain(original.get()) || is_nan(original.get())) {
+      inside = lift(original, tree_.child(source, Access::kKey, {}, i));
+      if (fake::is_tensor_object(original.get())) {
+        (void)type_attribute(original.type(), hash_name);  // as is_hashed_by_address() found it
+      } else if (Borrowed(inside) != original) {
         throw CannotLift("a dict key that needs a private copy");
       }
     }
@@ -293,9 +293,9 @@ Ref Lifter::lift_dict_by_place(Borrowed dict, Source* source) {
   return lifted;
 }
 
-// A set is lifted whole. Of plain values it is one guard, which compares in the order of iteration: equal sets may
-// iterate in different orders; until something but membership is asked, it needs none. Elements that are objects are
-// found again one by one, in that order.
+// A set is lifted whole. A set of plain values gets one guard, which compares in iteration order since equal sets may
+// iterate in different orders; as long as only membership is tested, it needs none. Elements that are objects are found
+// again one by one, in that order.
 Ref Lifter::lift_set(Borrowed set, Source* source) {
   Ref elements = checked(PyList_AsTuple(elements_of(set).get()));
   const Py_ssize_t count = PyTuple_GET_SIZE(elements.get());
@@ -318,7 +318,7 @@ Ref Lifter::lift_set(Borrowed set, Source* source) {
       escape(lifted_elements.back());
       same = same && Borrowed(lifted_elements.back()) == element;
     }
-    // A set of other objects would iterate in another order than the one that the guards prove.
+    // A set of other objects would iterate in another order than the guarded one.
     if (!same) throw CannotLift("a set of tensors or containers");
   }
   if (frozen) return lift_itself(set, source, !exact);
@@ -357,7 +357,7 @@ void Lifter::lift_default_factory(Borrowed original, Borrowed copy, Source* sour
   check_status(PyObject_SetAttrString(copy.get(), "default_factory", lifted.get()));
 }
 
-// A container subclass's own attributes: the private copy gets a private __dict__, lifted whole.
+// Attributes of an instance of a container subclass: the private copy gets a private __dict__, lifted whole.
 void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source* source) {
   for (const auto& [name, slot] : slots_of(original.type())) {
     Ref value = load_field(copy, name, slot);
@@ -371,7 +371,7 @@ void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source*
   Ref dict = *theirs != nullptr ? Ref::share(*theirs) : checked(PyDict_New());
   Source* dict_source = tree_.child(source, Access::kDict);
   Shadow* shadow = nullptr;
-  // The dict itself may have been handed over before, or belong to another object too.
+  // The dict itself may have been lifted before, or belong to another object too.
   if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
     const Known* shared = known(seen->second);
     if (shared == nullptr || shared->shadow == nullptr) throw CannotLift("a __dict__ that is something else too");
@@ -393,17 +393,17 @@ void Lifter::lift_container_attributes(Borrowed original, Borrowed copy, Source*
 void Lifter::open_attributes(Borrowed container) {
   Known* k = known(container);
   if (k == nullptr || k->attributes != nullptr) return;
-  // The copy of a partial has a dict where the partial has one.
+  // The copy of a partial has a __dict__ if the partial has one.
   const bool has_more = container.type() == &PyODict_Type
                             ? k->shadow != nullptr
                             : container.type() == known_types().partial && *_PyObject_GetDictPtr(container.get());
   if (has_more) lift_container_attributes(Ref(k->original), container, k->source);
 }
 
-// One object for all keys that find the same slot.
+// One representative for all keys that find the same slot.
 Ref Lifter::intern_key(Borrowed key) {
   if (!PyUnicode_CheckExact(key.get())) {
-    // An enum's __hash__ is Python code, which is nothing that the program runs here.
+    // An enum's __hash__ is Python code, which the program does not run here.
     if (!is_plain(key.get()) || !hashes_natively(key.get())) return Ref::share(key);
     if (!keys_) keys_ = checked(PyDict_New());
     Borrowed first = PyDict_SetDefault(keys_.get(), key.get(), key.get());
@@ -427,15 +427,15 @@ Ref Lifter::dict_item(Shadow& shadow, Borrowed key) {
     guard(shadow.source, GuardKind::kLacksKey, name);
     return {};
   }
-  Ref outside = Ref::share(value);
+  Ref original = Ref::share(value);
   if (++shadow.slots_read == kOneGuardFrom && is_one_guard(shadow)) {
     lift_whole(shadow);
-    return outside;
+    return original;
   }
-  // What is found in a namespace is not only for the value stack.
+  // What is found in a namespace does not stay on the value stack.
   const bool is_dict = !shadow.owner && !shadow.is_namespace && !shadow.in_progress;
-  Source* place = tree_.child(shadow.source, Access::kItem, name);
-  Ref lifted = is_dict ? lift_open(outside, place) : lift(outside, place);
+  Source* child = tree_.child(shadow.source, Access::kItem, name);
+  Ref lifted = is_dict ? lift_open(original, child) : lift(original, child);
   check_status(PyDict_SetItem(shadow.snapshot.get(), name.get(), lifted.get()));
   check_status(PyDict_SetItem(shadow.copy.get(), name.get(), lifted.get()));
   return lifted;
@@ -457,18 +457,18 @@ void Lifter::dict_store(Shadow& shadow, Borrowed key, Borrowed value) {
   note_read(shadow.copy);
   Ref name = intern_key(key);
   if (!shadow.whole && shadow.lifted_keys.count(name.get()) == 0) {
-    // Whether the key was there decides where it stands afterwards.
+    // Whether the key was present decides its position in insertion order.
     const bool found = has_key(shadow.copy, name);
     guard(shadow.source, found ? GuardKind::kHasKey : GuardKind::kLacksKey, name);
     shadow.lifted_keys.insert(name.get());
     keep(Ref(name));
     if (found) {
-      // What was there is not known to be the same in every call: even the same object again is a change.
+      // The previous value may differ in another call: even storing the same object again is a mutation.
       Ref anything = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)));
       check_status(PyDict_SetItem(shadow.snapshot.get(), name.get(), anything.get()));
     }
   }
-  // A new key is kept as it is: True and 1 are one key, but not one object.
+  // A new key is kept as given: True and 1 are equal keys, but different objects.
   Ref kept = PyUnicode_CheckExact(key.get()) ? Ref(name) : Ref::share(key);
   if (!value) {
     shadow.deleted_keys.insert(name.get());
@@ -479,7 +479,7 @@ void Lifter::dict_store(Shadow& shadow, Borrowed key, Borrowed value) {
 }
 
 void Lifter::guard_length(Shadow& shadow) {
-  if (!shadow.steps.empty()) guard_contents(shadow);  // how many were added depends on those that were there
+  if (!shadow.steps.empty()) guard_contents(shadow);  // the change in size depends on the elements that were there
   guard(shadow.source, GuardKind::kLength, {}, shadow.length);
 }
 void Lifter::guard_truth(Shadow& shadow) {
@@ -492,7 +492,7 @@ bool Lifter::is_one_guard(const Shadow& shadow) const {
 }
 
 Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
-  // Not by a method of a subclass of list; a deque is one exactly.
+  // Bypasses methods of a list subclass; a deque is always exact.
   const bool is_list = shadow.kind == ShadowKind::kList;
   Ref value = is_list ? Ref::share(PyList_GET_ITEM(shadow.copy.get(), index))
                       : checked(PySequence_GetItem(shadow.copy.get(), index));
@@ -501,8 +501,8 @@ Ref Lifter::list_item(Shadow& shadow, Py_ssize_t index) {
     lift_whole(shadow);
     return value;
   }
-  Source* place = tree_.child(shadow.source, Access::kIndex, {}, index);
-  Ref lifted = shadow.in_progress ? lift(value, place) : lift_open(value, place);
+  Source* child = tree_.child(shadow.source, Access::kIndex, {}, index);
+  Ref lifted = shadow.in_progress ? lift(value, child) : lift_open(value, child);
   shadow.lifted_slots[static_cast<size_t>(index)] = true;
   check_status(PyList_SetItem(shadow.snapshot.get(), index, Py_NewRef(lifted.get())));
   check_status(is_list ? PyList_SetItem(shadow.copy.get(), index, Py_NewRef(lifted.get()))
@@ -517,7 +517,7 @@ void Lifter::guard_contents(Shadow& set) {
   guarded_whole_.push_back(Ref(set.original));
 }
 
-// Whether one element is there. False: only the guard on all of them could say so.
+// Guards whether one element is present. False: only the guard on all elements could decide that.
 bool Lifter::guard_element(Shadow& set, Borrowed element) {
   const Found found = is_plain(element.get()) && !is_nan(element.get())
                           ? find_element(set.original.get(), element.get())
@@ -536,7 +536,7 @@ bool Lifter::set_contains(Shadow& shadow, Borrowed element) {
 void Lifter::before_set_step(Borrowed set, SetStepKind kind, Borrowed element) {
   Known* k = known(set);
   if (k == nullptr || k->shadow == nullptr || !k->shadow->unseen) return;
-  // What is taken out must be what it was.
+  // An element that is removed must be the one that was removed in the trace.
   if (kind != SetStepKind::kAdded || !element || !guard_element(*k->shadow, element)) guard_contents(*k->shadow);
 }
 
@@ -570,7 +570,7 @@ void Lifter::lift_dict_whole(Shadow& shadow) {
 }
 
 void Lifter::lift_whole(Shadow& shadow) {
-  if (shadow.whole || shadow.in_progress) return;  // a container may hold itself
+  if (shadow.whole || shadow.in_progress) return;  // a container may contain itself
   shadow.in_progress = true;
   if (is_one_guard(shadow)) {
     guard(shadow.source, GuardKind::kEquals, shadow.original);
@@ -579,7 +579,7 @@ void Lifter::lift_whole(Shadow& shadow) {
     guard_length(shadow);
     for (Py_ssize_t i = 0; i < shadow.length && i < Py_SIZE(shadow.copy.get()); i++) escape(list_item(shadow, i));
   } else if (shadow.kind == ShadowKind::kDict) {
-    // What hashes a key is not what the program runs here.
+    // Hashing the keys is not part of the program's execution.
     if (untraced && !hash_natively(shadow.original)) {
       untraced([&] { lift_dict_whole(shadow); });
     } else {
@@ -587,8 +587,8 @@ void Lifter::lift_whole(Shadow& shadow) {
     }
   } else if (shadow.kind == ShadowKind::kSet) {
     guard_contents(shadow);
-    // Where the next elements come to stand depends on where these do. Those that are hashed by their address stand
-    // elsewhere in another call: their order is not to be seen.
+    // The position of new elements depends on that of the present ones. Elements hashed by address have other positions
+    // in another call: the program must not observe their order.
     const uint64_t layout = cpython::set_layout(shadow.original.get());
     guard(shadow.source, GuardKind::kSetLayout, {}, static_cast<Py_ssize_t>(layout));
   }

@@ -1,4 +1,4 @@
-// Contexts of decimal's: found again by what they are made of.
+// decimal.Context objects, found again by their parts.
 #include "lift/sources/decimal_values.h"
 
 #include "cpython/decimal_layout.h"

@@ -1,4 +1,4 @@
-// Stand-ins, and containers whose slots are lifted as they are read.
+// Lazy objects, and containers whose slots are lifted when they are read.
 #include "lift/lifting/lazy_objects.h"
 
 #include "lift/lifting/lift_mutants.h"
@@ -6,7 +6,7 @@
 
 namespace alternator::lift {
 
-// Larger tuples are lifted whole: a stack of them is not what programs take apart.
+// Larger tuples are lifted whole: programs do not unpack these.
 static constexpr Py_ssize_t kMostOpen = 64;
 
 static void lazy_dealloc(PyObject* self) {
@@ -41,7 +41,7 @@ PyObject* Lifter::read(Borrowed stand_in) {
   return lazy->lifted;
 }
 
-// What is its own view in every case: a tuple of such is its own, too.
+// Values that always lift to themselves: a tuple of such values does, too.
 static bool lifts_to_itself(PyObject* value, int depth = 0) {
   constexpr int kDeepest = 8;
   if (is_plain(value) || PyType_Check(value) || PyFunction_Check(value) || PyModule_Check(value)) return true;
@@ -94,10 +94,10 @@ void Lifter::read_slot(Borrowed container, Open& open, Py_ssize_t index) {
   }
   const auto at = static_cast<size_t>(index);
   if (open.read[at]) return;
-  const Ref outside = Ref::share(*slot);
-  Ref lifted = lift_open(outside, tree_.child(open.source, Access::kIndex, {}, index));
+  const Ref original = Ref::share(*slot);
+  Ref lifted = lift_open(original, tree_.child(open.source, Access::kIndex, {}, index));
   const bool is_copy = Borrowed(known(container)->original) != container;
-  if (!is_copy && lifted.get() != outside.get()) throw CannotLift("a tuple that needs a private copy");
+  if (!is_copy && lifted.get() != original.get()) throw CannotLift("a tuple that needs a private copy");
   open.read[at] = true;
   put(slot, lifted);
 }
@@ -136,8 +136,8 @@ void Lifter::close(Borrowed container) {
   auto found = open_.find(container.get());
   if (found == open_.end()) return;
   Open open = std::move(found->second);
-  open_.erase(found);  // it may hold itself
-  // One that died may have had the same address.
+  open_.erase(found);  // it may contain itself
+  // The container at this address may have died, and another may have it now.
   if (slots_of(container) == nullptr) return;
   if (open.source != nullptr) guard(open.source, GuardKind::kLength, {}, Py_SIZE(container.get()));
   for (Py_ssize_t i = 0; i < Py_SIZE(container.get()); i++) {

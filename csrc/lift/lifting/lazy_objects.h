@@ -1,4 +1,4 @@
-// What the program has moved about but not looked at.
+// Values that the program has moved but not read.
 #pragma once
 
 #include "lift/sources/source.h"
@@ -7,8 +7,7 @@
 
 namespace alternator::lift {
 
-// A stand-in for a value in a frame slot that was not read yet. Instructions may move it about; only when one looks at
-// it, it is lifted and guarded.
+// A lazy value in a frame slot. Instructions may move it; it is lifted and guarded only when one reads it.
 struct LazyObject {
   PyObject_HEAD PyObject* value;
   Source* source;
@@ -18,12 +17,12 @@ extern PyTypeObject lazy_type;
 int init_lazy();
 inline bool is_lazy(PyObject* object) { return Py_IS_TYPE(object, &lazy_type); }
 
-// A container that is on the value stack and in locals only, and whose slots are lifted as they are read: a tuple from
-// outside, or a tuple or list that the program has made of what it did not look at. Lists and their like from outside
-// have a Shadow for that.
+// A container that is referenced from the value stack and locals only, and whose slots are lifted when they are read: a
+// pre-existing tuple, or a tuple or list that the program has built from lazy values. Pre-existing lists and other
+// mutable containers have a Shadow for that.
 struct Open {
-  Source* source;          // of a tuple from outside; null: made in the trace, with stand-ins and open ones in it
-  std::vector<bool> read;  // of a tuple from outside: slots that are lifted; the others hold what is outside
+  Source* source;  // of a pre-existing tuple; null: built in the trace, holding lazy objects and open containers
+  std::vector<bool> read;  // of a pre-existing tuple: slots that are lifted; the others hold the pre-existing objects
 };
 
 }  // namespace alternator::lift

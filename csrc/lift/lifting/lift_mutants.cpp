@@ -22,7 +22,7 @@ Switches& switches() {
   return *all;
 }
 
-// As Lifter::lift() goes through them.
+// In the order of Lifter::lift().
 const char* row_of(Borrowed value) {
   PyObject* v = value.get();
   PyTypeObject* type = value.type();

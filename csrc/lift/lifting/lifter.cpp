@@ -52,7 +52,7 @@ Ref Lifter::remember(Borrowed original, Ref lifted, Source* source) {
 }
 
 void Lifter::guard(Source* source, GuardKind kind, Borrowed object, Py_ssize_t number) {
-  // What a constant is cannot change; what it holds can.
+  // The identity and type of a constant cannot change; its contents can.
   if (source->access == Access::kConstant && (kind == GuardKind::kIs || kind == GuardKind::kType)) return;
   Guard guard{kind, Ref::share(object), {}, number};
   tree_.guard(source, std::move(guard));
@@ -70,7 +70,7 @@ static bool is_singleton(Borrowed value) {
   return v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis || v == Py_NotImplemented;
 }
 
-// An object of a builtin type that is nothing but its identity, such as torch._C._VariableFunctions.
+// An object of a static builtin type without state, only identity, such as torch._C._VariableFunctions.
 static bool is_stateless(PyTypeObject* type) {
   return type != &PyBaseObject_Type && (type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) == 0 &&
          type->tp_itemsize == 0 && type->tp_basicsize == static_cast<Py_ssize_t>(sizeof(PyObject)) &&
@@ -79,7 +79,7 @@ static bool is_stateless(PyTypeObject* type) {
 
 static bool is_type_expression(Borrowed value);
 
-// list[int], int | None: made of classes that nobody's code compares.
+// list[int], int | None: built from classes without a Python __eq__.
 static bool is_type_operator(Borrowed value) {
   if (!cpython::is_native(value.type(), "types.GenericAlias") && !cpython::is_native(value.type(), "types.UnionType"))
     return false;
@@ -94,7 +94,7 @@ static bool is_type_expression(Borrowed value) {
   return is_plain(value.get()) || is_type_operator(value);
 }
 
-// A methodcaller with keywords says that it is made by a partial that has the name and the keywords.
+// The __reduce__ of a methodcaller with keywords gives a partial that holds the name and the keywords.
 Words words_of_getter(Borrowed getter) {
   Ref parts = checked(PyObject_CallMethod(getter.get(), "__reduce__", nullptr));
   Borrowed maker = PyTuple_GET_ITEM(parts.get(), 0), rest = PyTuple_GET_ITEM(parts.get(), 1);
@@ -109,8 +109,8 @@ static bool is_getter(PyTypeObject* type) {
          cpython::is_native(type, "operator.methodcaller");
 }
 
-// It was made of plain values.
-static bool holds_plain_words(Borrowed getter) {
+// Its arguments are plain values.
+static bool holds_plain_arguments(Borrowed getter) {
   const Words words = words_of_getter(getter);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(words.positional.get()); i++) {
     if (!is_plain(PyTuple_GET_ITEM(words.positional.get(), i))) return false;
@@ -122,11 +122,11 @@ static bool holds_plain_words(Borrowed getter) {
   return true;
 }
 
-// Native objects that never change and hold plain values only: compiled patterns, dates, sys.float_info and its like.
+// Immutable native objects that hold plain values only: compiled patterns, dates, sys.float_info and its like.
 static bool is_immutable_native(Borrowed value) {
   PyTypeObject* type = value.type();
   if (is_type_operator(value) || cpython::is_native(type, "re.Pattern") || is_native_value(value.get())) return true;
-  return is_getter(type) && holds_plain_words(value);
+  return is_getter(type) && holds_plain_arguments(value);
 }
 
 // In C since 3.12. Its name, bound and constraints never change; its attributes may.
@@ -135,14 +135,14 @@ static bool is_type_parameter(PyTypeObject* type) {
          cpython::is_native(type, "typing.TypeVarTuple");
 }
 
-// An instance of a class over int, float, complex, str or bytes: the value itself never changes.
+// An instance of a subclass of int, float, complex, str or bytes: the underlying value never changes.
 static bool is_value_subclass(PyTypeObject* type) {
   PyTypeObject* base = layout_base(type);
   return base != type && (base == &PyLong_Type || base == &PyFloat_Type || base == &PyComplex_Type ||
                           base == &PyUnicode_Type || base == &PyBytes_Type);
 }
 
-// Equal ones of these are one object anyway.
+// Equal values of these are always one object.
 static bool is_shared(Borrowed plain) {
   PyObject* p = plain.get();
   if (is_singleton(plain) || is_enum_member(p) || is_native_enum_member(p)) return true;
@@ -212,7 +212,7 @@ Source* Lifter::origin_of(Borrowed plain) {
   auto found = origins_.find(plain.get());
   if (found == origins_.end()) return nullptr;
   Source* first = found->second.front();
-  // It could be the code's own, or that of another place: then all of them stay the same object.
+  // It may be a constant of the code or come from another source: all of them must stay the same object.
   if (is_code_constant(plain)) {
     guard(first, GuardKind::kIs, plain);
     return nullptr;
@@ -225,7 +225,7 @@ bool Lifter::is_unspecialized(Borrowed value, const Source& source) const {
   if (unspecialized == nullptr || only_lasting) return false;
   if (!is_counting(value) && !PyUnicode_CheckExact(value.get()) && !is_filled(value)) return false;
   if (!source.is_variable()) return false;
-  // Of containers, only those of a tuple that was taken apart (see lift_tuple()) are the program's own.
+  // Of containers, only elements of an unpacked tuple (see lift_tuple()) count as variables.
   auto is_tuple = [](const Guard& guard) {
     return guard.kind == GuardKind::kType && Borrowed(guard.object) == reinterpret_cast<PyObject*>(&PyTuple_Type);
   };
@@ -233,11 +233,11 @@ bool Lifter::is_unspecialized(Borrowed value, const Source& source) const {
   return unspecialized->contains(source.text());
 }
 
-// The same one whenever it is read: so is the number. There is no text or container without a value: whoever looks at
-// it does so for real.
+// One symbol per source, since the scalar is the same object whenever it is read. There is no symbolic string or
+// container: instructions that read one run concretely.
 Ref Lifter::lift_unspecialized(Borrowed number, Source* source) {
   if (!is_counting(number))
-    throw CannotLift(std::string("a ") + number.type()->tp_name + " that is another one each time");
+    throw CannotLift(std::string("a ") + number.type()->tp_name + " whose value differs from call to call");
   Ref& lifted = unspecialized_[source];
   if (lifted) return lifted;
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(number.type()));
@@ -263,13 +263,13 @@ Ref NumpyScalarInputs::find(Borrowed value, const Source* source, bool* is_new) 
   return number;
 }
 
-// A default argument, of a function that stays the same.
+// A default argument of a function that is guarded by identity.
 static bool is_default(const Source& source) {
   return source.parent != nullptr && source.parent->access == Access::kDefaults;
 }
 
-// Where arrays are constants of a program: in a global, a closure, an attribute. Those in arguments and variables are
-// its data, and differ from call to call.
+// Arrays in a global, a closure or an attribute are constants of a program. Those in arguments and variables are its
+// data, and differ from call to call.
 static bool is_setting(const Source& source) {
   const Source* at = &source;
   for (; at->parent != nullptr; at = at->parent) {
@@ -278,7 +278,7 @@ static bool is_setting(const Source& source) {
   return at->access != Access::kSlot;
 }
 
-// A view of somebody's dict; not of a class's own, which the program may change by other ways.
+// A proxy of a plain dict; not of a class's dict, which the program may mutate through the class.
 static bool is_proxy_of_dict(Borrowed proxy) {
   PyObject* mapping = cpython::proxied(proxy.get());
   return (PyDict_CheckExact(mapping) || PyODict_CheckExact(mapping)) &&
@@ -314,10 +314,10 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     guard_same(source, known(seen->second)->source);
     return Ref::share(seen->second);
   }
-  if (made_here(value) || known(value) != nullptr) return Ref::share(value);  // of this trace: nothing to find again
+  if (made_here(value) || known(value) != nullptr) return Ref::share(value);  // of this trace: it needs no source
 
   if (nan || is_decimal(value.get())) {
-    // A NaN equals nothing, but containers find it by identity.
+    // A NaN is not equal to itself, but containers find it by identity.
     guard(source, GuardKind::kEquals, value);
     source->bears_identity = true;
     return lift_itself(value, source, false);
@@ -326,7 +326,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (fake::is_tensor_object(value.get())) return lift_tensor(value, source);
   if (PyType_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
-    // A metaclass that is no builtin may be replaced by another one.
+    // A metaclass that is not builtin may be replaced by another one.
     if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0)
       tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});
     return lift_itself(value, constant(value), false);
@@ -344,7 +344,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     guard(source, GuardKind::kIs, value);
     return lift_itself(value, constant(value), false);
   }
-  if (PyTuple_Check(value.get())) throw CannotLift(std::string("a tuple of a type of C's: ") + type->tp_name);
+  if (PyTuple_Check(value.get())) throw CannotLift(std::string("a tuple type defined in C: ") + type->tp_name);
   if (PyList_Check(value.get()) || PyDict_Check(value.get()) || PyAnySet_Check(value.get()) ||
       value.type() == known_types().deque) {
     return lift_container(value, source);
@@ -359,7 +359,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (cpython::viewed(value.get()) != nullptr) return lift_view(value, source);
   if (PyModule_Check(value.get())) {
     guard(source, GuardKind::kIs, value);
-    tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});  // it may be set
+    tree_.guard(constant(value), {GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(type))});  // assignable
     return lift_itself(value, constant(value), true);
   }
   if (PyCode_Check(value.get()) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
@@ -396,7 +396,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(type));
   const bool is_namespace = layout_base(type) == known_types().simple_namespace;
   if (has_plain_layout(type) || is_namespace) {
-    if (is_namespace) has_arrays_ = true;  // native code that compares it looks into the real one
+    if (is_namespace) has_arrays_ = true;  // native code that compares it reads the real one
     source->bears_identity = true;
     use_special_methods(type);
     return lift_itself(value, source, true);
@@ -406,7 +406,7 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     use_special_methods(type);
     const bool has_dict = cpython::thread_dict(value.get()) != nullptr;
     if (has_dict || !cpython::is_filled_by_init(type)) return lift_itself(value, source, true);
-    // The first look would run the class's __init__: that is done for real. From then on it is another case.
+    // The first access would run the class's __init__: that is done concretely. From then on another entry applies.
     guard(tree_.child(source, Access::kDict), GuardKind::kAbsent);
   }
   has_arrays_ = true;
@@ -444,10 +444,10 @@ Ref Lifter::lift_tuple(Borrowed tuple, Source* source) {
   if (tuple.type() != &PyTuple_Type) use_special_methods(tuple.type());
   Ref copy = checked(tuple.type()->tp_alloc(tuple.type(), count));
   bool same = true;
-  // Native code may take the tuple: its numbers are numbers.
+  // Native code may read the tuple: its scalars stay specialized.
   struct Restored {
-    const std::unordered_set<std::string>*&place, *before;
-    ~Restored() { place = before; }
+    const std::unordered_set<std::string>*&target, *before;
+    ~Restored() { target = before; }
   } const restored{unspecialized, std::exchange(unspecialized, nullptr)};
   for (Py_ssize_t i = 0; i < count; i++) {
     Borrowed element = PyTuple_GET_ITEM(tuple.get(), i);
@@ -465,7 +465,7 @@ Ref Lifter::lift_tuple(Borrowed tuple, Source* source) {
 
 Ref Lifter::lift_function(Borrowed function, Source* source) {
   auto* f = function.as<PyFunctionObject>();
-  // One that is found under a fixed name is the same object on every call; one that is handed over may be made anew.
+  // A function found under a fixed name is the same object in every call; one that is passed in may be reconstructed.
   const bool named = source->access == Access::kTypeAttribute ||
                      (source->access == Access::kItem && source->parent->access == Access::kConstant);
   if (named) guard(source, GuardKind::kIs, function);
@@ -491,7 +491,7 @@ Ref Lifter::lift_proxy(Borrowed proxy, Source* source) {
   return remember(proxy, checked(PyDictProxy_New(mapping.get())), source);
 }
 
-// A view of the private copy. What is shown must be what the type of the view says, not what a subclass would say.
+// A view of the private copy. Its contents are those of the view's base type, whatever a subclass overrides.
 Ref Lifter::lift_view(Borrowed view, Source* source) {
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(view.type()));
   Ref dict = lift(cpython::viewed(view.get()), tree_.child(source, Access::kProxied));
@@ -500,7 +500,7 @@ Ref Lifter::lift_view(Borrowed view, Source* source) {
   return remember(view, checked(_PyDictView_New(dict.get(), view.type())), source);
 }
 
-// One like it, of lifted parts: native code hands them to the program.
+// An equal one, made of lifted parts: native code hands them to the program.
 Ref Lifter::lift_tree_spec(Borrowed spec, Source* source) {
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(spec.type()));
   Ref parts = checked(PyObject_CallMethod(spec.get(), "__getstate__", nullptr));
@@ -511,7 +511,7 @@ Ref Lifter::lift_tree_spec(Borrowed spec, Source* source) {
   return remember(spec, std::move(copy), source);
 }
 
-// pybind11 and C modules keep a record or the module as the "self" of a builtin: nothing of the user's.
+// pybind11 and C modules keep a record or the module as the "self" of a builtin: no user object.
 static bool is_unbound_builtin(PyObject* self) {
   return self == nullptr || PyModule_Check(self) || PyType_Check(self) || PyCapsule_CheckExact(self) ||
          strstr(Py_TYPE(self)->tp_name, "function_record") != nullptr;
@@ -528,19 +528,20 @@ Ref Lifter::lift_builtin(Borrowed builtin, Source* source) {
   Ref name = checked(PyUnicode_InternFromString(function->m_ml->ml_name));
   guard(tree_.child(source, Access::kField, names::__name__), GuardKind::kEquals, name);
   Ref bound_to = lift(self, tree_.child(source, Access::kMethodSelf));
-  // Appending needs nothing of what is there; whoever else calls it sees to the rest, as for one that the call binds.
+  // list.append reads no element, so the list is not lifted whole; the call is handled like that of a method bound in
+  // the trace.
   if (!PyList_CheckExact(self) || strcmp(function->m_ml->ml_name, "append") != 0) escape(bound_to);
-  PyTypeObject* defining = PyCFunction_GET_CLASS(builtin.get());  // some are handed the class that has them: re.match
+  PyTypeObject* defining = PyCFunction_GET_CLASS(builtin.get());  // for METH_METHOD: re.match
   return remember(builtin, checked(PyCMethod_New(function->m_ml, bound_to.get(), function->m_module, defining)),
                   source);
 }
 
-// A reference to the lifted referent. Its callback, if it has one, belongs to the outside reference; the lifted one
-// does nothing then, but it is not the one that `weakref.ref(x)` gives.
+// A weak reference to the lifted referent. A callback belongs to the pre-existing reference; the lifted one then has a
+// callback that does nothing, so that it differs from what `weakref.ref(x)` returns.
 Ref Lifter::lift_weak_reference(Borrowed reference, Source* source) {
   Ref referent = Ref::share(PyWeakref_GetObject(reference.get()));
   if (referent.get() == Py_None) {
-    // It says None for ever. Its hash, if it has one, is its own: another dead one is another case.
+    // It returns None forever. Its hash, if cached, is its own: another dead reference is not interchangeable.
     guard(source, GuardKind::kIs, reference);
     return lift_itself(reference, constant(reference), false);
   }
@@ -559,7 +560,7 @@ Ref Lifter::lift_super(Borrowed super, Source* source) {
   guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(super.type()));
   auto field = [&](const char* text) {
     Ref name = checked(PyUnicode_InternFromString(text));
-    // The type's own members: super objects answer for another class.
+    // The members of PySuper_Type itself: super objects forward lookups to another class.
     Borrowed member = _PyType_Lookup(&PySuper_Type, name.get());
     Ref value = checked(member.type()->tp_descr_get(member.get(), super.get(), nullptr));
     return lift(value, tree_.child(source, Access::kField, name));
@@ -582,7 +583,7 @@ Ref Lifter::lift_partial(Borrowed partial, Source* source) {
     return lifted;
   };
   Ref function = field("func"), arguments = field("args"), keywords = field("keywords");
-  // One that has a dict, be it empty, is not taken apart by a partial that is made of it.
+  // partial() does not flatten a partial that has a __dict__, even an empty one.
   PyObject* own = *_PyObject_GetDictPtr(partial.get());
   if (own != nullptr && !PyDict_CheckExact(own)) throw CannotLift("a partial whose __dict__ is not a plain dict");
   Source* dict_source = tree_.child(source, Access::kDict, {}, 1);
@@ -591,7 +592,7 @@ Ref Lifter::lift_partial(Borrowed partial, Source* source) {
   } else {
     guard(dict_source, GuardKind::kAbsent);
   }
-  // The very parts: making one of them would take an inner partial apart.
+  // Sets the parts directly: the constructor would flatten an inner partial.
   Ref copy = checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(partial.type()),
                                          reinterpret_cast<PyObject*>(&PyBaseObject_Type)));
   Ref attributes = own != nullptr ? checked(PyDict_New()) : Ref::share(Py_None);

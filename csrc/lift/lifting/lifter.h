@@ -1,4 +1,4 @@
-// Lifting: what a trace may see of the world before it.
+// Lifting: a trace's view of the world before it.
 #pragma once
 
 #include "fake/fake.h"
@@ -13,23 +13,23 @@
 
 namespace alternator::lift {
 
-// What is known of an object of the trace that came from outside.
+// State of a lifted pre-existing object.
 struct Known {
   Source* source = nullptr;
-  Ref original;                  // the outside object; often the lifted object itself
-  Shadow* shadow = nullptr;      // it is the private copy of a container
+  Ref original;                  // the pre-existing object; often the lifted object itself
+  Shadow* shadow = nullptr;      // if it is the private copy of a container
   Shadow* attributes = nullptr;  // its private instance dict
   bool instance = false;         // an object with attributes: reads and writes go to `attributes`
-  bool opaque = false;           // it may be passed on; any use of it breaks
+  bool opaque = false;           // it may be moved; any use of it breaks
 };
 
-// A value cannot be lifted: a break at the instruction that read it.
+// A value cannot be lifted: a graph break at the instruction that read it.
 class CannotLift : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// An outside cell, a __slots__ field or a class attribute, as the program sees it.
+// A pre-existing cell, __slots__ field or class attribute, as the program sees it.
 struct Place {
   Ref value;             // lifted; null: empty or deleted
   bool written = false;  // by the program
@@ -42,7 +42,7 @@ class Lifter {
   Lifter(const Lifter&) = delete;
   Lifter& operator=(const Lifter&) = delete;
 
-  // The program's view of `value`, found at `source`; guards as the design's table says. The same object gives the
+  // The program's view of `value`, found at `source`; adds the guards of the design's table. The same object gives the
   // same view. Throws CannotLift, or PyError.
   Ref lift(Borrowed value, Source* source);
   // Null: the object was made in the trace, or is a plain constant.
@@ -51,7 +51,7 @@ class Lifter {
     return found != known_.end() ? found->second : nullptr;
   }
   const Known* known(Borrowed lifted) const { return const_cast<Lifter*>(this)->known(lifted); }
-  // A container that leaves the stack and the locals is lifted whole.
+  // A container that escapes the value stack and the locals is lifted whole.
   void escape(Borrowed lifted) {
     if (!open_.empty()) close(lifted);
     if (Known* k = known(lifted); k != nullptr && k->shadow != nullptr) lift_whole(*k->shadow);
@@ -59,15 +59,15 @@ class Lifter {
   // Keeps an object alive until the trace ends; returns it.
   PyObject* keep(Ref object);
 
-  // --- what nobody has looked at yet (lazy_objects.cpp) ---
-  Ref unread(Borrowed value, Source* source);  // a stand-in
-  PyObject* read(Borrowed stand_in);           // what it stands for, lifted; borrowed
-  // As lift(), but the elements of a tuple are lifted as they are read: for what goes to the value stack only. Whoever
-  // lets an open container go anywhere else calls escape().
+  // --- lazy values (lazy_objects.cpp) ---
+  Ref unread(Borrowed value, Source* source);  // a lazy object
+  PyObject* read(Borrowed stand_in);           // the lifted value of a lazy object; borrowed
+  // As lift(), but the elements of a tuple are lifted when they are read: for values that go to the value stack only.
+  // Code that stores an open container anywhere else calls escape().
   Ref lift_open(Borrowed value, Source* source);
   bool has_open() const { return !open_.empty(); }
   bool is_open(Borrowed container) const { return !open_.empty() && open_.contains(container.get()); }
-  // A tuple or list that was made of what is_partly_read().
+  // A tuple or list that was built from values that are is_partly_read().
   void note_open(Borrowed made);
   bool is_partly_read(Borrowed value) const;
   Ref open_item(Borrowed container, Py_ssize_t index);  // null: there is none
@@ -77,116 +77,116 @@ class Lifter {
   // --- containers: slots are lifted when they are first read ---
   Ref dict_item(Shadow& shadow, Borrowed key);  // null: absent, and guarded so
   bool dict_contains(Shadow& shadow, Borrowed key);
-  void dict_store(Shadow& shadow, Borrowed key, Borrowed value);  // null value: delete a key that is there
+  void dict_store(Shadow& shadow, Borrowed key, Borrowed value);  // null value: delete an existing key
   Ref list_item(Shadow& shadow, Py_ssize_t index);                // of a deque too
   bool set_contains(Shadow& shadow, Borrowed element);
   void before_set_step(Borrowed set, SetStepKind kind, Borrowed element);  // any set
-  void note_set_step(Borrowed set, SetStepKind kind, Borrowed element);    // any set; it was done
+  void note_set_step(Borrowed set, SetStepKind kind, Borrowed element);    // any set; after the step
   void lift_whole(Shadow& shadow);
   void guard_length(Shadow& shadow);
   void guard_truth(Shadow& shadow);
-  // The keys of a dict, or of a class's own.
+  // The keys of a dict, or of a class's own dict.
   void guard_names(Shadow& shadow);
   void guard_names(PyTypeObject* type);
 
   // --- instances, modules, namespaces ---
-  // The private instance dict of an outside object; null where its type has none.
+  // The private instance dict of a pre-existing object; null if its type has none.
   Shadow* attributes(Borrowed instance);
-  // An OrderedDict or a partial may have attributes too: few have, and fewer are asked for them.
+  // Attributes of an OrderedDict or a partial, which few have: lifted on demand only.
   void open_attributes(Borrowed container);
   // The private view of a module's dict.
   Shadow& name_space(Borrowed dict);
   // A variable as the program sees it now, without lifting it; null: there is none.
   Borrowed peek(Borrowed name_space, Borrowed name) const;
-  // A private view of a class's own dict, lifted whole; for a mapping proxy, through which nobody writes.
+  // A private view of a class's own dict, lifted whole; for a mapping proxy, which is read-only.
   Ref class_dict(PyTypeObject* type);
   bool is_name_space(Borrowed dict) const {
     auto found = name_spaces_.find(dict.get());
     return found != name_spaces_.end() && found->second->original.get() == dict.get();
   }
 
-  // --- places ---
-  // A frame slot that nobody has read: `stand_in` is given back as what is found at `source`.
+  // --- variables ---
+  // A lazy frame slot: `stand_in` is reconstructed as the value found at `source`.
   void know_lazy(Borrowed stand_in, Borrowed value, Source* source) {
     know(stand_in, value, source);
     keep(Ref::share(stand_in));
   }
-  // An outside cell, found at `source`.
+  // A pre-existing cell, found at `source`.
   Ref use_cell(Borrowed cell, Source* source);
   // A function's closure cells, before its frame takes them over.
   void use_closure(Borrowed function);
   bool is_preexisting_cell(Borrowed cell) const { return cells_.count(cell.get()) != 0; }
   bool is_written_cell(Borrowed cell) const { return cells_.at(cell.get()).place.written; }
-  Ref load_cell(Borrowed cell);  // an outside one; null: empty
+  Ref load_cell(Borrowed cell);  // a pre-existing one; null: empty
   void store_cell(Borrowed cell, Ref value);
   Ref load_field(Borrowed instance, Borrowed name, Borrowed descriptor);  // null: empty
   void store_field(Borrowed instance, Borrowed name, Ref value);
   std::optional<Ref> written_field(Borrowed instance, Borrowed name);  // none: the program did not write it
-  // Default arguments that a call used are lifted in the callee's slots.
+  // Lifts the default arguments that a call used, in the callee's slots.
   void use_defaults(PyFunctionObject* function, PyObject** slots);
-  // A call may have failed for want of default arguments: which ones the known functions have is a fact.
+  // A call may have failed for lack of default arguments: guards which ones the known functions have.
   void guard_defaults();
 
-  // What an outside iterator over a tuple or range gives next. Null without an error: it has come to its end.
+  // The next value of a pre-existing iterator over a tuple or range. Null without an error: it is exhausted.
   Ref next_of(Borrowed iterator);
 
-  // Variables whose value was another one at each trace of late, by where they are found (Source::text). Such a number
-  // is lifted as one without a value (fake/unbacked_symbol.h), under a guard on its class: it may be moved and kept,
-  // and whoever looks at it stops the trace. Texts and containers cannot be lifted then. Null: there are none.
+  // Variables whose value differed at each recent trace, by source text (Source::text). Such a scalar is lifted as an
+  // unspecialized symbol (fake/unbacked_symbol.h), under a guard on its class: it may be moved and stored, and reading
+  // its value stops the trace. Strings and containers cannot be lifted then. Null: there are none.
   const std::unordered_set<std::string>* unspecialized = nullptr;
-  std::function<void()> on_unspecialized;  // one of them was lifted
+  std::function<void()> on_unspecialized;  // called when one of them was lifted
 
-  // Only what stays as it is may be read: functions, classes, modules. Anything else cannot be lifted.
+  // Only functions, classes and modules may be read. Anything else cannot be lifted.
   bool only_lasting = false;
 
   // --- classes ---
-  // What `type` has under `name`, bases included (null: nothing), as it is; the fact is guarded. Plain data still has
-  // to be lifted from attribute_source().
+  // The attribute of `type` under `name`, bases included (null: none), unlifted; the result is guarded. Plain data
+  // still has to be lifted from attribute_source().
   PyObject* type_attribute(PyTypeObject* type, Borrowed name);
-  // Null: a class of the trace has it of its own.
+  // Null: a class of the trace defines it.
   Source* attribute_source(PyTypeObject* type, Borrowed name);
-  // False: one of them is an object that native code would call or bind as it is, not lifted.
+  // False: one of them is an object that native code would call or bind unlifted.
   bool use_special_methods(PyTypeObject* type);
-  // An attribute of an outside class that the program wrote: what it found there is not the outside world's.
+  // An attribute of a pre-existing class that the program wrote: its value is not found through a source.
   void store_class_attribute(PyTypeObject* type, Borrowed name, Ref value, bool writes);  // null: deleted
   const Place* class_place(PyTypeObject* type, Borrowed name);  // of this very class; null: not written
-  // Whether looking up `name` on `type` finds what the program wrote: then `value` is that (null: nothing).
+  // Whether looking up `name` on `type` finds what the program wrote: then `value` is that (null: deleted).
   bool find_written(PyTypeObject* type, Borrowed name, PyObject** value);
   bool has_class_writes() const { return !class_order_.empty(); }
   bool made_here(Borrowed object) const;
   void note_made_here(Borrowed object);
-  // Around the making of a class: before, for each base, so that the class is known while its hooks run; after, for
-  // the class, whose outside bases are guarded and do not list it.
+  // Around the construction of a class: before, for each base, so that the class is recognized while its hooks run;
+  // after, for the class, whose pre-existing bases are guarded and no longer list it.
   void begin_class(Borrowed base);
   void finish_class(Borrowed cls);
   void forget_unfinished_classes() const;
-  // Not to be lifted: what a run shows goes there behind the program's back.
+  // Must not be lifted: a run writes its output there, which the trace does not see.
   void withhold(Borrowed object) { withheld_ = Ref::share(object); }
   bool has_new_subclasses(Borrowed base) const { return subclasses_before_.count(base.get()) != 0; }
   bool is_lifted(PyObject* original) const { return lifted_.count(original) != 0; }
-  bool existed_before(Borrowed cls) const;  // one of the bases that begin_class() was told of had it then
+  bool existed_before(Borrowed cls) const;  // one of the bases passed to begin_class() listed it then
   // A code object whose instructions run: its constants are the same objects in every call.
   void note_code(Borrowed code);
   bool is_code_constant(Borrowed object);
-  // A plain value that came from one place only: wherever the program meets this object, it is that value passed on.
+  // A plain value that came from one source only: wherever the program meets this object, it is that value passed on.
   bool has_one_origin(Borrowed plain);
-  // Guards which object a plain value is, wherever it came from. False: it was computed in the trace.
+  // Guards the identity of a plain value at all its sources. False: it was computed in the trace.
   bool guard_identity(Borrowed plain);
-  // The same, also of texts that were computed in the trace, from values that are guarded in this way: an equal one
-  // from outside would be another object. False: a container that is guarded as a whole has it.
+  // The same, also for strings that were computed in the trace from values that are guarded in this way: an equal
+  // pre-existing one would be another object. False: a container under a single guard holds it.
   bool guard_text_identity(Borrowed plain);
-  // Where a plain value came from that the program may tell by identity from an equal one; null: it is a constant. The
-  // guard that this is so goes with it.
+  // The source of a plain value that the program may distinguish by identity from an equal one; null: it is a constant.
+  // Adds the guard that ensures this.
   Source* origin_of(Borrowed plain);
   // An object that lives as long as the process, or is reached through one that cannot change.
   Source* constant(Borrowed object) { return tree_.constant(object); }
 
-  // Messages of CPython's that the program may see: the outside classes and functions that they name keep their names.
+  // CPython's messages that the program may see: guards the names of the pre-existing classes and functions in them.
   void guard_names_in(const std::unordered_set<std::string>& texts);
 
-  // --- calls that are made for their effect, in order ---
+  // --- calls that are made for their side effect, in order ---
   void add_effect(EffectCall call) { effects_.push_back(std::move(call)); }
-  // Takes back a call that was made of `callable` with this first argument, if there was one.
+  // Removes the recorded call of `callable` with this first argument, if there is one.
   void drop_effect(Borrowed callable, Borrowed first) {
     std::erase_if(effects_, [&](const EffectCall& call) {
       return Borrowed(call.callable) == callable && PyTuple_GET_SIZE(call.arguments.get()) > 0 &&
@@ -194,14 +194,14 @@ class Lifter {
     });
   }
   const std::vector<EffectCall>& effects() const { return effects_; }
-  // The very object on every run.
+  // The same object on every run.
   void note_constant(Borrowed object) {
     if (constants_.insert(object.get()).second) keep(Ref::share(object));
   }
   bool is_noted_constant(Borrowed object) const { return constants_.count(object.get()) != 0; }
 
-  // --- contexts of decimal's (decimal_contexts.cpp) ---
-  // A private copy. Until the program sees the context itself, the copy has none of its flags: computing only adds
+  // --- decimal contexts (decimal_contexts.cpp) ---
+  // A private copy. Until the program reads the context itself, the copy has none of its flags: computations only add
   // some.
   Ref lift_decimal_context(Borrowed context, Source* source, bool seen);
   void see_decimal_flags(Borrowed copy);
@@ -212,34 +212,34 @@ class Lifter {
     bool seen = false;
   };
   const std::vector<DecimalContext>& decimal_contexts() const { return decimal_contexts_; }
-  // Called before the program gets anything that may compute with decimals.
+  // Called before the program gets an object that may compute with decimals.
   std::function<void()> on_decimal;
 
   // --- for replay ---
   const std::deque<Shadow>& shadows() const { return shadows_; }
   std::vector<PlaceWrite> writes() const;
-  // Whether the program has changed anything outside so far.
+  // Whether the program has mutated any pre-existing object so far.
   bool has_writes() const;
-  // What the program has changed outside so far, for comparing.
+  // The mutations of pre-existing objects so far, for comparison.
   struct WriteMark {
     size_t effects;
     std::vector<PlaceWrite> places;
-    std::vector<std::vector<Ref>> shadows;  // for each, what is in it and was not: see difference()
-    std::vector<Ref> decimals;              // for each context, what it is made of
+    std::vector<std::vector<Ref>> shadows;  // for each, the added contents: see difference()
+    std::vector<Ref> decimals;              // for each context, its parts
   };
   WriteMark mark_writes() const;
   bool has_writes_since(const WriteMark& mark) const;
-  // Whether there is anything from outside that native code must not find in a container: arrays of numpy's, which are
-  // copies that cannot be written, opaque objects, and namespaces.
+  // Whether there are pre-existing values that native code must not find in a container: numpy arrays, which are
+  // read-only copies, opaque objects, and namespaces.
   bool has_arrays() const { return has_arrays_; }
   SymbolicArrays symbolic_arrays;
   // (fake, source) of the tensors that were lifted, in order.
   const std::vector<std::pair<Ref, Source*>>& tensors() const { return tensors_; }
   SourceTree& tree() { return tree_; }
   fake::Session& session() { return session_; }
-  // Called with each fake that is made for an outside tensor.
+  // Called with each fake that is made for a pre-existing tensor.
   std::function<void(const at::Tensor& fake, Source* source)> on_tensor;
-  // Does work that may run Python code which is none of the program's.
+  // Runs work that may run Python code which is not part of the program.
   std::function<void(const std::function<void()>& work)> untraced;
 
  private:
@@ -291,11 +291,11 @@ class Lifter {
     PyObject* lifted;
     Known known;
   };
-  std::deque<KnownObject> all_known_;                     // where they stay
+  std::deque<KnownObject> all_known_;                     // stable addresses
   PointerMap<PyObject, Known*> known_;                    // by lifted object
   PointerMap<PyObject, PyObject*> lifted_;                // by original
-  PointerMap<PyObject, std::vector<Source*>> origins_;    // of plain values, which are lifted as they are
-  std::unordered_map<const Source*, Ref> unspecialized_;  // numbers without a value
+  PointerMap<PyObject, std::vector<Source*>> origins_;    // of plain values, which lift to themselves
+  std::unordered_map<const Source*, Ref> unspecialized_;  // their symbols
   std::vector<Ref> kept_;
   std::vector<Ref> guarded_whole_;  // containers of plain values under one guard: their elements have no origin
   PointerSet<PyObject> made_;
@@ -306,7 +306,7 @@ class Lifter {
   PointerSet<PyTypeObject> special_, odd_;
   std::deque<Shadow> shadows_;
   std::unordered_map<PyObject*, Open> open_;
-  Ref keys_;  // dict: plain keys that were asked for -> the first that is equal
+  Ref keys_;  // dict: plain keys that were looked up -> the first equal one
   PointerMap<PyObject, Shadow*> name_spaces_;
   struct Cell {
     Source* source;
@@ -328,7 +328,7 @@ class Lifter {
     bool guarded = false;
   };
   TypeFact& preexisting_fact(PyTypeObject* type, Borrowed name);
-  std::unordered_map<FieldKey, TypeFact, FieldHash> type_facts_;  // of outside classes; names are interned and kept
+  std::unordered_map<FieldKey, TypeFact, FieldHash> type_facts_;  // of pre-existing classes; names are interned, kept
   std::unordered_map<FieldKey, Place, FieldHash> fields_;
   std::unordered_map<FieldKey, Place, FieldHash> class_places_;
   std::vector<FieldKey> class_order_;
@@ -360,16 +360,15 @@ class OnlyLasting {
 // Every dunder attribute that a class has, bases included: name -> attribute.
 Ref special_methods(PyTypeObject* type);
 
-// What an operator.itemgetter, attrgetter or methodcaller was made of.
+// The arguments that an operator.itemgetter, attrgetter or methodcaller was made with.
 struct Words {
   Ref positional, named;  // a tuple; a dict, or null
 };
 Words words_of_getter(Borrowed getter);
 
-// A class statement's class without C state of its own above `object` (or an exception): instances are __dict__ and
-// __slots__ only.
+// A Python class without C state above `object` (or an exception): instances are __dict__ and __slots__ only.
 bool has_plain_layout(PyTypeObject* type);
-// The nearest base that is not a class statement's: object, list, dict, BaseException, ...
+// The nearest base that is not a Python class: object, list, dict, BaseException, ...
 PyTypeObject* layout_base(PyTypeObject* type);
 
 }  // namespace alternator::lift

@@ -1,5 +1,5 @@
-// Names of classes and functions that texts mention: a class may be renamed, and CPython's messages say what it is
-// called.
+// Names of classes and functions that occur in messages: a class may be renamed, and CPython's messages contain its
+// current name.
 #include "lift/lifting/lifter.h"
 
 #include "py/names.h"
@@ -13,7 +13,7 @@ namespace {
 bool mention(const std::unordered_set<std::string>& texts, PyObject* name) {
   const char* characters = PyUnicode_AsUTF8(name);
   if (characters == nullptr) {
-    PyErr_Clear();  // a name that is no UTF-8 is in no message either
+    PyErr_Clear();  // a name that is not UTF-8 is in no message either
     return false;
   }
   return std::any_of(texts.begin(), texts.end(),

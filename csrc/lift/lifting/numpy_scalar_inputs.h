@@ -1,6 +1,6 @@
-// Numbers of numpy's in the arguments of a function: in this scope they are lifted as numbers that only a run knows
-// (fake/numpy_scalar_input.h), under a guard on their class, so that all of them share one entry. A trace that comes
-// upon anything that needs the number is made once more without this.
+// numpy scalars in the arguments of a function: in this scope they are lifted as numpy scalar inputs
+// (fake/numpy_scalar_input.h), under a guard on their class, so that all values share one entry. A trace that needs the
+// value is restarted without this.
 #pragma once
 
 #include "lift/sources/source.h"
@@ -17,7 +17,7 @@ class NumpyScalarInputs {
   NumpyScalarInputs& operator=(const NumpyScalarInputs&) = delete;
 
   bool any() const { return !lifted_.empty(); }
-  // In the innermost scope: what stands for the value, the same object whenever it is read. Null: it is lifted as ever.
+  // In the innermost scope: the symbolic scalar, the same object whenever it is read. Null: it is lifted as a constant.
   static Ref find(Borrowed value, const Source* source, bool* is_new);
 
  private:

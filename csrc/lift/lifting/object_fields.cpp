@@ -15,7 +15,7 @@ namespace alternator::lift {
 
 // --- layouts ------------------------------------------------------------------------------------------
 
-// The tp_dealloc of every class that a class statement makes.
+// The tp_dealloc of every class made by a class statement (a Python class).
 static destructor class_statement_dealloc() {
   static constinit Lasting<destructor> dealloc;
   return dealloc.get([] {
@@ -26,7 +26,7 @@ static destructor class_statement_dealloc() {
 
 static bool from_class_statement(PyTypeObject* type) {
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || type->tp_dealloc != class_statement_dealloc()) return false;
-  // C heap types look alike but for the state that they add.
+  // C heap types look the same except for the state that they add.
   PyTypeObject* base = type->tp_base;
   Py_ssize_t size = base->tp_basicsize + Py_SIZE(type) * static_cast<Py_ssize_t>(sizeof(PyObject*));
   if (type->tp_dictoffset != 0 && (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) == 0 && base->tp_dictoffset == 0)
@@ -35,10 +35,10 @@ static bool from_class_statement(PyTypeObject* type) {
   return type->tp_basicsize <= size;
 }
 
-// What an instance of such a class holds does not show in its size.
+// The C++ state of such an instance is not part of its tp_basicsize.
 static bool is_made_by_pybind(PyTypeObject* type) { return strcmp(Py_TYPE(type)->tp_name, "pybind11_type") == 0; }
 
-// A class made in C that is no more than its base: typing.Generic, from 3.12 on.
+// A class made in C that adds nothing to its base: typing.Generic, from 3.12 on.
 static bool adds_nothing(PyTypeObject* type) {
   PyTypeObject* base = type->tp_base;
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !is_made_by_pybind(type) &&
@@ -89,10 +89,10 @@ Shadow* Lifter::attributes(Borrowed instance) {
     if (slot == nullptr) return nullptr;
     own = *slot;
   }
-  // An instance that has no dict yet gets an empty one in our view only.
+  // An instance without a dict gets an empty one in the trace's view only.
   Ref dict = own != nullptr ? Ref::share(own) : checked(PyDict_New());
   Source* source = tree_.child(k->source, Access::kDict);
-  // The dict itself may have been handed over before, or belong to another instance too.
+  // The dict itself may have been lifted before, or belong to another instance too.
   if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
     if (Known* shared = known(seen->second); shared != nullptr && shared->shadow != nullptr) {
       guard_same(source, shared->source);
@@ -112,10 +112,10 @@ Shadow* Lifter::attributes(Borrowed instance) {
 
 Shadow& Lifter::name_space(Borrowed dict) {
   if (auto found = name_spaces_.find(dict.get()); found != name_spaces_.end()) return *found->second;
-  // Code that the program runs in a dict of its choice has the private copy of it.
+  // Code that the program executes in a dict of its choice uses the private copy of it.
   if (Known* k = known(dict); k != nullptr && k->shadow != nullptr) return *(name_spaces_[dict.get()] = k->shadow);
   if (!PyDict_CheckExact(dict.get())) throw CannotLift("globals that are not a plain dict");
-  // The dict itself may have been handed over before.
+  // The dict itself may have been lifted before.
   if (auto seen = lifted_.find(dict.get()); seen != lifted_.end()) {
     Known* handed = known(seen->second);
     guard(handed->source, GuardKind::kIs, dict);
@@ -261,11 +261,11 @@ Ref Lifter::next_of(Borrowed iterator) {
   if (found == iterators_.end()) {
     Source* source = known(iterator)->source;
     Source* reduced = tree_.child(source, Access::kReduced);
-    // (iter, (what it goes through,), position); at the end there is no position. From 3.12 on a range is what is left
-    // of it, and its position is None.
+    // (iter, (iterable,), position); an exhausted one has no position. From 3.12 on a range iterator gives the
+    // remaining range, and its position is None.
     Ref state = checked(PyObject_CallMethod(iterator.get(), "__reduce__", nullptr));
     if (!PyTuple_CheckExact(state.get()) || PyTuple_GET_SIZE(state.get()) != 3)
-      throw CannotLift("an iterator that has come to its end");
+      throw CannotLift("an exhausted iterator");
     guard(reduced, GuardKind::kLength, {}, 3);
     Ref through = lift(PyTuple_GET_ITEM(PyTuple_GET_ITEM(state.get(), 1), 0),
                        tree_.child(tree_.child(reduced, Access::kIndex, {}, 1), Access::kIndex, {}, 0));
@@ -311,7 +311,7 @@ bool Lifter::has_writes() const {
   return std::ranges::any_of(shadows_, is_written);
 }
 
-// What is in a copy and was not, keys and values in turns; null: what was and is not.
+// Added contents of a copy, keys and values alternating; null: removed ones.
 static std::vector<Ref> difference(const Shadow& shadow) {
   std::vector<Ref> changes;
   if (shadow.kind != ShadowKind::kDict) {
@@ -411,7 +411,7 @@ void Lifter::guard_defaults() {
       functions.emplace_back(reinterpret_cast<PyFunctionObject*>(object), known.source);
   }
   const std::vector<PyTypeObject*> types(special_.begin(), special_.end());
-  for (PyTypeObject* type : types) {  // native code calls these as they are
+  for (PyTypeObject* type : types) {  // native code calls these unlifted
     if (made_here(Borrowed(reinterpret_cast<PyObject*>(type)))) continue;
     Ref methods = special_methods(type);
     PyObject *name, *method;

@@ -1,5 +1,5 @@
-// Sets and maps by address, for what is asked at every instruction: a lookup without a division, in one line of the
-// cache. Unlike those of the standard library they move what they hold when they grow.
+// Sets and maps by address, for lookups at every instruction: no division, one cache line. Unlike those of the standard
+// library they move their elements when they grow.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>

@@ -1,5 +1,5 @@
-// Arrays of numpy's whose numbers only a run knows: the graph computes them. In a trace they are arrays like any other,
-// of the right type, shape and strides, over numbers that mean nothing: nobody may look at these.
+// Symbolic arrays: numpy arrays that the graph computes. In a trace they are ordinary arrays of the right dtype, shape
+// and strides, over meaningless elements that nothing may read.
 #pragma once
 
 #include "lift/sources/numpy_types.h"
@@ -11,17 +11,17 @@ namespace alternator::lift {
 class SymbolicArrays {
  public:
   bool empty() const { return roots_.empty(); }
-  // What a node gives.
+  // The result of a node.
   void add(Borrowed array) {
     results_.try_emplace(array.get(), Ref::share(array));
     Borrowed root = array_root(array);
     roots_.try_emplace(root.get(), Ref::share(root));
   }
   bool is_result(Borrowed array) const { return results_.count(array.get()) != 0; }
-  // It is one of them, or has the memory of one.
+  // Whether it is symbolic, or shares memory with a symbolic array.
   bool has(Borrowed array) const { return !roots_.empty() && roots_.count(array_root(array).get()) != 0; }
 
-  // One from outside: what stands for it where numpy is asked for types and shapes.
+  // A pre-existing array: `stand_in` replaces it where numpy computes dtypes and shapes.
   void add_preexisting(Borrowed array, Ref stand_in) {
     results_.try_emplace(array.get(), Ref::share(array));
     roots_.try_emplace(array_root(stand_in).get(), Ref::share(array_root(stand_in)));
@@ -38,10 +38,10 @@ class SymbolicArrays {
     return found != originals_.end() ? Borrowed(found->second) : stand_in;
   }
 
-  bool promoted = false;  // one of them was known before
+  bool promoted = false;  // one of them was a constant before
 
  private:
-  std::unordered_map<PyObject*, Ref> results_, roots_, stand_ins_, originals_;  // kept: their addresses are theirs
+  std::unordered_map<PyObject*, Ref> results_, roots_, stand_ins_, originals_;  // owned: keeps the addresses unique
 };
 
 }  // namespace alternator::lift

@@ -21,8 +21,8 @@ bool Taint::wanted() {
   return answer;
 }
 
-// What a program could read or write a state of. Classes, modules, code and immutable values are what they are; a
-// tuple's elements are looked at when they are read.
+// Whether a program could read or write state of the object. Classes, modules, code and immutable values have none; the
+// elements of a tuple are checked when they are read.
 static bool has_state(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (PyType_Check(object) || PyModule_Check(object) || is_plain(object) || PyTuple_Check(object) ||
@@ -34,7 +34,7 @@ static bool has_state(PyObject* object) {
          (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
 }
 
-// What belongs to the user's program, as far as a file name can tell: libraries are too large to be searched each time.
+// Whether a file is the user's, judged by its path: libraries are too large to be searched each time.
 static bool is_users_file(const char* file) {
   return file != nullptr && strstr(file, "site-packages") == nullptr && strstr(file, "/lib/python") == nullptr &&
          *file != '<';
@@ -80,7 +80,7 @@ void Taint::enter(PyObject* object) {
     push(function->func_kwdefaults);
     push(function->func_dict);
     if (!is_users(function)) return;
-    // The dict itself is read through the function that runs in it.
+    // The dict itself is read through the function whose globals it is.
     PyObject *key, *value;
     if (!seen_.insert(function->func_globals).second) return;
     for (Py_ssize_t position = 0; PyDict_Next(function->func_globals, &position, &key, &value);) push(value);

@@ -1,7 +1,7 @@
-// The taint sanitizer: proves that a trace sees no outside object that was not lifted.
+// The taint sanitizer: proves that a trace sees no pre-existing object that was not lifted.
 //
-// It collects every object with state that can be reached from the call before the trace begins. After that, none of
-// them may appear on the value stack unless the lifter knows it. Switched on by ALTERNATOR_SANITIZE_TAINT=1.
+// It collects every object with state that is reachable from the call before the trace begins. After that, none of them
+// may appear on the value stack unless the lifter knows it. Enabled by ALTERNATOR_SANITIZE_TAINT=1.
 #pragma once
 
 #include "py/ref.h"
@@ -15,7 +15,7 @@ class Taint {
  public:
   static bool wanted();
 
-  // Everything that can be reached from `root` and has state of its own.
+  // Everything that is reachable from `root` and has state of its own.
   void collect(Borrowed root);
   bool outside(PyObject* object) const { return preexisting_.count(object) != 0; }
 

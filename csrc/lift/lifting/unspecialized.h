@@ -1,4 +1,4 @@
-// Values that may be another one in each call, or in each turn of a loop: see Lifter::unspecialized.
+// Values that may differ from call to call, or from one loop iteration to the next: see Lifter::unspecialized.
 #pragma once
 
 #include "lift/sources/plain.h"
@@ -7,7 +7,7 @@ namespace alternator::lift {
 
 inline bool is_counting(Borrowed value) { return PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get()); }
 
-// A queue, a history, a table that is filled.
+// A queue, a history, a table that grows.
 inline bool is_filled(Borrowed value) {
   return PyList_CheckExact(value.get()) || PyDict_CheckExact(value.get()) || PyAnySet_CheckExact(value.get()) ||
          value.type() == known_types().deque || value.type() == known_types().default_dict;

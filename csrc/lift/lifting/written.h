@@ -1,4 +1,4 @@
-// Whether the program has written to an outside container or an object's attributes, which have it not yet.
+// Whether the program has written to the private copy of a pre-existing container or instance dict.
 #pragma once
 
 #include "lift/lifting/shadow.h"

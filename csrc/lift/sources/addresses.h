@@ -1,4 +1,4 @@
-// Numbers that a trace was given for addresses. What follows one is another number on every run.
+// Ints that a trace got as addresses (id(), hash()). Values computed from them differ on every run.
 #pragma once
 
 #include "py/ref.h"

@@ -13,7 +13,7 @@ const DecimalTypes* load() {
     Ref module = import_module("_decimal");
     auto named = [&](const char* name) { return checked(PyObject_GetAttrString(module.get(), name)).release(); };
     auto type = [&](const char* name) { return reinterpret_cast<PyTypeObject*>(named(name)); };
-    // Else the context is that of a thread, and a trace could have none of its own.
+    // Otherwise the context is thread-local, and a trace could have none of its own.
     if (!truth(Ref::steal(named("HAVE_CONTEXTVAR"))).value()) return nullptr;
     auto* types = new DecimalTypes{
         type("Decimal"),       type("Context"),

@@ -17,9 +17,9 @@ namespace alternator::lift {
 
 namespace {
 
-constexpr int kDeep = 2;        // how far into what an object holds, whoever else holds that
-constexpr int kMost = 1 << 13;  // objects that are looked at; those beyond are taken to be like them
-constexpr int kDeepest = 1000;  // chains of objects that hold each other
+constexpr int kDeep = 2;        // depth of the search through objects that have other owners
+constexpr int kMost = 1 << 13;  // visited objects; beyond it, no more are searched
+constexpr int kDeepest = 1000;  // nesting of uniquely owned objects
 
 bool is_suspended_in_a_block(PyObject* object) {
   if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object)) return false;
@@ -28,7 +28,7 @@ bool is_suspended_in_a_block(PyObject* object) {
          PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(generator))->co_exceptiontable) > 0;
 }
 
-// What a callback calls in the end, where that is found without running anything.
+// The function that a callback finally calls, as far as it can be found without running code.
 Ref called_by(PyObject* callback) {
   Ref called = Ref::share(callback);
   const auto function_of = [](PyObject* object) {
@@ -40,7 +40,7 @@ Ref called_by(PyObject* callback) {
     PyObject* registry = _PyType_Lookup(known_types().finalize, names::_registry);
     if (registry == nullptr || !PyDict_CheckExact(registry)) return called;
     PyObject* info = PyDict_GetItemWithError(registry, callback);
-    if (info == nullptr) return called;  // it is over, or it is a trace's own
+    if (info == nullptr) return called;  // it has been called, or it was made in the trace
     called = function_of(info);
   }
   if (Py_IS_TYPE(called.get(), known_types().partial)) called = function_of(called.get());
@@ -48,9 +48,9 @@ Ref called_by(PyObject* callback) {
   return called;
 }
 
-// Torch only forgets what is gone. What the program itself has asked for may be a function of torch's too, but no
-// private one.
-bool only_forgets(PyObject* callback) {
+// Torch's own callbacks only drop caches for dead objects. A callback of the program may be a torch function too, but
+// not a private one.
+bool is_torch_cleanup(PyObject* callback) {
   Ref called = called_by(callback);
   if (!PyFunction_Check(called.get())) return false;
   PyObject* module = called.as<PyFunctionObject>()->func_module;
@@ -59,18 +59,18 @@ bool only_forgets(PyObject* callback) {
   return std::string_view(name).starts_with(called.get() == callback ? "torch." : "torch._");
 }
 
-// What lives as long as the program.
+// Objects that live as long as the process.
 bool is_lasting(PyObject* object) {
   return PyType_Check(object) || PyModule_Check(object) || PyCode_Check(object) || PyCFunction_Check(object) ||
          is_plain(object);
 }
 
-// Of what does not last.
+// Only for objects that are not is_lasting().
 bool has_watcher(PyObject* object) {
   if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) == 0) return false;
   auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
   for (; reference != nullptr; reference = reference->wr_next) {
-    if (reference->wr_callback != nullptr && !only_forgets(reference->wr_callback)) return true;
+    if (reference->wr_callback != nullptr && !is_torch_cleanup(reference->wr_callback)) return true;
   }
   return false;
 }
@@ -79,13 +79,13 @@ class Search {
  public:
   explicit Search(const std::function<bool(PyObject*)>& is_shared) : is_shared_(is_shared) {}
 
-  // `ends`: nobody else is known to hold what leads here.
+  // `ends`: the path to here has no other known owner.
   bool finds(PyObject* object, int depth, bool ends) {
     if (object == nullptr || is_lasting(object)) return false;
     if (is_observably_finalized_itself(object)) return true;
     ends = ends && has_one_holder(object);
     if ((depth <= 0 && !ends) || --left_ <= 0 || nested_ > kDeepest) return false;
-    if (is_shared_ && !seen_.insert(object).second) return false;  // references that are counted lead in no circle
+    if (is_shared_ && !seen_.insert(object).second) return false;  // paths of reference count 1 have no cycles
     nested_++;
     const bool found = finds_inside(object, depth - 1, ends);
     nested_--;
@@ -122,11 +122,11 @@ class Search {
            Py_IS_TYPE(object, known_types().deque) || Py_IS_TYPE(object, known_types().default_dict);
   }
 
-  // An exception keeps the variables of the frames that it has left. Who handles it holds it too, but not for long.
+  // An exception keeps the locals of unwound frames alive. Its handler holds a reference too, but drops it soon.
   bool is_kept_by(PyObject* exception) {
     auto* e = reinterpret_cast<PyBaseExceptionObject*>(exception);
     if (finds(e->context, 0, true) || finds(e->cause, 0, true)) return true;
-    // `except*` makes several groups of what one holds.
+    // `except*` splits one group into several.
     if (PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup)) &&
         finds(reinterpret_cast<PyBaseExceptionGroupObject*>(exception)->excs, kDeep, true))
       return true;
@@ -134,7 +134,7 @@ class Search {
     if (traceback == nullptr || !PyTraceBack_Check(traceback)) return false;
     auto* entry = reinterpret_cast<PyTracebackObject*>(traceback);
     for (; entry != nullptr; entry = entry->tb_next) {
-      // ... and of those that had called them.
+      // ... and of their callers.
       PyFrameObject* frame = entry->tb_frame;
       for (bool ends = true; ends; frame = cpython::back_of(frame)) {
         for (PyObject* local : cpython::locals_of(frame)) {
@@ -147,7 +147,7 @@ class Search {
     return false;
   }
 
-  // Not its globals, which live on.
+  // Not its globals, which stay alive.
   bool is_bound_by(PyFunctionObject* function) {
     return finds(function->func_closure, 0, true) || finds(function->func_defaults, 0, true) ||
            finds(function->func_kwdefaults, 0, true) || finds(function->func_dict, 0, true);

@@ -1,5 +1,5 @@
-// Objects whose end somebody would notice: one with a `__del__`, one that a weak reference with a callback watches, a
-// generator that has a `finally` to run.
+// Objects whose finalization is observable: those with a `__del__`, with a weak reference that has a callback, or
+// suspended generators with a `finally` to run.
 #pragma once
 
 #include "py/ref.h"
@@ -8,15 +8,15 @@
 
 namespace alternator::lift {
 
-// Whether one of them is in what an object holds, as far as two steps down, or is the object itself.
+// Whether the finalization of the object, or of objects within two steps of it, is observable.
 bool is_observably_finalized(PyObject* object);
-// Only of the object itself.
+// The same for the object alone.
 bool is_observably_finalized_itself(PyObject* object);
-// By a weak reference with a callback that does more than to forget it.
+// Whether a weak reference to it has a callback that does more than clean up a cache.
 bool is_watched(PyObject* object);
 
-// A place lets go of `object`: the same, and as deep as the object and what is in it are held by nobody else. With
-// `is_shared`, which says so of an object by itself, references are not counted.
+// The same when a variable drops its reference to `object`, searching as deep as objects have no other owner. With
+// `is_shared`, which decides that for an object, reference counts are not used.
 bool is_finalization_observable(PyObject* object, const std::function<bool(PyObject*)>& is_shared = nullptr);
 
 }  // namespace alternator::lift

@@ -1,4 +1,4 @@
-// The accessors: each finds a value by reading C structures, whatever the parent is.
+// The accessors: each finds a value by reading C structures, without running user code.
 #include "lift/sources/source_step.h"
 
 #include "cpython/objects.h"
@@ -19,7 +19,7 @@ namespace alternator::lift {
 
 // --- instance dicts ---------------------------------------------------------------------------------------
 
-// What stands for a thread's dict that is not there yet has none, whatever the object keeps inline.
+// The stand-in for a threading.local's dict that does not exist yet has no entries, whatever the object keeps inline.
 static bool is_empty(PyObject* stand_in) { return cpython::is_thread_local(Py_TYPE(stand_in)); }
 
 Py_ssize_t attribute_count(PyObject* stand_in) {
@@ -29,7 +29,7 @@ Py_ssize_t attribute_count(PyObject* stand_in) {
 Found find_attribute(PyObject* stand_in, PyObject* name, PyObject** value) {
   *value = nullptr;
   if (is_empty(stand_in)) return Found::kNo;
-  // Names that are kept inline are exact str: nothing else is equal to one, unless its own class says so.
+  // Inline attribute names are exact str: only a str subclass with its own __eq__ could equal one otherwise.
   *value = PyUnicode_CheckExact(name) ? cpython::inline_attribute(stand_in, name) : nullptr;
   if (*value != nullptr) return Found::kYes;
   if (PyUnicode_CheckExact(name) || attribute_count(stand_in) == 0) return Found::kNo;
@@ -58,12 +58,12 @@ PyObject* dict_of(PyObject* object) {
   if (slot == nullptr) return nullptr;
   PyObject* dict = cpython::instance_dict(object);
   if (dict == nullptr) return object;
-  return PyDict_CheckExact(dict) ? dict : nullptr;  // somebody's class of dict: not for us
+  return PyDict_CheckExact(dict) ? dict : nullptr;  // a dict subclass: unsupported
 }
 
 // --- fields -------------------------------------------------------------------------------------------------
 
-// What a member or getset descriptor finds that a type has under a name. Null: nothing, or it is another kind of
+// The value of a member or getset descriptor that a type has under a name. Null: no value, or another kind of
 // descriptor.
 PyObject* field(PyObject* object, PyTypeObject* type, PyObject* name, Ref* owner) {
   PyObject* descriptor = _PyType_Lookup(type, name);
@@ -81,7 +81,7 @@ PyObject* field(PyObject* object, PyTypeObject* type, PyObject* name, Ref* owner
     *owner = Ref::steal(PyMember_GetOne(reinterpret_cast<char*>(object), member));
     return owner->get();
   }
-  if (is_tensor(object)) return nullptr;  // the getters of a tensor may call __torch_function__
+  if (is_tensor(object)) return nullptr;  // a tensor's getters may call __torch_function__
   const PyGetSetDef* getset = reinterpret_cast<PyGetSetDescrObject*>(descriptor)->d_getset;
   if (getset->get == nullptr) return nullptr;
   SavedError saved;
@@ -89,7 +89,7 @@ PyObject* field(PyObject* object, PyTypeObject* type, PyObject* name, Ref* owner
   return owner->get();
 }
 
-// The default_factory of the C type, even where a subclass has something else under that name.
+// The default_factory of the C type, even if a subclass redefines that name.
 PyObject* default_factory(PyObject* object, Ref* owner) {
   PyTypeObject* type = known_types().default_dict;
   return PyObject_TypeCheck(object, type) ? field(object, type, names::default_factory, owner) : nullptr;
@@ -104,7 +104,7 @@ PyObject* method_self(PyObject* object, Ref* owner) {
 
 PyObject* method_function(PyObject* object, Ref* owner) {
   if (PyMethod_Check(object)) return PyMethod_GET_FUNCTION(object);
-  // Not in names.def: __func__ is an identifier of C++'s own.
+  // Not in names.def: __func__ is a predefined identifier of C++.
   static constinit Lasting<PyObject*> name;
   PyObject* text = name.get([] { return checked(PyUnicode_InternFromString("__func__")).release(); });
   return field(object, Py_TYPE(object), text, owner);
@@ -115,14 +115,14 @@ PyObject* gradient(PyObject* object, Ref* owner) {
   // Not Tensor::grad(), which warns.
   const at::Tensor& gradient = fake::unpack(object).unsafeGetTensorImpl()->grad();
   if (!gradient.defined()) return Py_None;
-  // A gradient that Python has not seen yet gets its object now. No collection meanwhile: it would run finalisers.
+  // A gradient without a Python object gets one now. No garbage collection meanwhile: it would run finalizers.
   const WithoutCollector without_collector;
   SavedError saved;
   *owner = Ref::steal(THPVariable_Wrap(gradient));
   return owner->get();
 }
 
-// With a default of ours, the variable's own is not asked: the variable itself is nobody's value.
+// Passing a default bypasses the variable's own one; the variable itself, which cannot be its value, marks "not set".
 PyObject* context_value(PyObject* variable, bool without_default, Ref* owner) {
   if (!PyContextVar_CheckExact(variable)) return nullptr;
   SavedError saved;
@@ -201,7 +201,7 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
     }
     case Access::kItem:
     case Access::kCached:
-      break;  // answered by take()
+      break;  // handled by take()
     case Access::kKey:
     case Access::kValue:
     case Access::kElement:
@@ -211,7 +211,7 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
     case Access::kTypeAttribute:
       return PyType_Check(parent) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(parent), step.key) : nullptr;
     case Access::kField:
-      // A metaclass has names of its own, such as __module__, that hide type's.
+      // A metaclass may define names, such as __module__, that hide type's.
       return field(parent, PyType_Check(parent) ? &PyType_Type : Py_TYPE(parent), step.key, owner);
     case Access::kCell:
       return of_function(parent, [&](PyFunctionObject* function) -> PyObject* {

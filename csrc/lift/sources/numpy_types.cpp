@@ -29,20 +29,20 @@ struct Table {
   std::vector<std::pair<PyObject*, size_t>> dtypes;  // with the size of an element
   PyTypeObject* array = nullptr;
   PyObject* dtype_class = nullptr;
-  PyObject* errors = nullptr;   // the context variable that says what is done about floating-point errors
-  PyObject* raising = nullptr;  // its value where they are raised
+  PyObject* errors = nullptr;   // the context variable of numpy's floating-point error handling (numpy.errstate)
+  PyObject* raising = nullptr;  // its value if errors are raised
   PyObject* ignoring = nullptr;
   PyObject *make_errors = nullptr, *report_errors = nullptr;  // numpy's functions for such values
 };
 
-// Of an array: numpy's own numbers for them.
+// Array flags, as numpy numbers them (NPY_ARRAY_...).
 constexpr int kCContiguous = 1, kFContiguous = 2, kOwnsData = 4, kAligned = 0x100, kWriteable = 0x400;
 
-// Where the number lies in the object.
+// The address of the scalar's value in the object.
 const char* bytes_of(PyObject* number) { return reinterpret_cast<const char*>(number) + sizeof(PyObject); }
 
-// Functions of arrays and numbers that read nothing else, call nothing and keep nothing. Those that give memory as they
-// find it (empty), that are meant for code of the user's (vectorize) or that only warn by now are left out.
+// Functions on arrays and scalars without side effects, callbacks or state. Excluded are those that return
+// uninitialized memory (empty), take user code (vectorize) or are deprecated and only warn.
 constexpr const char* kFunctions =
     "array asarray asanyarray ascontiguousarray asfortranarray arange linspace logspace geomspace zeros ones full eye "
     "identity zeros_like ones_like full_like tri tril triu diag diagflat diagonal meshgrid indices copy reshape ravel "
@@ -94,7 +94,7 @@ void add_functions(Table& table, Borrowed numpy) {
   Ref ufunc = checked(PyObject_GetAttrString(numpy.get(), "ufunc"));
   Ref names = checked(PyObject_Dir(numpy.get()));
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); i++) {
-    // What numpy makes on demand, some of it with a warning, is left alone.
+    // Attributes that numpy creates lazily, some with a warning, are skipped.
     PyObject* found = PyDict_GetItemWithError(PyModule_GetDict(numpy.get()), PyList_GET_ITEM(names.get(), i));
     if (found != nullptr && Py_IS_TYPE(found, ufunc.as<PyTypeObject>())) table.functions.insert(Py_NewRef(found));
   }
@@ -105,7 +105,7 @@ void add_functions(Table& table, Borrowed numpy) {
   }
 }
 
-// The fields of an array are where we think they are.
+// Checks that the fields of an array have the expected layout.
 bool array_lies_as_expected(Borrowed numpy, const Table& table) {
   Ref whole = checked(PyObject_CallMethod(numpy.get(), "arange", "i", 6));
   Ref array = checked(PyObject_CallMethod(whole.get(), "reshape", "ii", 2, 3));
@@ -135,20 +135,20 @@ void add_arrays(Table& table, Borrowed numpy) {
   table.dtype_class = checked(PyObject_GetAttrString(numpy.get(), "dtype")).release();
 }
 
-// What numpy calls its error state is private to it; without it, nothing of numpy's is computed in a trace.
+// numpy's error state is private; without it, no numpy function is evaluated in a trace.
 bool add_errors(Table& table) {
   Ref path = checked(PyUnicode_FromString("numpy._core.umath"));
   Ref umath = Ref::steal(PyImport_GetModule(path.get()));  // numpy has imported it
   Ref variable = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_extobj_contextvar")) : Ref();
   Ref make = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_make_extobj")) : Ref();
-  Ref tell = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_get_extobj_dict")) : Ref();
+  Ref describe = umath ? Ref::steal(PyObject_GetAttrString(umath.get(), "_get_extobj_dict")) : Ref();
   auto all = [&](const char* what) {
     Ref none = checked(PyTuple_New(0)), options = checked(Py_BuildValue("{ss}", "all", what));
     return make ? Ref::steal(PyObject_Call(make.get(), none.get(), options.get())) : Ref();
   };
   Ref value = all("raise"), ignoring = value ? all("ignore") : Ref();
   if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) throw PyError();
-  if (!variable || !tell || !ignoring || !PyContextVar_CheckExact(variable.get())) {
+  if (!variable || !describe || !ignoring || !PyContextVar_CheckExact(variable.get())) {
     PyErr_Clear();
     return false;
   }
@@ -156,11 +156,11 @@ bool add_errors(Table& table) {
   table.raising = value.release();
   table.ignoring = ignoring.release();
   table.make_errors = make.release();
-  table.report_errors = tell.release();
+  table.report_errors = describe.release();
   return true;
 }
 
-// Empty where numpy is not there. Torch imports it where it can.
+// Empty if numpy is not available. Torch imports it if it can.
 const Table& table() {
   static constinit Lasting<const Table*> lasting;
   return *lasting.get([] {
@@ -211,7 +211,7 @@ bool is_numpy_function(Borrowed object) { return table().functions.count(object.
 
 PyTypeObject* array_type() { return table().array; }
 bool is_array(PyObject* object) {
-  // No other type of that size has no collector, no items and a buffer: the table is asked last.
+  // Cheap tests first: no other type of that size has no GC, no items and a buffer.
   PyTypeObject* type = Py_TYPE(object);
   return type->tp_as_buffer != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && type == array_type();
 }
@@ -226,7 +226,7 @@ static size_t size_of_dtype(PyObject* dtype) {
   return 0;
 }
 bool is_numpy_dtype(PyObject* object) {
-  // Their classes have a metaclass of numpy's; so have those of enum members, and little else.
+  // Their classes have a numpy metaclass; enum members have a metaclass too, and little else has.
   return Py_TYPE(Py_TYPE(object)) != &PyType_Type && size_of_dtype(object) != 0;
 }
 
@@ -255,7 +255,7 @@ Borrowed array_owner(Borrowed array) {
 
 static size_t byte_count(Borrowed array) { return static_cast<size_t>(element_count(array) * element_size(array)); }
 
-// The geometry of two arrays; what flags differ is for their users to say.
+// The geometry of two arrays; callers compare flags.
 static bool same_shape(const ArrayFields& a, const ArrayFields& b) {
   if (a.dtype != b.dtype || a.dimensions != b.dimensions) return false;
   for (int i = 0; i < a.dimensions; i++) {
@@ -269,11 +269,11 @@ static bool is_liftable(Borrowed array) {
   return is_number_array(array.get()) && (fields_of(array).flags & kWanted) == kWanted && array_owner(array);
 }
 
-// An array that is found with ever new numbers in it is no constant, and not worth another entry each time.
+// An array with new contents at each trace is no constant, and not worth another entry each time.
 static bool changes_often(Borrowed array, Borrowed copy) {
   constexpr size_t kMostVersions = 4, kMany = 10'000;
   struct Seen {
-    Ref weak;  // to the array: another may have its address later
+    Ref weak;  // to the array: another one may get its address later
     std::unordered_set<size_t> versions;
   };
   static auto* const all = new std::unordered_map<PyObject*, Seen>;
@@ -290,7 +290,7 @@ Ref fixed_copy(Borrowed array) {
   constexpr Py_ssize_t kMostElements = 1024;
   if (!is_liftable(array) || element_count(array) > kMostElements) return {};
   Ref copy = checked(PyObject_CallMethod(array.get(), "copy", "s", "K"));
-  // A part of a larger array has gaps that its copy has not.
+  // A view of a larger array has gaps that its copy has not.
   if (!is_array(copy.get()) || !same_shape(fields_of(array), fields_of(copy)) || changes_often(array, copy)) return {};
   fields_of(copy).flags &= ~kWriteable;
   return copy;
@@ -345,7 +345,7 @@ NumpyErrors::~NumpyErrors() {
 void NumpyErrors::enter() {
   const SavedError on_its_way;
   token_ = Ref::steal(PyContextVar_Set(table().errors, table().raising));
-  if (!token_) PyErr_Clear();  // out of memory: floating-point errors are what they were
+  if (!token_) PyErr_Clear();  // out of memory: error handling stays as it was
 }
 
 void NumpyErrors::leave() {
@@ -362,12 +362,12 @@ NumpyErrorsAsBefore::~NumpyErrorsAsBefore() {
   if (scope_ != nullptr && table().errors != nullptr) scope_->enter();
 }
 
-// What this thread does not ignore is raised.
+// The error state in which every kind that this thread does not ignore raises.
 static Ref errors_raised() {
   struct Seen {
     Ref before, raised;
   };
-  static auto* const seen = new Seen;  // nearly always what it was the last time
+  static auto* const seen = new Seen;  // nearly always the same as last time
   PyObject* value = nullptr;
   if (PyContextVar_Get(table().errors, nullptr, &value) < 0) throw PyError();
   Ref now = Ref::steal(value);
@@ -410,14 +410,14 @@ bool is_numpy_error(PyObject* type, PyObject* value) {
 }
 
 bool is_read_only_error(PyObject* type, PyObject* value) {
-  // A buffer that is asked for in vain is a TypeError or a BufferError.
+  // A refused buffer request is a TypeError or a BufferError.
   return (type == PyExc_ValueError || type == PyExc_TypeError || type == PyExc_BufferError) && value != nullptr &&
          (says(value, "read-only") || says(value, "read-write") || says(value, "writable") || says(value, "writeable"));
 }
 
 // --- warnings ---------------------------------------------------------------------------------------------
 
-// Where a filter has a pattern for the text, it is asked: this one knows its thread.
+// Filters match a message by calling pattern.match(): this pattern matches by thread.
 static thread_local bool warnings_raise = false;
 
 static PyObject* matches_here(PyObject*, PyObject*) { return PyBool_FromLong(warnings_raise ? 1 : 0); }

@@ -12,7 +12,7 @@ const TreeTypes* tree_types() {
   PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
   if (module == nullptr || !PyModule_Check(module)) return nullptr;
   auto type = [&](const char* word) {
-    PyObject* value = PyDict_GetItemString(PyModule_GetDict(module), word);  // null: it is half loaded
+    PyObject* value = PyDict_GetItemString(PyModule_GetDict(module), word);  // null: the import is in progress
     return value != nullptr && PyType_Check(value) ? reinterpret_cast<PyTypeObject*>(value) : nullptr;
   };
   PyTypeObject *spec = type("PyTreeSpec"), *iterator = type("PyTreeIter");

@@ -1,4 +1,4 @@
-// optree, the native twin of torch.utils._pytree.
+// optree, the C++ counterpart of torch.utils._pytree.
 #pragma once
 
 #include "py/error.h"
@@ -6,10 +6,10 @@
 namespace alternator::lift {
 
 struct TreeTypes {
-  PyTypeObject* spec;      // optree.PyTreeSpec: immutable; its __getstate__ says all that it holds
+  PyTypeObject* spec;      // optree.PyTreeSpec: immutable; its __getstate__ has its complete state
   PyTypeObject* iterator;  // optree.PyTreeIter
 };
-// Null: nobody has loaded optree.
+// Null: optree is not imported.
 const TreeTypes* tree_types();
 inline bool is_tree_spec(PyObject* object) {
   const TreeTypes* types = tree_types();

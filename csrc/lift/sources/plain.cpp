@@ -27,7 +27,7 @@ const KnownTypes& known_types() {
       Ref owner = import_module(module);
       Ref found = checked(PyObject_GetAttrString(owner.get(), name));
       ALT_CHECK(PyType_Check(found.get()), name);
-      return reinterpret_cast<PyTypeObject*>(found.release());  // for the life of the process
+      return reinterpret_cast<PyTypeObject*>(found.release());  // immortal
     };
     check_status(cpython::check_ordered_dict());
     (void)numpy_kind_of(nullptr);
@@ -52,7 +52,7 @@ bool is_enum_member(PyObject* object) {
   return metaclass != &PyType_Type && PyType_IsSubtype(metaclass, known_types().enum_type) != 0;
 }
 
-// The class has them by name: {name: (member, what is said of it)}.
+// Members are in the class's table: {name: (member, docstring)}.
 bool is_native_enum_member(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (Py_TYPE(type) == &PyType_Type || std::strcmp(Py_TYPE(type)->tp_name, "pybind11_type") != 0) return false;
@@ -128,7 +128,7 @@ bool is_struct_sequence(PyTypeObject* type) {
   return type->tp_repr == of_them && PyDict_GetItemString(cpython::own_dict(type), "n_fields") != nullptr;
 }
 
-// Those that are found by name only included.
+// Including fields that are accessible by name only.
 Py_ssize_t field_count(PyTypeObject* type) {
   return PyLong_AsSsize_t(PyDict_GetItemString(cpython::own_dict(type), "n_fields"));
 }
@@ -138,7 +138,7 @@ bool is_moment(PyTypeObject* type) {
          cpython::is_native(type, "datetime.datetime") || cpython::is_native(type, "datetime.time");
 }
 
-// Which of two moments with the same numbers it is, when clocks are put back.
+// The `fold` of a datetime or time: disambiguates repeated wall-clock times.
 long fold_of(PyObject* moment) {
   Ref fold = Ref::steal(PyObject_GetAttrString(moment, "fold"));
   if (!fold) PyErr_Clear();
@@ -152,7 +152,7 @@ bool items_equal(PyObject* const* a, PyObject* const* b, Py_ssize_t count, int d
   return true;
 }
 
-// The elements of a set as they are iterated.
+// The elements of a set in iteration order.
 bool next_element(PyObject* set, Py_ssize_t* position, PyObject** element) {
   auto* s = reinterpret_cast<PySetObject*>(set);
   for (Py_ssize_t i = *position; i <= s->mask; i++) {
@@ -165,7 +165,7 @@ bool next_element(PyObject* set, Py_ssize_t* position, PyObject** element) {
   return false;
 }
 
-// The items of a dict as they are iterated.
+// The items of a dict in iteration order.
 class Items {
  public:
   explicit Items(PyObject* dict) : dict_(dict), ordered_(PyODict_Check(dict)) {}
@@ -367,7 +367,7 @@ bool contents_equal(PyObject* object, PyTypeObject* type, PyObject* contents) {
 
 namespace {
 
-// Each of the key's parts passes; parts of what is not a container: itself.
+// Whether each of the key's parts passes; the only part of a non-container is itself.
 template <class Test>
 bool each_part(PyObject* key, int depth, Test&& test) {
   if (test(key)) return true;
@@ -435,8 +435,8 @@ bool has_safe_keys(PyObject* dict) {
   return true;
 }
 
-// A key whose hash is known among keys of which some have an == of their own: that one is asked only where the hashes
-// are the same, so there nobody knows.
+// A key with a known hash among keys of which some have a Python __eq__: that runs only if the hashes are equal, and
+// then the answer is unknown.
 Found find_among_unsafe(PyObject* dict, PyObject* key, PyObject** value) {
   const Py_hash_t wanted = PyObject_Hash(key);
   Found answer = Found::kNo;
@@ -469,7 +469,7 @@ Found find_item(PyObject* dict, PyObject* key, PyObject** value, KeySafety* safe
     return *value != nullptr ? Found::kYes : Found::kNo;
   }
   if (find_same_key(dict, key, value)) return Found::kYes;
-  // An object that is equal to nothing but itself is not there; of another, only its class could tell.
+  // An object with object.__eq__ equals only itself, so it is not there; for others only their class can decide.
   const bool equals_itself_only = Py_TYPE(key)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
   return equals_itself_only && *safety == KeySafety::kSafe ? Found::kNo : Found::kUnknown;
 }

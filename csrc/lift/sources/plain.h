@@ -1,4 +1,4 @@
-// Plain values, and how they are compared and looked up without running anybody's code.
+// Plain values, and how they are compared and looked up without running user code.
 #pragma once
 
 #include "py/error.h"
@@ -9,64 +9,63 @@
 namespace alternator::lift {
 
 // None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented, range, slice of such, dtype, device, layout,
-// memory format, quantisation scheme, torch.Size, numbers of numpy and their types, enum members (pybind11's too):
-// immutable, compared by value. Exact types only: an instance of a subclass may carry more.
+// memory format, quantization scheme, torch.Size, numpy scalars and their types, enum members (pybind11's too):
+// immutable, compared by value. Exact types only: an instance of a subclass may have more state.
 bool is_plain(PyObject* object);
-// An iterator over a tuple or a range: what it goes through cannot change.
+// An iterator over a tuple or a range: its iterable is immutable.
 bool is_fixed_iterator(PyObject* object);
 
 // A float or complex (numpy's too) that is not equal to itself.
 bool is_nan(PyObject* object);
 
 // Exact type and bits: True is not 1, -0.0 is not 0.0, NaN is itself. Deep for tuples, lists, dicts, sets and
-// frozensets of plain values, in their order of iteration; never calls a user's __eq__. Decimals too; other objects
-// that are not plain are compared by identity.
+// frozensets of plain values, in iteration order; never calls a user's __eq__. Decimals too; other objects that are not
+// plain are compared by identity.
 bool plain_equal(PyObject* a, PyObject* b);
 
-// A tuple of what a list, set or deque holds in order (keys and values in turns for a dict; for an array of numpy's see
-// there): what a guard compares with later, since the container itself may change. Null: it is not one of these types
-// exactly.
+// A tuple of the elements of a list, set or deque in order (keys and values alternating for a dict; for a numpy array
+// see contents_of_array()): what a guard compares with later, since the container itself may change. Null: it is not
+// exactly of one of these types.
 Ref frozen_contents(Borrowed container);
-// Whether `object` is of that very type and holds this now.
+// Whether `object` is of that exact type and has these contents now.
 bool contents_equal(PyObject* object, PyTypeObject* type, PyObject* contents);
 
-// Looking up a key. Unknown: only the __hash__ or __eq__ of somebody's class could tell.
+// Looking up a key. Unknown: only a Python __hash__ or __eq__ could decide.
 enum class Found : uint8_t { kNo, kYes, kUnknown };
-// What is known of a dict's keys; starts as kUnasked. The answers hold while the dict is not changed.
+// What is known of a dict's keys; starts as kUnasked. Valid as long as the dict is not mutated.
 enum class KeySafety : uint8_t { kUnasked, kSafe, kUnsafe };
 Found find_item(PyObject* dict, PyObject* key, PyObject** value, KeySafety* safety);
 Found find_element(PyObject* set, PyObject* element);
 // hash() of it runs C code only, and does not fail.
 bool hashes_natively(PyObject* key);
 
-// How many things a list, tuple, dict, set, frozenset or deque (or an instance of a subclass) holds; -1: it is none of
-// these.
+// The length of a list, tuple, dict, set, frozenset or deque (or an instance of a subclass); -1: it is none of these.
 Py_ssize_t container_length(PyObject* object);
 
-// A text for messages, never longer than `limit` characters or so. Runs nobody's __repr__.
+// A description for messages of at most about `limit` characters. Runs no Python __repr__.
 std::string show(PyObject* object, size_t limit = 80);
 
-// Types that are found by import, and the checks that go with them. Throws PyError. Called by everything that needs
-// them; once, before anything is checked.
+// Types that are found by import, and the checks that go with them. Throws PyError. Resolved once, before anything is
+// checked.
 struct KnownTypes {
   PyTypeObject* deque;
   PyTypeObject* default_dict;
   PyTypeObject* enum_type;  // the metaclass
   PyTypeObject* abc_meta;
   PyTypeObject* partial;
-  PyTypeObject* finalize;     // of weakref
-  PyTypeObject* key_wrapper;  // what functools.cmp_to_key() makes
+  PyTypeObject* finalize;     // weakref.finalize
+  PyTypeObject* key_wrapper;  // the class that functools.cmp_to_key() returns
   PyTypeObject* simple_namespace;
   PyTypeObject* deque_iterator;
 };
 const KnownTypes& known_types();
 
-// A date, a time without a zone, a span of time, or a struct sequence (os.stat_result, sys.float_info) of plain values.
-// They never change; plain_equal() knows them.
+// A date, a time without a time zone, a timedelta, or a struct sequence (os.stat_result, sys.float_info) of plain
+// values. Immutable; plain_equal() compares them.
 bool is_native_value(PyObject* object);
 
 bool is_enum_member(PyObject* object);
-// One of the members that an enumeration of pybind11's was made with, such as torch.nn.attention.SDPBackend.MATH.
+// An original member of a pybind11 enumeration, such as torch.nn.attention.SDPBackend.MATH.
 bool is_native_enum_member(PyObject* object);
 
 }  // namespace alternator::lift

@@ -4,8 +4,8 @@
 
 namespace alternator::lift {
 
-// A function that makes such functions.
-static Borrowed maker() {
+// A Python function that makes such functions.
+static Borrowed factory() {
   static constinit Lasting<PyObject*> made;
   return made.get([] {
     Ref globals = checked(PyDict_New());
@@ -21,7 +21,7 @@ static Borrowed code_of_stand_ins() {
   return code.get([] { return Py_NewRef(PyFunction_GET_CODE(stand_in_for(Py_None).get())); });
 }
 
-Ref stand_in_for(Borrowed callable) { return checked(PyObject_CallOneArg(maker().get(), callable.get())); }
+Ref stand_in_for(Borrowed callable) { return checked(PyObject_CallOneArg(factory().get(), callable.get())); }
 
 bool is_stand_in(Borrowed code) { return code == code_of_stand_ins(); }
 

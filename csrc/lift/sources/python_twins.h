@@ -1,5 +1,5 @@
-// Functions of Python's in place of native ones that read objects by themselves (operator.attrgetter, getattr): what
-// native code is given to call then has a frame, which is traced.
+// Python functions that replace native ones which read objects internally (operator.attrgetter, getattr): as callbacks
+// of native code they have a frame, which is traced.
 #pragma once
 
 #include "py/error.h"
@@ -8,7 +8,7 @@ namespace alternator::lift {
 
 Ref stand_in_for(Borrowed callable);
 bool is_stand_in(Borrowed code);
-// What a function stands in for; null: it is no such function.
+// The native function that a Python function replaces; null: it is no such function.
 Borrowed stands_in_for(Borrowed function);
 
 }  // namespace alternator::lift

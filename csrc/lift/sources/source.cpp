@@ -5,7 +5,7 @@
 namespace alternator::lift {
 
 bool Source::is_variable() const {
-  // The globals of code that goes on after a break are known by themselves.
+  // The globals of a resumed frame's code have a source of their own.
   const bool is_attribute = access == Access::kItem && parent != nullptr &&
                             (parent->access == Access::kDict || parent->access == Access::kGlobals ||
                              (parent->access == Access::kConstant && PyDict_CheckExact(parent->key.get())));
@@ -20,7 +20,7 @@ size_t mix(size_t seed, const void* pointer) { return mix(seed, reinterpret_cast
 
 constexpr size_t kFewGuards = 8;
 
-// Guards whose object is made for them: equal ones are two objects.
+// Guards whose object is created for them: equal guards have different objects.
 bool is_compared_by_value(GuardKind kind) {
   return kind == GuardKind::kEquals || kind == GuardKind::kKeys || kind == GuardKind::kSpecialMethods ||
          kind == GuardKind::kTensor;
@@ -35,7 +35,7 @@ bool same_value(const Guard& a, const Guard& b) {
   return same_object(a.object, b.object) && same_object(a.second, b.second);
 }
 
-// A guard compares with what was there, and so must not hold what can change.
+// A guard compares with a past state, and so must not hold a mutable object.
 bool holds_what_can_change(PyObject* object, int depth = 0) {
   if (PyList_Check(object) || PyDict_Check(object) || PySet_Check(object) ||
       PyObject_TypeCheck(object, known_types().deque)) {
@@ -102,8 +102,8 @@ uint32_t SourceTree::current_site() {
   return static_cast<uint32_t>(sites_.size() - 1);
 }
 
-// False: the same guard is there already. Most sources have a few guards, which are quickly looked through; those of
-// one that has many are in a table.
+// False: the same guard exists already. Most sources have a few guards, which are searched linearly; those of a source
+// with many are in a hash table.
 bool SourceTree::note_new(const Source* source, const Guard& guard) {
   if (is_compared_by_value(guard.kind)) {
     for (const Guard& other : source->guards) {
@@ -161,7 +161,7 @@ bool is_special_method_name(PyObject* name) {
   const bool has_lines = length >= 5 && at(0) == '_' && at(1) == '_' && at(length - 1) == '_' && at(length - 2) == '_';
   if (!PyUnicode_IS_ASCII(name)) return has_lines;
   const std::string_view text(reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(name)), static_cast<size_t>(length));
-  // Native code asks for these by name too: dict(x), {**x}, `match x`.
+  // Native code looks these up by name too: dict(x), {**x}, `match x`.
   if (!has_lines) return text == "keys" || text == "items" || text == "get";
   return text != "__dict__" && text != "__weakref__" && text != "__doc__" && text != "__module__" &&
          text != "__annotations__" && text != "__slots__";

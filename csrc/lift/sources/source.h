@@ -1,7 +1,7 @@
-// Sources: where the values of a trace came from, and what must hold of them.
+// Sources: where the values of a trace came from, and which guards they have.
 //
 // A source is a root (the called function, a slot of its frame, an object of the process) and a chain of accessors.
-// Sources form a tree that shares prefixes. Guards hang on the sources; a trace ends as a tree of both.
+// Sources form a tree that shares prefixes. Guards are attached to sources; a trace results in a tree of both.
 #pragma once
 
 #include "lift/sources/plain.h"
@@ -31,7 +31,7 @@ enum class GuardKind : uint8_t {
 class Source;
 struct TensorSpec;  // lift/sources/tensor_spec.h
 
-// The user's instruction that made a guard.
+// The user's instruction that caused a guard.
 struct Site {
   Ref code;       // null: none
   int index = 0;  // of the instruction in the code
@@ -39,7 +39,7 @@ struct Site {
 
 struct Guard {
   GuardKind kind;
-  // What is wanted: see guards.def. kEquals on a list, dict, set or deque: filled by SourceTree::guard() with its
+  // The expected value: see guards.def. kEquals on a list, dict, set or deque: filled by SourceTree::guard() with its
   // contents as a tuple and its type.
   Ref object, second;
   Py_ssize_t number = 0;
@@ -57,14 +57,14 @@ class Source {
   uint32_t id;  // position in SourceTree::sources
   std::vector<Guard> guards;
   std::vector<Source*> children;
-  // Objects whose identity the program could notice (tensors, containers, instances): two such sources stand for two
-  // objects unless kSame says otherwise.
+  // Objects whose identity is observable (tensors, containers, instances): two such sources stand for two objects
+  // unless kSame says otherwise.
   bool bears_identity = false;
-  bool labelled = false;  // `key` is a text that stands for an object which is not kept: see SourceTree::close()
+  bool labelled = false;  // `key` is a description of an object that is not kept: see SourceTree::close()
 
   // As a user would write it: "self.layers[3].weight".
   std::string text() const;
-  // A variable, a closure's too, an attribute or a global: what is found there goes to the program, to nobody else.
+  // A variable (free variables included), an attribute or a global: its value goes to the program, not to native code.
   bool is_variable() const;
 };
 
@@ -80,12 +80,12 @@ class SourceTree {
   // The child with this accessor; made on first use. Keys are compared by identity, strings by value.
   Source* child(Source* parent, Access access, Borrowed key = {}, Py_ssize_t index = 0);
 
-  // Adds a guard unless the same one is there. kEquals takes a copy of a container; what it holds must be plain values
-  // or tuples and frozensets of such, never a list, dict or set: those are objects with sources of their own.
+  // Adds a guard unless the same one exists. kEquals copies a container; its elements must be plain values or tuples
+  // and frozensets of such, never a list, dict or set: those are objects with sources of their own.
   void guard(Source* source, Guard guard);
-  // Asked before a guard is added: says by set_site() which instruction it is for.
+  // Called before a guard is added: sets the instruction that caused it by set_site().
   std::function<void()> locate;
-  // Of guards added from now on. `code` must live until then or until the next call.
+  // For guards added from now on. `code` must live until then or until the next call.
   void set_site(Borrowed code, int index) {
     site_code_ = code.get();
     site_index_ = index;
@@ -96,8 +96,8 @@ class SourceTree {
   const std::vector<Source*>& roots() const { return roots_; }
   const Site& site(uint32_t number) const { return sites_[number]; }
 
-  // After the last source and guard, by who has taken the guards over: no child() or guard() may follow. Keys that
-  // `may_keep` does not allow to be kept are let go; a text stands for them.
+  // Called after the last source and guard by the new owner of the guards: no child() or guard() may follow. Keys for
+  // which `may_keep` is false are dropped and replaced by a description.
   void close(bool (*may_keep)(PyObject* object));
 
  private:
@@ -107,7 +107,7 @@ class SourceTree {
   struct Key {
     const Source* parent;
     Access access;
-    PyObject* key;  // interned where it is a str
+    PyObject* key;  // interned if it is a str
     Py_ssize_t index;
     bool operator==(const Key&) const = default;
   };
@@ -128,7 +128,7 @@ class SourceTree {
   bool note_new(const Source* source, const Guard& guard);
   uint32_t current_site();
 
-  std::deque<Source> sources_;  // addresses stay
+  std::deque<Source> sources_;  // stable addresses
   std::vector<Source*> roots_;
   std::unordered_map<Key, Source*, KeyHash> by_key_;
   std::unordered_set<GuardKey, GuardKeyHash> guards_;  // of sources that have many
@@ -142,7 +142,7 @@ class SourceTree {
 // object itself. kDict finds the object itself as long as that has no dict yet: see lift/sources/source_step.h.
 PyObject* follow(const Source& source, PyObject* parent, Ref* owner);
 
-// The names that kSpecialMethods is about: __x__, except those that are data (__doc__, __module__, ...).
+// The names that kSpecialMethods covers: __x__, except those that are data (__doc__, __module__, ...).
 bool is_special_method_name(PyObject* name);
 
 // "kLength", "its length is %w, not %g".

@@ -1,4 +1,4 @@
-// One step from a value to the next: what follow() does, for callers that take many.
+// One accessor step from a value to the next: follow() for callers that take many.
 #pragma once
 
 #include "lift/sources/plain.h"
@@ -9,7 +9,7 @@ namespace alternator::lift {
 struct Step {
   Access access;
   // The parent is an instance dict (kDict). As long as an object keeps its attributes inline, or has none yet, there is
-  // no dict: then the object itself stands for it, and its attributes are read where they are.
+  // no dict: then the object itself stands for it, and the attributes are read in place.
   bool among_attributes = false;
   Py_ssize_t index = 0;
   PyObject* key = nullptr;
@@ -20,7 +20,7 @@ inline Step step_of(const Source& source) {
           source.key.get()};
 }
 
-// What was learnt of a container while its parts were read one by one. Holds while the container is not changed.
+// Facts about a container, cached while its parts are read one by one. Valid as long as the container is not mutated.
 struct Memo {
   KeySafety keys = KeySafety::kUnasked;
   Py_ssize_t next_index = 0;  // keys and elements that are read in order are not searched from the start
@@ -36,7 +36,7 @@ inline bool is_stand_in(Access access, PyObject* dict) { return access == Access
 Py_ssize_t attribute_count(PyObject* stand_in);
 Found find_attribute(PyObject* stand_in, PyObject* name, PyObject** value);
 bool next_attribute(PyObject* stand_in, Py_ssize_t* position, PyObject** name, PyObject** value);
-// The instance dict itself; made if need be. Null, with an error set: it cannot be made.
+// The instance dict itself; created if necessary. Null, with an error set: it cannot be created.
 Ref real_dict(Borrowed stand_in);
 
 }  // namespace alternator::lift

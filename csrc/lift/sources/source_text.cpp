@@ -1,4 +1,4 @@
-// Sources and values as a user would write them. Nothing here runs a user's code.
+// Sources and values as a user would write them. Nothing here runs user code.
 #include "cpython/objects.h"
 #include "lift/sources/decimal_values.h"
 #include "lift/sources/numpy_types.h"
@@ -15,7 +15,7 @@ namespace {
 std::string cut(std::string text, size_t limit) {
   if (text.size() <= limit) return text;
   size_t end = limit;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) end--;  // not inside of a character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) end--;  // not inside a UTF-8 sequence
   return text.substr(0, end) + "...";
 }
 
@@ -31,11 +31,11 @@ std::string utf8(PyObject* text) {
   return "?";
 }
 
-// Only for types whose repr is C code that looks at nothing but the value.
+// Only for types whose repr is C code that depends on nothing but the value.
 std::string native_repr(PyObject* object) {
   Ref text = Ref::steal(PyObject_Repr(object));
   if (text) return utf8(text.get());
-  PyErr_Clear();  // an int with more digits than may be shown
+  PyErr_Clear();  // an int beyond sys.get_int_max_str_digits()
   return std::string("a ") + Py_TYPE(object)->tp_name;
 }
 
@@ -122,7 +122,7 @@ std::string show_at(PyObject* object, size_t limit, int depth) {
       return "a bytes of length " + std::to_string(PyBytes_GET_SIZE(object));
     const bool is_enum = Py_TYPE(type) != &PyType_Type && PyType_IsSubtype(Py_TYPE(type), known_types().enum_type);
     if (is_enum) return type_text(type) + "." + text_of_attribute(object, "_name_");
-    if (is_numpy_number(object)) {  // its own repr follows a setting
+    if (is_numpy_number(object)) {  // its repr depends on numpy's print options
       Ref number = Ref::steal(PyObject_CallMethod(object, "item", nullptr));
       if (!number) return PyErr_Clear(), type_text(type);
       return type_text(type) + "(" + native_repr(number.get()) + ")";
@@ -150,7 +150,7 @@ std::string show_at(PyObject* object, size_t limit, int depth) {
   return "<" + type_text(type) + " object>";
 }
 
-// Deep chains (a linked list) are cut: nobody reads them, and each step is a C++ call.
+// Deep chains (a linked list) are cut: they are unreadable, and each step recurses.
 constexpr int kMaxSteps = 100;
 std::string text_of(const Source& source, int steps);
 
@@ -159,7 +159,7 @@ bool is_text(const Source& source, const char* text) {
          PyUnicode_CompareWithASCIIString(source.key.get(), text) == 0;
 }
 
-// self.__dict__["_modules"]: the dict that nn.Module looks a name up in when the instance has none.
+// self.__dict__["_modules"]: the dict in which nn.Module.__getattr__ looks names up.
 bool is_module_table(const Source& source) {
   return source.access == Access::kItem && source.parent->access == Access::kDict &&
          (is_text(source, "_modules") || is_text(source, "_parameters") || is_text(source, "_buffers"));
@@ -218,7 +218,7 @@ std::string text_of(const Source& source, int steps) {
   if (source.access == Access::kItem) return item_text(source, steps);
   if (source.access == Access::kConstant) return constant_text(source);
   const Source* parent = source.parent;
-  // A free variable that has a name is called by it.
+  // A free variable is shown by its name.
   if (source.access == Access::kContents && parent->access == Access::kCell && parent->key)
     return utf8(parent->key.get());
   std::string text;

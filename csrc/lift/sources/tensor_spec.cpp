@@ -29,9 +29,9 @@ History history_of(const at::Tensor& tensor) {
     return history;
   }
   const auto* view = static_cast<const ag::DifferentiableViewMeta*>(meta);
-  history.requires_grad = view->requires_grad();  // also where only its base does, since a write to that
+  history.requires_grad = view->requires_grad();  // also if only its base does, by an in-place write
   if (!history.requires_grad) return history;
-  history.is_leaf = tensor.is_leaf();  // brings its grad_fn up to date, as reading it in Python would
+  history.is_leaf = tensor.is_leaf();  // updates grad_fn of a view, as reading it in Python would
   history.is_view = view->has_bw_view();
   if (history.is_view) {
     history.base_is_leaf = view->get_backward_view().base_.is_leaf();
@@ -40,7 +40,7 @@ History history_of(const at::Tensor& tensor) {
   return history;
 }
 
-// Neither a hook on the tensor nor one on what accumulates its gradient.
+// Neither a hook on the tensor nor one on its gradient accumulator.
 bool has_no_hooks(const at::Tensor& tensor) {
   const ag::AutogradMeta* meta = ag::impl::get_autograd_meta(tensor);
   if (meta == nullptr) return true;
@@ -85,7 +85,7 @@ std::string dtype_name(c10::ScalarType dtype) {
 
 using Words = std::vector<std::string>;
 
-// One word or phrase a field, in a fixed order.
+// One word or phrase per field, in a fixed order.
 Words words_of(const TensorSpec& s) {
   auto if_set = [](bool set, const char* yes, const char* no = "") { return std::string(set ? yes : no); };
   const bool conjugated = s.keys.has(c10::DispatchKey::Conjugate), negated = s.keys.has(c10::DispatchKey::Negative);
@@ -164,7 +164,7 @@ bool TensorSpec::matches(const at::Tensor& tensor, PyTypeObject* python_type) co
 std::string TensorSpec::text() const {
   const Words all = words_of(*this);
   Words some(all.begin(), all.begin() + 3);
-  // Strides only where they are not what the size says.
+  // Strides only if they are not the contiguous ones.
   int64_t expected = 1;
   bool contiguous = true;
   for (size_t i = sizes.size(); i-- > 0;) {
@@ -183,7 +183,7 @@ std::string TensorSpec::text_against(const TensorSpec& other) const {
   const Words mine = words_of(*this), theirs = words_of(other);
   Words different;
   for (size_t i = 0; i < mine.size(); i++) {
-    // The keys say it all again: only where nothing else does.
+    // The dispatch keys repeat other fields: shown only if nothing else differs.
     if (mine[i] != theirs[i] && (i + 1 < mine.size() || different.empty())) different.push_back(mine[i]);
   }
   if (different.empty() && !has_geometry) return "of a kind that cannot be compared";

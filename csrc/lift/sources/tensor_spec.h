@@ -1,7 +1,7 @@
-// What a guard wants of a tensor: everything but its data that decides what torch does with it.
+// What a guard checks of a tensor: all metadata that influences what torch does with it.
 //
-// Not part of it: .grad (kGrad is a source of its own), the version, grad_fn, attributes, the storage. Hooks, and where
-// the tensor begins in its storage, only where asked. Who lets a program read one of those guards it there.
+// Not included: .grad (kGrad is a source of its own), the version, grad_fn, attributes, the storage. Hooks and the
+// storage offset only on demand. Code that lets a program read one of those adds a guard on it.
 #pragma once
 
 #include "py/error.h"
@@ -15,29 +15,29 @@
 
 namespace alternator::lift {
 
-// Cheaper than THPVariable_Check, which asks the metaclass.
+// Cheaper than THPVariable_Check, which calls into the metaclass.
 inline bool is_tensor(Borrowed object) {
   return PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
 struct TensorSpec {
   Ref type;                  // of the Python object
-  c10::DispatchKeySet keys;  // layout, conjugate and negative bits, inference, __torch_dispatch__ are in here
+  c10::DispatchKeySet keys;  // includes layout, conjugate and negative bits, inference, __torch_dispatch__
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::Device device = c10::kCPU;
   c10::Layout layout = c10::kStrided;
-  bool has_geometry = true;  // false (nested, symbolic, ...): no other tensor matches, nor does this one
+  bool has_geometry = true;  // false (nested, symbolic, ...): matches no tensor, not even itself
   bool requires_grad = false;
   bool is_leaf = true;
   bool is_wrapped_number = false;
-  bool has_tangent = false;  // of forward-mode differentiation
-  // Where gradients are required, whether and how it is a view decides what may be done in place.
+  bool has_tangent = false;  // of forward-mode AD
+  // If it requires grad, whether and how it is a view decides which in-place operations are allowed.
   bool is_view = false;
   bool base_is_leaf = false;
   uint8_t view_origin = 0;  // torch::autograd::CreationMeta
   std::vector<int64_t> sizes, strides;
-  std::optional<int64_t> offset;  // into the storage; only where it was read
-  bool without_hooks = false;     // nobody is told of its gradient; only where that matters
+  std::optional<int64_t> offset;  // into the storage; only if it was read
+  bool without_hooks = false;     // no hook sees its gradient; only if that matters
 
   bool operator==(const TensorSpec&) const = default;
 
@@ -54,9 +54,9 @@ struct TensorSpec {
 
 TensorSpec describe_tensor(Borrowed tensor);
 
-// Stands for a tensor among the keys that a guard wants of a dict; which one it is, other guards say.
+// Stands for a tensor among the expected keys of a dict; other guards check which one it is.
 PyObject* any_tensor();
-// ... and for one on which guards of its own say what it is.
+// ... and for a key that has its own guards.
 PyObject* any_key();
 
 }  // namespace alternator::lift

@@ -1,4 +1,4 @@
-// Method wrappers from outside, such as `length = items.__len__` or `torch.Tensor.shape.__get__`.
+// Pre-existing method wrappers, such as `length = items.__len__` or `torch.Tensor.shape.__get__`.
 #pragma once
 
 #include "cpython/objects.h"
@@ -8,7 +8,7 @@
 
 namespace alternator::trace {
 
-// The slot that one binds to its object; null: it is no such thing.
+// The slot that one binds to its object; null: it is no method wrapper.
 inline Ref slot_of_wrapper(Borrowed wrapper, Ref* name, Ref* owner) {
   if (!Py_IS_TYPE(wrapper.get(), &_PyMethodWrapper_Type)) return {};
   // Its members are plain C getters of the wrapper itself.
@@ -19,8 +19,8 @@ inline Ref slot_of_wrapper(Borrowed wrapper, Ref* name, Ref* owner) {
   return slot != nullptr && Py_IS_TYPE(slot, &PyWrapperDescr_Type) ? Ref::share(slot) : Ref();
 }
 
-// The same of one from outside, with guards on which slot that is; null: it is no such thing. What it is bound
-// to is found at Access::kMethodSelf.
+// The same for a pre-existing one, with guards on which slot that is; null: it is no method wrapper. The object that it
+// is bound to is found at Access::kMethodSelf.
 inline Ref bound_slot(Borrowed wrapper, lift::SourceTree& tree, lift::Source* source) {
   Ref name, owner, slot = slot_of_wrapper(wrapper, &name, &owner);
   if (!slot) return {};

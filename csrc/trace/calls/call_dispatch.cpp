@@ -43,7 +43,7 @@ size_t bind_condition(PyObject* const* arguments, size_t positional, Borrowed ke
 
 }  // namespace
 
-// Asks a builtin for a number of the process, and guards the answer.
+// Calls a builtin that reads process state, and guards the result.
 Ref Tracer::query(Borrowed builtin) {
   Ref answer = checked(PyObject_CallNoArgs(builtin.get()));
   if (!lift::is_plain(answer.get())) stop(report::Reason::native_call, native_name(builtin));
@@ -56,8 +56,8 @@ void Tracer::escape_all(PyObject* const* arguments, size_t count) {
   for (size_t i = 0; i < count; i++) lifter.escape(arguments[i]);
 }
 
-// What `len.__call__(x)` or `type(len).__call__(len, x)` calls: the gate is asked about that one. A class is not among
-// them, since `type.__call__` is what its metaclass may have overridden.
+// What `len.__call__(x)` or `type(len).__call__(len, x)` calls: the gate applies to that callable. Classes are
+// excluded, since a metaclass may have overridden `type.__call__`.
 static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, size_t positional, bool* with_self) {
   Ref called;
   if (Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) {
@@ -74,8 +74,8 @@ static Ref called_through_slot(Borrowed callable, PyObject* const* arguments, si
   return called;
 }
 
-// items.__len__: what a method wrapper is bound to may not have been read yet. x.__setitem__: a node names the slot,
-// and has the tensor as an argument. Null: it is none of a container's or tensor's.
+// items.__len__: the object that a method wrapper is bound to may still be lazy. x.__setitem__: a node names the slot,
+// and has the tensor as an argument. Null: it is no method wrapper of a container or tensor.
 static Ref slot_of_container(const Tracer& tracer, Borrowed callable) {
   if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type) || tracer.lifter.known(callable) != nullptr) return {};
   Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
@@ -87,37 +87,40 @@ static Ref slot_of_container(const Tracer& tracer, Borrowed callable) {
   return slot_of_wrapper(callable, &name, &owner);
 }
 
-// How many references to an object of the trace are the trace's own: to what an address was asked of, and to functions.
+// How many references to an object that the trace made are held by the tracer: to objects whose address was taken, and
+// to functions.
 static Py_ssize_t kept_by_trace(const Tracer& tracer, Borrowed object) {
   if (tracer.lifter.known(object) != nullptr) return 0;
   const auto kept = std::ranges::count_if(tracer.keep_alive, [&](const Ref& one) { return Borrowed(one) == object; });
   return static_cast<Py_ssize_t>(kept) + (PyFunction_Check(object.get()) && tracer.lifter.made_here(object) ? 1 : 0);
 }
 
-// Nobody would be told of the end of what the trace keeps.
+// The callback of a weak reference would not be called for an object that the trace keeps alive.
 static void check_finalization_is_reported(const Tracer& tracer, const Ref& reference, bool behind_a_break) {
   if (!reference || !PyWeakref_Check(reference.get())) return;
   if (reinterpret_cast<PyWeakReference*>(reference.get())->wr_callback == nullptr) return;
   Borrowed referent = PyWeakref_GetObject(reference.get());
-  // Of what comes from outside, somebody else has it; a slot of a frame that goes on may be the only one. Tensors of
-  // the trace are the recording's too.
+  // A pre-existing object is referenced elsewhere too, unless a slot of a resumed frame holds the last reference.
+  // Tensors of the trace are also referenced by the recording.
   const bool kept = tracer.lifter.known(referent) != nullptr
                         ? behind_a_break && lift::is_watched(referent.get())
                         : graph::is_tensor(referent) || kept_by_trace(tracer, referent) > 0;
-  if (kept) stop(report::Reason::native_call, "a weak reference with a callback, to what the trace keeps");
+  if (kept)
+    stop(report::Reason::native_call, "a weak reference with a callback, to an object that the trace keeps alive");
 }
 
-// A weak reference is asked. In a trace things live on that would be gone: tensors of the
-// recording, what it keeps itself, and what the program has taken from where it was.
+// A weak reference is dereferenced. A trace keeps objects alive that would be gone in eager: tensors of the recording,
+// what the tracer itself references, and pre-existing objects that the program has removed from their place.
 void Tracer::check_alive(Borrowed reference) {
   Borrowed referent = PyWeakref_GetObject(reference.get());
   if (referent.get() == Py_None) return;
   const lift::Known* known = lifter.known(referent);
-  // No guard says which slot holds what nobody has read.
-  if (known != nullptr && behind_a_break_) stop(report::Reason::native_call, "a weak reference to what may be gone");
+  // No guard covers which slot holds an object that has not been read.
+  if (known != nullptr && behind_a_break_)
+    stop(report::Reason::native_call, "a weak reference to an object that may be gone");
   if (lifter.known(reference) != nullptr) {
     if (known != nullptr && lifter.has_writes() && is_dropped(lifter, known->original))
-      stop(report::Reason::native_call, "a weak reference to what may be gone");
+      stop(report::Reason::native_call, "a weak reference to an object that may be gone");
     return;
   }
   const bool is_recorded = graph::is_tensor(referent) && lifter.known(referent) == nullptr;
@@ -125,7 +128,7 @@ void Tracer::check_alive(Borrowed reference) {
   const Py_ssize_t kept = kept_by_trace(*this, referent);
   if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_preexisting && lifter.has_writes()) ||
       (kept > 0 && Py_REFCNT(referent.get()) <= kept))
-    stop(report::Reason::native_call, "a weak reference to what may be gone");
+    stop(report::Reason::native_call, "a weak reference to an object that may be gone");
 }
 
 // Null: its arguments are not plain values.
@@ -159,7 +162,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   Ref shown;
   if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (Py_IS_TYPE(callable.get(), &_PyWeakref_CallableProxyType)) {
-    if (lifter.known(callable) != nullptr) stop(report::Reason::opaque_object, "a weak proxy from outside");
+    if (lifter.known(callable) != nullptr) stop(report::Reason::opaque_object, "a pre-existing weak proxy");
     Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
     if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
   }
@@ -175,7 +178,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (Ref result = call_context_variable(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = call_decimal(callable, arguments, positional, keyword_names)) return result;
   if (callable.get() == natives.cond) {
-    // Its own code asks whether it is compiled: a break may not be one in the middle of that.
+    // Its Python code queries is_compiling(): the trace must not break in the middle of that.
     Ref none = checked(PyTuple_New(0));
     PyObject* given[] = {nullptr, nullptr, nullptr, none.get()};
     return call_cond(given, bind_condition(arguments, positional, keyword_names, given));
@@ -242,7 +245,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
         bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
       return call(bound, arguments, positional, keyword_names);
     }
-    // What a class has from a builtin one: a subclass of weakref.ref.
+    // A tp_call that is inherited from a builtin type: a subclass of weakref.ref.
     PyTypeObject* base = lift::layout_base(callable.type());
     if (base != nullptr && base->tp_call != nullptr && callable.type()->tp_call == base->tp_call && natives.type(base))
       return call_native(callable, arguments, positional, keyword_names);
@@ -254,7 +257,7 @@ Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   stop(report::Reason::native_call, native_name(callable));
 }
 
-// A compiled function inside of a compiled function is a part of it.
+// A compiled function that is called inside a compiled function is inlined.
 Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   lift::Known* known = lifter.known(compiled);
   if (known == nullptr) stop(report::Reason::native_call, "a compiled function of unknown origin");
@@ -269,8 +272,8 @@ Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t 
   return call(checked(PyMethod_New(function.get(), self.get())), arguments, positional, keyword_names);
 }
 
-// Whether the frame is that of an encoder whose fast path, which writes zeros to padded rows, eager may take here. The
-// path needs weights that want no gradient.
+// Whether the frame is that of a TransformerEncoder whose fast path, which writes zeros to padded rows, eager may take
+// here. The fast path needs weights that do not require grad.
 static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
   static constinit Lasting<PyObject*> lasting;
   PyObject* const encoder = lasting.get([] {
@@ -287,7 +290,7 @@ static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_localsplusnames, i), "first_layer") != 0)
       continue;
     Ref value = Ref::share(layer);
-    if (Py_IS_TYPE(layer, &lazy_type)) {  // behind a break nobody may have looked at it yet
+    if (Py_IS_TYPE(layer, &lazy_type)) {  // after a break it may still be lazy
       auto* lazy = reinterpret_cast<LazyObject*>(layer);
       value = tracer.lifter.lift(lazy->value, lazy->source);
     }
@@ -298,7 +301,7 @@ static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
   return true;
 }
 
-// The differentiable collectives ask in order to refuse: they run as they are.
+// The differentiable collectives query is_compiling() in order to refuse: they run eagerly.
 static bool refuses_compilation(cpython::Frame* frame) {
   PyObject* globals = PyFunction_GET_GLOBALS(reinterpret_cast<PyObject*>(cpython::function_of(frame)));
   PyObject* module = PyDict_GetItemWithError(globals, names::__name__);
@@ -306,17 +309,17 @@ static bool refuses_compilation(cpython::Frame* frame) {
          PyUnicode_CompareWithASCIIString(module, "torch.distributed.nn.functional") == 0;
 }
 
-// The optimizers' way to a number was broken into (Mark::kNumber): eager takes the number.
+// A resumed frame of the optimizers' _get_value(), after a break inside it (Mark::kNumber): eager takes the scalar.
 static bool is_inside_get_value(cpython::Frame* frame) {
   static constinit Lasting<PyObject*> lasting;
-  PyObject* const way = lasting.get([] {
+  PyObject* const get_value_code = lasting.get([] {
     Ref function = graph::torch_name("torch.optim.optimizer", "_get_value");
     return PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get())) : nullptr;
   });
-  return reinterpret_cast<PyObject*>(cpython::code_of(frame)) == way;
+  return reinterpret_cast<PyObject*>(cpython::code_of(frame)) == get_value_code;
 }
 
-// torch.compiler.nested_compile_region: TorchDynamo replaces this function. For all others it calls the region.
+// torch.compiler.nested_compile_region: TorchDynamo replaces this function. Otherwise it calls the region.
 static bool is_region_placeholder(cpython::Frame* frame) {
   PyObject* const name = cpython::code_of(frame)->co_name;
   if (PyUnicode_CompareWithASCIIString(name, "invoke_subgraph_placeholder") != 0) return false;
@@ -332,7 +335,8 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       break;
     case Mark::kCompilingQuery:
       if (Denying::active) return Ref::share(Py_False);
-      // A module with hooks asks to spare TorchDynamo a try. Here it runs as in eager, with the hooks that always run.
+      // A module with hooks queries this to avoid a try block under TorchDynamo. Here it runs as in eager, with its
+      // always-called hooks.
       if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
       if (is_region_placeholder(frame_)) return Ref::share(Py_False);
@@ -347,13 +351,13 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
         return call(wrapped, arguments, positional, keyword_names);
       } catch (const PyError&) {
         if (stopped) throw;
-        stop(report::Reason::raises, "through a frame that is looked through");  // a traceback would lack it
+        stop(report::Reason::raises, "through a frame that tracing skips");  // a traceback would lack it
       }
     }
     case Mark::kDisabled:
       stop(report::Reason::disabled, disabled_text(function));
     case Mark::kGraphBreak:
-      // Torch asks for it around an optimizer's step to spare Inductor copies.
+      // Torch breaks the graph around an optimizer's step to avoid copies in Inductor.
       if (!may_break && reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().optimizer_code)
         return Ref::share(Py_None);
       stop(report::Reason::asked_for,
@@ -362,7 +366,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       stop(report::Reason::skipped,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "skip_frame()");
     case Mark::kMaterialises:
-      // Once in the life of a module: a graph of it would never be used again.
+      // This happens once per module: a graph of it would never be used again.
       stop(report::Reason::uninitialised, positional > 1 ? Py_TYPE(arguments[1])->tp_name : "");
     case Mark::kExpectation:
       if (positional > 0 && expect(arguments[0])) return Ref::share(Py_True);
@@ -371,8 +375,8 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       if (positional >= 2 && positional <= 3 && !keyword_names && expect_all(arguments[1])) return Ref::share(Py_None);
       break;
     case Mark::kNumber:
-      // What eager computes with such a number has the precision of Python's. Who is told that nothing is compiled
-      // expects a number.
+      // Eager computes with a Python float here, in double precision. Code that was told that nothing is compiled
+      // expects a Python scalar.
       if (!Denying::active && positional == 1 && !keyword_names && graph::is_tensor(arguments[0]) &&
           !is_overridden(arguments[0])) {
         const at::Tensor& tensor = fake::unpack(arguments[0]);
@@ -395,7 +399,7 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
     escape_all(arguments,
                positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0));
   }
-  // Whoever called it may have more to say about its own instruction; the callee's frame is gone then.
+  // The caller may still report about its own instruction; the callee's frame is gone then.
   cpython::Frame* const caller = frame_;
   const int index = index_;
   Ref result = Ref::steal(
@@ -419,7 +423,7 @@ PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
   return base;
 }
 
-// A partial is its function, called with more: the gate is asked about that one.
+// A partial calls its function with more arguments: the gate applies to that function.
 Ref Tracer::call_partial(Borrowed partial, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   auto field = [&](const char* name) { return checked(PyObject_GetAttrString(partial.get(), name)); };
   Ref function = field("func"), first = field("args"), named = field("keywords");
@@ -454,7 +458,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   escape_all(arguments, total);
   if (type == &PySuper_Type && total == 0) {
-    // super() looks at the current frame's first argument by itself, and at the cell of its class.
+    // super() itself reads the current frame's first argument, and the __class__ cell.
     PyObject*& first = frame_->localsplus[0];
     if (first != nullptr && Py_IS_TYPE(first, &lazy_type)) {
       auto* lazy = reinterpret_cast<LazyObject*>(first);
@@ -506,7 +510,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   }
   if (total == 1 && graph::is_tensor(arguments[0]) && base == type && !makes_class) {
     if (Ref number = is_overridden(arguments[0]) ? Ref() : convert_tensor(type, arguments[0])) return number;
-    // int(tensor), float(tensor), list(tensor): torch's own conversions.
+    // int(tensor), float(tensor), list(tensor): torch's conversions.
     session.clear_failure();
     Ref result = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional, keyword_names.get()));
     if (result) return result;
@@ -521,7 +525,7 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
   return made;
 }
 
-// next(): a loop goes on with its iterator for real, whatever its position.
+// next() of a pre-existing iterator: a resumed loop continues with the real iterator, whatever its position.
 Ref Tracer::next_of_preexisting(PyObject* const* arguments, size_t count) {
   Ref value = lifter.next_of(arguments[0]);
   if (value) return value;

@@ -1,4 +1,4 @@
-// torch.compiler.assume_constant_result: what a function gives is what it gave while compiling.
+// torch.compiler.assume_constant_result: a function's result is the one that it returned while tracing.
 #include "trace/core/tracer.h"
 
 #include "graph/record/recording_mode.h"
@@ -12,11 +12,11 @@ namespace {
 
 using Given = std::vector<PyObject*>;
 
-// An argument among the result is what it was then, not what a later call is given. A tensor that is learned stays
-// itself.
-Ref as_it_is_now(Borrowed value, const Given& arguments);
+// An argument that is part of the result keeps the value that it had then, not that of a later call. A tensor that
+// requires grad stays itself.
+Ref snapshot(Borrowed value, const Given& arguments);
 
-Ref tensor_now(Borrowed value, const Given& arguments) {
+Ref snapshot_tensor(Borrowed value, const Given& arguments) {
   const at::Tensor& tensor = fake::unpack(value.get());
   const bool given = std::find(arguments.begin(), arguments.end(), value.get()) != arguments.end();
   if (!given || value.type() != reinterpret_cast<PyTypeObject*>(THPVariableClass) || tensor.requires_grad())
@@ -24,46 +24,46 @@ Ref tensor_now(Borrowed value, const Given& arguments) {
   return checked(THPVariable_Wrap(tensor.clone()));
 }
 
-Ref tuple_now(Borrowed value, const Given& arguments) {
+Ref snapshot_tuple(Borrowed value, const Given& arguments) {
   PyObject* tuple = value.get();
   Ref copy = checked(PyTuple_New(PyTuple_GET_SIZE(tuple)));
   bool same = true;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-    PyTuple_SET_ITEM(copy.get(), i, as_it_is_now(PyTuple_GET_ITEM(tuple, i), arguments).release());
+    PyTuple_SET_ITEM(copy.get(), i, snapshot(PyTuple_GET_ITEM(tuple, i), arguments).release());
     same = same && PyTuple_GET_ITEM(copy.get(), i) == PyTuple_GET_ITEM(tuple, i);
   }
   return same ? Ref::share(value) : std::move(copy);
 }
 
-Ref list_now(Borrowed value, const Given& arguments) {
+Ref snapshot_list(Borrowed value, const Given& arguments) {
   Ref elements = checked(PyList_AsTuple(value.get()));
-  Ref now = tuple_now(elements, arguments);
+  Ref now = snapshot_tuple(elements, arguments);
   return now == elements ? Ref::share(value) : checked(PySequence_List(now.get()));
 }
 
-Ref dict_now(Borrowed value, const Given& arguments) {
+Ref snapshot_dict(Borrowed value, const Given& arguments) {
   Ref copy = checked(PyDict_Copy(value.get()));
   bool same = true;
   PyObject *key, *held;
   for (Py_ssize_t position = 0; PyDict_Next(value.get(), &position, &key, &held);) {
-    Ref now = as_it_is_now(held, arguments);
+    Ref now = snapshot(held, arguments);
     same = same && now.get() == held;
     check_status(PyDict_SetItem(copy.get(), key, now.get()));
   }
   return same ? Ref::share(value) : std::move(copy);
 }
 
-Ref as_it_is_now(Borrowed value, const Given& arguments) {
-  if (graph::is_tensor(value)) return tensor_now(value, arguments);
-  if (PyTuple_CheckExact(value.get())) return tuple_now(value, arguments);
-  if (PyList_CheckExact(value.get())) return list_now(value, arguments);
-  if (PyDict_CheckExact(value.get())) return dict_now(value, arguments);
+Ref snapshot(Borrowed value, const Given& arguments) {
+  if (graph::is_tensor(value)) return snapshot_tensor(value, arguments);
+  if (PyTuple_CheckExact(value.get())) return snapshot_tuple(value, arguments);
+  if (PyList_CheckExact(value.get())) return snapshot_list(value, arguments);
+  if (PyDict_CheckExact(value.get())) return snapshot_dict(value, arguments);
   return Ref::share(value);
 }
 
 }  // namespace
 
-// It runs once, now, on the real arguments: what was there before the call, and what the call has computed so far.
+// It runs once, now, on the real arguments: pre-existing objects, and what the call has computed so far.
 Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   if (transformed_) stop(report::Reason::native_call, "a constant function inside of a transform");
@@ -85,7 +85,8 @@ Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t 
         } catch (const PyError&) {
           stop_for_torch("the argument of a constant function");
         }
-        if (!computed.back()) stop(report::Reason::native_call, "a constant function after a write or a random number");
+        if (!computed.back())
+          stop(report::Reason::native_call, "a constant function after a mutation or a random number");
         real[i + 1] = computed.back().get();
       } else if (known == nullptr && !lift::is_plain(arguments[i])) {
         stop(report::Reason::native_call, "a constant function on an object that the function makes");
@@ -93,9 +94,9 @@ Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t 
     }
     result = checked(PyObject_Vectorcall(function.get(), real.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                          keyword_names.get()));
-    result = as_it_is_now(result, real);
+    result = snapshot(result, real);
   }
-  // In something that guards hold on to: they refer to tensors and objects weakly.
+  // In a tuple that guards reference strongly: they reference tensors and objects weakly.
   Ref holder = checked(PyTuple_Pack(1, result.get()));
   return lifter.lift(result, tree->child(lifter.constant(holder), lift::Access::kIndex, {}, 0));
 }

@@ -10,7 +10,7 @@ namespace {
 
 bool is_abstract(Borrowed cls) { return PyType_IsSubtype(cls.type(), lift::known_types().abc_meta) != 0; }
 
-// Whether an abstract class answers by registered and real subclasses and by special methods alone.
+// Whether the answer of an abstract base class depends on registered and real subclasses and on special methods alone.
 bool answers_by_structure(Borrowed cls) {
   Ref hook_name = checked(PyUnicode_InternFromString("__subclasshook__"));
   PyObject* hook = _PyType_Lookup(cls.as<PyTypeObject>(), hook_name.get());
@@ -36,7 +36,7 @@ bool is_python_hook(PyTypeObject* metaclass, const char* name) {
   return !module || !PyUnicode_Check(module.get()) || PyUnicode_CompareWithASCIIString(module.get(), "abc") != 0;
 }
 
-// A class, or a tuple of such, that isinstance() asks nobody about.
+// A class, or a tuple of classes, for which isinstance() calls no hook.
 bool are_simple(Borrowed classes) {
   if (Py_IS_TYPE(classes.get(), &PyType_Type)) return true;
   if (!PyTuple_CheckExact(classes.get())) return false;
@@ -56,21 +56,21 @@ Ref Tracer::call_on_partly_read(Borrowed callable, PyObject* const* arguments, s
   }
   if (callable.get() != natives.isinstance || count != 2 || !lifter.is_partly_read(arguments[0])) return {};
   PyTypeObject* const type = Py_TYPE(arguments[0]);
-  // Builtin containers have no __class__ that says something else.
+  // Builtin containers do not override __class__.
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && are_simple(arguments[1]))
     return Ref::share(PyObject_IsInstance(arguments[0], arguments[1]) == 1 ? Py_True : Py_False);
   lifter.escape(arguments[0]);
   return {};
 }
 
-// isinstance and issubclass against abstract base classes. Their answers come from registries and caches; as long as
-// the cache token and the special methods of the class that is asked about stay, so does the answer.
+// isinstance and issubclass against abstract base classes. Their answers come from registries and caches; an answer
+// holds as long as the ABC cache token and the special methods of the subject's class stay the same.
 bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
   if (PyTuple_Check(classes.get())) {
     size_t abstract = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
       abstract += check_instance_test(subject_class, PyTuple_GET_ITEM(classes.get(), i)) ? 1 : 0;
-    // With other hooks among them, those must be traced.
+    // Other hooks among them must be traced.
     for (Py_ssize_t i = 0; abstract > 0 && i < PyTuple_GET_SIZE(classes.get()); i++) {
       PyTypeObject* metaclass = Py_TYPE(PyTuple_GET_ITEM(classes.get(), i));
       if (is_python_hook(metaclass, "__instancecheck__")) stop(report::Reason::native_call, "a mixed instance test");
@@ -81,11 +81,11 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
   guard_order_of_bases(subject_class);
   (void)lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
   if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
-  // Hooks of the user's that would run as native callbacks, on classes that are not lifted.
+  // User hooks that would run as native callbacks, on classes that are not lifted.
   if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
       is_python_hook(classes.type(), "__subclasscheck__")) {
-    // Nobody else has asked a class of the trace: its registry and its caches are the trace's own, its hooks are
-    // traced.
+    // Nothing else has tested against a class that the trace made: its registry and its caches belong to the trace, its
+    // hooks are traced.
     if (lifter.made_here(classes)) {
       (void)lifter.use_special_methods(subject_class.as<PyTypeObject>());
       return false;
@@ -94,14 +94,14 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
   }
   for (PyTypeObject* base : hooked_bases_) {
     if (PyType_IsSubtype(base, classes.as<PyTypeObject>()))
-      stop(report::Reason::native_call, "an instance test against a class with subclasses of the call's own");
+      stop(report::Reason::native_call, "an instance test against a class with subclasses that the call has made");
   }
-  // What an object says of its class would be asked natively.
+  // A user-defined __class__ would be read natively.
   auto* subject = subject_class.as<PyTypeObject>();
   if (Borrowed(lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
           Borrowed(Natives::table().object_class) ||
       is_python_function(subject, "__getattribute__") || is_python_function(subject, "__getattr__")) {
-    stop(report::Reason::native_call, "an instance test of an object with a __class__ of its own");
+    stop(report::Reason::native_call, "an instance test of an object that overrides __class__");
   }
   (void)query(Natives::table().abc_token);
   (void)lifter.use_special_methods(subject);
@@ -129,7 +129,7 @@ Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
   }
   PyTypeObject* type = instance ? subject.type() : subject.as<PyTypeObject>();
   if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
-    // Then its __class__ is asked, which a class may answer for itself.
+    // Then its __class__ is read, which a class may override.
     Borrowed answer = lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
     if (!answer || answer.get() != PyDict_GetItemString(cpython::own_dict(&PyBaseObject_Type), "__class__")) return {};
   }

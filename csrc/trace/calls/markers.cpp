@@ -28,7 +28,7 @@ PyObject* attribute(Borrowed function, const char* name) {
 
 bool is_set(Borrowed function, const char* name) { return attribute(function, name) == Py_True; }
 
-// functools.wraps copies attributes: a mark with an owner counts on that very function only.
+// functools.wraps copies attributes: a mark with an owner applies to that very function only.
 bool owns_marks(Borrowed function) {
   PyObject* owner = attribute(function, "_torchdynamo_wrapper_id");
   if (owner == nullptr || !PyLong_Check(owner)) return true;
@@ -37,7 +37,7 @@ bool owns_marks(Borrowed function) {
   return address == function.get();
 }
 
-// A module that somebody has loaded; we load none for this.
+// A module that is already imported; never imports one.
 PyObject* loaded(const char* name) {
   PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
   PyErr_Clear();
@@ -97,7 +97,7 @@ Mark mark_of(Borrowed function) {
           equals(module_name(function), "torch.nn.modules.lazy"))
         return Mark::kMaterialises;
       break;
-    case 53:  // it has the name and the attributes of what it was made of
+    case 53:  // it has the name and the attributes of the wrapped function
       if (equals(qualified, "_TorchDynamoContext.__call__.<locals>.compile_wrapper") &&
           equals(module_name(function), "torch._dynamo.eval_frame") && attribute(function, "_torchdynamo_inline"))
         return Mark::kCompiled;
@@ -123,7 +123,7 @@ std::string disabled_text(Borrowed function) {
   return result;
 }
 
-// A table of torch._dynamo.trace_rules: a set of addresses; null: nobody has used it.
+// A table of torch._dynamo.trace_rules: a set of addresses; null: it is empty.
 static Ref rule_ids(const char* name) {
   PyObject* rules = loaded("torch._dynamo.trace_rules");
   if (rules == nullptr) return {};

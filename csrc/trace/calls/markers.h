@@ -1,4 +1,4 @@
-// What users (and torch) mark functions with: "leave this one alone", "one opaque node", "its result never changes".
+// How users (and torch) mark functions: "leave this one alone", "one opaque node", "its result never changes".
 #pragma once
 
 #include "py/error.h"
@@ -11,18 +11,18 @@ namespace alternator::trace {
 
 enum class Mark : uint8_t {
   kNone,
-  kCompilingQuery,  // asks whether the program is being compiled: yes
-  kShield,          // torch's own way to keep TorchDynamo out of a function: it is looked through
+  kCompilingQuery,  // queries whether the program is being compiled: it is
+  kShield,          // torch's wrapper that keeps TorchDynamo out of a function (_disable_dynamo): it is traced through
   kDisabled,        // torch.compiler.disable, torch._dynamo.disable, alternator.disable
   kGraphBreak,      // torch._dynamo.graph_break, alternator.graph_break, torch._dynamo.step_unsupported
-  kSkipFrame,       // torch._dynamo.skip_frame: the function that calls it runs as it is
+  kSkipFrame,       // torch._dynamo.skip_frame: the function that calls it falls back to eager
   kConstant,        // torch.compiler.assume_constant_result
-  kExpectation,     // what is behind torch._check()
-  kDataCheck,       // what is behind torch._check_tensor_all()
-  kMaterialises,    // a lazy module makes its parameters, removes its hooks and changes its class
-  kNumber,          // the optimizers' way to a number: item(), or the tensor where the program is being compiled
-  kCompiled,        // what torch.compile made: a part of the program, as TorchDynamo takes it
-  kNotes,           // TorchDynamo notes, for itself alone, that a module was made
+  kExpectation,     // the implementation of torch._check()
+  kDataCheck,       // the implementation of torch._check_tensor_all()
+  kMaterialises,    // a lazy module creates its parameters, removes its hooks and changes its class
+  kNumber,          // the optimizers' _get_value(): item(), or the tensor itself while compiling
+  kCompiled,        // the result of torch.compile: inlined, as in TorchDynamo
+  kNotes,           // TorchDynamo's internal bookkeeping, such as that a module was created
 };
 Mark mark_of(Borrowed function);
 // The reason that was given with kDisabled, and the function's name.
@@ -31,21 +31,21 @@ std::string disabled_text(Borrowed function);
 Ref allowed_in_graph();
 // torch._dynamo.disallow_in_graph: addresses of callables; null: none. They may change between traces.
 Ref disallowed_in_graph();
-// torch.compiler.substitute_in_graph: the Python function that stands in for a native one; null: none.
+// torch.compiler.substitute_in_graph: the Python function that replaces a native one; null: none.
 Ref substitute_of(Borrowed callable);
-// The Python function that torch.jit.script() was given; null: it is something else, such as a traced function, which
-// may do less than its own.
+// The Python function that torch.jit.script() was given; null: it is something else, such as a torch.jit.trace result,
+// which may do less than its Python function.
 Ref scripted_function(Borrowed callable);
-// error_on_graph_break(True), ours and torch's: the modules whose variable says so, and its name.
+// error_on_graph_break(True), ours and torch's: the namespaces of the modules that hold the switch, and its name.
 struct BreakSwitch {
   PyObject* name_space;  // borrowed
   Ref name;
 };
 std::vector<BreakSwitch> break_switches();
-// What alternator.compile made: a call of it is a call of the function behind it.
+// The result of alternator.compile: a call of it is a call of the wrapped function.
 bool is_compiled(Borrowed callable);
 
-// While one lives, with `denies`: programs that this thread traces are told that nothing is compiled.
+// While one is alive, with `denies`: is_compiling() is false in programs that this thread traces.
 class Denying {
  public:
   explicit Denying(bool denies) : before_(std::exchange(active, denies)) {}

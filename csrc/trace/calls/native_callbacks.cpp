@@ -1,5 +1,5 @@
-// What native code does with what it is given: goes through it, shows it, calls it. The gate in call_dispatch.cpp looks
-// at a call's own arguments; this looks at what the callee does to them by itself.
+// What native code does with its arguments: iterates over them, converts them to strings, calls them. The gate in
+// call_dispatch.cpp checks a call's own arguments; this checks what the callee itself does with them.
 #include "trace/core/tracer.h"
 
 #include "trace/calls/native_reads.h"
@@ -38,7 +38,7 @@ std::string_view method_of(Borrowed callable, PyTypeObject** owner, PyObject** s
     const char* text = PyUnicode_AsUTF8(descriptor->d_name);
     return text != nullptr ? text : "";
   }
-  if (kind == &_PyMethodWrapper_Type) {  // bound: the wrapper holds all of this
+  if (kind == &_PyMethodWrapper_Type) {  // bound: the wrapper keeps all of this alive
     auto field = [&](const char* name) { return checked(PyObject_GetAttrString(callable.get(), name)); };
     *self = field("__self__").get();
     *owner = field("__objclass__").as<PyTypeObject>();
@@ -52,23 +52,23 @@ bool is_set_type(PyTypeObject* type) {
   return type != nullptr && (PyType_IsSubtype(type, &PySet_Type) || PyType_IsSubtype(type, &PyFrozenSet_Type));
 }
 
-// Methods of containers that take a value as it is.
+// Container methods that only store or compare a value.
 constexpr std::array kKeeping = {"append"sv, "appendleft"sv,  "insert"sv,      "get"sv,          "setdefault"sv,
                                  "index"sv,  "count"sv,       "remove"sv,      "__contains__"sv, "__eq__"sv,
                                  "__ne__"sv, "__setitem__"sv, "__getitem__"sv, "__init__"sv};
-// Methods of sets that go through themselves in an order that shows.
+// Set methods that iterate over the set in an observable order.
 constexpr std::array kOrdered = {"pop"sv, "__iter__"sv, "__repr__"sv, "__str__"sv, "__reduce__"sv, "__reduce_ex__"sv};
-// Functions that look at no element, or at all of them in no order.
+// Functions that inspect no element, or all of them in no particular order.
 constexpr std::array kUnordered = {"isinstance"sv, "issubclass"sv, "callable"sv, "len"sv, "hash"sv, "id"sv};
 constexpr std::array kShowing = {"repr"sv,     "ascii"sv,    "format"sv,  "format_map"sv, "__mod__"sv,
                                  "__rmod__"sv, "__repr__"sv, "__str__"sv, "__format__"sv};
-// Handlers of encoding errors that are CPython's own: others are somebody's code, and may be registered anew.
+// CPython's own encoding error handlers: others are user code, and may be registered again.
 constexpr std::array kErrorHandlers = {
     "strict"sv,           "ignore"sv,      "replace"sv,         "xmlcharrefreplace"sv,
     "backslashreplace"sv, "namereplace"sv, "surrogateescape"sv, "surrogatepass"sv};
 constexpr std::array kCallers = {"sorted"sv, "max"sv,        "min"sv,  "reduce"sv,
                                  "iter"sv,   "cmp_to_key"sv, "sort"sv, "__new__"sv};
-// What reads objects by name, or asks for addresses.
+// Functions that read objects by name, or depend on addresses.
 constexpr std::array kReflective = {"getattr"sv,
                                     "setattr"sv,
                                     "hasattr"sv,
@@ -92,7 +92,7 @@ constexpr std::array kReflective = {"getattr"sv,
                                     "__subclasshook__"sv,
                                     "__instancecheck__"sv};
 
-// The arguments of a call that encodes or decodes, from that which names the encoding on.
+// The arguments of an encoding or decoding call, starting with the encoding.
 void check_error_handler(PyObject* const* arguments, size_t count) {
   for (size_t i = 1; i < count; i++) {
     const char* name = PyUnicode_Check(arguments[i]) ? PyUnicode_AsUTF8(arguments[i]) : nullptr;
@@ -104,7 +104,7 @@ void check_error_handler(PyObject* const* arguments, size_t count) {
 
 bool is_partial(Borrowed object) { return object.type() == lift::known_types().partial; }
 
-// Types whose instances call what they are made of.
+// Types whose instances call their constructor arguments.
 bool calls_arguments(PyTypeObject* type) {
   if (type == &PyMap_Type || type == &PyFilter_Type) return true;
   for (const char* name : {"itertools.accumulate", "itertools.dropwhile", "itertools.takewhile",
@@ -114,7 +114,7 @@ bool calls_arguments(PyTypeObject* type) {
   return PyType_IsSubtype(type, lift::known_types().default_dict) != 0;
 }
 
-// Elements that stay as they are, whose hashes are their own and no addresses. The hash of a NaN is one.
+// Immutable elements whose hashes depend on their values, not on addresses. The hash of a NaN is an address.
 bool hashes_by_value(PyObject* elements) {
   if (!PyTuple_CheckExact(elements)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(elements); i++) {
@@ -128,7 +128,7 @@ bool hashes_by_value(PyObject* elements) {
 
 }  // namespace
 
-// The elements are shown one by one by native code.
+// Native code converts the elements to strings one by one.
 void Tracer::check_shown(PyObject* const* arguments, size_t count) {
   for (size_t i = 0; i < count; i++) {
     PyObject* value = arguments[i];
@@ -141,7 +141,7 @@ void Tracer::check_shown(PyObject* const* arguments, size_t count) {
   }
 }
 
-// A callable that native code calls by itself, past the gate.
+// A callable that native code itself calls, past the gate.
 void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_t count) {
   PyObject* c = callback.get();
   if (c == Py_None || PyFunction_Check(c)) return;
@@ -152,7 +152,7 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
   const Natives& natives = Natives::table();
   if (natives.recorded(callback)) stop(report::Reason::native_call, native_name(callback) + " called by native code");
   if (natives.torch(callback)) return;
-  if (callback.type() == lift::known_types().key_wrapper) return;  // cmp_to_key() was asked about its own
+  if (callback.type() == lift::known_types().key_wrapper) return;  // cmp_to_key() has checked its function
   if (PyType_Check(c)) {
     auto* type = callback.as<PyTypeObject>();
     if (type == &PyUnicode_Type || type == &PyBytes_Type) return check_shown(arguments, count);
@@ -198,12 +198,12 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
   stop(report::Reason::native_call, native_name(callback) + " called by native code");
 }
 
-// A function of the program's, not native code.
-static bool is_programs(PyObject* callable) {
+// A Python function of the program, not native code.
+static bool is_user_function(PyObject* callable) {
   return PyFunction_Check(callable) || (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable)));
 }
 
-// Whether native code gets elements that code of the program's says.
+// Whether native code receives elements that user code computes.
 static bool gets_elements(PyObject* const* arguments, size_t count) {
   return !std::all_of(arguments, arguments + count, [](PyObject* argument) {
     return PyCallable_Check(argument) || PyList_CheckExact(argument) || PyTuple_CheckExact(argument) ||
@@ -211,11 +211,11 @@ static bool gets_elements(PyObject* const* arguments, size_t count) {
   });
 }
 
-// The same for an iterator, which gives them on to a native function, or adds or compares them.
+// The same for an iterator, which passes them on to a native function, or adds or compares them.
 static bool reads_elements(PyTypeObject* type, PyObject* const* arguments, size_t count) {
   if (type == lift::known_types().partial) return false;
-  if (strcmp(type->tp_name, "itertools.groupby") == 0) return true;  // it compares what the key says
-  return std::none_of(arguments, arguments + count, is_programs) && gets_elements(arguments, count);
+  if (strcmp(type->tp_name, "itertools.groupby") == 0) return true;  // it compares the results of the key function
+  return std::none_of(arguments, arguments + count, is_user_function) && gets_elements(arguments, count);
 }
 
 void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, size_t count) {
@@ -223,12 +223,12 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
   PyObject* self = nullptr;
   const std::string_view name = method_of(callable, &owner, &self);
   const bool bound = self != nullptr && owner != nullptr;
-  // The methods of exceptions read and write fields of the object itself, not those of its private view.
+  // The methods of exceptions access the fields of the object itself, not those of the trace's private view.
   if (owner != nullptr && PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) != 0) {
     Borrowed exception = bound ? self : count > 0 ? arguments[0] : nullptr;
     const lift::Known* known = exception ? lifter.known(exception) : nullptr;
     if (known != nullptr && known->instance)
-      stop(report::Reason::native_call, std::string(name) + " of an outside exception");
+      stop(report::Reason::native_call, std::string(name) + " of a pre-existing exception");
     if (name == "split" || name == "subgroup") check_group(exception);
   }
   if (owner != nullptr && (name == "encode" || name == "decode")) {
@@ -241,7 +241,7 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
   }
   if (among(kShowing, name)) {
     if (bound && !PyUnicode_Check(self)) check_text(self);
-    // object.__repr__ shows the address, whatever the class says.
+    // object.__repr__ shows the address, whatever the class defines.
     if (owner == &PyBaseObject_Type && name == "__repr__") stop(report::Reason::identity_text, "object.__repr__");
     const bool formats = bound && PyUnicode_Check(self) && name == "format";
     const bool is_builtin = owner == nullptr && name == "format";
@@ -259,7 +259,7 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
       if (PyCallable_Check(arguments[i])) check_callback(arguments[i], arguments, count);
     }
   }
-  const bool passes_on = name == "from_iterable" || (name == "reduce" && count > 0 && !is_programs(arguments[0]));
+  const bool passes_on = name == "from_iterable" || (name == "reduce" && count > 0 && !is_user_function(arguments[0]));
   if (passes_on && gets_elements(arguments, count)) Reading::later() = true;
   const bool keeps = (owner != nullptr && among(kKeeping, name)) || (owner == nullptr && among(kUnordered, name));
   for (size_t i = 0; i < count && !keeps; i++) check_order(arguments[i], "a native call");

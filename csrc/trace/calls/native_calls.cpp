@@ -1,4 +1,4 @@
-// Calls of native code: what it is given is looked at first, and what it does is noted.
+// Calls of native code: its arguments are checked first, and its side effects are noted.
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -20,7 +20,7 @@
 
 namespace alternator::trace {
 
-// A method of a dict, set or list of the trace: what it is given is a key or an element.
+// A method of a dict, set or list of the trace: its argument is a key or an element.
 static bool is_keyed_method(Borrowed callable) {
   if (!PyCFunction_Check(callable.get())) return false;
   PyObject* self = PyCFunction_GET_SELF(callable.get());
@@ -42,13 +42,13 @@ static MethodCall method_call(Borrowed callable, PyObject* const* arguments, siz
   return {};
 }
 
-// What an outside class says of the classes around it is not guarded.
+// What a pre-existing class reports of related classes is not guarded.
 static bool looks_around_class(const lift::Lifter& lifter, const MethodCall& call) {
   if (!call.self || !PyType_Check(call.self.get()) || lifter.made_here(call.self)) return false;
   return strcmp(call.name, "__subclasses__") == 0 || strcmp(call.name, "mro") == 0 || strcmp(call.name, "__dir__") == 0;
 }
 
-// Methods that change a set by an element at most, and whether they tell anything of where the others stand.
+// Methods that change at most one element of a set, and whether their result depends on the order of the others.
 struct SetMethod {
   const char* name;
   lift::SetStepKind kind;
@@ -66,13 +66,13 @@ static const SetMethod* set_method(const MethodCall& call) {
   return nullptr;
 }
 
-// Appending to an outside list needs none of its elements, adding to a set not the places of its.
-static bool changes_unseen(const MethodCall& call) {
+// Appending to a pre-existing list reads none of its elements; adding to a pre-existing set does not read its order.
+static bool mutates_without_reading(const MethodCall& call) {
   if (const SetMethod* method = set_method(call)) return !method->looks;
   return call.self && PyList_CheckExact(call.self.get()) && call.count == 1 && strcmp(call.name, "append") == 0;
 }
 
-// Methods and functions that move what they are given, and compute nothing with it.
+// Methods and functions that move their arguments, and compute nothing with them.
 static bool only_moves(const MethodCall& call, const std::string& name) {
   if (name == "builtins.len" || name == "builtins.isinstance" || name == "builtins.iter" || name == "builtins.next")
     return true;
@@ -87,7 +87,7 @@ static bool only_moves(const MethodCall& call, const std::string& name) {
   return true;
 }
 
-// Methods of containers that put a value where it stays as it is.
+// Container methods that store a value unchanged.
 static bool only_keeps(const MethodCall& call) {
   PyObject* self = call.self.get();
   if (self == nullptr) return false;
@@ -103,7 +103,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const std::string name = native_name(callable);
   if (name.ends_with("is_grad_enabled")) gradient_questions++;
   const MethodCall method = method_call(callable, arguments, total);
-  const bool unseen = changes_unseen(method);
+  const bool unseen = mutates_without_reading(method);
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
     if (!unseen) lifter.escape(self);
     if (!reads_attributes(self)) check_use(self, name.c_str());
@@ -136,16 +136,16 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     if (as_key && may_hold_address(self)) stop(report::Reason::identity_number, name);
     const bool looks = (callable != Borrowed(natives.isinstance) && !as_key) || is_deferred_random(arguments[i]) ||
                        is_deferred_string(arguments[i]) || is_hook_handle(arguments[i]) ||
-                       PyWeakref_CheckProxy(arguments[i]);  // a proxy says that it is its object
+                       PyWeakref_CheckProxy(arguments[i]);  // a proxy claims the class of its referent
     const bool keeps_array = i + 1 == total && lift::is_array(arguments[i]) && only_keeps(method);
     if (PySlice_Check(arguments[i]) && holds_symbolic_array(arguments[i]))
       stop(report::Reason::data_dependent, name + " of a slice");
-    const bool is_called = name == "builtins.callable" && is_deferred_string(arguments[i]);  // no text can be called
+    const bool is_called = name == "builtins.callable" && is_deferred_string(arguments[i]);  // no string is callable
     if (looks && !keeps_array && !is_called && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (method.self && PyUnicode_Check(method.self.get()) && is_formatter(method.name)) {
-    // It reads attributes and items natively: of plain values, that is all right.
+    // It reads attributes and items natively, which is safe for plain values only.
     for (size_t i = 0; i < method.count && has_field_path(method.self); i++) {
       if (!lift::is_plain(method.arguments[i]))
         stop(report::Reason::native_call, std::string("str.") + method.name + " with a field path");
@@ -158,7 +158,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
       PyObject* as_bool[] = {nullptr, Py_True, arguments[1]};
       return call_native(callable, as_bool + 1, 2, {});
     }
-    if (name == "builtins.isinstance" && is_tensor_type(arguments[1]))  // a fake would say what it is itself
+    if (name == "builtins.isinstance" && is_tensor_type(arguments[1]))  // a fake tensor would answer with its own type
       return Ref::share(graph::is_tensor(subject) && is_of_tensor_type(subject, arguments[1]) ? Py_True : Py_False);
     if (name == "builtins.isinstance" || !PyType_Check(subject.get()))
       subject = reinterpret_cast<PyObject*>(subject.type());
@@ -166,7 +166,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   }
   if (Ref reduced = reduce(callable, arguments, total, name)) return reduced;
   for (size_t i = 0; callable == Borrowed(natives.compile) && i < total; i++) {
-    if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "compile of something else than text");
+    if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "compile of something other than a string");
   }
   check_class_call(callable, arguments, total);
   std::optional<lift::WarningsRaise> warnings;
@@ -183,8 +183,8 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   const Reading reading(reads_digits(callable, name), adds);
   const size_t given_before = integers_given();
   const bool grad_before = c10::GradMode::is_enabled();
-  // Native code warns by the filters that there are, not by those that the program has set in the trace; and it would
-  // warn of every call, not of the traced one only.
+  // Native code warns under the real filters, not those that the program has set in the trace; and it would warn on
+  // every call, not only on the traced one.
   std::optional<graph::WarningsKept> kept;
   if (!warnings) kept.emplace(graph::WarningsKept::Kind::kRun);
   Ref result = Ref::steal(
@@ -196,7 +196,7 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   kept.reset();
   const bool added = !stopped && name == "builtins.sum" && integers_given() != given_before;
   if (added && !(result && Py_IS_TYPE(result.get(), &fake::int_symbol_type))) {
-    PyErr_Clear();  // the digits may be too many for a float
+    PyErr_Clear();  // the int may be too large for a float
     stop(report::Reason::unknown_number, name);
   }
   if (!result) {

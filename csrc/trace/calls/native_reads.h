@@ -1,4 +1,4 @@
-// What native code reads by itself of what it is given, past the gate: the digits of a number that only a run knows
+// What native code itself reads of its arguments, past the gate: the value of an unbacked symbol
 // (unbacked_arithmetic.cpp), the attributes and items that a format string names (library_functions.cpp).
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace alternator::trace {
 
-// While native code is at work that reads the digits of what code of the program's gives it: a key, an element, a
-// result of a special method. What that code does in between is its own affair.
+// Active while native code runs that reads the concrete values that user code returns to it: a key, an element, the
+// result of a special method. It does not apply to what that user code does in between.
 class Reading {
  public:
   explicit Reading(bool reads, bool adds = false);
@@ -19,21 +19,21 @@ class Reading {
   Reading& operator=(const Reading&) = delete;
 
   static bool now();
-  // ... that adds what it gets, or asks for its truth: it looks at anything but a number that only a run knows, for
-  // which that is recorded, or a break.
+  // ... that adds these values, or tests their truth: it inspects anything but an unbacked symbol, for which that is
+  // recorded, or a break.
   static bool adds();
-  // In this trace an iterator was made that hands what code of the program's gives it to native code by itself, such
-  // as map(math.sqrt, generator): whoever goes through it may do so by accident.
+  // This trace has created an iterator that itself passes values from user code to native code, such as map(math.sqrt,
+  // generator): whatever iterates over it may do so unknowingly.
   static bool& later();
 
  private:
   const bool before_, added_before_;
 };
 
-// Whether the function, or the constructor of a type whose instances begin as those of `base`, reads them.
+// Whether the function, or the constructor of a type with the layout of `base`, reads concrete values.
 bool reads_digits(Borrowed callable, const std::string& name);
 bool reads_digits(PyTypeObject* base);
-// How many integers without a value code of the program's has given to native code, in this thread.
+// How many unbacked ints user code has returned to native code, in this thread.
 size_t& integers_given();
 
 // str.format and str.format_map.

@@ -38,7 +38,7 @@ static void each_name(const char* module_name, const char* list, Visit&& visit) 
     if (object) {
       visit(object.release());  // lives as long as the process
     } else {
-      PyErr_Clear();  // a name of another version
+      PyErr_Clear();  // a name that only other versions have
     }
   }
 }
@@ -49,7 +49,7 @@ static PyObject* builtin(const char* name) {
   return Py_NewRef(found);
 }
 
-// What torch.Tensor has from `object`, such as object.__new__.
+// What torch.Tensor inherits from `object`, such as object.__new__.
 static bool is_of_object(Borrowed callable) {
   if (PyCFunction_Check(callable.get()))
     return PyCFunction_GET_SELF(callable.get()) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
@@ -58,7 +58,8 @@ static bool is_of_object(Borrowed callable) {
   return false;
 }
 
-// torch.distributed.all_reduce() and its like: what they write no operator says, and others wait for it.
+// torch.distributed.all_reduce() and the like: no operator schema states what they mutate, and other processes wait for
+// them.
 static bool communicates_with_others(Borrowed callable) {
   if (!PyFunction_Check(callable.get())) return false;
   PyObject* module = callable.as<PyFunctionObject>()->func_module;
@@ -66,9 +67,9 @@ static bool communicates_with_others(Borrowed callable) {
   return name != nullptr && std::string_view(name).starts_with("torch.distributed");
 }
 
-// Functions among torch's that set, or ask for, what no node remembers and no guard knows; and those that do not
+// torch functions that set, or read, process state that no node saves and no guard covers; and those that do not
 // compute.
-static bool is_about_the_process(Borrowed callable) {
+static bool uses_process_state(Borrowed callable) {
   if (!PyCFunction_Check(callable.get())) return false;
   static constexpr std::string_view kNames[] = {"set_anomaly_enabled",
                                                 "set_flush_denormal",
@@ -172,8 +173,8 @@ Natives::Natives() : sets_(new Sets) {
   Ref ignored = checked(PyObject_CallMethod(overrides.get(), "get_ignored_functions", nullptr));
   Ref iterator = checked(PyObject_GetIter(ignored.get()));
   while (Ref item = Ref::steal(PyIter_Next(iterator.get()))) {
-    // Factories and queries on torch's own functions; Python ones are traced like any other.
-    if (!is_of_object(item) && !is_about_the_process(item) &&
+    // Factories and queries that torch implements natively; Python ones are traced like any other.
+    if (!is_of_object(item) && !uses_process_state(item) &&
         (PyCFunction_Check(item.get()) || Py_IS_TYPE(item.get(), &PyMethodDescr_Type)))
       sets_->torch.insert(item.release());
   }
@@ -186,12 +187,12 @@ Natives::Natives() : sets_(new Sets) {
     for (Py_ssize_t i = 0; words && i < PyList_GET_SIZE(words.get()); i++) {
       Ref function = Ref::steal(PyObject_GetAttr(part.get(), PyList_GET_ITEM(words.get(), i)));
       if (!function || !PyCFunction_Check(function.get())) continue;
-      // What the part has from its own type, such as __dir__, is a method of it.
+      // What the namespace object inherits from its type, such as __dir__, is a method of it.
       const std::string_view word = function.as<PyCFunctionObject>()->m_ml->ml_name;
       if (PyCFunction_GET_SELF(function.get()) != part.get() || !word.starts_with("__"))
         sets_->torch.insert(function.release());
     }
-    PyErr_Clear();  // a part that another version of torch has not
+    PyErr_Clear();  // a namespace that only other versions of torch have
   }
   Ref ops = import_module("torch._ops");
   sets_->op_overload =
@@ -282,7 +283,7 @@ Natives::Natives() : sets_(new Sets) {
   for (const char* name :
        {"_accelerator_getAccelerator", "_cuda_getDeviceCount", "get_num_threads", "get_num_interop_threads"}) {
     if (PyObject* found = PyObject_GetAttrString(torch_core.get(), name)) queries.push_back(found);
-    PyErr_Clear();  // of another build
+    PyErr_Clear();  // only in other builds
   }
   globals = builtin("globals");
   locals = builtin("locals");
@@ -321,7 +322,7 @@ bool Natives::torch(Borrowed callable) const {
   if (PyCFunction_Check(callable.get())) {
     PyObject* self = PyCFunction_GET_SELF(callable.get());
     if (self != nullptr && fake::is_tensor_object(self)) return true;
-    // torch.relu and its like are methods of a class object; bound afresh on each look-up.
+    // torch.relu and the like are methods of a class object; bound again on each look-up.
     return self != nullptr && PyType_Check(self) &&
            strncmp(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch._C._VariableFunctions", 27) == 0;
   }
@@ -342,7 +343,7 @@ static PyTypeObject* static_base(PyTypeObject* type) {
   return type;
 }
 
-// A class method is bound to the class that was asked: its own name says where it stands.
+// A class method is bound to the class that it was looked up on, so that the denied name is searched along the bases.
 bool Natives::is_denied(Borrowed callable) const {
   PyTypeObject* owner = nullptr;
   const char* name = nullptr;
@@ -367,12 +368,12 @@ bool Natives::function(Borrowed callable) const {
   if (sets_->functions.count(callable.get()) != 0) return true;
   if (PyCFunction_Check(callable.get())) {
     const auto* function = callable.as<PyCFunctionObject>();
-    // A static method, such as str.maketrans, gets nothing, but knows its type.
+    // A static method, such as str.maketrans, is not passed its type, but has it in m_self.
     PyObject* self = function->m_self;
     if (self == nullptr || PyModule_Check(self)) return false;
     if ((function->m_ml->ml_flags & METH_STATIC) != 0 && !PyType_Check(self)) return false;
     PyTypeObject* owner = PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
-    // A function that pybind11 made is no method of what it keeps there.
+    // A pybind11 function keeps a record in m_self, and is no method of that.
     if (strstr(owner->tp_name, "pybind11_detail_function_record") != nullptr) return false;
     // A method of a lifted or private object of a known type; what a class inherits from `object` is harmless.
     PyTypeObject* base = type(owner) ? owner : static_base(owner);
@@ -406,7 +407,7 @@ static std::string qualified_name(PyTypeObject* type) {
   return dot != nullptr ? dot + 1 : type->tp_name;
 }
 
-// `__module__` and `__qualname__` of what has them in fields; empty: they have to be asked for.
+// `__module__` and `__qualname__` of objects that store them in fields; empty: they must be read as attributes.
 static std::string plain_name(Borrowed callable) {
   if (callable.type() == &PyMethodDescr_Type) {
     return joined(qualified_name(reinterpret_cast<PyDescrObject*>(callable.get())->d_type),

@@ -13,18 +13,18 @@ class Natives {
   static const Natives& table();
 
   bool function(Borrowed callable) const;  // a function that may run
-  bool type(PyTypeObject* type) const;     // instances of exactly this type hold nothing of their own
+  bool type(PyTypeObject* type) const;     // instances of exactly this type hold nothing but what they are given
   // A torch API call: what __torch_function__ sees, an operator, a factory.
   bool torch(Borrowed callable) const;
-  // One that no mode sees.
+  // A torch function that no torch-function mode sees.
   bool recorded(Borrowed callable) const;
   // ... nor anything that it calls.
   bool unseen(Borrowed callable) const;
-  // With other processes: each call is made for real, as a whole.
+  // Communicates with other processes: each call is executed concretely, as a whole.
   bool communicates(Borrowed callable) const;
-  // A Python function that may run as it is on plain values.
+  // A Python function that may run eagerly on plain values.
   bool computed(Borrowed callable) const;
-  // Builtins with a meaning of their own for the tracer.
+  // Builtins that the tracer handles specially.
   PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *dir, *super_type, *isinstance, *build_class,
       *type_type, *print;
   PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length,
@@ -32,7 +32,7 @@ class Natives {
       *function_apply, *transformed_apply, *backward_hook, *object_class, *checkpoint, *no_context, *inference_mode,
       *subclasses_off, *record_enter, *record_exit, *profiler_enabled;
   PyObject *exc_info, *next, *cond;
-  std::vector<PyObject*> queries;  // numbers and settings of the process, guarded by asking again
+  std::vector<PyObject*> queries;  // process state and settings, guarded by calling again
   PyObject *globals, *locals, *eval, *exec, *compile, *get_frame, *get_module_name;  // see frame_access.cpp
   PyObject *generic, *subclasses, *abc_init;                                         // see class_creation.cpp
   PyObject *object_getattribute, *object_setattr, *object_delattr, *type_setattr, *type_delattr, *dict_get,

@@ -1,4 +1,4 @@
-// Builtins that look at objects, classes and numbers of the process: hash, getattr, type, vars, __reduce_ex__ ...
+// Builtins that inspect objects, classes and process state: hash, getattr, type, vars, __reduce_ex__ ...
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -23,16 +23,14 @@ bool is_hash_slot(Borrowed descriptor) {
 
 }  // namespace
 
-// Iterators and methods name a builtin in what they are reduced to, and find it by themselves in the real builtins.
 // sys.exception, which came with CPython 3.11.
 static PyObject* sys_exception() {
   static constinit Lasting<PyObject*> lasting;
   return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
 }
 
-// Whether an outside object is asked for __weakref__. It is there; which weak references there are is no guard's to
-// say.
-static bool may_be_referred_to_weakly(lift::Lifter& lifter, Borrowed owner, Borrowed name) {
+// Whether __weakref__ is read from a pre-existing object. It exists; which weak references there are cannot be guarded.
+static bool reads_weakref_slot(lift::Lifter& lifter, Borrowed owner, Borrowed name) {
   if (PyUnicode_CompareWithASCIIString(name.get(), "__weakref__") != 0 ||
       owner.type()->tp_getattro != PyObject_GenericGetAttr)
     return false;
@@ -42,6 +40,7 @@ static bool may_be_referred_to_weakly(lift::Lifter& lifter, Borrowed owner, Borr
   return field && Py_IS_TYPE(field.get(), &PyGetSetDescr_Type);
 }
 
+// The __reduce__ of iterators and methods names a builtin, and itself looks it up in the real builtins.
 static void check_builtins(lift::Lifter& lifter, const std::string& what) {
   lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
   bool same =
@@ -73,15 +72,16 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   if (!self) stop(report::Reason::native_call, name);
   lift::Known* known = lifter.known(self);
   if (known == nullptr || known->shadow != nullptr) return {};
-  if (PyCFunction_Check(self.get()) && known->source->access == lift::Access::kConstant) return {};  // its name
-  // Native code would read the outside object's own state. Where that is a __dict__ and nothing else, this is the
-  // answer.
+  if (PyCFunction_Check(self.get()) && known->source->access == lift::Access::kConstant)
+    return {};  // it is reduced to its name
+  // Native code would read the state of the pre-existing object itself. If that is a __dict__ and nothing else, the
+  // result is built here.
   PyTypeObject* type = self.type();
   const bool ordinary = known->instance && lift::has_plain_layout(type) &&
                         lift::layout_base(type) == &PyBaseObject_Type &&
                         type->tp_basicsize <= PyBaseObject_Type.tp_basicsize + 2 * Py_ssize_t(sizeof(void*)) &&
                         strcmp(found, "__reduce_ex__") == 0 && count == 1;
-  bool asks = false;  // code of the program's says what the state is
+  bool asks = false;  // user code computes the state
   for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
     Ref hook_name = checked(PyUnicode_InternFromString(hook));
     Borrowed own = ordinary ? Borrowed(lifter.type_attribute(type, hook_name)) : Borrowed();
@@ -106,13 +106,13 @@ Ref Tracer::reduce(Borrowed callable, PyObject* const* arguments, size_t count, 
   return checked(PyTuple_Pack(5, make.get(), of_class.get(), state.get(), Py_None, Py_None));
 }
 
-// Classes that were there before, asked again and compared one by one.
+// Pre-existing classes: guards call __subclasses__() again and compare one by one.
 Ref Tracer::subclasses_of(Borrowed cls) {
   if (lifter.has_new_subclasses(cls)) stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
   Ref query = checked(PyObject_GetAttrString(cls.get(), "__subclasses__"));
   Ref found = checked(PyObject_CallNoArgs(query.get()));
   if (!PyCFunction_Check(query.get()) || !PyList_CheckExact(found.get()))
-    stop(report::Reason::native_call, "__subclasses__ of the class's own");
+    stop(report::Reason::native_call, "a __subclasses__ that the class overrides");
   lift::Source* source = tree->child(lifter.constant(query), lift::Access::kQuery);
   tree->guard(source, {lift::GuardKind::kLength, {}, {}, PyList_GET_SIZE(found.get())});
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found.get()); i++) {
@@ -122,7 +122,7 @@ Ref Tracer::subclasses_of(Borrowed cls) {
   return found;
 }
 
-// What hash() makes of the answer of a __hash__ in Python. Unlike the slot, this sees whether it is an identity.
+// What hash() makes of the result of a __hash__ in Python. Unlike the slot, this can tell whether it is an identity.
 static Ref python_hash(Ref answer) {
   if (is_identity(answer)) return answer;
   if (!PyLong_Check(answer.get())) {
@@ -139,13 +139,14 @@ static Ref python_hash(Ref answer) {
   return is_known ? checked(PyLong_FromSsize_t(hash)) : make_identity(hash);
 }
 
-// The trace keeps what an address was asked of, so that it is nobody else's: who waits for its end would wait in vain.
-static void check_waiting(const lift::Lifter& lifter, Borrowed object) {
+// The trace keeps an object alive whose address was taken, so that no other object gets that address: the callback of a
+// weak reference to it would not be called.
+static void check_no_weakref_callback(const lift::Lifter& lifter, Borrowed object) {
   if (lifter.known(object) != nullptr || !PyType_SUPPORTS_WEAKREFS(object.type())) return;
   auto** first = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object.get()));
   for (PyWeakReference* reference = *first; reference != nullptr; reference = reference->wr_next) {
     if (reference->wr_callback != nullptr)
-      stop(report::Reason::identity_number, "a weak reference with a callback waits for the end of the object");
+      stop(report::Reason::identity_number, "there is a weak reference with a callback to the object");
   }
 }
 
@@ -155,7 +156,7 @@ Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
   if (!is_identity(value)) check_use(value, "hash");
   HashKind kind = hash_kind(lifter, value);
   const bool bound = Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type);
-  // A base's slot under a __hash__ of the user's.
+  // A base class's slot, under a user-defined __hash__.
   if (kind == HashKind::kPython && callable.get() != Natives::table().hash) {
     PyObject* v = value.get();
     kind = PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ? HashKind::kValue
@@ -167,9 +168,9 @@ Ref Tracer::hash_of(Borrowed value, Borrowed callable) {
     if (own && PyFunction_Check(own.get())) return python_hash(checked(PyObject_CallOneArg(own.get(), value.get())));
   }
   Ref number = checked(bound ? PyObject_CallNoArgs(callable.get()) : PyObject_CallOneArg(callable.get(), value.get()));
-  // A __hash__ of the user's may be made of identities.
+  // A user-defined __hash__ may be computed from identities.
   if (kind == HashKind::kValue || (kind == HashKind::kPython && identities_made() == 0)) return number;
-  check_waiting(lifter, value);
+  check_no_weakref_callback(lifter, value);
   keep_alive.push_back(Ref::share(value));
   return make_identity(PyLong_AsSsize_t(number.get()));
 }
@@ -196,7 +197,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     }
   }
   if (named && is(natives.hasattr, 2, 2)) {
-    if (may_be_referred_to_weakly(lifter, arguments[0], arguments[1])) return Ref::share(Py_True);
+    if (reads_weakref_slot(lifter, arguments[0], arguments[1])) return Ref::share(Py_True);
     try {
       (void)get_attribute(arguments[0], arguments[1]);
       return Ref::share(Py_True);
@@ -214,14 +215,15 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     return Ref::share(Py_None);
   }
   if (is(natives.id, 1, 1)) {
-    if (fake::is_numpy_scalar_input(arguments[0])) stop(report::Reason::unknown_number, "id");  // two may be one object
+    if (fake::is_numpy_scalar_input(arguments[0]))
+      stop(report::Reason::unknown_number, "id");  // two inputs may be one object
     if (fake::is_symbol(arguments[0]) &&
-        lifter.known(arguments[0]) != nullptr)  // another view of it may be a plain number
+        lifter.known(arguments[0]) != nullptr)  // it may also be read as a plain scalar
       stop(report::Reason::unknown_number, "id");
-    check_waiting(lifter, arguments[0]);
-    keep_alive.push_back(Ref::share(arguments[0]));  // an address is taken once
+    check_no_weakref_callback(lifter, arguments[0]);
+    keep_alive.push_back(Ref::share(arguments[0]));  // its address must not be reused
     Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
-    // Plain values are guarded by value, not by which object they are.
+    // Plain values are guarded by value, not by identity.
     PyObject* key = keep_alive.emplace_back(identity).get();
     (lift::is_plain(arguments[0]) ? unguarded_identities : identities)[key] = arguments[0];
     return identity;
@@ -241,7 +243,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
       Ref traceback = get_attribute(exception, names::__traceback__);
       return answer(checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get())));
     }
-    if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // neither does the caller handle one
+    if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // the caller handles none either
       lift::Source* source = tree->child(lifter.constant(natives.exc_info), lift::Access::kQuery);
       tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});
     }
@@ -252,7 +254,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     return hash_of(arguments[0], callable);
   }
   if (is(natives.get_ident, 0, 0)) return make_identity(static_cast<Py_ssize_t>(PyThread_get_thread_ident()));
-  // The recording itself stands on torch's stack of modes: the program does not see it.
+  // The recording mode is on torch's mode stack: the program does not see it.
   if (is(natives.mode_stack_length, 0, 0) || is(natives.mode_enabled, 0, 0)) {
     const int64_t own = at::impl::PythonTorchFunctionTLS::stack_len() - 1;
     if (callable.get() == natives.mode_enabled)
@@ -279,7 +281,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
       if (fake::unpack(arguments[0]).dim() > 0) return call_torch(graph::torch_types().tensor_size, first + 1, 2, {});
     }
     if (may_hold_symbol(arguments[0]) && !has_native_length(arguments[0])) {
-      // What a method of the program's returns must not come to native code before it is seen.
+      // The result of a user-defined __len__ must be checked before native code sees it.
       Ref method = special_method(arguments[0], checked(PyUnicode_InternFromString("__len__")));
       Ref length = method ? call(method, arguments + 1, 0, {}) : Ref();
       if (!length || !PyLong_CheckExact(length.get()) || _PyLong_Sign(length.get()) < 0)
@@ -293,7 +295,7 @@ Ref Tracer::call_reflective(Borrowed callable, PyObject* const* arguments, size_
     }()));
   }
   bool absent = false;
-  // What object's own methods see of a threading.local is no attribute of any thread's.
+  // object's methods on a threading.local see no thread's attributes.
   if (count >= 1 && cpython::is_thread_local(Py_TYPE(arguments[0])) &&
       (is(natives.object_getattribute, 2, 2) || is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
     stop(report::Reason::native_call, native_name(callable));

@@ -1,4 +1,4 @@
-// Where a trace may be cut when it stops, and what is said about it.
+// Where a trace may be cut when it stops, and the event that is reported.
 #include "trace/core/tracer.h"
 
 #include "interpreter/capture.h"
@@ -10,15 +10,15 @@
 
 namespace alternator::trace {
 
-// An instruction that enters a transform is executed for real as a whole, and so is all that it transforms. Those of
-// torch's own functions, and of the context managers that they use, may enter one without leaving it.
+// An instruction that enters a transform is executed concretely as a whole, with all that it transforms. Instructions
+// of torch's functions, and of the context managers that they use, may enter one without leaving it.
 bool Tracer::may_be_cut_at(const Active& active) const {
   if (active.transformed || active.moded) return false;
   PyCodeObject* code = cpython::code_of(active.frame);
   return !transformed_ || !(is_torchs(code) || is_contextlibs(code));
 }
 
-// The frames of the traced program, from the innermost, until the visitor has had enough.
+// Visits the frames of the traced program, innermost first, until the visitor returns false.
 template <class Visit>
 void Tracer::each_active(Visit&& visit) const {
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
@@ -29,8 +29,8 @@ void Tracer::each_active(Visit&& visit) const {
   }
 }
 
-// A method of the standard library that works on an object whose state cannot be seen (random.randint) would be stopped
-// in again and again: it runs as a whole. How many of the innermost frames are such methods; 0: all are.
+// A standard library method on an opaque object (random.randint) would break inside again and again: it runs eagerly as
+// a whole. Returns how many of the innermost frames are such methods; 0: all are.
 size_t Tracer::library_methods_here() const {
   size_t found = 0;
   bool has_caller = false;
@@ -68,8 +68,8 @@ report::Break Tracer::event_here(report::Reason reason, std::string context, siz
     event.line = line_of(code, index);
     event.index = index;
   };
-  const auto stands_in = [](PyCodeObject* code) { return lift::is_stand_in(reinterpret_cast<PyObject*>(code)); };
-  if (left == 0 && frame_ != nullptr && stands_in(cpython::code_of(frame_))) left = 1;
+  const auto is_stand_in = [](PyCodeObject* code) { return lift::is_stand_in(reinterpret_cast<PyObject*>(code)); };
+  if (left == 0 && frame_ != nullptr && is_stand_in(cpython::code_of(frame_))) left = 1;
   if (left == 0 && frame_ != nullptr) happened_at(cpython::code_of(frame_), index_);
   size_t depth = 0;
   each_active([&](const Active& active) {
@@ -78,7 +78,7 @@ report::Break Tracer::event_here(report::Reason reason, std::string context, siz
     const int index = cpython::current_index(active.frame);
     if (left > 0 && at == left) {
       happened_at(code, index);
-    } else if (at >= left && active.frame != frame_ && !stands_in(code)) {
+    } else if (at >= left && active.frame != frame_ && !is_stand_in(code)) {
       event.callers.push_back({Ref::share(code), line_of(code, index), index});
     }
     return true;
@@ -86,7 +86,7 @@ report::Break Tracer::event_here(report::Reason reason, std::string context, siz
   return event;
 }
 
-// Where breaks are forbidden, that is a fact like any other: a call where they are not is not meant.
+// That breaks are forbidden is guarded: this trace does not apply to a call that allows them.
 void Tracer::note_refusal() {
   const SavedError outer;
   try {
@@ -107,14 +107,14 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
     stopped =
         of_text && deferred_event_->reason == reason ? *deferred_event_ : event_here(reason, std::move(context), left);
     break_points = reason == report::Reason::random_number || of_text ? deferred_points_ : points_here(left);
-    // Nothing is made anew of what such a scope holds: its `with` statement begins for real.
+    // What such a scope holds is not reconstructed: its `with` statement is entered concretely.
     if (const OpenScope* scope = open_scope()) {
       const std::vector<BreakPoint>& opened = scope->points;
       if (break_points.empty() || opened.empty() || opened.front().number < break_points.front().number)
         break_points = opened;
     }
-    // A mode of the program's is not on the thread's real stack: its `with` statement begins for real too. That of a
-    // default device can be put there.
+    // A mode that the program entered is not on the thread's real mode stack: its `with` statement is entered
+    // concretely too. A default-device mode can be pushed there.
     const bool moded = std::any_of(active_.begin(), active_.end(), [](const Active& active) { return active.moded; });
     if ((moded || foreign_modes_ > 0) && !mode_points_.empty()) {
       if (break_points.empty() || mode_points_.front().number < break_points.front().number)

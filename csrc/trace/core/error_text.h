@@ -1,4 +1,4 @@
-// An error in words, for the reason of a break.
+// An exception as text, for the reason of a break.
 #pragma once
 
 #include "cpython/objects.h"
@@ -8,7 +8,7 @@
 
 namespace alternator::trace {
 
-// Of the exception that is set, which is cleared.
+// Formats the current exception, and clears it.
 inline std::string take_error_text() {
   Ref error = cpython::take_raised();
   Ref text = Ref::steal(PyObject_Str(error.get()));

@@ -1,4 +1,4 @@
-// Frames as objects, and the builtins that look at the frame they are called from: locals, globals, eval, exec.
+// Frames as objects, and the builtins that inspect their calling frame: locals, globals, eval, exec.
 #include "trace/core/tracer.h"
 
 #include "cpython/frame_objects.h"
@@ -14,7 +14,7 @@ namespace alternator::trace {
 
 static bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
 
-// A frame that runs now, as part of the trace.
+// Whether a frame is running now, as part of the trace.
 bool Tracer::is_running_here(cpython::Frame* wanted) const {
   for (cpython::Frame* frame = cpython::current_frame(PyThreadState_Get()); frame != nullptr && frame != caller_;
        frame = frame->previous) {
@@ -23,7 +23,8 @@ bool Tracer::is_running_here(cpython::Frame* wanted) const {
   return false;
 }
 
-// Frames of the trace are met through tracebacks, generators and sys._getframe; others through tracebacks of before.
+// Frames of the trace are reached through tracebacks, generators and sys._getframe; others through pre-existing
+// tracebacks.
 Ref Tracer::get_from_frame(Borrowed frame, Borrowed name) {
   auto* object = frame.as<PyFrameObject>();
   if (const lift::Known* known = lifter.known(frame); known != nullptr && known->opaque)
@@ -51,14 +52,14 @@ Ref Tracer::frame_above(cpython::Frame* frame, long depth) {
     if (!is_running_here(object.as<PyFrameObject>()->f_frame)) break;
     found = found || object.as<PyFrameObject>()->f_frame == frame;
     if (!found || depth-- > 0) continue;
-    // It would be the one of the caller's world, which does not run.
+    // Eager would return the pre-existing frame object, whose frame is not running here.
     if (lifter.known(object) != nullptr) break;
     return object;
   }
   stop(report::Reason::native_call, "a frame of the caller");
 }
 
-// The frame that goes on in the trace is an object of the outside world for those who hold it.
+// A frame that resumes in the trace is a pre-existing frame object to whoever references it.
 Ref Tracer::stand_in_of_frame(const FrameState& state, lift::Source* source) {
   Ref frame =
       checked(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), state.code.as<PyCodeObject>(),
@@ -82,16 +83,16 @@ bool Tracer::is_held_by_caller(cpython::Frame* frame) const {
   return frame->frame_obj != nullptr && lifter.known(reinterpret_cast<PyObject*>(frame->frame_obj)) != nullptr;
 }
 
-// Whoever holds the frame holds its variables when it has ended. A generator among them that has something to do at its
-// end lives on then: such a frame ends for real. (Of what is from outside, check_finalizations() sees that it leaves
-// its slot.)
+// Whoever references the frame object keeps its locals alive after it has ended. A generator among them that still has
+// code to run when it is closed stays alive then: such a frame ends concretely. (For pre-existing objects,
+// check_finalizations() detects that they leave their slot.)
 bool Tracer::may_finalize(const Position& position) const {
   if (generators_.empty() || !is_held_by_caller(position.frame)) return true;
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(position.frame));
   return !cpython::is_return(cpython::base_opcode(first[position.next_index()]));
 }
 
-// What the function's locals() gives: one dict for the frame, brought up to date by each call.
+// What locals() returns: one dict per frame, updated by each call.
 Ref Tracer::locals_of(cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
   if ((code->co_flags & CO_OPTIMIZED) == 0) {  // a class body, a module's code
@@ -124,13 +125,14 @@ Ref Tracer::locals_of(cpython::Frame* frame) {
   return dict;
 }
 
-// The dict that code runs in when the program names `globals`: an outside namespace itself, or one of the trace's own.
+// The dict that code runs in when the program passes `globals`: a pre-existing namespace itself, or a dict that the
+// trace made.
 Ref Tracer::globals_for_code(Borrowed globals) {
-  // A class of its own is asked for its items, and what is no dict is an error of the call's.
+  // A dict subclass may override item access, and a non-dict is an error of the call.
   if (!PyDict_CheckExact(globals.get()))
-    stop(report::Reason::native_call, "code that runs in something else than a dict");
+    stop(report::Reason::native_call, "code that runs in something other than a dict");
   if (lift::Known* known = lifter.known(globals)) {
-    if (known->shadow == nullptr) stop(report::Reason::native_call, "code that runs in an outside dict");
+    if (known->shadow == nullptr) stop(report::Reason::native_call, "code that runs in a pre-existing dict");
     if (known->shadow->is_namespace) return Ref(known->original);
     lifter.escape(globals);
     return Ref::share(globals);
@@ -139,12 +141,12 @@ Ref Tracer::globals_for_code(Borrowed globals) {
   return Ref::share(globals);
 }
 
-// eval(source, globals, locals) and exec: the code comes back through the frame hook.
+// eval(source, globals, locals) and exec: the code re-enters the tracer through the frame evaluation hook.
 Ref Tracer::run_code(Borrowed callable, PyObject* const* arguments, size_t count) {
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   Ref source = Ref::share(arguments[0]);
   if (!PyUnicode_CheckExact(source.get()) && !PyBytes_CheckExact(source.get()) && !PyCode_Check(source.get()))
-    stop(report::Reason::native_call, native_name(callable) + " of something else than text or code");
+    stop(report::Reason::native_call, native_name(callable) + " of something other than a string or a code object");
   Ref globals, locals;
   const bool own = count < 2 || arguments[1] == Py_None;
   globals = own ? Ref::share(frame->f_globals) : globals_for_code(arguments[1]);
@@ -188,8 +190,8 @@ Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size
   if (is(natives.locals, 0, 0) || is(natives.vars, 0, 0)) return locals_of(frame);
   if (is(natives.dir, 0, 0)) {
     Ref space = locals_of(frame);
-    // A mapping of another class is asked for its keys.
-    if (!PyDict_CheckExact(space.get())) stop(report::Reason::native_call, "dir() in something else than a dict");
+    // The keys() of a mapping of another class would be called.
+    if (!PyDict_CheckExact(space.get())) stop(report::Reason::native_call, "dir() in something other than a dict");
     Ref names = checked(PyDict_Keys(space.get()));
     check_status(PyList_Sort(names.get()));
     return names;
@@ -201,7 +203,7 @@ Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size
     return frame_above(frame, depth > 0 ? depth : 0);
   };
   if (is(natives.get_frame, 0, 1)) return asked_frame();
-  // Where the function of a frame was made.
+  // The module in which the function of a frame was defined.
   if (natives.get_module_name != nullptr && is(natives.get_module_name, 0, 1)) {
     Ref above = asked_frame();
     Borrowed function = cpython::function_of(above.as<PyFrameObject>()->f_frame);

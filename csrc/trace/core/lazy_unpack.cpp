@@ -5,9 +5,9 @@ namespace alternator::trace {
 using lift::lazy_type;
 using lift::LazyObject;
 
-Ref lazy_elements(lift::Lifter& lifter, Borrowed stand_in, int count) {
-  if (!Py_IS_TYPE(stand_in.get(), &lazy_type)) return {};
-  const auto* lazy = stand_in.as<LazyObject>();
+Ref lazy_elements(lift::Lifter& lifter, Borrowed value, int count) {
+  if (!Py_IS_TYPE(value.get(), &lazy_type)) return {};
+  const auto* lazy = value.as<LazyObject>();
   if (lazy->lifted != nullptr || !PyTuple_CheckExact(lazy->value) || PyTuple_GET_SIZE(lazy->value) != count ||
       lifter.is_lifted(lazy->value))
     return {};

@@ -1,12 +1,12 @@
-// Stand-ins for what nobody has read yet.
+// Lazy values: objects that have not been read yet.
 #pragma once
 
 #include "lift/lifting/lifter.h"
 
 namespace alternator::trace {
 
-// A tuple that is taken apart at once: what nobody reads of it needs no guard. A loop over enumerate() goes on with
-// another number each time. Null: `stand_in` is none for a tuple of that many.
-Ref lazy_elements(lift::Lifter& lifter, Borrowed stand_in, int count);
+// A tuple that is unpacked at once: elements that are never read need no guard, so a loop over enumerate() may resume
+// with another index each time. Null: `value` is no lazy tuple of `count` elements.
+Ref lazy_elements(lift::Lifter& lifter, Borrowed value, int count);
 
 }  // namespace alternator::trace

@@ -104,7 +104,7 @@ Paused::~Paused() {
 
 namespace {
 
-// Frames end where they are.
+// Frames end at their current instruction.
 struct Discarded : Concrete {
   static constexpr bool kObserves = true;
   Verdict at_boundary(const Position&) { return Verdict::kGo; }
@@ -137,37 +137,36 @@ static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwf
   if (tracer == nullptr) return run_default(ts, frame, throwflag);
   PyObject* generator =
       cpython::owned_by_generator(frame) ? reinterpret_cast<PyObject*>(cpython::generator_of(frame)) : nullptr;
-  // Torch functions that slots reach are recorded like those that a CALL reaches.
+  // Torch functions reached through type slots are recorded like those reached by CALL.
   Tracing tracing(*tracer);
   PyObject* result = ::alternator::run(ts, frame, throwflag, tracing, entry);
   if (generator != nullptr) tracer->note_generator(generator);
   return result;
 }
 
-// Of torch.Tensor.__torch_function__.
+// The code object of torch.Tensor.__torch_function__.
 static PyObject* torch_function_code() {
   static constinit Lasting<PyObject*> code;
   return code.get([] {
     PyObject* tensor = reinterpret_cast<PyObject*>(graph::torch_types().tensor);
     Ref method = checked(PyObject_GetAttrString(tensor, "__torch_function__"));
     Ref function = PyMethod_Check(method.get()) ? Ref::share(PyMethod_GET_FUNCTION(method.get())) : std::move(method);
-    // Not as an attribute: whoever listens to sys.audit() would hear of it, in a frame that asks here again.
+    // Not as an attribute: reading __code__ raises an audit event, and the frame of an audit hook would call this
+    // again.
     return Py_NewRef(PyFunction_Check(function.get()) ? PyFunction_GET_CODE(function.get()) : Py_None);
   });
 }
 
-// The callback of a weak reference whose object is gone, made by code that was not traced: torch's own tables of fake
-// tensors have such. It is no part of the program.
 static bool is_dead_reference(PyObject* object) {
   if (object == nullptr || !PyWeakref_CheckRef(object)) return false;
   auto* reference = reinterpret_cast<PyWeakReference*>(object);
   return reference->wr_object == Py_None && reference->wr_callback == nullptr;
 }
 
-// What a frame raises that was begun because an object has ended is shown, and lost.
+// Exceptions in a frame that an object's finalization starts are reported as unraisable, and lost.
 static bool reports_finalization(cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
-  for (int i = 0; i < std::min(code->co_argcount, 2); i++) {  // a method gets it second
+  for (int i = 0; i < std::min(code->co_argcount, 2); i++) {  // a method receives it second
     if (is_dead_reference(frame->localsplus[i])) return true;
   }
   if ((code->co_flags & CO_VARARGS) == 0) return false;
@@ -176,17 +175,19 @@ static bool reports_finalization(cpython::Frame* frame) {
          is_dead_reference(PyTuple_GET_ITEM(rest, PyTuple_GET_SIZE(rest) - 1));
 }
 
+// The callback of a dead weak reference that untraced code created, as in torch's tables of fake tensors. It is not
+// part of the program.
 static bool is_foreign_callback(const Tracer& tracer, cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
   PyObject* first = code->co_argcount > 0 ? frame->localsplus[0] : nullptr;
   if (!is_dead_reference(first)) return false;
   Borrowed function = reinterpret_cast<PyObject*>(cpython::function_of(frame));
-  // A method of the reference is called by the program.
+  // A method of the reference itself is called by the program.
   PyObject* method = _PyType_Lookup(Py_TYPE(first), code->co_name);
   return method != function.get() && tracer.lifter.known(function) == nullptr && !tracer.lifter.made_here(function);
 }
 
-// Native code that calls one of these reads the digits of what it gets.
+// Native code that calls one of these reads the concrete value of the result.
 static bool gives_digits(PyCodeObject* code) {
   static constexpr const char* kNames[] = {"__index__", "__len__",   "__length_hint__", "__bool__",
                                            "__int__",   "__float__", "__complex__",     "__hash__"};
@@ -194,14 +195,14 @@ static bool gives_digits(PyCodeObject* code) {
                      [&](const char* name) { return PyUnicode_CompareWithASCIIString(code->co_name, name) == 0; });
 }
 
-// A number that only a run knows, or what holds one.
+// An unbacked symbol, or a container of one.
 static bool is_unbacked_symbol(const Tracer& tracer, Borrowed result) {
   if (Py_IS_TYPE(result.get(), &fake::int_symbol_type)) integers_given()++;
   return fake::is_symbol(result) ||
          ((PyTuple_Check(result.get()) || PyList_CheckExact(result.get())) && tracer.may_hold_symbol(result));
 }
 
-// What native code looks at is looked at here first, as the arguments of a native call are.
+// Checks a value before native code inspects it, as the arguments of a native call are checked.
 static void check_given(Tracer& tracer, Borrowed value, const char* what, int depth = 0) {
   constexpr int kDeepest = 3;
   tracer.check_use(value, what);
@@ -210,7 +211,7 @@ static void check_given(Tracer& tracer, Borrowed value, const char* what, int de
     check_given(tracer, PySequence_Fast_GET_ITEM(value.get(), i), what, depth + 1);
 }
 
-// A frame that native code begins.
+// A frame that native code starts.
 static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   const Ref code = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame)));
   const bool read = Reading::now(), added = Reading::adds();
@@ -221,12 +222,12 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
     result = Ref::steal(run_traced(ts, frame, throwflag, {}));
   }
   if (!result && loses_errors && capture_in_flight()) {
-    PyErr_Clear();  // whoever runs next notices
+    PyErr_Clear();  // the next frame to run detects the capture
     return Py_NewRef(Py_None);
   }
   Tracer* tracer = current_tracer;
   if (!result && tracer != nullptr && !tracer->stopped && !capture_in_flight() && lift::is_stand_in(code)) {
-    PyErr_Clear();  // its frame is in the traceback
+    PyErr_Clear();  // the frame of the stand-in is in the traceback
     tracer->stop_here(report::Reason::native_call, "a function that native code calls, and that fails");
   }
   if (!result || tracer == nullptr || tracer->stopped) return result.release();
@@ -236,11 +237,11 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
     const bool unknown = is_unbacked_symbol(*tracer, result);
     if (unknown && (read || (fake::is_symbol(result) && gives_digits(code.as<PyCodeObject>()))))
       stop(report::Reason::unknown_number, name);
-    const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may follow an address
+    const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may depend on an address
     if (read && !is_hash) check_given(*tracer, result, name);
     if (!read && added && !unknown) tracer->check_use(result, name);
     return result.release();
-  } catch (const PyError&) {  // it is set
+  } catch (const PyError&) {  // the error indicator is set
   } catch (const Stop& stop) {
     tracer->stop_here(stop.reason, stop.context);
   }
@@ -253,20 +254,21 @@ static Ref call_traced(Borrowed callable, PyObject* const* arguments, size_t pos
   return Tracing(*current_tracer).call(callable, arguments, positional, keyword_names);
 }
 
-// How often CPython had begun to call those who watch (sys.addaudithook, sys.settrace) when the trace began.
-static thread_local int watching = 0;
+// ts->tracing when the trace began: how deeply calls of audit hooks and trace functions (sys.addaudithook,
+// sys.settrace) were nested.
+static thread_local int hook_depth = 0;
 
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
-  // Who watches is no part of the program, and hears of what the tracer itself does too.
-  const bool watches = ts->tracing > watching;
-  if (current_tracer != nullptr && throwflag == 0 && (watches || is_foreign_callback(*current_tracer, frame))) {
+  // Audit hooks and trace functions are not part of the program; they also see what the tracer itself does.
+  const bool in_hook = ts->tracing > hook_depth;
+  if (current_tracer != nullptr && throwflag == 0 && (in_hook || is_foreign_callback(*current_tracer, frame))) {
     const Paused paused(*current_tracer);
     return run_default(ts, frame, throwflag);
   }
-  // Frames of the trace are unwinding, and one of them was the last to hold a generator or coroutine: what CPython runs
-  // then is no part of the program.
+  // Frames of the trace are unwinding, and dropped the last reference to a generator or coroutine: what CPython runs to
+  // close it is not part of the program.
   if (capture_in_flight()) return discard_while_unwinding(ts, frame, throwflag);
-  // What torch does for subclasses inside of a recorded call is a part of that.
+  // What torch does for subclasses inside a recorded call is part of that call.
   if (current_tracer != nullptr && current_tracer->recorder.is_silent() &&
       reinterpret_cast<PyObject*>(cpython::code_of(frame)) == torch_function_code()) {
     const Paused paused(*current_tracer);
@@ -290,18 +292,18 @@ Discarding::~Discarding() {
 void Tracer::check_taint(PyObject* value) {
   if (value == nullptr || stopped || !taint->outside(value)) return;
   if (lifter.known(value) != nullptr || lifter.is_code_constant(value)) return;
-  stop_here(report::Reason::internal, "taint: an outside object was not lifted: " + lift::show(value));
+  stop_here(report::Reason::internal, "taint: a pre-existing object was not lifted: " + lift::show(value));
 }
 
 namespace {
 
-// Everything that a trace changes in the thread, and puts back.
+// Thread state that a trace changes, and restores.
 class TraceScope {
  public:
   explicit TraceScope(Tracer& tracer) : tracer_(tracer) {
     // A profiler or debugger sees the program run, not the trace of it.
     PyThreadState_EnterTracing(PyThreadState_Get());
-    watching_before_ = std::exchange(watching, PyThreadState_Get()->tracing);
+    hook_depth_before_ = std::exchange(hook_depth, PyThreadState_Get()->tracing);
     current_tracer = &tracer;
     continuation_call = call_traced;
     control.evaluator = evaluate_traced;
@@ -311,7 +313,7 @@ class TraceScope {
   ~TraceScope() {
     if (tracer_.recorder.watched_flags()) tracer_.flags_before->apply();
     PyThreadState_LeaveTracing(PyThreadState_Get());
-    watching = watching_before_;
+    hook_depth = hook_depth_before_;
     release_hook();
     continuation_call = nullptr;
     control.evaluator = nullptr;
@@ -327,23 +329,23 @@ class TraceScope {
   const Reading reading_{false};
   fake::ThreadState thread_;
   const fake::SavedHooksRest hooks_rest_;
-  int watching_before_;
+  int hook_depth_before_;
 };
 
 }  // namespace
 
-// Code of the user's that torch runs by itself while operations run: it would see the fakes of a trace. And where torch
-// shows calls to nobody, ours would not be seen.
+// User code that torch calls while operations run: it would see the fake tensors of a trace. And while torch functions
+// are disabled, no call would reach the recording mode.
 static const char* active_callbacks() {
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return "a torch-dispatch mode is active";
   for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); i++) {
     PyTypeObject* type = Py_TYPE(at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
-    // That of a default device does nothing but to add an argument.
+    // A default-device mode only adds an argument.
     if (!is_device_context(type) && !graph::is_recording_mode(type)) return "a torch-function mode is active";
   }
-  if (fake::transform_depth() != 0) return "a transform of functorch's is active";
+  if (fake::transform_depth() != 0) return "a functorch transform is active";
   if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a level of forward-mode differentiation is active";
-  if (torch::jit::tracer::isTracing()) return "torch.jit.trace is running";  // it would write down the fakes
+  if (torch::jit::tracer::isTracing()) return "torch.jit.trace is running";  // it would record the fake tensors
   if (at::impl::torch_function_all_disabled())
     return "torch functions are switched off (torch._C.DisableTorchFunction)";
   return nullptr;
@@ -354,7 +356,8 @@ static const char* active_callbacks() {
 void Tracer::fill(const Chain& chain, Chain* filled) {
   Py_ssize_t slot = 0;
   auto source = [&](Borrowed name) { return tree->slot(slot, name); };
-  // A slot may be the only one to hold its value: who would notice the end of that is seen here, or in a later call.
+  // A slot may hold the last reference to its value: observable finalization is detected here, or by the guard in a
+  // later call.
   auto watch = [&](Borrowed value, lift::Source* place) {
     watch_slot(value);
     if (!holds_observably_finalized(value)) tree->guard(place, {lift::GuardKind::kUnobserved});
@@ -380,20 +383,20 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       if (begun && !is_cell) watch(value, source(name));
       to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : lifter.unread(value, source(name));
     }
-    // Where the rest of the waiting instruction looks at its operands, they must be there.
+    // If the rest of the interrupted instruction inspects its operands, they must be lifted.
     const bool looks = from.continuation != Continuation::kNone && from.continuation != Continuation::kValue &&
                        from.continuation != Continuation::kDiscard;
     for (size_t j = 0; j < from.stack.size(); j++, slot++) {
       if (!from.stack[j]) continue;
-      // What the callers handle is the thread's, and put there when the frame is filled.
+      // The exception that the callers handle belongs to the thread, and is put there when the frame is filled.
       if (static_cast<int>(j) == from.saved_exception_slot) {
         to.stack[j] = Ref::share(Py_None);
         continue;
       }
       const bool is_operand = looks && j + static_cast<size_t>(from.operands) >= from.stack.size();
       lift::Source* place = unnamed(("value stack[" + std::to_string(j) + "]").c_str());
-      // From 3.12 on a comprehension puts the cell of an outer variable aside there (LOAD_FAST_AND_CLEAR): it becomes a
-      // local again, and those are no stand-ins.
+      // Since 3.12 an inlined comprehension saves the cell of an outer variable there (LOAD_FAST_AND_CLEAR): it becomes
+      // a local again, and cells in locals are not lazy values.
       if (PyCell_Check(from.stack[j].get())) {
         to.stack[j] = lifter.use_cell(from.stack[j], place);
         continue;
@@ -403,7 +406,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       lazy_on_stack_ = lazy_on_stack_ || !is_operand;
       stand_ins_.push_back(to.stack[j].get());
     }
-    // It is only compared with operands, or is what __init__ is about: a plain value is never either.
+    // It is only compared with operands, or is the instance that __init__ initializes: a plain value is never either.
     if (from.first_argument && (begun || !outermost)) {
       to.first_argument = lift::is_plain(from.first_argument.get())
                               ? Ref::share(from.first_argument)
@@ -431,7 +434,8 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
 
 Verdict Tracer::begin_instruction(const Position& position) {
   if (separates && !stopped && is_to_separate(recorder.program())) [[unlikely]] {
-    stop_here(report::Reason::torch_call, "what may fail inside of a `try`, and what is written for good, run apart");
+    stop_here(report::Reason::torch_call,
+              "what may fail inside a `try`, and irreversible mutations, run in separate segments");
     return Verdict::kFail;
   }
   if ((watches_finalizations_ || shadows_seen_ != lifter.shadows().size()) && !check_finalizations(position))
@@ -440,7 +444,7 @@ Verdict Tracer::begin_instruction(const Position& position) {
   frame_ = position.frame;
   index_ = position.next_index();
   if (active_.empty() || active_.back().frame != frame_) {
-    // A frame further down goes on: those above have ended.
+    // An outer frame continues: those above it have ended.
     size_t at = active_.size();
     while (at > 0 && active_[at - 1].frame != frame_) at--;
     if (at > 0) {
@@ -537,16 +541,16 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       std::erase_if(abandoned_, is_cut);
       finish_capture();
     }
-    // The default loop may have raised it, unseen.
+    // The default loop may have raised it without a call of raising().
     if (!was_cut && !abandoned() && !result) (void)tracing.status([&] { raising(); });
     if (was_cut && !result && !abandoned()) {
-      // All frames are in `cut`. What their callers handle is no value of theirs.
+      // All frames are in `cut`. The exceptions that their callers handle are not values of theirs.
       for (FrameState& state : cut) {
         if (state.saved_exception_slot >= 0)
           state.stack[static_cast<size_t>(state.saved_exception_slot)] = Ref::share(Py_None);
       }
     } else if (abandoned() || was_cut) {
-      // Native code lost the exception that unwinds a cut: nothing can be said of the frames.
+      // Native code swallowed the exception that unwinds a cut: the state of the frames is unknown.
       {
         const Discarding discarding;
         result.reset();
@@ -562,7 +566,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     }
     lifter.guard_names_in(raised_texts_);
     if (!stopped && shown_changed()) {
-      stopped = report::Break{report::Reason::tensor_text, "it is written to after it was shown, or got a hook", {}, 0};
+      stopped = report::Break{report::Reason::tensor_text, "it is mutated, or gets a hook, after it was shown", {}, 0};
       cut.clear();
       result.reset();
     }
@@ -572,7 +576,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       cut.clear();
       result.reset();
     }
-    // A mode is an object that somebody holds; of such, nothing is made anew.
+    // A mode is an object that is referenced elsewhere; it is not reconstructed.
     const OpenScope* const scope_left = open_scope();
     if ((exit_state.inference != entry.inference || leaves_modes || scope_left != nullptr) && !stopped) {
       stopped = report::Break{report::Reason::native_call, "the call leaves a mode behind", {}, 0};
@@ -582,7 +586,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       cut.clear();
     }
     if (!stopped && fake::TransformState::now() != transforms_before_) {
-      stopped = report::Break{report::Reason::native_call, "the call leaves a transform of functorch's behind", {}, 0};
+      stopped = report::Break{report::Reason::native_call, "the call leaves a functorch transform behind", {}, 0};
       result.reset();
       cut.clear();
     }

@@ -28,7 +28,8 @@ Verdict Tracing::at_boundary(const Position& position) {
   return Verdict::kGo;
 }
 
-// Whether an instruction leaves the slots of this operand unread, or reads them one by one; counted from the top.
+// Whether an instruction leaves the slots of this operand unread, or reads them one by one. `operand` counts from the
+// top of the stack.
 static bool keeps_open(const Tracer& t, const Position& position, int opcode, int oparg, int operand) {
   switch (opcode) {
     case IS_OP:
@@ -71,7 +72,7 @@ int Tracing::read_operands(const Position& position) {
     opcode = cpython::base_opcode(*next);
     oparg = oparg << 8 | cpython::argument(*next);
   }
-  // These only move what they are given: see gather() and returning().
+  // These only move their operands: see gather() and returning().
   if (opcode == BUILD_TUPLE || opcode == BUILD_LIST) return 0;
   if (opcode == RETURN_VALUE && t.is_outermost(position.frame)) return 0;
   const int count = std::min(cpython::operands_looked_at(opcode, oparg), position.stack_size());
@@ -127,7 +128,7 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
     const Py_ssize_t named = keywords ? PyDict_GET_SIZE(keywords.get()) : 0;
     std::vector<PyObject*> flat(static_cast<size_t>(positional + named) + 1);
     for (Py_ssize_t i = 0; i < positional; i++) flat[static_cast<size_t>(i) + 1] = PyTuple_GET_ITEM(arguments.get(), i);
-    // func(*args, **{}): a __torch_function__ is given that dict, and otherwise None.
+    // func(*args, **{}): __torch_function__ receives that dict as kwargs, and otherwise None.
     if (keywords && named == 0 && !PyFunction_Check(callable.get()) && Natives::table().torch(callable) &&
         !Natives::table().recorded(callable) && t.is_overridden_call(callable, flat.data() + 1, flat.size() - 1)) {
       for (size_t i = 1; i < flat.size(); i++) {
@@ -155,7 +156,7 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
   });
 }
 
-// The name that a relative import means in a module with these globals.
+// Resolves a relative import in a module with these globals.
 static Ref absolute_name(Tracer& tracer, Borrowed globals, Borrowed name, long level) {
   Ref key = checked(PyUnicode_InternFromString("__package__"));
   Ref package = tracer.lifter.dict_item(tracer.lifter.name_space(globals), key);
@@ -185,7 +186,7 @@ static void check_from_list(Borrowed module, Borrowed names) {
   }
 }
 
-// torch.vmap loads TorchDynamo to ask it whether it is at work: torch.compiler knows that too.
+// torch.vmap imports TorchDynamo to query is_compiling(): torch.compiler answers that too.
 static bool asks_whether_compiling(cpython::Frame* frame, Borrowed name, Borrowed fromlist) {
   if (PyUnicode_CompareWithASCIIString(name.get(), "torch._dynamo") != 0) return false;
   PyObject* module = PyDict_GetItemString(frame->f_globals, "__name__");
@@ -210,7 +211,7 @@ Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name
       stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
     }
     check_from_list(loaded, fromlist);
-    // What sys.modules has under the name is a fact, and so is who imports.
+    // The module that sys.modules has under the name is guarded, and so is __import__.
     t.guard_import(name);
     Ref module;
     {

@@ -20,7 +20,7 @@ struct Tracing : Concrete {
   Tracer& t;
   explicit Tracing(Tracer& tracer) : t(tracer) {}
 
-  // Runs a body of ours; what it throws becomes the error that its caller expects.
+  // Runs tracer code; C++ exceptions become the error value that the caller expects.
   template <class Result, class Body>
   Result guard(Result failure, Body&& body) {
     try {
@@ -60,9 +60,9 @@ struct Tracing : Concrete {
   int escape(Borrowed object) {
     return status([&] { t.lifter.escape(object); });
   }
-  // What the trace itself returns is given back as what is found where it came from: nobody has to look at it.
+  // The trace's own result is returned as whatever is found at its source: it need not be lifted.
   int returning(cpython::Frame* frame, Borrowed result) { return t.is_outermost(frame) ? 0 : escape(result); }
-  // Neither has who makes a tuple or list of it, as long as nobody looks into that one.
+  // Nor need it be lifted to be put into a tuple or list, until something reads from that container.
   int gather(PyObject** items, int count) {
     int partly = 0;
     for (int i = 0; i < count; i++) {
@@ -176,11 +176,11 @@ struct Tracing : Concrete {
     if (Borrowed function = operator_on_tensors(operation, left, right)) return record_operator(function, left, right);
     if ((operation == PyNumber_Remainder || operation == PyNumber_InPlaceRemainder) &&
         (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get()))) {
-      // Texts with % show what stands on the right.
+      // String formatting with % shows the right operand.
       if (status([&] {
             check_percent_text(t, left, right);
-            if (holds_identity(right)) stop(report::Reason::identity_number, "a text");
-            if (t.may_hold_symbol(right)) stop(report::Reason::unknown_number, "a text");
+            if (holds_identity(right)) stop(report::Reason::identity_number, "string formatting");
+            if (t.may_hold_symbol(right)) stop(report::Reason::unknown_number, "string formatting");
           }) < 0) {
         return {};
       }
@@ -207,7 +207,7 @@ struct Tracing : Concrete {
     if (is_identity(left) || is_identity(right))
       return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
     if (status([&] {
-          t.lifter.escape(left);  // what they hold is known from here on
+          t.lifter.escape(left);  // their contents are lifted from here on
           t.lifter.escape(right);
           t.check_comparison(left, right);
           check_arrays_within(t, left);
@@ -256,7 +256,7 @@ struct Tracing : Concrete {
     Ref rows;
     if (status([&] { rows = rows_of_symbolic(t, iterable); }) < 0) return {};
     if (rows) return Ref::steal(PyObject_GetIter(rows.get()));
-    if (go_through(iterable) < 0) return {};
+    if (check_iteration(iterable) < 0) return {};
     return native(iterable, {}, "iteration", [&] { return PyObject_GetIter(iterable.get()); });
   }
   Ref next(Borrowed iterator) {
@@ -291,7 +291,7 @@ struct Tracing : Concrete {
     return Concrete::unpack(iterable, before, after, top) || (torch_failed(), false);
   }
   int list_extend(Borrowed list, Borrowed iterable) {
-    return use(iterable, "unpacking") < 0 || go_through(iterable) < 0 ? -1 : Concrete::list_extend(list, iterable);
+    return use(iterable, "unpacking") < 0 || check_iteration(iterable) < 0 ? -1 : Concrete::list_extend(list, iterable);
   }
   int set_update(Borrowed set, Borrowed iterable) {
     return use(iterable, "unpacking") < 0 ? -1 : Concrete::set_update(set, iterable);
@@ -313,7 +313,7 @@ struct Tracing : Concrete {
   }
   Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
   Ref make_tuple(Borrowed iterable) {
-    return use(iterable, "unpacking") < 0 || go_through(iterable) < 0 ? Ref() : Concrete::make_tuple(iterable);
+    return use(iterable, "unpacking") < 0 || check_iteration(iterable) < 0 ? Ref() : Concrete::make_tuple(iterable);
   }
   Ref make_function(Borrowed code, Borrowed globals) {
     Ref function = Concrete::make_function(code, globals);
@@ -323,13 +323,13 @@ struct Tracing : Concrete {
 
   int check_raise(Borrowed exception) {
     return status([&] {
-      // Raising writes to it: its traceback, its context.
+      // Raising mutates it: its traceback, its context.
       if (!PyType_Check(exception.get()) && t.lifter.known(exception) != nullptr)
-        stop(report::Reason::native_call, "an exception from outside is raised, or split by except*");
+        stop(report::Reason::native_call, "a pre-existing exception is raised, or split by except*");
       t.check_group(exception);
     });
   }
-  // The class may get other bases.
+  // Guards the MRO: the bases of the class may change.
   Tri exception_matches(Borrowed exception, Borrowed type) {
     if (status([&] { t.guard_order_of_bases(exception.type()); }) < 0) return Tri(-1);
     return Concrete::exception_matches(exception, type);
@@ -337,7 +337,7 @@ struct Tracing : Concrete {
   int before_raise(Ref* exception) {
     return status([&] { t.before_raise(exception); });
   }
-  // What was raised outside of the trace is read like any other object.
+  // An exception that was raised before the trace is read like any other pre-existing object.
   Ref class_of(Borrowed exception) {
     if (t.lifter.known(exception) == nullptr) return Concrete::class_of(exception);
     return get_attribute(exception, names::__class__);
@@ -370,11 +370,11 @@ struct Tracing : Concrete {
   }
 
  private:
-  // The recorder's own errors are no exceptions of the program's.
+  // The recorder's errors are not exceptions of the program.
   void stop_with_error();
-  // Values on the stack of a resumed frame are lifted when an instruction looks at them.
+  // Values on the stack of a resumed frame are lifted when an instruction inspects them.
   int read_operands(const Position& position);
-  int go_through(Borrowed iterable) {
+  int check_iteration(Borrowed iterable) {
     return status([&] { t.check_order(iterable, "iteration"); });
   }
   int use(Borrowed object, const char* what) {
@@ -386,16 +386,16 @@ struct Tracing : Concrete {
   // An operation that native code carries out on one or two lifted values.
   template <class Operation>
   Ref native(Borrowed left, Borrowed right, const char* what, Operation&& operation) {
-    // Operators look at a number that only a run knows through its slots.
+    // Operators access an unbacked symbol through its slots.
     auto used = [&](Borrowed operand) { return !operand || fake::is_symbol(operand) || use(operand, what) == 0; };
     if (!used(left) || !used(right)) return {};
-    std::optional<Paused> torchs_own;  // torch's code for such numbers is Python
+    std::optional<Paused> torch_paused;  // torch implements symbol arithmetic in Python
     if (t.recorder.has_symbols() && t.is_torchs_operation(left, right)) {
-      if (status([&] { t.forbid_under_modes("a number that only a run knows"); }) < 0) return {};
-      torchs_own.emplace(t);
+      if (status([&] { t.forbid_under_modes("an unbacked symbol"); }) < 0) return {};
+      torch_paused.emplace(t);
     }
     Ref result = Ref::steal(operation());
-    torchs_own.reset();
+    torch_paused.reset();
     if (!result && !torch_failed() && !t.is_unwinding() &&
         (graph::is_tensor(left) || (right && graph::is_tensor(right))))
       t.stop_here(report::Reason::torch_call, what);
@@ -405,7 +405,7 @@ struct Tracing : Concrete {
     PyObject* operands[] = {nullptr, left.get(), right.get()};
     return value([&] { return t.call_torch(function, operands + 1, right ? 2 : 1, {}); });
   }
-  // An exception that torch raised on fakes is a break, never one that the program may catch.
+  // An exception that torch raised on fake tensors is a break, never one that the program may catch.
   bool torch_failed();
 };
 

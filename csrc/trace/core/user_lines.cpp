@@ -22,7 +22,7 @@ class TracedStack final : public graph::StackSource {
     for (; frame != nullptr && frame != outermost_; frame = frame->previous) {
       if (cpython::is_incomplete(frame)) continue;
       auto* code = reinterpret_cast<PyObject*>(cpython::code_of(frame));
-      if (lift::is_stand_in(code)) continue;  // in eager there is none
+      if (lift::is_stand_in(code)) continue;  // eager has no such frame
       frames.push_back({code, cpython::current_index(frame) * static_cast<int>(sizeof(cpython::CodeUnit)),
                         code == Natives::table().module_entry_code ? module_of(frame) : nullptr});
     }
@@ -33,7 +33,7 @@ class TracedStack final : public graph::StackSource {
   }
 
  private:
-  // The first argument of Module.__call__, which may not have been read yet.
+  // The first argument of Module.__call__, which may still be lazy.
   static PyObject* module_of(cpython::Frame* frame) {
     PyObject* self = frame->localsplus[0];
     if (self != nullptr && PyCell_Check(self)) self = PyCell_GET(self);
@@ -46,7 +46,7 @@ class TracedStack final : public graph::StackSource {
 
 }  // namespace
 
-// Whether a function is torch's own: a user knows the line that called it better.
+// Whether a function is part of torch: the line that calls it tells a user more.
 bool is_torchs(PyCodeObject* code) {
   static constinit Lasting<PyObject*> lasting;
   PyObject* folder = lasting.get([] {
@@ -78,8 +78,8 @@ bool is_contextlibs(PyCodeObject* code) {
   return file != nullptr && std::string_view(file).ends_with("contextlib.py");
 }
 
-// The instruction that a guard is for: of the innermost frame of the program's that is not torch's, or of the
-// innermost.
+// The instruction that a guard is attributed to: in the innermost frame of the program that is not torch's, or else in
+// the innermost frame.
 void locate_guard(lift::SourceTree& tree, cpython::Frame* below) {
   cpython::Frame *frame = cpython::current_frame(PyThreadState_Get()), *found = nullptr;
   for (; frame != nullptr && frame != below; frame = frame->previous) {

@@ -1,4 +1,4 @@
-// Which lines of the user's a trace is about.
+// The user's source lines that a trace refers to.
 #pragma once
 
 #include "graph/record/call_site.h"
@@ -18,7 +18,7 @@ bool is_torchs(PyCodeObject* code);
 bool is_contextlibs(PyCodeObject* code);
 bool is_librarys(PyCodeObject* code);  // of the standard library
 
-// A guard is made: by the innermost frame above `below` that is not torch's.
+// Attributes a new guard to the innermost frame above `below` that is not torch's.
 void locate_guard(lift::SourceTree& tree, cpython::Frame* below);
 
 }  // namespace alternator::trace

@@ -13,7 +13,7 @@ namespace alternator::trace {
 
 namespace {
 
-// What forward() can neither change nor hold anything changeable in.
+// Values that forward() cannot mutate and that contain nothing mutable but tensors.
 bool is_tensor_or_plain(Borrowed value) {
   if (PyTuple_CheckExact(value.get())) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) {
@@ -46,7 +46,7 @@ bool is_autograd_apply(Borrowed callable) {
          strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "apply") == 0;
 }
 
-// One run of forward() and setup_context(), on a context of its own.
+// One run of forward() and setup_context(), with its own ctx.
 struct Tracer::Forward {
   Ref inputs;   // a tuple
   Ref context;  // ctx
@@ -89,21 +89,22 @@ bool Tracer::wants_gradient(PyObject* const* arguments, size_t count) {
   return false;
 }
 
-// What apply() makes of a tensor that forward() gave, where no gradient is wanted: an input comes back as another
-// tensor over the same memory.
+// What apply() returns for a tensor that forward() returned, where no gradient is needed: an input is returned as
+// another tensor over the same storage.
 Ref Tracer::wrap_output(Borrowed output, const Forward& run, const std::string& name) {
   if (!graph::is_tensor(output)) return Ref::share(output);
   const bool is_input = is_among(output, run.inputs);
-  const bool learned = fake::unpack(output.get()).requires_grad();
-  if (!is_input && learned) stop(report::Reason::native_call, name + " that returns a tensor that wants a gradient");
+  const bool requires_grad = fake::unpack(output.get()).requires_grad();
+  if (!is_input && requires_grad)
+    stop(report::Reason::native_call, name + " that returns a tensor that requires a gradient");
   if (!is_input) return Ref::share(output);
   PyObject* arguments[] = {nullptr, output.get(), output.get()};
-  Ref method = checked(PyObject_GetAttrString(THPVariableClass, learned ? "detach" : "view_as"));
+  Ref method = checked(PyObject_GetAttrString(THPVariableClass, requires_grad ? "detach" : "view_as"));
   const c10::AutoGradMode without_gradients(false);
-  return call_torch(method, arguments + 1, learned ? 1 : 2, {});
+  return call_torch(method, arguments + 1, requires_grad ? 1 : 2, {});
 }
 
-// Where no gradient is wanted, it is its forward.
+// Where no gradient is needed, apply() is inlined as its forward().
 Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
   const Forward run = run_forward(cls, arguments, count);
   Ref dirty = checked(PyObject_GetAttrString(run.context.get(), "dirty_tensors"));
@@ -116,28 +117,30 @@ Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count
   return outputs;
 }
 
-// Otherwise it is one node: at replay its forward runs for real, and its backward when its turn comes. It is first
-// traced without being recorded, so that what forward (or the rule that takes its place) reads is guarded and what
-// cannot be traced is a break. What it writes would be written twice, so it may write nothing; nor may anything have
-// been written before, which it would see too late. `rehearse` gives ctx, or null.
+// Otherwise apply() is one node: at run time its forward() runs eagerly, and its backward() in the backward pass. The
+// tracer first runs it without recording, so that what forward() (or the vmap rule that replaces it) reads is guarded
+// and what cannot be traced is a break. Its writes would happen twice, so it must have none; nor may there be earlier
+// writes, which the node would see too late. `rehearse` returns ctx, or null.
 template <typename Rehearse>
 Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name,
                         const Rehearse& rehearse) {
-  if (is_under_modes()) stop(report::Reason::native_call, name + " under a torch-function mode of the program's");
+  if (is_under_modes()) stop(report::Reason::native_call, name + " under a user's torch-function mode");
   for (size_t i = 0; i < count; i++) {
-    if (!is_tensor_or_plain(arguments[i])) stop(report::Reason::native_call, name + " on other things than tensors");
+    if (!is_tensor_or_plain(arguments[i]))
+      stop(report::Reason::native_call, name + " on arguments that are neither tensors nor plain values");
   }
-  if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to an outside object");
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to a pre-existing object");
   Ref context;
   {
     const graph::Recorder::Silent silent(recorder);
     context = rehearse();
   }
-  if (lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to an outside object");
+  if (lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to a pre-existing object");
   function_applied_ = true;
-  // AOTAutograd would run its backward once, while it compiles.
+  // AOTAutograd would run its backward() only once, at compile time.
   if (!guard_backward(*this, cls, context, {arguments, count})) recorder.program().keeps_history = true;
-  // torch's own Python method: a graph can name it. Not the class's, which may be an override that has run already.
+  // torch's Python method, which an exported graph can name. Not the class's, which may be an override that was already
+  // inlined.
   return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
 }
 
@@ -145,16 +148,16 @@ Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments
                                    Borrowed keyword_names) {
   Borrowed cls = PyCFunction_GET_SELF(callable.get());
   const std::string name = native_name(callable);
-  if (transformed_) stop(report::Reason::native_call, name + " inside of a transform");
-  // The node that it leaves in the history is looked for by its name.
+  if (transformed_) stop(report::Reason::native_call, name + " inside a transform");
+  // torch finds the autograd node that it creates by its name.
   if (cls.get() == Natives::table().backward_hook) stop(report::Reason::hook, "a full backward hook of a module");
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
-  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the function makes");
+  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the traced function creates");
   if (!wants_gradient(arguments, positional)) return apply_forward(cls, arguments, positional, name);
   return apply_whole(cls, arguments, positional, name, [&] { return run_forward(cls, arguments, positional).context; });
 }
 
-// Whether vmap is all that is going on.
+// Whether all active functorch transforms are vmap.
 static bool is_only_batched() {
   Ref functorch = import_module("torch._C._functorch");
   Ref stack = checked(PyObject_CallMethod(functorch.get(), "get_interpreter_stack", nullptr));
@@ -170,7 +173,7 @@ static bool is_only_batched() {
   return true;
 }
 
-// A gradient may be wanted of what lies below a batched tensor, which does not say so.
+// A batched tensor does not report whether the tensor below it requires a gradient.
 static bool may_want_gradient(Borrowed value) {
   PyObject* v = value.get();
   if (!c10::GradMode::is_enabled()) return false;
@@ -184,14 +187,14 @@ static bool may_want_gradient(Borrowed value) {
   return false;
 }
 
-// The innermost vmap is left for as long as the class's rule for it runs.
+// Leaves the innermost vmap level while the class's vmap rule runs.
 class WithoutInnermost {
  public:
   WithoutInnermost()
       : functorch_(import_module("torch._C._functorch")),
         layer_(checked(PyObject_CallMethod(functorch_.get(), "pop_dynamic_layer_stack", nullptr))) {}
   ~WithoutInnermost() {
-    const SavedError on_its_way;
+    const SavedError pending_error;
     (void)Ref::steal(PyObject_CallMethod(functorch_.get(), "push_dynamic_layer_stack", "O", layer_.get()));
   }
   WithoutInnermost(const WithoutInnermost&) = delete;
@@ -201,7 +204,7 @@ class WithoutInnermost {
   Ref functorch_, layer_;
 };
 
-// The class's own rule for vmap, on what torch gives it: custom_function_call_vmap_helper().
+// Runs the class's vmap rule on the operands that torch passes to it: custom_function_call_vmap_helper().
 void Tracer::run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
   Ref functorch = import_module("torch._C._functorch");
   Ref interpreter, level, info;
@@ -233,26 +236,26 @@ void Tracer::run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t coun
     PyTuple_SET_ITEM(batched.get(), i, Py_NewRef(PyTuple_GET_ITEM(both.get(), 1)));
     any = any || PyTuple_GET_ITEM(both.get(), 1) != Py_None;
   }
-  // torch leaves this level out then.
-  if (!any) stop(report::Reason::native_call, name + " on nothing that is batched");
+  // torch skips this level then.
+  if (!any) stop(report::Reason::native_call, name + " without a batched argument");
   std::vector<PyObject*> given{nullptr, info.get(), batched.get()};
   for (const Ref& operand : operands) given.push_back(operand.get());
   Ref rule = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("vmap")));
-  const WithoutInnermost outside;
+  const WithoutInnermost without_level;
   (void)call(rule, given.data() + 1, given.size() - 1, {});
 }
 
-// Under functorch's transforms torch asks for the class's rule for vmap. One that is made of its forward says what that
-// says. Under grad and jvp its backward and jvp are called while the program is traced.
+// Under functorch transforms torch calls the class's vmap rule. A generated rule follows from its forward(). Under grad
+// and jvp, torch calls its backward() and jvp() while the program is traced.
 Ref Tracer::call_transformed_function(Borrowed callable, PyObject* const* arguments, size_t positional,
                                       Borrowed keyword_names) {
   Borrowed cls = arguments[0];
-  const std::string name = "an autograd.Function inside of a transform";
+  const std::string name = "an autograd.Function inside a transform";
   if (lift::Known* known = lifter.known(callable))
     tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
   if (!PyType_Check(cls.get()) || lifter.made_here(cls))
-    stop(report::Reason::native_call, name + " of a class that the function makes");
+    stop(report::Reason::native_call, name + " of a class that the traced function creates");
   if (!is_only_batched()) stop(report::Reason::native_call, name + " that differentiates");
   PyObject* const* given = arguments + 1;
   const size_t count = positional - 1;

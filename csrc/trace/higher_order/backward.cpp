@@ -1,5 +1,5 @@
-// backward() inside of the function: the gradients of the leaves are a node, as those of torch.autograd.grad; what a
-// pass does with them is done in the open, so that `.grad` is a field like any other.
+// backward() inside the traced function: the gradients of the leaves are one node, like torch.autograd.grad's; their
+// accumulation is traced as ordinary operations, so that `.grad` is a field like any other.
 #include "trace/core/tracer.h"
 
 #include "graph/record/torch_types.h"
@@ -38,14 +38,14 @@ const Functions& functions() {
   return lasting.get();
 }
 
-// What a pass is asked for, whether by the method or by the function.
+// The arguments of a backward pass, of the method or of the function.
 struct Pass {
   Borrowed outputs, gradients, retain_graph, create_graph, inputs;
 };
 
 bool is_given(Borrowed value) { return value && value.get() != Py_None; }
 
-// Null in `outputs`: there is an argument that is not known.
+// `outputs` is null if there is an unknown argument.
 Pass arguments_of(bool is_method, Borrowed self, PyObject* const* arguments, size_t positional,
                   Borrowed keyword_names) {
   static constexpr std::array<const char*, 5> kOfMethod = {"self", "gradient", "retain_graph", "create_graph",
@@ -80,9 +80,9 @@ std::vector<Borrowed> tensors_in(Borrowed value) {
   return tensors;
 }
 
-// The leaves that a pass from here reaches, in the order in which they are met. `seen_by_others`: there is a hook on
-// the way, or a tensor that keeps its gradient.
-std::vector<at::Tensor> leaves_of(const std::vector<Borrowed>& outputs, bool* seen_by_others) {
+// The leaves that a backward pass from `outputs` reaches, in the order in which they are visited. `is_observed`: there
+// is a hook on the path, or a tensor that retains its gradient.
+std::vector<at::Tensor> leaves_of(const std::vector<Borrowed>& outputs, bool* is_observed) {
   namespace ag = torch::autograd;
   std::vector<at::Tensor> leaves;
   std::vector<ag::Node*> open;
@@ -94,8 +94,8 @@ std::vector<at::Tensor> leaves_of(const std::vector<Borrowed>& outputs, bool* se
   while (!open.empty()) {
     ag::Node* node = open.back();
     open.pop_back();
-    *seen_by_others = *seen_by_others || !node->pre_hooks().empty() || !node->post_hooks().empty() ||
-                      !node->tensor_pre_hooks().empty() || !node->retains_grad_hooks().empty();
+    *is_observed = *is_observed || !node->pre_hooks().empty() || !node->post_hooks().empty() ||
+                   !node->tensor_pre_hooks().empty() || !node->retains_grad_hooks().empty();
     if (auto* last = dynamic_cast<ag::AccumulateGrad*>(node)) leaves.push_back(last->variable);
     for (const ag::Edge& edge : node->next_edges()) add(edge.function.get());
   }
@@ -125,8 +125,8 @@ void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name) 
   tracer.tree->guard(known->source, std::move(guard));
 }
 
-// What becomes the first gradient of a leaf. A pass takes the one that it has computed if nobody else has it, and if it
-// is laid out as it should be.
+// The value of a leaf's first gradient. The engine takes over the computed gradient if nothing else refers to it and it
+// obeys the layout contract.
 Ref Tracer::first_gradient(Borrowed leaf, Borrowed gradient, bool is_free) {
   const Functions& torch = functions();
   const at::Tensor &variable = graph::as_tensor(leaf), &computed = graph::as_tensor(gradient);
@@ -161,20 +161,20 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
   auto refuse = [&](bool condition, const char* why = "") {
     if (condition) stop(report::Reason::backward, name + why);
   };
-  // In pieces, a backend compiles what comes before it and the pass itself. AOTAutograd cannot follow a history that is
-  // used up inside of a graph, which therefore runs as it was recorded.
+  // With a graph break here, a backend compiles both the part before it and its backward pass. AOTAutograd cannot trace
+  // an autograd graph that is consumed inside the same graph, so such a graph runs the recorded program, uncompiled.
   refuse(may_break && !recorder.captures_scalars());
   refuse(!pass.outputs);
   refuse(pass.create_graph && pass.create_graph.get() != Py_False, " with create_graph");
   refuse(is_given(pass.inputs), " with inputs");
   forbid_under_modes("a backward pass");
   refuse(transformed_ || recorder.is_silent() || recorder.is_checkpointed(),
-         " in a part that is transformed or computed again");
+         " in a region that is transformed or recomputed");
   const std::vector<Borrowed> outputs = tensors_in(pass.outputs);
   refuse(outputs.empty());
   for (Borrowed output : outputs) {
     refuse(!graph::is_tensor(output) || is_overridden(output));
-    refuse(graph::as_tensor(output).is_leaf(), " of a tensor without a history");
+    refuse(graph::as_tensor(output).is_leaf(), " of a tensor without an autograd graph");
   }
   std::unordered_map<c10::StorageImpl*, const c10::TensorImpl*> taken;
   if (is_given(pass.gradients)) {
@@ -182,10 +182,10 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
       if (graph::is_tensor(gradient)) taken[storage_of(graph::as_tensor(gradient))] = nullptr;
     }
   }
-  bool seen_by_others = false;
-  const std::vector<at::Tensor> reached = leaves_of(outputs, &seen_by_others);
-  refuse(seen_by_others, " through a tensor with hooks");
-  refuse(reached.empty(), " that reaches nothing");
+  bool is_observed = false;
+  const std::vector<at::Tensor> reached = leaves_of(outputs, &is_observed);
+  refuse(is_observed, " through a tensor with hooks");
+  refuse(reached.empty(), " that reaches no leaf");
   Ref leaves = checked(PyTuple_New(static_cast<Py_ssize_t>(reached.size())));
   for (size_t i = 0; i < reached.size(); i++) {
     Ref leaf = checked(THPVariable_Wrap(reached[i]));
@@ -214,13 +214,14 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
     Ref before = get_attribute(leaf, field);
     if (before.get() != Py_None) {
       refuse(graph::as_tensor(before).layout() != at::kStrided || is_overridden(before),
-             " to a gradient of another kind");
+             " to a gradient with another layout or a __torch_function__");
       PyObject* operands[] = {nullptr, before.get(), gradient.get()};
       (void)call_torch(torch.add, operands + 1, 2, {});
       continue;
     }
     const auto [other, is_free] = taken.try_emplace(storage_of(computed), computed.unsafeGetTensorImpl());
-    // The memory of what the pass was given, or of a view of another leaf's: whose it is depends on who holds it.
+    // It shares the storage of a gradient argument, or of a view of another leaf's gradient: whether the engine takes
+    // it over depends on reference counts.
     refuse(!is_free && other->second != computed.unsafeGetTensorImpl(), " with a gradient that shares memory");
     set_attribute(leaf, field, first_gradient(leaf, gradient, is_free));
   }

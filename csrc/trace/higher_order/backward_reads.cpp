@@ -58,7 +58,7 @@ bool is_of_library(Borrowed function) {
   return text != nullptr && (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0);
 }
 
-// What is read by name, from one function to the next.
+// Collects what the code reads by name, from one function to the next.
 class Reads {
  public:
   explicit Reads(Tracer& tracer) : tracer_(tracer) {}
@@ -134,7 +134,7 @@ class Reads {
     }
   }
 
-  // Others than code are what alternator/backwards.py looks for: AOTAutograd is left out then.
+  // alternator/backwards.py looks for values other than code: then AOTAutograd is not used.
   void use_variable(Borrowed function, Borrowed name) {
     auto* of = function.as<PyFunctionObject>();
     Borrowed value = PyDict_GetItemWithError(of->func_globals, name.get());
@@ -150,7 +150,7 @@ class Reads {
   bool changes_containers_ = false;
 };
 
-// What forward() has put on ctx, besides the tensors that it saved.
+// What forward() has stored on ctx, besides the saved tensors.
 class Kept {
  public:
   Kept(const Tracer& tracer, Borrowed context, std::span<PyObject* const> arguments)
@@ -159,8 +159,8 @@ class Kept {
     if (dict != nullptr && *dict != nullptr) add_items(*dict, 0);
   }
 
-  bool containers = false;  // of the call's own
-  bool others = false;      // what somebody else may change, or has code of its own
+  bool containers = false;  // created in this call
+  bool others = false;      // objects that other code may mutate, or that have user-defined methods
 
  private:
   void add_items(PyObject* dict, int depth) {

@@ -1,6 +1,6 @@
-// torch.utils.checkpoint.checkpoint: the function is traced as a part of the program, and its nodes are marked, so that
-// a backend computes them again in the backward pass. In eager the function itself runs again then: whatever it does
-// besides computing would happen once more, so it is a break.
+// torch.utils.checkpoint.checkpoint: the function is inlined and its nodes are marked, so that a backend recomputes
+// them in the backward pass. Eagerly, the function itself runs again then: any side effect would happen twice, so it is
+// a break.
 #include "trace/core/tracer.h"
 
 #include "graph/record/node_effects.h"
@@ -20,13 +20,13 @@ uint32_t version_of(const at::Tensor& tensor) {
   return impl->is_inference() ? 0 : impl->version_counter().current_version();
 }
 
-// Fakes have no memory to compare.
+// Fakes have no data pointers to compare.
 bool share_storage(const at::Tensor& a, const at::Tensor& b) {
   return a.has_storage() && b.has_storage() && a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
-// Whether a tensor is older than the first `older` ones, or shares its memory with one that is. With `counted`: those
-// whose versions tell need not be found.
+// Whether a tensor is one of the first `older` ones or an input, or shares its storage with one. With `counted`: those
+// whose version counters show the write need not be found.
 bool is_preexisting(const graph::Program& program, uint32_t number, size_t older, bool counted) {
   auto is_older = [&](size_t n) { return n < older || program.tensors[n].origin == graph::Origin::Input; };
   const at::Tensor& tensor = program.tensors[number].fake;
@@ -37,7 +37,7 @@ bool is_preexisting(const graph::Program& program, uint32_t number, size_t older
   return false;
 }
 
-// The devices of the tensors in a value, as torch looks for them.
+// The devices of the tensors in a value, collected as torch does.
 void collect_devices(Borrowed value, std::vector<c10::Device>* devices, bool* has_inference_tensor) {
   PyObject* raw = value.get();
   if (graph::is_tensor(value)) {
@@ -59,19 +59,19 @@ bool is_text(Borrowed value, const char* ascii) {
 
 }  // namespace
 
-// One call, taken apart.
+// One parsed checkpoint() call.
 struct Tracer::CheckpointCall {
-  std::vector<PyObject*> given{nullptr};  // behind a free place: the arguments of the function
+  std::vector<PyObject*> given{nullptr};  // the function's arguments, behind a free slot for vectorcall
   size_t positional = 0;
   Ref keyword_names;
   bool reentrant = false, preserves_random_state = true;
-  std::vector<c10::Device> devices;  // whose generators are put back
-  // As it was before the function ran.
+  std::vector<c10::Device> devices;  // whose RNG states are restored
+  // The state before the function ran.
   std::vector<uint32_t> versions;  // of all tensors
   size_t questions = 0;
 };
 
-// Why the function, called a second time, would not do only what its nodes do. Null: it does.
+// Why a second call of the function would do anything besides its nodes. Null: it would not.
 const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t first) {
   const graph::Program& program = recorder.program();
   auto each_result = [&](const graph::Node& node, auto&& visit) {
@@ -91,26 +91,26 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
       const at::Tensor real = session.real_of(record.fake);
       before = real.defined() ? version_of(real) : version_of(record.fake);
     }
-    if (version_of(record.fake) != before) return "it writes to a tensor from outside of it";
+    if (version_of(record.fake) != before) return "it writes to a tensor that existed before it";
   }
   for (size_t n = first; n < program.nodes.size(); n++) {
     const graph::Node& node = program.nodes[n];
-    if ((node.effects & (graph::kActs | graph::kChecks)) != 0) return "it does something besides computing";
-    if (node.apart) return "it uses a generator of its own, or an array";
+    if ((node.effects & (graph::kActs | graph::kChecks)) != 0) return "it has a side effect";
+    if (node.apart) return "it uses a torch.Generator or a numpy array";
     if ((node.effects & graph::kMutates) != 0) {
-      // In-place operators count versions, but not those of the tensor whose .data they write to. Others, such as
-      // batch_norm, may write to any argument and count nothing.
+      // In-place operators increment version counters, but not that of the tensor whose .data they write to. Others,
+      // such as batch_norm, may write to any argument without incrementing one.
       const std::string name = graph::callable_name(node.function());
       const bool in_place =
           !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
-      bool outside = false;
+      bool writes_older = false;
       for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
         graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {
           if (leaf.is_tensor() && !program.tensors[leaf.index].is_symbol())
-            outside = outside || is_preexisting(program, leaf.index, call.versions.size(), in_place);
+            writes_older = writes_older || is_preexisting(program, leaf.index, call.versions.size(), in_place);
         });
       }
-      if (outside) return "it may write to a tensor from outside of it";
+      if (writes_older) return "it may write to a tensor that existed before it";
     }
     if ((node.effects & graph::kRandom) != 0) {
       if (!call.preserves_random_state) return "it draws random numbers, with preserve_rng_state=False";
@@ -119,16 +119,16 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
         const c10::Device device = record.fake.device();
         known = known && (device.is_cpu() || std::ranges::find(call.devices, device) != call.devices.end());
       });
-      if (!known) return "it draws random numbers from a generator that is not put back";
+      if (!known) return "it draws random numbers from a generator whose state is not restored";
     }
   }
   return nullptr;
 }
 
-// With use_reentrant=True the function runs without gradients first, and its result is that of one operation whose
-// inputs are the tensors among the arguments. Why that could be told from a call of the function. Null: it cannot.
+// With use_reentrant=True the function first runs without gradients, and its result is that of one operation whose
+// inputs are the tensors among the arguments. Why that could be distinguished from an inlined call. Null: it could not.
 const char* Tracer::what_differs_when_reentrant(const CheckpointCall& call, size_t first, Borrowed result) {
-  if (gradient_questions != call.questions) return "it asks about gradients, with use_reentrant=True";
+  if (gradient_questions != call.questions) return "it queries the autograd state, with use_reentrant=True";
   const graph::Program& program = recorder.program();
   auto is_argument = [&](const at::Tensor& tensor) {
     return std::any_of(
@@ -136,16 +136,16 @@ const char* Tracer::what_differs_when_reentrant(const CheckpointCall& call, size
           return graph::is_tensor(given) && fake::unpack(given).unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl();
         });
   };
-  bool reaches_out = false;
+  bool uses_other = false;
   for (size_t n = first; n < program.nodes.size(); n++) {
     program.each_tensor_argument(program.nodes[n], [&](uint32_t number) {
       const graph::TensorRecord& record = program.tensors[number];
       const bool is_older = number < call.versions.size() || record.origin == graph::Origin::Input;
       if (!is_older || record.is_symbol()) return;
-      reaches_out = reaches_out || (record.fake.requires_grad() && !record.fake.is_leaf() && !is_argument(record.fake));
+      uses_other = uses_other || (record.fake.requires_grad() && !record.fake.is_leaf() && !is_argument(record.fake));
     });
   }
-  if (reaches_out) return "it uses a tensor that is no argument and has a history, with use_reentrant=True";
+  if (uses_other) return "it uses a non-leaf tensor that is not an argument, with use_reentrant=True";
 
   std::vector<PyObject*> results;
   if (PyTuple_CheckExact(result.get())) {
@@ -156,11 +156,11 @@ const char* Tracer::what_differs_when_reentrant(const CheckpointCall& call, size
   }
   for (size_t i = 0; i < results.size(); i++) {
     if (results[i] == Py_None || lift::is_plain(results[i])) continue;
-    const char* const other = "it gives back other things than new tensors, with use_reentrant=True";
+    const char* const other = "it returns something other than new tensors, with use_reentrant=True";
     if (!graph::is_tensor(results[i])) return other;
     const at::Tensor& tensor = fake::unpack(results[i]);
-    const bool could_learn = tensor.is_floating_point() || tensor.is_complex();
-    if (could_learn && (!tensor.requires_grad() || tensor.is_leaf())) return other;
+    const bool is_differentiable = tensor.is_floating_point() || tensor.is_complex();
+    if (is_differentiable && (!tensor.requires_grad() || tensor.is_leaf())) return other;
     if (std::ranges::count(results, results[i]) > 1) return other;
     for (size_t older = 0; older < program.tensors.size(); older++) {
       const graph::TensorRecord& record = program.tensors[older];
@@ -177,7 +177,7 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
   escape_all(arguments, positional + named);
   if (positional == 0) refuse("the function is passed by name");
-  // It runs again when the mode is gone.
+  // It is recomputed when the mode is not active any more.
   forbid_under_modes("torch.utils.checkpoint");
   Borrowed function = arguments[0];
   CheckpointCall call;
@@ -191,7 +191,7 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
     if (is_text(name, "use_reentrant")) {
       reentrant = value;
     } else if (is_text(name, "preserve_rng_state")) {
-      if (!PyBool_Check(value.get())) refuse("preserve_rng_state is no truth value");
+      if (!PyBool_Check(value.get())) refuse("preserve_rng_state is not a bool");
       call.preserves_random_state = value.get() == Py_True;
     } else if (is_text(name, "context_fn")) {
       if (value.get() != natives.no_context) refuse("context_fn is given");
@@ -211,7 +211,7 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
   if (call.reentrant) {
     if (call.keyword_names) refuse("keywords are given, with use_reentrant=True");
     if (!wants_gradient(call.given.data() + 1, call.positional))
-      refuse("no argument wants a gradient, with use_reentrant=True");
+      refuse("no argument requires a gradient, with use_reentrant=True");
   }
   Ref debug = lifter.dict_item(lifter.name_space(PyFunction_GET_GLOBALS(natives.checkpoint)),
                                checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
@@ -225,7 +225,7 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
     other = device.type();
   }
   auto run = [&] { return this->call(function, call.given.data() + 1, call.positional, call.keyword_names); };
-  // Nothing is kept for a backward pass, so nothing runs again.
+  // Nothing is saved for a backward pass, so nothing is recomputed.
   if (!c10::GradMode::is_enabled()) return run();
   if (has_inference_tensor) refuse("an argument is an inference tensor");
 
@@ -248,7 +248,7 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
     const graph::Recorder::Checkpoint scope(recorder);
     result = run();
   }
-  const bool learns =
+  const bool any_requires_grad =
       std::any_of(program.tensors.begin() + static_cast<ptrdiff_t>(older), program.tensors.end(),
                   [](const graph::TensorRecord& record) {
                     return record.origin != graph::Origin::Input && !record.is_symbol() && record.fake.requires_grad();
@@ -256,13 +256,13 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
   if (call.reentrant) {
     if (const char* what = what_differs_when_reentrant(call, first, result)) refuse(what);
   }
-  if (!learns) return result;
+  if (!any_requires_grad) return result;
   if (const char* what = what_is_not_repeated(call, first)) refuse(what);
   if (lifter.has_writes_since(mark))
-    refuse("it writes to an outside object, prints, or draws a random number of Python's");
+    refuse("it writes to a pre-existing object, prints, or draws a random number from Python's random module");
   if (!can_see) refuse("it can reach an object whose state cannot be seen");
-  if (!reachable.unchanged()) refuse("it writes to an object that was made before it");
-  if (!(state == graph::Ambient::now())) refuse("it leaves a mode of torch behind");
+  if (!reachable.unchanged()) refuse("it writes to an object that was created before it");
+  if (!(state == graph::Ambient::now())) refuse("it changes a torch mode");
   return result;
 }
 

@@ -1,5 +1,5 @@
-// functorch's transforms: vmap, grad, vjp, jvp and what is made of them. Their own Python code is traced like any
-// other; entering and leaving a transform, wrapping and unwrapping a tensor are nodes, in the order of the program.
+// functorch transforms: vmap, grad, vjp, jvp and their compositions. Their Python code is traced like any other;
+// entering and leaving a transform and wrapping and unwrapping a tensor are nodes, in program order.
 #include "trace/core/tracer.h"
 
 #include "fake/mirror.h"
@@ -11,8 +11,8 @@
 
 namespace alternator::trace {
 
-// The history of what is differentiated must be that of the trace: the rest of it is not known. Hooks on what it is
-// differentiated by would run inside of the graph.
+// The outputs' autograd graph must have been recorded in this trace: the rest is not known. Hooks on the inputs would
+// run inside the graph.
 static void check_differentiated(Tracer& tracer, PyObject* const* arguments, size_t positional,
                                  Borrowed keyword_names) {
   const auto each = [&](size_t position, const char* name, const auto& visit) {
@@ -23,13 +23,14 @@ static void check_differentiated(Tracer& tracer, PyObject* const* arguments, siz
     }
     if (!given) return;
     const bool many = PyList_Check(given.get()) || PyTuple_Check(given.get());
-    if (!many && !graph::is_tensor(given)) stop(report::Reason::torch_call, "torch.autograd.grad of no tensor");
+    if (!many && !graph::is_tensor(given))
+      stop(report::Reason::torch_call, "torch.autograd.grad of a value that is not a tensor");
     for (Py_ssize_t i = 0; i < (many ? PySequence_Fast_GET_SIZE(given.get()) : 1); i++)
       visit(many ? Borrowed(PySequence_Fast_GET_ITEM(given.get(), i)) : given);
   };
   each(0, "outputs", [](Borrowed output) {
     if (!graph::is_tensor(output) || fake::leads_outside(fake::unpack(output.get())))
-      stop(report::Reason::torch_call, "torch.autograd.grad of what was computed before");
+      stop(report::Reason::torch_call, "torch.autograd.grad of a tensor computed before the trace");
   });
   each(1, "inputs", [&](Borrowed input) {
     if (graph::is_tensor(input)) guard_accumulation(tracer, input, "torch.autograd.grad");
@@ -56,7 +57,7 @@ bool Tracer::use_iterators(PyObject* const* arguments, size_t positional, Borrow
     } catch (const PyError&) {
       if (stopped) throw;
       PyErr_Clear();
-      stop(report::Reason::raises, "inside of torch.autograd.grad");  // a traceback would lack it
+      stop(report::Reason::raises, "inside torch.autograd.grad");  // the traceback would lack its frame
     }
     (*given)[i + 1] = tuples->back().get();
   }
@@ -72,25 +73,25 @@ Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t 
     arguments = given.data() + 1;
   std::optional<graph::ModeOnStack> first;
   if (!recorder.is_silent() && !graph::is_top_mode(recorder.mode())) {
-    // Ours would see what others make of the calls inside.
+    // Our recording mode would see the calls inside after other modes have transformed them.
     if (!Natives::table().unseen(callable))
-      stop(report::Reason::native_call, name + " under a torch-function mode of the program's");
+      stop(report::Reason::native_call, name + " under a user's torch-function mode");
     first.emplace(recorder.mode());
   }
-  // Which message it is belongs to no guard.
+  // No guard covers the message itself.
   if (transforms_before_.hooks_message && name.ends_with("disabled_error_message"))
     stop(report::Reason::native_call, name);
-  // It would run the hooks, which are registered after the graph.
+  // It would have to run the hooks, which are registered only after the graph.
   if (hooked_ && name.ends_with("grad")) stop(report::Reason::hook, name);
   if (function_applied_ && name.ends_with("grad"))
     stop(report::Reason::backward, name + " through an autograd.Function");
   if (name == "torch.autograd.grad") check_differentiated(*this, arguments, positional, keyword_names);
-  // A level of functorch's begins outside of inference mode, which comes back with its end: no scope of the graph does.
-  // What a pass computes there is of another kind than what a node would.
+  // A functorch level disables inference mode and restores it when it ends, which no scope of the graph can express.
+  // Tensors computed in such a pass are not inference tensors, unlike those of a node.
   if (c10::InferenceMode::is_enabled() &&
       (name.ends_with("_grad_increment_nesting") || name.ends_with("_jvp_increment_nesting") ||
        name.ends_with("autograd_grad") || name.ends_with("autograd.grad")))
-    stop(report::Reason::native_call, "a derivative inside of inference mode");
+    stop(report::Reason::native_call, "a derivative inside inference mode");
   Ref result = call_torch(callable, arguments, positional, keyword_names);
   note_transforms();
   return result;

@@ -1,5 +1,5 @@
-// Operators of torch's over functions: while_loop, scan, associative_scan and flex_attention. One node over graphs that
-// are traced once, on tensors that stand for those of any round, or for any element.
+// torch higher-order operators: while_loop, scan, associative_scan and flex_attention. One node over subgraphs that are
+// traced once, on placeholder tensors that represent any iteration or element.
 #include "trace/higher_order/subgraph.h"
 
 #include "py/import.h"
@@ -17,8 +17,8 @@ namespace alternator::trace {
 namespace {
 
 struct Operators {
-  // The operators, and the functions that users call: these ask whether they are compiled, so that no break may be one
-  // in the middle of them.
+  // The operators, and the functions that users call: these branch on is_compiling(), so a graph break inside them is
+  // not allowed.
   Ref while_loop_op = graph::torch_name("torch._higher_order_ops.while_loop", "while_loop_op");
   Ref scan_op = graph::torch_name("torch._higher_order_ops.scan", "scan_op");
   Ref associative_op = graph::torch_name("torch._higher_order_ops.associative_scan", "associative_scan_op");
@@ -39,8 +39,8 @@ bool holds(const Tensors& tensors, const at::Tensor& wanted) {
   return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& one) { return one.is_same(wanted); });
 }
 
-// A graph that gives one tensor gives it, not a tuple.
-void give_alone(Borrowed module) {
+// Makes a graph with one output return the tensor itself, not a tuple.
+void unwrap_single_output(Borrowed module) {
   Ref graph = checked(PyObject_GetAttrString(module.get(), "graph"));
   Ref output = checked(PyObject_CallMethod(graph.get(), "output_node", nullptr));
   Ref arguments = checked(PyObject_GetAttrString(output.get(), "args"));
@@ -54,7 +54,7 @@ void give_alone(Borrowed module) {
 
 void load_loops() { (void)operators(); }
 
-// torch.nn.attention.flex_attention.flex_attention, which is loaded late.
+// torch.nn.attention.flex_attention.flex_attention, which torch imports lazily.
 static bool is_flex_attention(Borrowed callable) {
   if (!PyFunction_Check(callable.get())) return false;
   auto* function = callable.as<PyFunctionObject>();
@@ -63,9 +63,9 @@ static bool is_flex_attention(Borrowed callable) {
          PyUnicode_CompareWithASCIIString(function->func_module, "torch.nn.attention.flex_attention") == 0;
 }
 
-// The strides of what attention gives: in the order of the query's, the last dimension innermost.
+// The strides of the attention output: in the order of the query's, the last dimension innermost.
 static std::vector<int64_t> strides_of_attention(const std::vector<int64_t>& sizes, at::IntArrayRef query) {
-  std::vector<size_t> order{3, 2, 1, 0};  // of equal strides, the inner one is filled first
+  std::vector<size_t> order{3, 2, 1, 0};  // for equal strides, the inner dimension comes first
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return query[a] < query[b]; });
   const auto fill = [&] {
     std::vector<int64_t> strides(sizes.size());
@@ -87,61 +87,61 @@ class Loops {
  public:
   Loops(Tracer& tracer, const char* what) : tracer_(tracer), what_(what) {
     tracer.forbid_under_modes(what);
-    if (tracer.recorder.records_numbers()) refuse("after a number that only a run knows");
+    if (tracer.recorder.records_numbers()) refuse("after an unbacked symbol");
     if (tracer.recorder.is_silent() || fake::TransformState::now() != tracer.transforms_before_)
-      refuse("inside of a transform");
-    if (tracer.lifter.has_writes()) refuse("after a write to an outside object");
+      refuse("inside a transform");
+    if (tracer.lifter.has_writes()) refuse("after a write to a pre-existing object");
   }
 
   // (cond_fn, body_fn, carried, additional)
   Ref while_loop(PyObject* const* arguments) {
     const Tensors carried = tensors(arguments[2]);
-    none(arguments[3]);
+    refuse_additional_inputs(arguments[3]);
     for (const at::Tensor& one : carried)
       if (!one.is_non_overlapping_and_dense()) refuse("a tensor with gaps or overlaps is carried");
-    const Tensors fresh = stand_ins(carried, {});
+    const Tensors placeholders = make_placeholders(carried, {});
     reach(arguments, 4);
-    Tracer::Arm condition = trace(arguments[0], fresh), body = trace(arguments[1], fresh);
+    Tracer::Arm condition = trace(arguments[0], placeholders), body = trace(arguments[1], placeholders);
     if (!graph::is_tensor(condition.result) || fake::unpack(condition.result.get()).scalar_type() != at::kBool ||
         fake::unpack(condition.result.get()).dim() != 0)
-      refuse("its condition is no single truth value");
+      refuse("its condition is not a 0-d bool tensor");
     if (!PyTuple_CheckExact(body.result.get()) || body.leaves.size() != carried.size() ||
         PyTuple_GET_SIZE(body.result.get()) != static_cast<Py_ssize_t>(carried.size()))
-      refuse("its body gives something else than it takes");
-    keeps(body, carried);
-    const Tensors more = others({&condition, &body}, fresh);
-    const Tensors all = joined(fresh, more), given = joined(carried, more);
+      refuse("its body does not return as many tensors as it carries");
+    check_carry(body, carried);
+    const Tensors captured = captured_by({&condition, &body}, placeholders);
+    const Tensors all = concat(placeholders, captured), given = concat(carried, captured);
     Ref results;
     {
       const Paused paused(tracer_);
       const graph::Recorder::Silent silent(tracer_.recorder);
       Tensors made;
-      for (const at::Tensor& one : carried) made.push_back(made_from(one, one.sizes(), one.strides(), given));
+      for (const at::Tensor& one : carried) made.push_back(make_result(one, one.sizes(), one.strides(), given));
       results = tuple_of(made);
       Ref graphs[] = {graph_of(*condition.program, all), graph_of(*body.program, all)};
-      give_alone(graphs[0]);
-      Ref first = tuple_of(carried), second = tuple_of(more);
+      unwrap_single_output(graphs[0]);
+      Ref first = tuple_of(carried), second = tuple_of(captured);
       PyObject* noted[] = {graphs[0].get(), graphs[1].get(), first.get(), second.get()};
       tracer_.recorder.note_call(operators().while_loop_op, noted, 4, Ref(results), graph::kPure);
     }
     Py_ssize_t next = 0;
-    return unflatten_part(body.result, results, &next);
+    return unflatten_result(body.result, results, &next);
   }
 
-  // (combine_fn, init, xs, additional): what it carries at last, and what each round gives, stacked.
+  // (combine_fn, init, xs, additional): returns the final carry, and the stacked outputs of all iterations.
   Ref scan(PyObject* const* arguments) {
-    const Tensors carried = tensors(arguments[1]), over = tensors(arguments[2]);
-    none(arguments[3]);
-    const int64_t rounds = rounds_of(over);
-    const Tensors fresh = stand_ins(carried, over);
+    const Tensors carried = tensors(arguments[1]), xs = tensors(arguments[2]);
+    refuse_additional_inputs(arguments[3]);
+    const int64_t iterations = iterations_of(xs);
+    const Tensors placeholders = make_placeholders(carried, xs);
     reach(arguments, 4);
-    Tracer::Arm body = trace(arguments[0], fresh);
-    // A pair: what is carried, what is given.
+    Tracer::Arm body = trace(arguments[0], placeholders);
+    // A pair: the carry, the output.
     if (!PyTuple_CheckExact(body.result.get()) || PyTuple_GET_SIZE(body.result.get()) != 2 ||
         count_of(PyTuple_GET_ITEM(body.result.get(), 0)) != carried.size() || body.leaves.size() == carried.size())
-      refuse("its function gives something else than a pair of what is carried and what is given");
-    keeps(body, carried);
-    const Tensors more = others({&body}, fresh), given = joined(joined(carried, over), more);
+      refuse("its function does not return a pair of the carry and the output");
+    check_carry(body, carried);
+    const Tensors captured = captured_by({&body}, placeholders), given = concat(concat(carried, xs), captured);
     Ref results;
     {
       const Paused paused(tracer_);
@@ -150,53 +150,54 @@ class Loops {
       for (size_t i = 0; i < body.leaves.size(); i++) {
         const at::Tensor& one = fake::unpack(body.leaves[i].get());
         if (i < carried.size()) {
-          made.push_back(made_from(one, one.sizes(), one.strides(), given));
+          made.push_back(make_result(one, one.sizes(), one.strides(), given));
           continue;
         }
-        std::vector<int64_t> sizes{rounds};
+        std::vector<int64_t> sizes{iterations};
         sizes.insert(sizes.end(), one.sizes().begin(), one.sizes().end());
-        made.push_back(made_from(one, sizes, contiguous(sizes), given));
+        made.push_back(make_result(one, sizes, contiguous(sizes), given));
       }
       results = tuple_of(made);
-      Ref graph = graph_of(*body.program, joined(fresh, more));
-      Ref first = tuple_of(carried), second = tuple_of(over), third = tuple_of(more);
+      Ref graph = graph_of(*body.program, concat(placeholders, captured));
+      Ref first = tuple_of(carried), second = tuple_of(xs), third = tuple_of(captured);
       PyObject* noted[] = {graph.get(), first.get(), second.get(), third.get()};
       tracer_.recorder.note_call(operators().scan_op, noted, 4, Ref(results), graph::kPure);
     }
     Py_ssize_t next = 0;
-    return unflatten_part(body.result, results, &next);
+    return unflatten_result(body.result, results, &next);
   }
 
   // (combine_fn, xs, additional)
   Ref associative_scan(PyObject* const* arguments) {
-    const Tensors over = tensors(arguments[1]);
-    none(arguments[2]);
-    (void)rounds_of(over);
-    const Tensors fresh = stand_ins({}, joined(over, over));
+    const Tensors xs = tensors(arguments[1]);
+    refuse_additional_inputs(arguments[2]);
+    (void)iterations_of(xs);
+    const Tensors placeholders = make_placeholders({}, concat(xs, xs));
     reach(arguments, 3);
-    Tracer::Arm body = trace(arguments[0], fresh);
-    if (body.leaves.size() != over.size()) refuse("its function gives something else than it takes");
-    for (size_t i = 0; i < over.size(); i++) {
-      if (!over[i].is_contiguous()) refuse("what it goes over is not contiguous");
-      if (!looks_like(fake::unpack(body.leaves[i].get()), fresh[i]))
-        refuse("its function gives tensors that differ from what it takes in more than their values");
+    Tracer::Arm body = trace(arguments[0], placeholders);
+    if (body.leaves.size() != xs.size()) refuse("its function does not return as many tensors as xs has");
+    for (size_t i = 0; i < xs.size(); i++) {
+      if (!xs[i].is_contiguous()) refuse("xs are not contiguous");
+      if (!has_same_metadata(fake::unpack(body.leaves[i].get()), placeholders[i]))
+        refuse("its function returns tensors with other metadata than its inputs");
     }
-    const Tensors more = others({&body}, fresh), given = joined(over, more);
-    if (!more.empty() && learns(given)) refuse("tensors from around its function, and a gradient");
+    const Tensors captured = captured_by({&body}, placeholders), given = concat(xs, captured);
+    if (!captured.empty() && any_requires_grad(given))
+      refuse("its function captures tensors, and a gradient is required");
     Ref results;
     {
       const Paused paused(tracer_);
       const graph::Recorder::Silent silent(tracer_.recorder);
       Tensors made;
-      for (const at::Tensor& one : over) made.push_back(made_from(one, one.sizes(), one.strides(), given));
+      for (const at::Tensor& one : xs) made.push_back(make_result(one, one.sizes(), one.strides(), given));
       results = tuple_of(made);
-      Ref graph = graph_of(*body.program, joined(fresh, more));
-      Ref first = tuple_of(over), second = tuple_of(more);
+      Ref graph = graph_of(*body.program, concat(placeholders, captured));
+      Ref first = tuple_of(xs), second = tuple_of(captured);
       PyObject* noted[] = {graph.get(), first.get(), second.get()};
       tracer_.recorder.note_call(operators().associative_op, noted, 3, Ref(results), graph::kPure);
     }
     Py_ssize_t next = 0;
-    return unflatten_part(body.result, results, &next);
+    return unflatten_result(body.result, results, &next);
   }
 
   // (query, key, value, score_mod, block_mask, scale, kernel_options)
@@ -205,45 +206,47 @@ class Loops {
     Tensors given;
     for (Py_ssize_t i = 0; i < 3; i++) {
       Borrowed one = PyTuple_GET_ITEM(operands.get(), i);
-      if (!graph::is_tensor(one) || !fake::is_fake(fake::unpack(one.get()))) refuse("an operand is no tensor");
+      if (!graph::is_tensor(one) || !fake::is_fake(fake::unpack(one.get()))) refuse("an operand is not a tensor");
       given.push_back(fake::unpack(one.get()));
-      if (given.back().dim() != 4 || given.back().scalar_type() == at::kDouble) refuse("operands of another kind");
+      if (given.back().dim() != 4 || given.back().scalar_type() == at::kDouble)
+        refuse("operands that are not 4-d, or are float64");
     }
     const at::Tensor &query = given[0], &value = given[2];
     Borrowed mask = arguments[4];
     if (!PyTuple_CheckExact(mask.get()) || PyTuple_GET_SIZE(mask.get()) == 0 || !PyDict_CheckExact(arguments[6]))
-      refuse("its arguments do not fit");
+      refuse("its arguments do not match its signature");
     reach(arguments, 7);
-    Tensors fresh;
+    Tensors placeholders;
     {
       const Paused paused(tracer_);
       const graph::Recorder::Silent silent(tracer_.recorder);
-      fresh.push_back(at::empty({}, query.options().requires_grad(false)));
-      if (c10::GradMode::is_enabled() && query.requires_grad()) fresh.back().requires_grad_(true);
-      for (int i = 0; i < 4; i++) fresh.push_back(at::empty({}, query.options().requires_grad(false).dtype(at::kInt)));
+      placeholders.push_back(at::empty({}, query.options().requires_grad(false)));
+      if (c10::GradMode::is_enabled() && query.requires_grad()) placeholders.back().requires_grad_(true);
+      for (int i = 0; i < 4; i++)
+        placeholders.push_back(at::empty({}, query.options().requires_grad(false).dtype(at::kInt)));
     }
-    const Tensors places(fresh.begin() + 1, fresh.end());
+    const Tensors indices(placeholders.begin() + 1, placeholders.end());
     const Py_ssize_t last = PyTuple_GET_SIZE(mask.get()) - 1;
-    Tracer::Arm score = trace(arguments[3], fresh, /*may_alias=*/true);
-    Tracer::Arm masks = trace(PyTuple_GET_ITEM(mask.get(), last), places, /*may_alias=*/true);
-    for (const Tracer::Arm* arm : {&score, &masks})
-      if (!graph::is_tensor(arm->result) || fake::unpack(arm->result.get()).dim() != 0)
-        refuse("a function of it gives no single number");
-    const Tensors of_score = others({&score}, fresh), of_mask = others({&masks}, places);
+    Tracer::Arm score = trace(arguments[3], placeholders, /*may_alias=*/true);
+    Tracer::Arm masks = trace(PyTuple_GET_ITEM(mask.get(), last), indices, /*may_alias=*/true);
+    for (const Tracer::Arm* subgraph : {&score, &masks})
+      if (!graph::is_tensor(subgraph->result) || fake::unpack(subgraph->result.get()).dim() != 0)
+        refuse("score_mod or mask_mod does not return a 0-d tensor");
+    const Tensors of_score = captured_by({&score}, placeholders), of_mask = captured_by({&masks}, indices);
     Ref results;
     {
       const Paused paused(tracer_);
       const graph::Recorder::Silent silent(tracer_.recorder);
-      const Tensors all = joined(joined(given, of_score), of_mask);
+      const Tensors all = concat(concat(given, of_score), of_mask);
       const std::vector<int64_t> sizes{query.size(0), query.size(1), query.size(2), value.size(3)};
       const std::vector<int64_t> rows(sizes.begin(), sizes.end() - 1);
       const at::Tensor exact = at::empty({}, query.options().requires_grad(false).dtype(at::kFloat));
       results =
-          tuple_of({made_from(query, sizes, strides_of_attention(sizes, query.strides()), all),
-                    made_from(exact, rows, contiguous(rows), all), made_from(exact, rows, contiguous(rows), all)});
-      Ref graphs[] = {graph_of(*score.program, joined(fresh, of_score)),
-                      graph_of(*masks.program, joined(places, of_mask))};
-      for (const Ref& graph : graphs) give_alone(graph);
+          tuple_of({make_result(query, sizes, strides_of_attention(sizes, query.strides()), all),
+                    make_result(exact, rows, contiguous(rows), all), make_result(exact, rows, contiguous(rows), all)});
+      Ref graphs[] = {graph_of(*score.program, concat(placeholders, of_score)),
+                      graph_of(*masks.program, concat(indices, of_mask))};
+      for (const Ref& graph : graphs) unwrap_single_output(graph);
       Ref block = checked(PyTuple_New(last + 1));
       for (Py_ssize_t i = 0; i <= last; i++)
         PyTuple_SET_ITEM(block.get(), i, Py_NewRef(i < last ? PyTuple_GET_ITEM(mask.get(), i) : graphs[1].get()));
@@ -256,34 +259,34 @@ class Loops {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const { refuse_part(what_, why); }
+  [[noreturn]] void refuse(const std::string& why) const { refuse_subgraph(what_, why); }
 
   Tensors tensors(Borrowed sequence) const {
-    if (!PyTuple_CheckExact(sequence.get()) && !PyList_CheckExact(sequence.get())) refuse("its operands are no tuple");
+    if (!PyTuple_CheckExact(sequence.get()) && !PyList_CheckExact(sequence.get()))
+      refuse("its operands are not a tuple or list");
     Tensors found;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence.get()); i++) {
       Borrowed one = PySequence_Fast_GET_ITEM(sequence.get(), i);
-      if (!graph::is_tensor(one) || !fake::is_fake(fake::unpack(one.get()))) refuse("an operand is no tensor");
-      if (holds(found, fake::unpack(one.get()))) refuse("one tensor is given twice");
+      if (!graph::is_tensor(one) || !fake::is_fake(fake::unpack(one.get()))) refuse("an operand is not a tensor");
+      if (holds(found, fake::unpack(one.get()))) refuse("one tensor is passed twice");
       found.push_back(fake::unpack(one.get()));
     }
     return found;
   }
 
-  void none(Borrowed additional) const {
+  void refuse_additional_inputs(Borrowed additional) const {
     if (PyObject_Length(additional.get()) != 0) refuse("additional inputs");
   }
 
-  int64_t rounds_of(const Tensors& over) const {
-    for (const at::Tensor& one : over)
-      if (one.dim() == 0 || one.size(0) == 0 || one.size(0) != over[0].size(0))
-        refuse("what it goes over is not of one length");
-    if (over.empty()) refuse("nothing to go over");
-    return over[0].size(0);
+  int64_t iterations_of(const Tensors& xs) const {
+    for (const at::Tensor& one : xs)
+      if (one.dim() == 0 || one.size(0) == 0 || one.size(0) != xs[0].size(0)) refuse("xs differ in length");
+    if (xs.empty()) refuse("xs are empty");
+    return xs[0].size(0);
   }
 
-  // Tensors of any round: like these; like a slice of those.
-  Tensors stand_ins(const Tensors& whole, const Tensors& sliced) const {
+  // Placeholder tensors for any iteration: like `whole`, then like slices of `sliced` along dimension 0.
+  Tensors make_placeholders(const Tensors& whole, const Tensors& sliced) const {
     const Paused paused(tracer_);
     const graph::Recorder::Silent silent(tracer_.recorder);
     Tensors made;
@@ -298,41 +301,41 @@ class Loops {
 
   void reach(PyObject* const* arguments, size_t count) {
     for (size_t i = 0; i < count; i++)
-      if (!reachable_.add(arguments[i])) refuse("a part can reach an object whose state cannot be seen");
+      if (!reachable_.add(arguments[i])) refuse("its function can reach an object whose state cannot be inspected");
   }
 
-  Tracer::Arm trace(Borrowed function, const Tensors& fresh, bool may_alias = false) {
-    const size_t draws = tracer_.deferred_points_.size();
-    Ref operands = tuple_of(fresh);
-    Tracer::Arm arm = tracer_.trace_arm(what_, function, operands, /*fresh=*/true);
-    if (!may_alias) arm.check_aliases(what_);
-    if (arm.effects != graph::kPure) refuse("a part draws random numbers");
-    if (tracer_.lifter.has_writes() || tracer_.deferred_points_.size() != draws || !reachable_.unchanged())
-      refuse("a part changes an object");
-    return arm;
+  Tracer::Arm trace(Borrowed function, const Tensors& placeholders, bool may_alias = false) {
+    const size_t deferred_before = tracer_.deferred_points_.size();
+    Ref operands = tuple_of(placeholders);
+    Tracer::Arm subgraph = tracer_.trace_arm(what_, function, operands, /*fresh=*/true);
+    if (!may_alias) subgraph.check_aliases(what_);
+    if (subgraph.effects != graph::kPure) refuse("its function draws random numbers");
+    if (tracer_.lifter.has_writes() || tracer_.deferred_points_.size() != deferred_before || !reachable_.unchanged())
+      refuse("its function mutates an object");
+    return subgraph;
   }
 
-  // A round takes what the one before it has given.
-  void keeps(const Tracer::Arm& body, const Tensors& carried) const {
+  // An iteration takes the results of the previous one.
+  void check_carry(const Tracer::Arm& body, const Tensors& carried) const {
     for (size_t i = 0; i < carried.size(); i++)
-      if (!looks_like(fake::unpack(body.leaves[i].get()), carried[i]))
-        refuse("a round gives tensors that differ from what it takes in more than their values");
+      if (!has_same_metadata(fake::unpack(body.leaves[i].get()), carried[i]))
+        refuse("an iteration returns tensors with other metadata than it takes");
   }
 
-  static Tensors others(std::initializer_list<const Tracer::Arm*> arms, const Tensors& fresh) {
+  static Tensors captured_by(std::initializer_list<const Tracer::Arm*> subgraphs, const Tensors& placeholders) {
     Tensors found;
-    for (const Tracer::Arm* arm : arms)
-      for (const at::Tensor& one : arm->inputs())
-        if (!holds(fresh, one) && !holds(found, one)) found.push_back(one);
+    for (const Tracer::Arm* subgraph : subgraphs)
+      for (const at::Tensor& one : subgraph->inputs())
+        if (!holds(placeholders, one) && !holds(found, one)) found.push_back(one);
     return found;
   }
 
-  static Tensors joined(Tensors first, const Tensors& second) {
+  static Tensors concat(Tensors first, const Tensors& second) {
     first.insert(first.end(), second.begin(), second.end());
     return first;
   }
 
-  static bool learns(const Tensors& inputs) {
+  static bool any_requires_grad(const Tensors& inputs) {
     return c10::GradMode::is_enabled() &&
            std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& one) { return one.requires_grad(); });
   }
@@ -361,7 +364,7 @@ Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t posi
   const bool is_function = callable == Borrowed(known.while_loop) || callable == Borrowed(known.scan) ||
                            callable == Borrowed(known.associative_scan) || is_flex_attention(callable);
   if (is_function) {
-    // Until it is done, nothing is cut.
+    // No graph break is possible until it has finished.
     arms_++, note_transforms();
     Ref result;
     try {
@@ -369,7 +372,7 @@ Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t posi
     } catch (const PyError&) {
       if (stopped) throw;
       PyErr_Clear();  // eager raises in other frames
-      refuse_part(native_name(callable).c_str(), "it raises an exception");
+      refuse_subgraph(native_name(callable).c_str(), "it raises an exception");
     }
     arms_--, note_transforms();
     return result;
@@ -380,10 +383,10 @@ Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t posi
   const char* what = is_flex ? "flex_attention" : is_while ? "while_loop" : is_scan ? "scan" : "associative_scan";
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   const size_t wanted = is_flex ? 7 : is_associative ? 3 : 4;
-  // A keyword is `additional_inputs`, the last of them.
+  // A keyword can only be `additional_inputs`, the last argument.
   if (total != wanted || (positional != wanted && (is_while || is_flex || positional + 1 != wanted)))
-    refuse_part(what, "its arguments do not fit");
-  if (arms_ == 0) refuse_part(what, "its operator is called by itself");
+    refuse_subgraph(what, "its arguments do not match its signature");
+  if (arms_ == 0) refuse_subgraph(what, "its operator is called directly");
   escape_all(arguments, total);
   Loops loops(*this, what);
   if (is_flex) return loops.flex_attention(arguments);

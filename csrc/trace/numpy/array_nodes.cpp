@@ -1,7 +1,7 @@
-// Arrays of numpy's whose numbers only a run knows: what x.numpy() gives, and what is computed from it. A call on such
-// arrays is a node of the graph that calls numpy itself, apart from what a backend compiles: so results, types, memory
-// and errors are numpy's own. While tracing, the same call is made on arrays of the same types, shapes and strides with
-// other numbers, which says what the result looks like.
+// Symbolic arrays: what x.numpy() returns, and what is computed from it. A call on such arrays is a node that calls
+// numpy itself, in a separate segment outside what a backend compiles: results, dtypes, memory and errors are numpy's.
+// While tracing, the same call runs on example arrays of the same dtypes, shapes and strides with other contents, which
+// shows what the result looks like.
 #include "trace/core/tracer.h"
 #include "trace/numpy/concrete_arrays.h"
 
@@ -31,25 +31,25 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr int kDeepest = 8;
-constexpr Py_ssize_t kMostElements = 1 << 24;  // of what stands for an array while tracing
+constexpr Py_ssize_t kMostElements = 1 << 24;  // of an example array
 
-constexpr size_t kAny = 64;  // of all arguments
+constexpr size_t kAny = 64;  // all arguments
 
 struct ArrayCall {
   std::string_view name;
-  size_t unknown;
+  size_t symbolic;
   bool writes;
 };
 constexpr ArrayCall kFunctions[] = {
-#define ALT_ARRAY_FUNCTION(NAME, UNKNOWN) {#NAME, UNKNOWN, false},
-#define ALT_ARRAY_METHOD(NAME, UNKNOWN, WRITES)
+#define ALT_ARRAY_FUNCTION(NAME, SYMBOLIC) {#NAME, SYMBOLIC, false},
+#define ALT_ARRAY_METHOD(NAME, SYMBOLIC, WRITES)
 #include "trace/numpy/array_calls.def"
 #undef ALT_ARRAY_FUNCTION
 #undef ALT_ARRAY_METHOD
 };
 constexpr ArrayCall kMethods[] = {
-#define ALT_ARRAY_FUNCTION(NAME, UNKNOWN)
-#define ALT_ARRAY_METHOD(NAME, UNKNOWN, WRITES) {#NAME, UNKNOWN, WRITES},
+#define ALT_ARRAY_FUNCTION(NAME, SYMBOLIC)
+#define ALT_ARRAY_METHOD(NAME, SYMBOLIC, WRITES) {#NAME, SYMBOLIC, WRITES},
 #include "trace/numpy/array_calls.def"
 #undef ALT_ARRAY_FUNCTION
 #undef ALT_ARRAY_METHOD
@@ -77,7 +77,7 @@ std::string_view last_word(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
-// What numpy made of stand-ins: arrays, or lists and tuples of them. False: numbers, or something else.
+// What numpy computed from example arrays: arrays, or lists and tuples of them. False: scalars, or something else.
 bool collect_arrays(PyObject* value, std::vector<Borrowed>* arrays, int depth = 0) {
   if (lift::is_array(value)) {
     arrays->push_back(value);
@@ -90,7 +90,7 @@ bool collect_arrays(PyObject* value, std::vector<Borrowed>* arrays, int depth = 
   return true;
 }
 
-// The same value with other arrays in it; `change` gives null for one that stays.
+// The same value with its arrays replaced; `change` returns null for one that stays.
 template <class Change>
 Ref with_arrays(Borrowed value, const Change& change, int depth = 0) {
   PyObject* v = value.get();
@@ -138,15 +138,15 @@ bool has_type_of_arrays(const at::Tensor& tensor) {
   }
 }
 
-// A real array of zeros that is to numpy what that of such a tensor would be.
-Ref stand_in_for(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
+// An example array: a real array of zeros that numpy treats like the array of such a tensor.
+Ref make_example_array(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
   int64_t last = 0;
   for (size_t i = 0; i < sizes.size(); i++) last += (sizes[i] - 1) * strides[i];
   const fake::Inactive inactive;
   const fake::WithoutTransforms untransformed;
   const at::Tensor memory = at::zeros({std::max<int64_t>(last + 1, 1)}, at::TensorOptions(at::kCPU).dtype(type));
   const at::Tensor tensor = memory.as_strided(sizes, strides);
-  const graph::WithoutTorchFunctions unseen;
+  const graph::WithoutTorchFunctions without_functions;
   return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(tensor)).get(), "numpy", nullptr));
 }
 
@@ -176,7 +176,7 @@ bool Tracer::use_preexisting_array(Borrowed array) {
   const lift::Known* known = lifter.known(array);
   Ref stand_in = [&] {
     const Paused paused(*this);
-    return stand_in_for(sizes, strides, reinterpret_cast<THPDtype*>(type.get())->scalar_type);
+    return make_example_array(sizes, strides, reinterpret_cast<THPDtype*>(type.get())->scalar_type);
   }();
   if (!lift::is_number_array(stand_in.get()) || lift::fields_of(stand_in).dtype != fields.dtype) return false;
   tree->guard(known->source, {lift::GuardKind::kEquals, Ref(stand_in)});
@@ -203,18 +203,19 @@ bool Tracer::holds_symbolic_array(Borrowed value, int depth) {
   return false;
 }
 
-// An array of the trace is about to be written with numbers that only a run knows: from here on the graph has it.
+// A concrete array of the trace is about to be overwritten with symbolic data: from here on it is a symbolic array of
+// the graph.
 void Tracer::promote_array(Borrowed array, const std::string& what) {
   Borrowed root = lift::array_owner(array);
   auto refuse = [&](const char* why) { stop(report::Reason::native_call, what + ": " + why); };
   if (!root || lifter.known(root) != nullptr || !lift::is_writeable(root) || !lift::is_number_array(root.get()))
-    refuse("the array is not one of the call's own");
+    refuse("the array was not created in this call");
   for (const SharedMemory& shared : shared_) {
-    if (Borrowed(shared.array) == root) refuse("a tensor has the memory of the array");
+    if (Borrowed(shared.array) == root) refuse("a tensor shares the memory of the array");
   }
   Ref frozen = frozen_array(root, what);
   for (int i = 0; i < lift::fields_of(root).dimensions; i++) {
-    if (lift::fields_of(frozen).strides[i] != lift::fields_of(root).strides[i]) refuse("the order of its memory");
+    if (lift::fields_of(frozen).strides[i] != lift::fields_of(root).strides[i]) refuse("its memory layout");
   }
   Ref copy = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(lift::array_type()), "copy"));
   Ref order = checked(PyUnicode_InternFromString("K"));
@@ -224,11 +225,11 @@ void Tracer::promote_array(Borrowed array, const std::string& what) {
   recorder.note_array_call(copy, arguments, 2, {}, Ref::share(root), false);
 }
 
-// A constant among the arguments, as it is now.
+// A copy of a concrete array among the arguments, with its current contents.
 Ref Tracer::frozen_array(Borrowed array, const std::string& what) {
   const lift::ArrayFields& fields = lift::fields_of(array);
   for (int i = 0; i < fields.dimensions; i++) {
-    if (fields.strides[i] < 0) stop(report::Reason::native_call, what + ": a constant that goes backwards");
+    if (fields.strides[i] < 0) stop(report::Reason::native_call, what + ": a constant with negative strides");
   }
   Ref copy = checked(PyObject_CallMethod(array.get(), "copy", "s", "K"));
   recorder.keep_array(copy);
@@ -236,36 +237,37 @@ Ref Tracer::frozen_array(Borrowed array, const std::string& what) {
   return copy;
 }
 
-// A view of a promoted array, made before that.
+// Records a view that was made of an array before that array was promoted.
 void Tracer::note_symbolic_array(Borrowed array, const std::string& what) {
-  lift::SymbolicArrays& unknown = lifter.symbolic_arrays;
-  if (unknown.is_result(array)) return;
+  lift::SymbolicArrays& symbolic = lifter.symbolic_arrays;
+  if (symbolic.is_result(array)) return;
   Borrowed root = lift::array_root(array);
-  if (!unknown.is_result(root) || !lift::is_c_contiguous(root) || lift::is_writeable(array) != lift::is_writeable(root))
-    stop(report::Reason::native_call, what + ": a part of an array");
+  if (!symbolic.is_result(root) || !lift::is_c_contiguous(root) ||
+      lift::is_writeable(array) != lift::is_writeable(root))
+    stop(report::Reason::native_call, what + ": a view of an array");
   auto attribute = [&](const char* name) { return checked(PyObject_GetAttrString(array.get(), name)); };
   Ref shape = attribute("shape"), dtype = attribute("dtype"), strides = attribute("strides");
   Ref offset = checked(PyLong_FromSsize_t(lift::fields_of(array).data - lift::fields_of(root).data));
   PyObject* arguments[] = {shape.get(), dtype.get(), root.get(), offset.get(), strides.get()};
-  unknown.add(array);
+  symbolic.add(array);
   recorder.note_array_call(reinterpret_cast<PyObject*>(lift::array_type()), arguments, 5, {}, Ref::share(array), false);
 }
 
-// A call of numpy's that becomes a node. `written`: the arrays that it writes to.
+// Records a numpy call as a node. `written`: the arrays that it writes to.
 Ref Tracer::record_array_call(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
                               size_t positional, Borrowed keyword_names, const std::vector<Borrowed>& written) {
-  lift::SymbolicArrays& unknown = lifter.symbolic_arrays;
+  lift::SymbolicArrays& symbolic = lifter.symbolic_arrays;
   if (transformed_ || recorder.is_silent())
-    stop(report::Reason::native_call, what + " inside of a transform, a conditional or an autograd function");
+    stop(report::Reason::native_call, what + " inside a transform, a conditional or an autograd function");
   for (Borrowed array : written) {
-    if (!lift::is_array(array.get())) stop(report::Reason::native_call, what + " into something else than an array");
+    if (!lift::is_array(array.get())) stop(report::Reason::native_call, what + " into something other than an array");
     if (recorder.has_symbols()) stop(report::Reason::unknown_number, what + ": an array is written");
     if (!is_symbolic_array(array)) promote_array(array, what);
     if (!lift::is_writeable(array)) stop(report::Reason::native_call, what + ": the array is read-only");
   }
-  // What the node is given, and what numpy is given now.
-  std::vector<Ref> given, held;
-  std::vector<PyObject*> raw{nullptr}, tried{nullptr};
+  // The arguments of the node, and those of the call on example arrays.
+  std::vector<Ref> given, example_arguments;
+  std::vector<PyObject*> raw{nullptr}, example_raw{nullptr};
   std::vector<Borrowed> constants;
   for (PyObject* argument : arguments) {
     given.push_back(with_arrays(argument, [&](Borrowed array) {
@@ -275,32 +277,33 @@ Ref Tracer::record_array_call(const std::string& what, Borrowed callable, const 
       return frozen_array(array, what);
     }));
     raw.push_back(given.back().get());
-    held.push_back(with_arrays(argument, [&](Borrowed array) { return Ref::share(unknown.stand_in(array)); }));
-    tried.push_back(held.back().get());
+    example_arguments.push_back(
+        with_arrays(argument, [&](Borrowed array) { return Ref::share(symbolic.stand_in(array)); }));
+    example_raw.push_back(example_arguments.back().get());
   }
   Ref result;
   {
     const Paused paused(*this);
     const lift::WarningsRaise warnings;
     const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
-    result = Ref::steal(PyObject_Vectorcall(callable.get(), tried.data() + 1,
+    result = Ref::steal(PyObject_Vectorcall(callable.get(), example_raw.data() + 1,
                                             positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   }
   if (!result) stop(report::Reason::native_call, what + ": " + take_error_text());
-  if (unknown.has_preexisting())
-    result = with_arrays(result, [&](Borrowed array) { return Ref::share(unknown.original(array)); });
+  if (symbolic.has_preexisting())
+    result = with_arrays(result, [&](Borrowed array) { return Ref::share(symbolic.original(array)); });
   std::vector<Borrowed> arrays;
   const bool returns_nothing = result.get() == Py_None && !written.empty();
   if (!returns_nothing && (!collect_arrays(result.get(), &arrays) || arrays.empty()))
     stop(report::Reason::unknown_number, what + " of an array that is computed from a tensor");
   bool is_new = false;
   for (Borrowed array : arrays) {
-    if (unknown.is_result(array)) continue;
+    if (symbolic.is_result(array)) continue;
     if (std::find(constants.begin(), constants.end(), lift::array_root(array)) != constants.end())
-      stop(report::Reason::native_call, what + " gives a part of a constant");
+      stop(report::Reason::native_call, what + " returns a view of a constant");
     is_new = true;
   }
-  for (Borrowed array : arrays) unknown.add(array);
+  for (Borrowed array : arrays) symbolic.add(array);
   if (is_new || !written.empty())
     recorder.note_array_call(callable, raw.data() + 1, positional, keyword_names, Ref(result), !written.empty());
   return result;
@@ -309,7 +312,7 @@ Ref Tracer::record_array_call(const std::string& what, Borrowed callable, const 
 Ref Tracer::operate_on_symbolic(binaryfunc operation, Borrowed left, Borrowed right) {
   size_t at = 0;
   while (at < std::size(kBinaryOperations) && kBinaryOperations[at].function != operation) at++;
-  if (at == std::size(kBinaryOperations)) stop(report::Reason::native_call, "an operator of an array");
+  if (at == std::size(kBinaryOperations)) stop(report::Reason::native_call, "an operator on an array");
   const bool in_place = at >= kFirstInPlace && lift::is_array(left.get());
   if (at >= kFirstInPlace && !in_place) at -= kFirstInPlace;
   std::vector<Borrowed> written;
@@ -323,7 +326,7 @@ Ref Tracer::operate_on_symbolic(unaryfunc operation, Borrowed operand) {
                      : operation == PyNumber_Positive ? "pos"
                      : operation == PyNumber_Invert   ? "invert"
                                                       : nullptr;
-  if (name == nullptr) stop(report::Reason::native_call, "an operator of an array");
+  if (name == nullptr) stop(report::Reason::native_call, "an operator on an array");
   return record_array_call(std::string("operator.") + name, operator_named(name), {operand.get()}, 1, {}, {});
 }
 
@@ -333,7 +336,7 @@ Ref Tracer::compare_symbolic(Borrowed left, Borrowed right, int operation) {
                            {left.get(), right.get()}, 2, {}, {});
 }
 
-// The numbers of an index may say how large the result is: where they are a mask, or the ends of a slice.
+// The data of an index may determine the result's size: a mask, or the bounds of a slice.
 static void check_index(Tracer& tracer, Borrowed key, bool writes, int depth = 0) {
   PyObject* k = key.get();
   if (tracer.is_symbolic_array(key) && !writes) {
@@ -373,36 +376,36 @@ Ref Tracer::attribute_of_symbolic(Borrowed array, Borrowed name) {
   return checked(PyObject_GetAttr(array.get(), name.get()));
 }
 
-// A function or a method of numpy's, of which an argument is such an array.
+// A numpy function or an ndarray method that has a symbolic array among its arguments.
 Ref Tracer::call_on_symbolic(const std::string& name, Borrowed callable, Borrowed self, PyObject* const* arguments,
                              size_t positional, Borrowed keyword_names, bool is_method) {
-  const std::string_view own = last_word(name);
+  const std::string_view last = last_word(name);
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   std::vector<PyObject*> given;
   Ref function = Ref::share(callable);
   if (self) {
     given.push_back(self.get());
     function =
-        checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(lift::array_type()), std::string(own).c_str()));
+        checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(lift::array_type()), std::string(last).c_str()));
     positional++;
   }
   given.insert(given.end(), arguments, arguments + total);
-  if (!is_method && (own == "shape" || own == "ndim" || own == "size") && given.size() == 1 &&
+  if (!is_method && (last == "shape" || last == "ndim" || last == "size") && given.size() == 1 &&
       lift::is_array(given[0])) {
     const Paused paused(*this);
     return checked(PyObject_CallOneArg(callable.get(), lifter.symbolic_arrays.stand_in(given[0]).get()));
   }
-  const ArrayCall* row = is_method ? find(kMethods, own) : is_ufunc(callable) ? &kUfunc : find(kFunctions, own);
+  const ArrayCall* row = is_method ? find(kMethods, last) : is_ufunc(callable) ? &kUfunc : find(kFunctions, last);
   // With `copy=False` nan_to_num writes to its argument.
-  if (row == nullptr || (own == "where" && positional != 3) || (own == "nan_to_num" && total != 1))
+  if (row == nullptr || (last == "where" && positional != 3) || (last == "nan_to_num" && total != 1))
     stop(report::Reason::native_call, name + " of an array that is computed from a tensor");
   std::vector<Borrowed> written;
   if (row->writes) written.push_back(given[0]);
   for (size_t i = 0; i < given.size(); i++) {
-    const bool is_unknown = holds_symbolic_array(given[i]);
+    const bool is_symbolic = holds_symbolic_array(given[i]);
     if (i < positional) {
-      if (is_unknown && i >= row->unknown)
-        stop(report::Reason::data_dependent, name + ": an argument that decides about the shape");
+      if (is_symbolic && i >= row->symbolic)
+        stop(report::Reason::data_dependent, name + ": an argument that determines the shape");
     } else {
       const char* keyword = PyUnicode_AsUTF8(PyTuple_GET_ITEM(keyword_names.get(), Py_ssize_t(i - positional)));
       if (keyword == nullptr) throw PyError();
@@ -415,12 +418,12 @@ Ref Tracer::call_on_symbolic(const std::string& name, Borrowed callable, Borrowe
         }
         continue;
       }
-      if (is_unknown) stop(report::Reason::data_dependent, name + " with " + keyword);
+      if (is_symbolic) stop(report::Reason::data_dependent, name + " with " + keyword);
     }
-    if (!is_unknown && !may_compute_with(given[i]))
-      stop(report::Reason::native_call, name + " on other things than numbers and arrays");
+    if (!is_symbolic && !may_compute_with(given[i]))
+      stop(report::Reason::native_call, name + " on something other than scalars and arrays");
   }
-  // Of a ufunc, `out` may stand behind the operands.
+  // A ufunc takes `out` positionally, after the operands.
   if (is_ufunc(callable)) {
     Ref inputs = checked(PyObject_GetAttrString(callable.get(), "nin"));
     const auto operands = static_cast<size_t>(PyLong_AsLong(inputs.get()));
@@ -428,15 +431,15 @@ Ref Tracer::call_on_symbolic(const std::string& name, Borrowed callable, Borrowe
       if (given[i] != Py_None) written.push_back(given[i]);
     }
   } else {
-    // ... of others, behind whatever they take besides.
-    for (size_t i = row->unknown; i < positional; i++) {
+    // Other functions may take it after any other argument.
+    for (size_t i = row->symbolic; i < positional; i++) {
       if (lift::is_array(given[i])) stop(report::Reason::native_call, name + " with an array behind its operands");
     }
   }
   return record_array_call(name, function, given, positional, keyword_names, written);
 }
 
-// An iterator of numpy's makes one view after the other; here they are made at once, over the same memory.
+// numpy's iterator makes one view at a time; here all are made at once, over the same memory.
 Ref rows_of_symbolic(Tracer& tracer, Borrowed value) {
   constexpr Py_ssize_t kMostRows = 256;
   if (!tracer.is_symbolic_array(value)) return {};
@@ -467,7 +470,7 @@ Py_ssize_t Tracer::length_of_symbolic(Borrowed array) {
 
 // --- between tensors and arrays --------------------------------------------------------------------------------------
 
-// x.numpy(), or numpy.asarray(x). Null: it is no tensor whose array can be told.
+// x.numpy(), or numpy.asarray(x). Null: x is not a tensor whose array's layout is known.
 Ref Tracer::array_of_tensor(Borrowed callable, Borrowed tensor) {
   if (!graph::is_tensor(tensor) || transformed_ || recorder.is_silent() || is_under_modes() || is_overridden(tensor) ||
       tensor.type() != reinterpret_cast<PyTypeObject*>(THPVariableClass))
@@ -481,7 +484,7 @@ Ref Tracer::array_of_tensor(Borrowed callable, Borrowed tensor) {
   }
   Ref array = [&] {
     const Paused paused(*this);
-    return stand_in_for(fake.sizes(), fake.strides(), fake.scalar_type());
+    return make_example_array(fake.sizes(), fake.strides(), fake.scalar_type());
   }();
   if (!lift::is_number_array(array.get())) return {};
   PyObject* arguments[] = {tensor.get()};
@@ -502,13 +505,12 @@ Ref Tracer::numpy_of_tensor(Borrowed callable, const std::string& name, PyObject
 Ref Tracer::tensor_of_symbolic(const std::string& name, Borrowed callable, PyObject* const* arguments,
                                size_t positional, Borrowed keyword_names) {
   Borrowed array = arguments[0];
-  const std::string_view own = last_word(name);
+  const std::string_view last = last_word(name);
   auto refuse = [&](const std::string& why) { stop(report::Reason::native_call, name + " of an array " + why); };
-  const bool copies = own == "tensor";
-  if (positional != 1 || (!copies && own != "from_numpy" && own != "as_tensor"))
+  const bool copies = last == "tensor";
+  if (positional != 1 || (!copies && last != "from_numpy" && last != "as_tensor"))
     refuse("that is computed from a tensor");
-  if (transformed_ || recorder.is_silent() || recorder.is_checkpointed())
-    refuse("inside of a transform or a checkpoint");
+  if (transformed_ || recorder.is_silent() || recorder.is_checkpointed()) refuse("inside a transform or a checkpoint");
   if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) refuse("under a torch-function mode");
   note_symbolic_array(array, name);
   Ref type = torch_type(lifter.symbolic_arrays.stand_in(array));
@@ -518,7 +520,8 @@ Ref Tracer::tensor_of_symbolic(const std::string& name, Borrowed callable, PyObj
   const Py_ssize_t size = lift::element_size(array);
   std::vector<int64_t> sizes, strides;
   for (int i = 0; i < fields.dimensions; i++) {
-    if (fields.shape[i] == 0 || fields.strides[i] < 0 || fields.strides[i] % size != 0) refuse("with odd strides");
+    if (fields.shape[i] == 0 || fields.strides[i] < 0 || fields.strides[i] % size != 0)
+      refuse("with strides that torch does not support");
     sizes.push_back(fields.shape[i]);
     strides.push_back(fields.strides[i] / size);
   }

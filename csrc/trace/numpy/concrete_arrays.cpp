@@ -1,4 +1,4 @@
-// Arrays of numpy's: made of values that are known, they are computed while tracing, by numpy itself.
+// Concrete numpy arrays: made from known values, they are computed while tracing, by numpy itself.
 #include "trace/numpy/concrete_arrays.h"
 
 #include "graph/record/torch_types.h"
@@ -19,15 +19,15 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr int kDeepest = 32;
-constexpr Py_ssize_t kMostElements = 1 << 20;        // that are computed in a trace
-constexpr Py_ssize_t kMostTensorElements = 1 << 14;  // that a graph is given
+constexpr Py_ssize_t kMostElements = 1 << 20;        // computed in a trace
+constexpr Py_ssize_t kMostTensorElements = 1 << 14;  // embedded in a graph
 
 template <size_t kCount>
 bool among(const std::array<std::string_view, kCount>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What an array is, and what it can do without telling where its memory lies. Not `resize`: it asks who else holds it.
+// Attributes and methods that do not expose where the memory lies. Not `resize`: it checks the reference count.
 constexpr std::array kAttributes = {"T"sv,    "mT"sv,   "base"sv,  "dtype"sv, "imag"sv,    "itemsize"sv,  "nbytes"sv,
                                     "ndim"sv, "real"sv, "shape"sv, "size"sv,  "strides"sv, "__class__"sv, "__doc__"sv};
 constexpr std::array kMethods = {
@@ -38,9 +38,9 @@ constexpr std::array kMethods = {
     "round"sv,   "searchsorted"sv, "sort"sv,    "squeeze"sv, "std"sv,          "sum"sv,     "swapaxes"sv,
     "take"sv,    "tobytes"sv,      "tolist"sv,  "trace"sv,   "transpose"sv,    "var"sv,     "view"sv,
     "__copy__"sv};
-// Of nothing, or of less than they take away, they warn: once, as far as numpy's own modules go.
+// They warn on empty input, or where the degrees of freedom are <= 0: only once, for warnings from numpy's modules.
 constexpr std::array kWarning = {"mean"sv, "std"sv, "var"sv, "median"sv, "average"sv, "percentile"sv, "quantile"sv};
-// Native code that takes an array for a sequence of numbers or for one number, and not for a piece of memory.
+// Native code that treats an array as a sequence of scalars or as one scalar, not as a buffer.
 constexpr std::array kSequenceUsers = {"builtins"sv,   "_operator"sv, "math"sv,        "itertools"sv,
                                        "_functools"sv, "list"sv,      "dict"sv,        "set"sv,
                                        "tuple"sv,      "deque"sv,     "OrderedDict"sv, "defaultdict"sv};
@@ -73,10 +73,10 @@ bool is_empty(PyObject* value) {
   return (PyList_Check(value) || PyTuple_Check(value)) && PySequence_Fast_GET_SIZE(value) == 0;
 }
 
-// What numpy is called for.
+// The kind of numpy callable.
 enum class Callee : uint8_t { kNone, kFunction, kNumber, kMethod };
 
-// `self`: the array or number whose bound method it is.
+// `self`: the array or scalar that the method is bound to.
 Callee callee_of(Borrowed callable, PyObject* const* arguments, size_t count, Borrowed* self) {
   PyObject* c = callable.get();
   if (PyType_Check(c)) {
@@ -110,8 +110,8 @@ bool has_canonical_strides(Borrowed array) {
 
 }  // namespace
 
-// A tensor on the CPU may have its memory from an array: where the program writes to one that is from outside, an
-// array from outside may have changed too.
+// A CPU tensor may share memory with an array: where the program writes to a pre-existing one, a pre-existing array may
+// have changed too.
 bool Tracer::has_written_memory() {
   graph::Program& program = recorder.program();
   for (; nodes_seen_ < program.nodes.size() && !memory_written_; nodes_seen_++) {
@@ -122,9 +122,9 @@ bool Tracer::has_written_memory() {
       const at::Tensor& argument = program.tensors[id].fake;
       if (!argument.defined() || !argument.device().is_cpu()) return;
       for (const auto& [lifted, source] : lifter.tensors()) {
-        const at::Tensor& outside = fake::unpack(lifted.get());
-        memory_written_ = memory_written_ || !argument.has_storage() || !outside.has_storage() ||
-                          argument.storage().unsafeGetStorageImpl() == outside.storage().unsafeGetStorageImpl();
+        const at::Tensor& preexisting = fake::unpack(lifted.get());
+        memory_written_ = memory_written_ || !argument.has_storage() || !preexisting.has_storage() ||
+                          argument.storage().unsafeGetStorageImpl() == preexisting.storage().unsafeGetStorageImpl();
       }
     });
   }
@@ -133,24 +133,24 @@ bool Tracer::has_written_memory() {
 
 void Tracer::use_array(Borrowed array) {
   if (lifter.symbolic_arrays.has(array))
-    stop(report::Reason::data_dependent, "the numbers of an array that is computed from a tensor");
+    stop(report::Reason::data_dependent, "the data of an array that is computed from a tensor");
   if (!lifter.has_arrays()) return;
   Borrowed owner = lift::array_owner(array);
   if (owner && lifter.known(owner) != nullptr && has_written_memory())
-    stop(report::Reason::native_call, "an array from outside after a write to a tensor");
+    stop(report::Reason::native_call, "a pre-existing array after a write to a tensor");
 }
 
-// What is gone through, and holds what it goes through where the collector sees it.
-static bool may_be_gone_through(Borrowed object) {
+// Objects that native code iterates over and whose contents the garbage collector can traverse.
+static bool may_be_iterated(Borrowed object) {
   PyObject* o = object.get();
   return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) || PyIter_Check(o) ||
          PyDictKeys_Check(o) || PyDictValues_Check(o) || PyDictItems_Check(o) ||
          PyObject_TypeCheck(o, lift::known_types().deque);
 }
 
-// An opaque object that native code compares, computes with or goes through wherever it finds it; or a namespace, whose
-// attributes it compares.
-static bool is_looked_into(const lift::Lifter& lifter, Borrowed object) {
+// An opaque object that native code compares, computes with or iterates over wherever it finds it; or a namespace,
+// whose attributes it compares.
+static bool is_inspected_natively(const lift::Lifter& lifter, Borrowed object) {
   const lift::Known* known = lifter.known(object);
   PyTypeObject* type = object.type();
   if (known != nullptr && known->instance && lift::layout_base(type) == lift::known_types().simple_namespace)
@@ -165,17 +165,18 @@ static bool is_looked_into(const lift::Lifter& lifter, Borrowed object) {
 
 void check_arrays_within(Tracer& tracer, Borrowed value) {
   constexpr size_t kMost = 10'000;
-  if ((!tracer.lifter.has_arrays() && tracer.lifter.symbolic_arrays.empty()) || !may_be_gone_through(value)) return;
+  if ((!tracer.lifter.has_arrays() && tracer.lifter.symbolic_arrays.empty()) || !may_be_iterated(value)) return;
   std::vector<Ref> waiting;
   std::unordered_set<PyObject*> seen;
   waiting.push_back(Ref::share(value));
   while (!waiting.empty()) {
     Ref object = std::move(waiting.back());
     waiting.pop_back();
-    if (lift::is_array(object.get()) || is_looked_into(tracer.lifter, object)) tracer.check_use(object, "native code");
-    if (!may_be_gone_through(object) || !PyObject_IS_GC(object.get()) || !seen.insert(object.get()).second) continue;
+    if (lift::is_array(object.get()) || is_inspected_natively(tracer.lifter, object))
+      tracer.check_use(object, "native code");
+    if (!may_be_iterated(object) || !PyObject_IS_GC(object.get()) || !seen.insert(object.get()).second) continue;
     if (seen.size() > kMost)
-      stop(report::Reason::native_call, "a large container, where there are arrays or opaque objects from outside");
+      stop(report::Reason::native_call, "a large container, where there are pre-existing arrays or opaque objects");
     object.type()->tp_traverse(
         object.get(),
         [](PyObject* part, void* to) {
@@ -186,7 +187,7 @@ void check_arrays_within(Tracer& tracer, Borrowed value) {
   }
 }
 
-// What numpy may be given: known values, and nothing that has code of its own.
+// Arguments that numpy may receive: known values without user-defined methods.
 bool Tracer::may_compute_with(Borrowed value, int depth) {
   PyObject* v = value.get();
   if (lift::is_plain(v)) return !lift::is_enum_member(v);
@@ -196,7 +197,7 @@ bool Tracer::may_compute_with(Borrowed value, int depth) {
   }
   if (is_type_of_numbers(value)) return true;
   if (PySlice_Check(v)) {
-    check_use(value, "numpy");  // from outside, nobody has looked into it
+    check_use(value, "numpy");  // a pre-existing one was not inspected yet
     auto* slice = reinterpret_cast<PySliceObject*>(v);
     return may_compute_with(slice->start, depth + 1) && may_compute_with(slice->stop, depth + 1) &&
            may_compute_with(slice->step, depth + 1);
@@ -227,7 +228,8 @@ Ref Tracer::compute(const std::string& what, Operation&& operation) {
     check_numpy_error(what);
     throw PyError();
   }
-  if (!is_result(result.get())) stop(report::Reason::native_call, what + " that gives something else than numbers");
+  if (!is_result(result.get()))
+    stop(report::Reason::native_call, what + " that returns something other than scalars and arrays");
   return result;
 }
 
@@ -238,32 +240,32 @@ Ref Tracer::call_numpy(Borrowed callable, PyObject* const* arguments, size_t pos
   const Callee callee = callee_of(callable, arguments, positional, &self);
   if (callee == Callee::kNone) return {};
   const std::string name = native_name(callable);
-  const std::string_view own = last_word(name);
-  if (callee == Callee::kMethod && !among(kMethods, own)) stop(report::Reason::native_call, name);
-  const bool is_unknown =
+  const std::string_view last = last_word(name);
+  if (callee == Callee::kMethod && !among(kMethods, last)) stop(report::Reason::native_call, name);
+  const bool is_symbolic =
       (self && is_symbolic_array(self)) ||
       std::any_of(arguments, arguments + total, [&](PyObject* a) { return holds_symbolic_array(a); });
-  if (is_unknown && callee != Callee::kNumber && !lift::is_dtype_class(callable))
+  if (is_symbolic && callee != Callee::kNumber && !lift::is_dtype_class(callable))
     return call_on_symbolic(name, callable, self, arguments, positional, keyword_names, callee == Callee::kMethod);
-  if (own == "asarray" && total == 1 && positional == 1) {
+  if (last == "asarray" && total == 1 && positional == 1) {
     if (Ref array = array_of_tensor(callable, arguments[0])) return array;
   }
   if (self) check_use(self, name.c_str());
   for (size_t i = 0; i < total; i++) {
     if (!may_compute_with(arguments[i]))
-      stop(report::Reason::native_call, name + " on other things than numbers and arrays");
+      stop(report::Reason::native_call, name + " on something other than scalars and arrays");
   }
   for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    // Where a mask says no, the result is what was in the memory.
+    // Where a mask is false, the result is uninitialized memory.
     PyObject* keyword = PyTuple_GET_ITEM(keyword_names.get(), i);
     for (const char* refused : {"where", "like", "ddof", "correction"}) {
       if (PyUnicode_CompareWithASCIIString(keyword, refused) == 0)
         stop(report::Reason::native_call, name + " with " + refused);
     }
   }
-  if (among(kWarning, own)) {
-    const bool of_nothing = self ? is_empty(self.get()) : total > 0 && is_empty(arguments[0]);
-    if (of_nothing) stop(report::Reason::native_call, name + " of nothing");
+  if (among(kWarning, last)) {
+    const bool of_empty = self ? is_empty(self.get()) : total > 0 && is_empty(arguments[0]);
+    if (of_empty) stop(report::Reason::native_call, name + " of an empty array or sequence");
   }
   return compute(name, [&] {
     return PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
@@ -275,30 +277,31 @@ bool Tracer::is_array_operation(Borrowed left, Borrowed right) {
   auto makes_array = [](Borrowed number, Borrowed other) {
     return (PyList_Check(other.get()) || PyTuple_Check(other.get())) && lift::is_numpy_number(number.get());
   };
-  if (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get())) return false;  // text
+  if (PyUnicode_Check(left.get()) || PyBytes_Check(left.get()) || PyByteArray_Check(left.get()))
+    return false;  // str or bytes formatting and repetition
   return lift::is_array(left.get()) || lift::is_array(right.get()) || makes_array(left, right) ||
          makes_array(right, left);
 }
 
 Ref Tracer::operate_on_arrays(binaryfunc operation, Borrowed left, Borrowed right) {
-  const bool left_unknown = holds_symbolic_array(left), right_unknown = holds_symbolic_array(right);
-  if ((!left_unknown && !may_compute_with(left)) || (!right_unknown && !may_compute_with(right)))
+  const bool left_symbolic = holds_symbolic_array(left), right_symbolic = holds_symbolic_array(right);
+  if ((!left_symbolic && !may_compute_with(left)) || (!right_symbolic && !may_compute_with(right)))
     stop(report::Reason::native_call, "an operator of an array and something else");
-  if (left_unknown || right_unknown) return operate_on_symbolic(operation, left, right);
-  return compute("an operator of an array", [&] { return operation(left.get(), right.get()); });
+  if (left_symbolic || right_symbolic) return operate_on_symbolic(operation, left, right);
+  return compute("an operator on an array", [&] { return operation(left.get(), right.get()); });
 }
 
 Ref Tracer::operate_on_array(unaryfunc operation, Borrowed operand) {
   if (is_symbolic_array(operand)) return operate_on_symbolic(operation, operand);
   check_use(operand, "an operator");
-  return compute("an operator of an array", [&] { return operation(operand.get()); });
+  return compute("an operator on an array", [&] { return operation(operand.get()); });
 }
 
 Ref Tracer::compare_arrays(Borrowed left, Borrowed right, int operation) {
-  const bool left_unknown = holds_symbolic_array(left), right_unknown = holds_symbolic_array(right);
-  if ((!left_unknown && !may_compute_with(left)) || (!right_unknown && !may_compute_with(right)))
+  const bool left_symbolic = holds_symbolic_array(left), right_symbolic = holds_symbolic_array(right);
+  if ((!left_symbolic && !may_compute_with(left)) || (!right_symbolic && !may_compute_with(right)))
     stop(report::Reason::native_call, "a comparison of an array and something else");
-  if (left_unknown || right_unknown) return compare_symbolic(left, right, operation);
+  if (left_symbolic || right_symbolic) return compare_symbolic(left, right, operation);
   return compute("a comparison of an array", [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
 }
 
@@ -310,7 +313,7 @@ Ref Tracer::get_from_array(Borrowed array, Borrowed name) {
   const char* text = PyUnicode_AsUTF8(name.get());
   if (text == nullptr) throw PyError();
   const bool is_method = among(kMethods, text);
-  // Of one from outside, the memory is a copy's.
+  // The memory of a pre-existing array is that of our copy.
   const bool is_base = strcmp(text, "base") == 0;
   Borrowed owner = is_base ? lift::array_owner(array) : Borrowed();
   if ((!is_method && !among(kAttributes, text)) || (is_base && (!owner || lifter.known(owner) != nullptr)))
@@ -319,17 +322,17 @@ Ref Tracer::get_from_array(Borrowed array, Borrowed name) {
 }
 
 Ref Tracer::item_of_array(Borrowed array, Borrowed key) {
-  const bool key_unknown = holds_symbolic_array(key);
-  if (!key_unknown && !may_compute_with(key)) stop(report::Reason::native_call, "an index of an array");
-  if (key_unknown || is_symbolic_array(array)) return item_of_symbolic(array, key);
+  const bool key_symbolic = holds_symbolic_array(key);
+  if (!key_symbolic && !may_compute_with(key)) stop(report::Reason::native_call, "an index of an array");
+  if (key_symbolic || is_symbolic_array(array)) return item_of_symbolic(array, key);
   return compute("an item of an array", [&] { return PyObject_GetItem(array.get(), key.get()); });
 }
 
 void Tracer::set_item_of_array(Borrowed array, Borrowed key, Borrowed value) {
-  const bool key_unknown = holds_symbolic_array(key), value_unknown = value && holds_symbolic_array(value);
-  if ((!key_unknown && !may_compute_with(key)) || (value && !value_unknown && !may_compute_with(value)))
+  const bool key_symbolic = holds_symbolic_array(key), value_symbolic = value && holds_symbolic_array(value);
+  if ((!key_symbolic && !may_compute_with(key)) || (value && !value_symbolic && !may_compute_with(value)))
     stop(report::Reason::native_call, "an item of an array is set");
-  if (value && (key_unknown || value_unknown || is_symbolic_array(array)))
+  if (value && (key_symbolic || value_symbolic || is_symbolic_array(array)))
     return set_item_of_symbolic(array, key, value);
   if (is_symbolic_array(array)) stop(report::Reason::native_call, "an item of an array is deleted");
   (void)compute("an item of an array", [&]() -> PyObject* {
@@ -356,7 +359,7 @@ Tri Tracer::truth_of_array(Borrowed array) {
   return Tri(answer.get() == Py_True ? 1 : 0);
 }
 
-// Before native code gets arrays as arguments. True: there are some.
+// To be called before native code receives arguments. True: there are arrays among them.
 bool Tracer::check_array_arguments(const std::string& name, PyObject* const* arguments, size_t count) {
   bool arrays = false, tensors = false;
   for (size_t i = 0; i < count; i++) {
@@ -369,7 +372,7 @@ bool Tracer::check_array_arguments(const std::string& name, PyObject* const* arg
   return true;
 }
 
-// The same for a class: one that looks at memory, or warns. What keeps the array is not asked.
+// The same for a class that reads memory or warns. Classes that only store the array are allowed.
 bool Tracer::check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
   bool arrays = false;
   for (size_t i = 0; i < count; i++) {
@@ -378,29 +381,30 @@ bool Tracer::check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObj
     const bool is_number = PyType_IsSubtype(base, &PyFloat_Type) || PyType_IsSubtype(base, &PyLong_Type) ||
                            PyType_IsSubtype(base, &PyComplex_Type);
     if (is_number && base != &PyBool_Type && lift::fields_of(arguments[i]).dimensions > 0)
-      stop(report::Reason::native_call, std::string(type->tp_name) + " of an array that is no number");
-    const bool looks = base != &PyBaseObject_Type && base != &PyList_Type && base != &PyTuple_Type && !is_number &&
-                       base != &PySet_Type && base != &PyFrozenSet_Type && base != &PyDict_Type &&
-                       base != &PyEnum_Type && base != &PyZip_Type && base != &PyMap_Type && base != &PyFilter_Type &&
-                       base != &PyReversed_Type && base != &PySlice_Type && base != lift::known_types().deque &&
-                       base != lift::known_types().partial && base != lift::known_types().simple_namespace &&
-                       !PyType_IsSubtype(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
-    if (looks) stop(report::Reason::native_call, std::string(type->tp_name) + " of an array");
+      stop(report::Reason::native_call, std::string(type->tp_name) + " of an array that is not 0-d");
+    const bool reads_memory = base != &PyBaseObject_Type && base != &PyList_Type && base != &PyTuple_Type &&
+                              !is_number && base != &PySet_Type && base != &PyFrozenSet_Type && base != &PyDict_Type &&
+                              base != &PyEnum_Type && base != &PyZip_Type && base != &PyMap_Type &&
+                              base != &PyFilter_Type && base != &PyReversed_Type && base != &PySlice_Type &&
+                              base != lift::known_types().deque && base != lift::known_types().partial &&
+                              base != lift::known_types().simple_namespace &&
+                              !PyType_IsSubtype(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+    if (reads_memory) stop(report::Reason::native_call, std::string(type->tp_name) + " of an array");
   }
   return arrays;
 }
 
 // --- tensors of arrays --------------------------------------------------------------------------------------------
 
-// Nobody else can see the array's memory: only the call that is being made has it.
+// Nothing else refers to the array's memory: only the current call holds it.
 static bool is_last_user(Borrowed array) {
   Borrowed owner = lift::array_owner(array);
   return owner && Py_REFCNT(array.get()) == 1 && (owner == array || Py_REFCNT(owner.get()) == 1);
 }
 
-// Null: torch has none.
+// Null: torch has no such dtype.
 Ref Tracer::torch_type(Borrowed array) {
-  const Paused paused(*this);  // numpy finds the name by code in Python
+  const Paused paused(*this);  // numpy computes the name in Python code
   Ref name = checked(PyObject_GetAttrString(lift::fields_of(array).dtype, "name"));
   const char* text = PyUnicode_AsUTF8(name.get());
   if (text == nullptr) throw PyError();
@@ -409,45 +413,45 @@ Ref Tracer::torch_type(Borrowed array) {
   return among(kNames, text) ? graph::torch_name("torch", text) : Ref();
 }
 
-// torch.tensor(array) copies it, torch.from_numpy(array) and torch.as_tensor(array) take its memory: that is a copy
-// here too, so nobody may write to the one and look at the other (see shared_changed()). Null: it is no such call.
+// torch.tensor(array) copies, torch.from_numpy(array) and torch.as_tensor(array) share the memory: here that is a copy
+// too, so no write to either may be observable through the other (see shared_changed()). Null: it is no such call.
 Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments, size_t positional,
                             Borrowed keyword_names) {
-  const std::string_view own = last_word(name);
-  const bool takes = own == "from_numpy" || own == "as_tensor";
-  if ((!takes && own != "tensor") || positional != 1) return {};
+  const std::string_view last = last_word(name);
+  const bool shares_memory = last == "from_numpy" || last == "as_tensor";
+  if ((!shares_memory && last != "tensor") || positional != 1) return {};
   const bool last_use = lift::is_array(arguments[0]) && is_last_user(arguments[0]);
   Ref array = Ref::share(arguments[0]);
-  const bool is_number = lift::is_numpy_number(array.get()) && own != "from_numpy";
+  const bool is_number = lift::is_numpy_number(array.get()) && last != "from_numpy";
   if (!is_number && !lift::is_array(array.get())) return {};
   if (is_number) {
     const Paused paused(*this);
     array = checked(PyObject_CallOneArg(graph::torch_name("numpy", "asarray").get(), array.get()));
   }
   auto refuse = [&](const char* why) { stop(report::Reason::native_call, name + " of an array " + why); };
-  // A mode of the program's (a default device among them) sees other functions than these.
+  // A user's torch-function mode (a default device is one) would see other functions than these.
   if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) refuse("under a torch-function mode");
   Ref type = torch_type(array);
   if (!type) refuse("whose type torch does not have");
   if (lift::element_count(array) > kMostTensorElements) refuse("that is large");
   Borrowed owner = lift::array_owner(array);
-  const bool outside = owner && lifter.known(owner) != nullptr;
-  // Numpy gives what has no elements strides that are zero, and torch takes them.
+  const bool preexisting = owner && lifter.known(owner) != nullptr;
+  // numpy gives empty arrays zero strides, and torch keeps them.
   const bool is_empty = lift::element_count(array) == 0 && lift::fields_of(array).dimensions == 1;
   const bool has_zero_stride = is_empty && lift::fields_of(array).strides[0] == 0;
   if (!owner || (lift::element_count(array) == 0 && !is_empty) || !(has_zero_stride || has_canonical_strides(array)))
-    refuse("with strides of its own");
-  if (takes && !is_number && !outside && !lift::is_writeable(array)) refuse("that is read-only");
+    refuse("with non-contiguous strides");
+  if (shares_memory && !is_number && !preexisting && !lift::is_writeable(array)) refuse("that is read-only");
 
-  bool shares = takes && !is_number;
+  bool shares = shares_memory && !is_number;
   std::vector<PyObject*> given = {nullptr, nullptr};
   std::vector<const char*> names;
   for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
     const char* keyword = PyUnicode_AsUTF8(PyTuple_GET_ITEM(keyword_names.get(), i));
     if (keyword == nullptr) throw PyError();
     PyObject* value = arguments[positional + static_cast<size_t>(i)];
-    if (own == "from_numpy" || !(strcmp(keyword, "dtype") == 0 || strcmp(keyword, "device") == 0 ||
-                                 (own == "tensor" && strcmp(keyword, "requires_grad") == 0))) {
+    if (last == "from_numpy" || !(strcmp(keyword, "dtype") == 0 || strcmp(keyword, "device") == 0 ||
+                                  (last == "tensor" && strcmp(keyword, "requires_grad") == 0))) {
       refuse((std::string("with ") + keyword).c_str());
     }
     if (value == Py_None) continue;
@@ -460,15 +464,16 @@ Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments,
     given.push_back(value);
   }
   Ref cpu = checked(PyUnicode_FromString("cpu"));
-  if (own == "from_numpy") {
+  if (last == "from_numpy") {
     names.push_back("device");
     given.push_back(cpu.get());
   }
   names.push_back("dtype");
   given.push_back(type.get());
-  Ref words = checked(PyTuple_New(static_cast<Py_ssize_t>(names.size())));
+  Ref keyword_tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(names.size())));
   for (size_t i = 0; i < names.size(); i++) {
-    PyTuple_SET_ITEM(words.get(), static_cast<Py_ssize_t>(i), checked(PyUnicode_InternFromString(names[i])).release());
+    PyTuple_SET_ITEM(keyword_tuple.get(), static_cast<Py_ssize_t>(i),
+                     checked(PyUnicode_InternFromString(names[i])).release());
   }
   Ref data, stride, tensor;
   if (is_empty) {
@@ -476,22 +481,21 @@ Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments,
     stride = checked(Py_BuildValue("(i)", has_zero_stride ? 0 : 1));
     given[1] = data.get();
     given.insert(given.begin() + 2, stride.get());
-    tensor = call_torch(graph::torch_name("torch", "empty_strided"), given.data() + 1, 2, words);
+    tensor = call_torch(graph::torch_name("torch", "empty_strided"), given.data() + 1, 2, keyword_tuple);
   } else {
     data = checked(PyObject_CallMethod(array.get(), "tolist", nullptr));
     given[1] = data.get();
-    tensor = call_torch(graph::torch_name("torch", "tensor"), given.data() + 1, 1, words);
+    tensor = call_torch(graph::torch_name("torch", "tensor"), given.data() + 1, 1, keyword_tuple);
   }
-  if (shares && (outside || !last_use)) {
+  if (shares && (preexisting || !last_use)) {
     if (deferred_points_.empty()) {
       deferred_points_ = points_here();
-      deferred_event_ =
-          event_here(report::Reason::native_call, name + ": the tensor and the array have the same memory");
+      deferred_event_ = event_here(report::Reason::native_call, name + ": the tensor and the array share memory");
     }
     const lift::ArrayFields& memory = lift::fields_of(owner);
     const auto size = static_cast<size_t>(lift::element_count(owner) * lift::element_size(owner));
     shared_.push_back(
-        {Ref::share(owner), std::string(memory.data, size), Ref(tensor), recorder.program().nodes.size(), outside});
+        {Ref::share(owner), std::string(memory.data, size), Ref(tensor), recorder.program().nodes.size(), preexisting});
   }
   return tensor;
 }
@@ -501,7 +505,7 @@ static bool same_storage(const at::Tensor& a, const at::Tensor& b) {
          a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
-// Of a tensor and an array with the same memory, one was written.
+// Whether a tensor, or the array that shares its memory, was written to.
 bool Tracer::shared_changed() {
   graph::Program& program = recorder.program();
   return std::ranges::any_of(shared_, [&](const SharedMemory& shared) {
@@ -521,7 +525,7 @@ bool Tracer::shared_changed() {
 
 bool Tracer::leaves_with_array(const std::vector<Ref>& tensors) const {
   return std::ranges::any_of(shared_, [&](const SharedMemory& shared) {
-    if (!shared.outside && Py_REFCNT(shared.array.get()) == 1) return false;  // the array does not
+    if (!shared.outside && Py_REFCNT(shared.array.get()) == 1) return false;  // the array does not leave the call
     return std::ranges::any_of(tensors, [&](const Ref& tensor) {
       return graph::is_tensor(tensor) && same_storage(fake::unpack(tensor.get()), fake::unpack(shared.tensor.get()));
     });

@@ -1,4 +1,4 @@
-// Arrays of numpy's that native code comes upon by itself.
+// numpy arrays that native code reaches on its own, inside containers and iterators.
 #pragma once
 
 #include "py/error.h"
@@ -7,10 +7,11 @@ namespace alternator::trace {
 
 class Tracer;
 
-// Before native code computes with what a container or an iterator holds: arrays from outside among it are used.
+// To be called before native code computes with the contents of a container or an iterator: marks pre-existing arrays
+// among them as used.
 void check_arrays_within(Tracer& tracer, Borrowed value);
 
-// The rows of an array whose numbers only a run knows, as a list. Null: it is none, or its elements are numbers.
+// The rows of a symbolic array, as a list. Null: it is not one, or its elements are scalars.
 Ref rows_of_symbolic(Tracer& tracer, Borrowed value);
 
 }  // namespace alternator::trace

@@ -1,4 +1,4 @@
-// Numbers of numpy, and objects that stand for one: computed while tracing, like Python's.
+// numpy scalars, and objects with __index__: computed while tracing, like Python scalars.
 #include "trace/core/tracer.h"
 
 #include "graph/record/torch_symbol.h"
@@ -16,7 +16,7 @@ bool is_number(PyObject* value) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || lift::is_numpy_number(value);
 }
 
-// An object of the program's that stands for a number: torch would call its __index__ by itself.
+// A user-defined object with __index__, which torch would call natively.
 bool is_index_object(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_as_number != nullptr &&
@@ -64,19 +64,20 @@ bool is_sequence(PyTypeObject* type) {
   return type->tp_as_sequence != nullptr && type->tp_as_sequence->sq_item != nullptr;
 }
 
-// By the last part of its name.
+// Compares the last component of its dotted name.
 bool is_one_of(const std::string& name, std::initializer_list<std::string_view> names) {
   const size_t dot = name.rfind('.');
   const std::string_view last = std::string_view(name).substr(dot == std::string::npos ? 0 : dot + 1);
   return std::find(names.begin(), names.end(), last) != names.end();
 }
 
-// What makes a tensor of data: there the type of the number is that of the tensor.
+// Functions that make a tensor from data: there the scalar's dtype determines the tensor's.
 bool takes_data(const std::string& name) {
   return is_one_of(name, {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "Tensor", "new"});
 }
 
-// Where every number is a size, torch asks an object for it; where another number may stand, it mostly refuses.
+// Functions whose ints are all sizes: there torch calls __index__; where another scalar is possible, it mostly refuses
+// such an object.
 bool takes_sizes(const std::string& name) {
   return is_one_of(name, {"zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "repeat",
                           "tile", "view", "reshape", "expand"});
@@ -88,16 +89,16 @@ Ref Tracer::check_numbers(Borrowed* left, Borrowed* right) {
   Borrowed* number = lift::is_numpy_number(left->get()) ? left : right;
   Borrowed* other = number == left ? right : left;
   if (is_number(other->get())) return {};
-  if (!graph::is_tensor(*other)) stop(report::Reason::native_call, "an operator of a number of numpy's");
+  if (!graph::is_tensor(*other)) stop(report::Reason::native_call, "an operator on a numpy scalar");
   if (lift::numpy_kind(number->get()) == lift::NumpyKind::kBool)
-    stop(report::Reason::native_call, "an operator of a tensor and a numpy.bool");
+    stop(report::Reason::native_call, "an operator on a tensor and a numpy.bool");
   Ref plain = lift::python_number(*number);
   *number = plain;
   return plain;
 }
 
 void refuse_index_objects(PyObject* value) {
-  if (holds_index_objects(value)) stop(report::Reason::native_call, "a torch call with an object for a number");
+  if (holds_index_objects(value)) stop(report::Reason::native_call, "a torch call with an object that has __index__");
 }
 
 void check_slices(Tracer& tracer, Borrowed value, int depth) {
@@ -110,7 +111,7 @@ void check_slices(Tracer& tracer, Borrowed value, int depth) {
   }
 }
 
-// In an index, or with numbers of numpy's only.
+// Converts index objects (in indices) and numpy scalars to Python scalars.
 Ref Tracer::number_for_torch(Borrowed value, int depth) {
   PyObject* v = value.get();
   if (depth == 0) check_slices(*this, value);
@@ -128,12 +129,12 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
     case lift::NumpyKind::kDouble:
       return lift::python_number(value);
     case lift::NumpyKind::kBool:
-    case lift::NumpyKind::kFloat:  // some calls of torch's take them for numbers, others refuse them
+    case lift::NumpyKind::kFloat:  // some torch calls accept them as scalars, others refuse them
       stop(report::Reason::native_call, std::string("a torch call with a ") + value.type()->tp_name);
     case lift::NumpyKind::kNone:
       break;
   }
-  if (lift::is_array(v)) stop(report::Reason::native_call, "a torch call with an array of numpy's");
+  if (lift::is_array(v)) stop(report::Reason::native_call, "a torch call with a numpy array");
   if (!holds_numbers(v)) return {};
   if (PySlice_Check(v) && depth <= kDeepest) {
     auto* slice = value.as<PySliceObject>();
@@ -146,7 +147,8 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
     return checked(PySlice_New(parts[0].get(), parts[1].get(), parts[2].get()));
   }
   if (depth > kDeepest || (!PyTuple_CheckExact(v) && !PyList_CheckExact(v)))
-    stop(report::Reason::native_call, std::string("a torch call with numbers in a ") + value.type()->tp_name);
+    stop(report::Reason::native_call,
+         std::string("a torch call with numpy scalars or index objects in a ") + value.type()->tp_name);
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(v);
   Ref copy = checked(PyTuple_CheckExact(v) ? PyTuple_New(count) : PyList_New(count));
   for (Py_ssize_t i = 0; i < count; i++) {
@@ -168,7 +170,7 @@ bool Tracer::use_numbers(PyObject* const* arguments, size_t count, const std::st
     if (!takes_sizes(name)) refuse_index_objects(arguments[i]);
     Ref number = number_for_torch(arguments[i]);
     if (!number) continue;
-    if (takes_data(name)) stop(report::Reason::native_call, name + " of numbers that are not Python's");
+    if (takes_data(name)) stop(report::Reason::native_call, name + " of numpy scalars or objects with __index__");
     if (given->empty()) {
       given->push_back(nullptr);
       given->insert(given->end(), arguments, arguments + count);

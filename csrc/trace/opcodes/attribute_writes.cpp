@@ -1,4 +1,4 @@
-// Attributes that are set and deleted.
+// Attribute writes and deletes.
 #include "trace/opcodes/attributes.h"
 
 #include "cpython/objects.h"
@@ -37,9 +37,10 @@ static bool is_config(PyTypeObject* type) {
   return PyType_IsSubtype(type, config.as<PyTypeObject>()) != 0;
 }
 
-// A setting of torch's (torch._inductor.config): its class keeps it elsewhere. It is set when the graph has run; until
-// then nobody reads it, since what a module's class computes is a break. False: the class has no say.
-static bool set_on_odd_module(Tracer& tracer, Borrowed module, Borrowed name, Borrowed value) {
+// A torch setting (torch._inductor.config): its module class stores it elsewhere. It is set after the graph has run;
+// until then nothing reads it, since reading a value that a module's class computes is a break. False: the class does
+// not override this.
+static bool set_on_custom_module(Tracer& tracer, Borrowed module, Borrowed name, Borrowed value) {
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
   if (_PyType_Lookup(module.type(), hook_name.get()) == _PyType_Lookup(&PyModule_Type, hook_name.get())) return false;
   const std::string what = text_of(name) + " of a module with a class of its own is set";
@@ -69,7 +70,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   lift::Known* known = lifter.known(owner);
   if (is_tensor(owner)) {
     const bool is_grad = equals(name, "grad");
-    // What torch's classes know nothing of is the program's own, and in the tensor's dict.
+    // An attribute that torch's classes do not define is the program's own, and in the tensor's dict.
     if (known != nullptr && known->source != nullptr && !lifter.type_attribute(type, name) &&
         is_generic(_PyType_Lookup(type, checked(PyUnicode_InternFromString("__setattr__")).get()),
                    PyObject_GenericSetAttr)) {
@@ -81,9 +82,9 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
     if (known != nullptr && equals(name, "requires_grad") && value && PyBool_Check(value.get()) &&
         get_attribute(owner, name) == value &&
         get_attribute(owner, checked(PyUnicode_InternFromString("is_leaf"))).get() == Py_True) {
-      return;  // it is what it was
+      return;  // it does not change
     }
-    // A tensor of torch's own classes gets other data by a node, as one that the trace has made does.
+    // Setting `.data` of a Tensor or Parameter itself is a node, as for a tensor that the trace has made.
     const bool is_data = equals(name, "data") && value && is_tensor(value) && !transformed_ && !is_under_modes() &&
                          (type == graph::torch_types().tensor || type == graph::torch_types().parameter);
     if (known != nullptr && !is_data && (!is_grad || known->source == nullptr))
@@ -97,14 +98,14 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
       PyErr_Clear();
       stop(report::Reason::torch_call, "data is set");
     }
-    natively();  // with the checks of eager
+    natively();  // with eager's checks
     if (known != nullptr && is_grad) lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
     return;
   }
   if (PyModule_Check(owner.get())) {
-    const bool is_odd = !graph::is_plain_module_class(type);
-    if (is_odd && set_on_odd_module(*this, owner, name, value)) return;
-    if (PyObject* attribute = is_odd ? _PyType_Lookup(type, name.get()) : nullptr;
+    const bool has_custom_class = !graph::is_plain_module_class(type);
+    if (has_custom_class && set_on_custom_module(*this, owner, name, value)) return;
+    if (PyObject* attribute = has_custom_class ? _PyType_Lookup(type, name.get()) : nullptr;
         attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
       return set_generic(owner, name, value);
     lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
@@ -117,14 +118,14 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
   Borrowed hook = lifter.type_attribute(type, hook_name);
   if (known == nullptr || !known->instance) {
-    // Without attributes of its own in the trace: a property, a cell, a partial.
+    // Objects without attributes in the trace: a property, a cell, a partial.
     if (known != nullptr && known->shadow == nullptr) {
       if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && lifter.is_preexisting_cell(owner))
         return store_cell(owner, Ref::share(value));
       if (lift::is_decimal_context(owner.get())) return natively();  // the copy; it is written back at the end
       stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
     }
-    // A private object: its own dict is private too; the class's say in it is a fact.
+    // A private object: its own dict is private too; what its class defines is guarded.
     lifter.open_attributes(owner);
     if (Borrowed attribute = lifter.type_attribute(type, name)) {
       use_descriptor(attribute, type, name);
@@ -136,11 +137,11 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   if (PyFunction_Check(owner.get())) {
     if (lifter.made_here(owner)) return natively();
     if (_PyType_Lookup(type, name.get()) != nullptr) {
-      // Those that calling the function does not look at.
+      // Only fields that calling the function does not read.
       if (!value || !is_written_field(name)) stop(report::Reason::native_call, "a field of a function is set");
       const bool is_name = !equals(name, "__doc__") && !equals(name, "__module__");
       if (is_name && !PyUnicode_CheckExact(value.get()))
-        stop(report::Reason::native_call, "a name of a function is set to something else than text");
+        stop(report::Reason::native_call, "a name of a function is set to something other than a string");
       return lifter.store_field(owner, name, Ref::share(value));
     }
     return set_generic(owner, name, value);
@@ -156,7 +157,7 @@ void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
   set_generic(owner, name, value);
 }
 
-// A descriptor of a Python class, whose __set__ native code is about to call on it.
+// A descriptor of a Python class whose __set__ native code is about to call.
 void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name) {
   if (!attribute || attribute.type()->tp_descr_set == nullptr || lifter.made_here(attribute) ||
       lifter.attribute_source(type, name) == nullptr || lifter.known(attribute) != nullptr ||
@@ -168,9 +169,8 @@ void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed na
     stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
 }
 
-// A class of the outside world is not written: what the program writes is kept beside it, and found there by every
-// look-up of ours. Native code looks for itself; so what that may ask for is not taken: special methods, data
-// descriptors.
+// A pre-existing class is not mutated: the program's writes are kept beside it, and every look-up of the tracer finds
+// them there. Native code does its own look-ups, so what it may look up is refused: special methods, data descriptors.
 void Tracer::set_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   PyTypeObject* metaclass = cls.type();
@@ -210,9 +210,9 @@ void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
     refuse(place != nullptr ? !place->value : !has);
     tree->guard(tree->child(lifter.constant(cls), lift::Access::kDict),
                 {has ? lift::GuardKind::kHasKey : lift::GuardKind::kLacksKey, Ref::share(name)});
-    writes = has;  // made and deleted again in the call: nothing is left to do
+    writes = has;  // set and deleted again in the call: nothing is left to do
   }
-  // That it is no data descriptor is a fact too.
+  // That it is no data descriptor is guarded too.
   if (place == nullptr && before)
     tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
   if (place == nullptr && !before) tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});

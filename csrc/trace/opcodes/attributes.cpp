@@ -1,4 +1,4 @@
-// Attributes that are read: the language's rules, over private copies and guarded classes.
+// Attribute reads: the language's rules, over private copies and guarded classes.
 #include "trace/opcodes/attributes.h"
 #include "trace/torch/tensor_hooks.h"
 
@@ -27,7 +27,7 @@ bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
 bool is_data_descriptor(Borrowed descriptor) {
   return descriptor.type()->tp_descr_get != nullptr && descriptor.type()->tp_descr_set != nullptr;
 }
-// Whether the error of setting or deleting what is not there says which one: from CPython 3.12 on.
+// Whether the AttributeError of setting or deleting a missing attribute has its name: since CPython 3.12.
 bool names_written() {
   static constinit Lasting<bool> answer;
   return answer.get([] {
@@ -40,7 +40,7 @@ bool names_written() {
   });
 }
 
-// A slot of a C type whose instances hold nothing of their own.
+// A slot of a C type whose instances hold nothing but what they are given.
 bool is_native_slot(Borrowed attribute) {
   return attribute && attribute.type() == &PyWrapperDescr_Type &&
          Natives::table().type(reinterpret_cast<PyDescrObject*>(attribute.get())->d_type);
@@ -68,7 +68,7 @@ void no_attribute(Borrowed owner, Borrowed name, bool writes) {
       PyType_Check(owner.get()) ? owner.as<PyTypeObject>()->tp_name : owner.type()->tp_name, name.get());
   if (!is_named) throw PyError();
   Ref error = cpython::take_raised();
-  // What "did you mean" looks at.
+  // Read by the "did you mean" suggestion.
   if (PyObject_SetAttrString(error.get(), "name", name.get()) < 0) PyErr_Clear();
   if (PyObject_SetAttrString(error.get(), "obj", owner.get()) < 0) PyErr_Clear();
   cpython::set_raised(std::move(error));
@@ -85,7 +85,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
   if (PyFrame_Check(owner.get())) return get_from_frame(owner, name);
   if (lift::is_array(owner.get())) return get_from_array(owner, name);
   if (is_proxy_of_trace(lifter, owner)) return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
-  // What a bound method does not have itself it answers for its function, the text included.
+  // A bound method forwards attributes that it lacks to its function, and __doc__ too.
   if (type == &PyMethod_Type && (_PyType_Lookup(type, name.get()) == nullptr || equals(name, "__doc__")))
     return get_attribute(Ref::share(PyMethod_GET_FUNCTION(owner.get())), name);
   if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
@@ -106,7 +106,7 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
       return checked(PyObject_GetAttr(owner.get(), name.get()));
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   }
-  // What was there before is as it was found, not lifted.
+  // Token.old_value would be the pre-existing value, not lifted.
   if (Py_IS_TYPE(owner.get(), &PyContextToken_Type)) stop(report::Reason::native_call, "Token." + text_of(name));
   const bool has_attributes = known != nullptr && known->instance;  // an exception, say
   if (has_attributes || ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)))
@@ -117,14 +117,14 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
     PyErr_SetString(PyExc_ValueError, "Cell is empty");
     throw PyError();
   }
-  // Asking for it makes it.
+  // Reading it creates it.
   if (known != nullptr && type == lift::known_types().partial && equals(name, "__dict__") &&
       *_PyObject_GetDictPtr(owner.get()) == nullptr)
     stop(report::Reason::opaque_object, "the __dict__ of a partial that has none yet");
   if (equals(name, "__dict__") || equals(name, "__reduce_ex__") || equals(name, "__reduce__") ||
       _PyType_Lookup(type, name.get()) == nullptr)
     lifter.open_attributes(owner);
-  // Objects of builtin types: what they hold is lifted where they are private; what an outside one holds is not.
+  // Objects of builtin types: the contents of a private object are lifted; those of a pre-existing one are not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
   const bool is_private = known == nullptr || Borrowed(known->original) != owner;
   if (is_private || known->shadow != nullptr || PyCFunction_Check(value.get()) ||
@@ -142,18 +142,17 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
   throw;
 }
 
-// torch.ops.aten.add makes its overloads when they are asked for, and keeps them: one that is used is made before it is
-// read.
+// torch.ops.aten.add creates its overloads on first access, and caches them: an overload is created before it is read.
 static void make_overload(Tracer& tracer, Borrowed owner, Borrowed name) {
   if (std::strcmp(owner.type()->tp_name, "OpOverloadPacket") != 0 ||
       Borrowed(owner.type()) != graph::torch_name("torch._ops", "OpOverloadPacket"))
     return;
   const Paused paused(tracer);
   const Ref made = Ref::steal(PyObject_GetAttr(owner.get(), name.get()));
-  PyErr_Clear();  // the program will see to it
+  PyErr_Clear();  // the program's own access will raise it
 }
 
-// Python's own __getattribute__ and __getattr__, where a class has them.
+// Python-level __getattribute__ and __getattr__, if a class defines them.
 Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
   make_overload(*this, owner, name);
@@ -173,7 +172,7 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
       absent = true;
     }
   } else if (lifter.known(owner) == nullptr && is_native_slot(getattribute)) {
-    lifter.type_attribute(type, name);  // an object of the trace over a C type; what its class says is a fact
+    lifter.type_attribute(type, name);  // an object that the trace made, of a C type; its class is guarded
     if (is_written(type, name)) stop(report::Reason::class_write, type->tp_name + ("." + text_of(name)));
     return checked(PyObject_GetAttr(owner.get(), name.get()));
   } else {
@@ -194,8 +193,8 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
 }
 
-// What an object of a Python class is as a descriptor is for that class to say, and may be changed. Descriptors and
-// callables are guarded as they are; a plain value may become one.
+// Whether an object of a Python class is a descriptor depends on that class, which may be changed. Descriptors and
+// callables are guarded by identity; a plain value may be replaced by a descriptor.
 void Tracer::use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed name) {
   PyTypeObject* kind = attribute.type();
   const bool is_python = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(attribute.get());
@@ -207,7 +206,7 @@ void Tracer::use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed nam
   if (is_python && !is_tensor(attribute)) lifter.use_special_methods(kind);
 }
 
-// Whether it is a data descriptor, which comes before what the instance has.
+// Whether it is a data descriptor, which takes precedence over the instance dict.
 bool Tracer::comes_first(Borrowed attribute, PyTypeObject* type, Borrowed name) {
   use_descriptor(attribute, type, name);
   return is_data_descriptor(attribute);
@@ -217,28 +216,28 @@ bool Tracer::comes_first(Borrowed attribute, PyTypeObject* type, Borrowed name) 
 Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
   PyTypeObject* type = owner.type();
   lift::Known* known = lifter.known(owner);
-  const bool outside = known != nullptr && known->instance;
-  if (outside && cpython::is_thread_local(type)) {
+  const bool preexisting = known != nullptr && known->instance;
+  if (preexisting && cpython::is_thread_local(type)) {
     if (equals(name, "__dict__")) return Ref(lifter.attributes(owner)->copy);
     // threading.local itself looks there first.
     if (lift::layout_base(type) == type) {
       if (Ref value = lifter.dict_item(*lifter.attributes(owner), name)) return value;
     }
   }
-  // Looking into the instance may run an __eq__, which may take it off the class.
+  // The look-up in the instance dict may run an __eq__, which may remove it from the class.
   const Ref attribute = Ref::share(lifter.type_attribute(type, name));
   if (attribute && comes_first(attribute, type, name)) {
-    if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
+    if (preexisting && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
       if (lift::Shadow* attributes = lifter.attributes(owner)) return Ref(attributes->copy);
     }
-    if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
+    if (preexisting && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
       return Ref::share(reinterpret_cast<PyObject*>(type));
     }
-    // Guards refer weakly themselves.
-    if (outside && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__weakref__"))
+    // Guards create weak references themselves.
+    if (preexisting && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__weakref__"))
       stop(report::Reason::opaque_object, "the weak references to an object");
     const bool is_member = Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type);
-    if ((outside && (is_member || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) ||
+    if ((preexisting && (is_member || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) ||
         (is_member && known != nullptr && known->shadow != nullptr)) {
       Ref value = lifter.load_field(owner, name, attribute);
       *absent = !value;
@@ -252,7 +251,7 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
       return {};
     }
   }
-  if (outside) {
+  if (preexisting) {
     if (lift::Shadow* attributes = lifter.attributes(owner)) {
       if (Ref value = lifter.dict_item(*attributes, name)) return value;
     }
@@ -271,12 +270,12 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
   return {};
 }
 
-// What an attribute found on a class means for `owner` (null: for the class itself). Without a source, a class of the
-// trace has it of its own.
+// Binds an attribute found on a class to `owner` (null: to the class itself). Without a source, it belongs to a class
+// that the trace made.
 Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source,
                             bool written) {
   PyTypeObject* kind = attribute.type();
-  const Ref held = Ref::share(attribute);  // its __get__ may take it off the class
+  const Ref held = Ref::share(attribute);  // its __get__ may remove it from the class
   const bool fixed = written || source == nullptr || lifter.made_here(attribute);
   auto function_of = [&](Borrowed function) {
     return fixed || !function ? Ref::share(function) : lifter.lift(function, lifter.constant(function));
@@ -295,7 +294,7 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
   if (owner && !fixed && is_cached_property(kind)) return get_cached_property(attribute, owner, source);
   descrgetfunc get = kind->tp_descr_get;
   if (get == nullptr) return fixed ? Ref::share(attribute) : lifter.lift(attribute, source);
-  // A descriptor of a Python class runs its __get__ as a traced frame, on itself as it is lifted.
+  // The __get__ of a descriptor of a Python class runs as a traced frame, on the lifted descriptor itself.
   const bool python_descriptor = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
   if (python_descriptor && !fixed) {
     lifter.use_special_methods(kind);
@@ -308,7 +307,7 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
     stop(report::Reason::native_call, std::string("an attribute of ") + type->tp_name);
   }
   if (fixed || python_descriptor) return value;
-  // What an object of the trace keeps in its own fields, its __dict__ among them, is of the trace too.
+  // The fields of an object that the trace made, its __dict__ among them, belong to the trace too.
   const bool is_field = kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type;
   if (is_field && owner && lifter.known(owner) == nullptr && !PyType_Check(value.get())) return value;
   if (PyMethod_Check(value.get())) {
@@ -317,9 +316,9 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
   }
   if (PyFunction_Check(value.get())) return function_of(value);
   if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type)) return value;
-  // What a C descriptor finds in an object of the trace is the trace's own: a slot, its __dict__.
+  // What a C descriptor reads from an object that the trace made belongs to the trace: a slot, its __dict__.
   if (owner && (lifter.known(owner) == nullptr || PyTuple_Check(owner.get()))) return value;
-  // ... and what it finds in an outside object has no place that could be found again.
+  // ... and what it reads from a pre-existing object has no source that could be followed again.
   if (owner && !PyType_Check(owner.get()) && kind != &PyStaticMethod_Type)
     stop(report::Reason::native_call, std::string("a descriptor of type ") + kind->tp_name);
   if (lift::is_plain(value.get())) return value;
@@ -361,7 +360,7 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
       attribute != nullptr && graph::is_plain_module_class(module.type())) {
     return checked(PyObject_GetAttr(module.get(), name.get()));
   }
-  if (!graph::is_plain_module_class(module.type())) {  // torch.ops: it makes what is asked for
+  if (!graph::is_plain_module_class(module.type())) {  // torch.ops: it creates attributes on access
     Ref owner = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(module.type()), "__module__"));
     PyErr_Clear();
     const char* text = owner && PyUnicode_Check(owner.get()) ? PyUnicode_AsUTF8(owner.get()) : nullptr;
@@ -371,10 +370,10 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
       const Paused paused(*this);
       return checked(PyObject_GetAttr(module.get(), name.get()));
     }();
-    // What is made stays; a number or a text may be another one tomorrow.
+    // Created objects are kept; a scalar or a string may be another one next time.
     if (lift::is_plain(value.get())) stop(report::Reason::native_call, "a value that a module's class computes");
     if (PyMethod_Check(value.get()) && Borrowed(PyMethod_GET_SELF(value.get())) == module) {
-      // A method of the module's class: bound anew each time, so that no guard may be about this one.
+      // A method of the module's class: bound again on each access, so that no guard may be about this bound method.
       Borrowed function = PyMethod_GET_FUNCTION(value.get());
       return checked(PyMethod_New(lifter.lift(function, lifter.constant(function)).get(), module.get()));
     }
@@ -389,7 +388,7 @@ Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   PyTypeObject* metaclass = cls.type();
   if (metaclass != &PyType_Type) {
-    // A metaclass with __getattr__ of its own: ask it after the regular rules.
+    // A metaclass that defines __getattr__: it is called after the regular rules.
     Ref getattribute_name = checked(PyUnicode_InternFromString("__getattribute__"));
     Borrowed getattribute = lifter.type_attribute(metaclass, getattribute_name);
     if (PyFunction_Check(getattribute.get())) stop(report::Reason::native_call, "a metaclass with __getattribute__");
@@ -447,14 +446,14 @@ Ref Tracer::get_from_function(Borrowed function, Borrowed name) {
   return lifter.lift(value, tree->child(lifter.known(function)->source, lift::Access::kField, name));
 }
 
-// The classes after __thisclass__ in the instance's order; each that lacks the name is a fact of its own.
+// The classes after __thisclass__ in the instance's MRO; for each that lacks the name, that is guarded.
 Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
   auto field = [&](const char* text) { return checked(PyObject_GetAttrString(super.get(), text)); };
   if (equals(name, "__class__")) return Ref::share(reinterpret_cast<PyObject*>(super.type()));
   Ref after = field("__thisclass__"), start = field("__self_class__"), self = field("__self__");
   if (!PyType_Check(start.get())) return checked(PyObject_GetAttr(super.get(), name.get()));
   PyObject* order = start.as<PyTypeObject>()->tp_mro;
-  if (order != nullptr) guard_order_of_bases(start);  // else the class is being made: its mro() runs
+  if (order != nullptr) guard_order_of_bases(start);  // else the class is being created: its mro() runs
   bool found_class = false;
   for (Py_ssize_t i = 0; order != nullptr && i < PyTuple_GET_SIZE(order); i++) {
     Borrowed cls = PyTuple_GET_ITEM(order, i);

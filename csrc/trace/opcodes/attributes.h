@@ -14,14 +14,14 @@ inline bool is_written_field(Borrowed name) {
          equals(name, "__module__");
 }
 
-// A weak proxy that the call has made, of something that lives. What one from outside stands for was never lifted.
+// A weak proxy that the call has created, with a live referent. The referent of a pre-existing one was never lifted.
 inline bool is_proxy_of_trace(const lift::Lifter& lifter, Borrowed object) {
   if (!PyWeakref_CheckProxy(object.get())) return false;
-  if (lifter.known(object) != nullptr) stop(report::Reason::opaque_object, "a weak proxy from outside");
+  if (lifter.known(object) != nullptr) stop(report::Reason::opaque_object, "a pre-existing weak proxy");
   return PyWeakref_GetObject(object.get()) != Py_None;
 }
 
-// A method of object's under the name of a builtin class: dict.__getattribute__ and its like.
+// object's method, inherited by a builtin class: dict.__getattribute__ and the like.
 template <class Slot>
 bool is_generic(Borrowed method, Slot* slot) {
   return Py_IS_TYPE(method.get(), &PyWrapperDescr_Type) &&

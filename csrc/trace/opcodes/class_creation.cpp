@@ -1,4 +1,4 @@
-// The making of classes, and instance tests against abstract ones.
+// Class creation, and dir().
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -50,12 +50,12 @@ bool Tracer::begin_class_call(Borrowed callable, PyObject* const* arguments, siz
 void Tracer::finish_class(Borrowed cls) {
   if (!PyType_Check(cls.get())) return;
   if (!lifter.made_here(cls)) {
-    // A metaclass may answer with a class that was there before.
+    // A metaclass may return a pre-existing class.
     if (!lifter.existed_before(cls)) stop(report::Reason::preexisting_subclass, native_name(cls));
     return;
   }
-  // An outside abstract class asks its subclasses; those of the trace it does not know of. Should it be asked, that is
-  // a break.
+  // A pre-existing abstract base class queries its subclasses, but does not know those that the trace made. An instance
+  // test against it is a break.
   Ref hook = checked(PyUnicode_InternFromString("__subclasshook__"));
   if (alternator::contains(cpython::own_dict(cls.as<PyTypeObject>()), hook).value()) {
     PyObject* bases = cls.as<PyTypeObject>()->tp_mro;
@@ -68,21 +68,21 @@ void Tracer::finish_class(Borrowed cls) {
   lifter.finish_class(cls);
 }
 
-// _abc_init looks by itself at what the bases declare as abstract.
+// _abc_init itself reads what the bases declare as abstract.
 void Tracer::guard_abstract_methods(Borrowed cls) {
   Ref declared_name = checked(PyUnicode_InternFromString("__abstractmethods__"));
   auto* type = cls.as<PyTypeObject>();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_bases); i++) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_bases, i));
     Borrowed declared = PyDict_GetItemWithError(cpython::own_dict(base), declared_name.get());
-    if (!declared || base == &PyType_Type) continue;  // type has the getter of all classes there
+    if (!declared || base == &PyType_Type) continue;  // type has the descriptor for all classes there
     Ref names = checked(PySequence_Tuple(declared.get()));
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names.get()); k++)
       lifter.type_attribute(type, PyTuple_GET_ITEM(names.get(), k));
   }
 }
 
-// What runs before a native call that is about classes.
+// Checks before a native call that is about classes.
 void Tracer::check_class_call(Borrowed callable, PyObject* const* arguments, size_t count) {
   const Natives& natives = Natives::table();
   if (callable == Borrowed(natives.abc_init) && count == 1 && PyType_Check(arguments[0]))
@@ -90,7 +90,7 @@ void Tracer::check_class_call(Borrowed callable, PyObject* const* arguments, siz
   if (is_method_of_type(callable, "__subclasses__") ||
       (callable == Borrowed(natives.subclasses) && count == 1 && PyType_Check(arguments[0]))) {
     Borrowed cls = callable == Borrowed(natives.subclasses) ? Borrowed(arguments[0]) : self_of(callable);
-    if (!lifter.made_here(cls)) stop(report::Reason::native_call, "the subclasses of an outside class");
+    if (!lifter.made_here(cls)) stop(report::Reason::native_call, "the subclasses of a pre-existing class");
   }
 }
 

@@ -33,7 +33,7 @@ class ClassPattern {
       PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", name(), names.type()->tp_name);
       throw PyError();
     }
-    // Classes of the language's own that are their only part.
+    // Builtin classes whose only positional sub-pattern matches the subject itself.
     const bool itself = !names && PyType_HasFeature(type_.as<PyTypeObject>(), _Py_TPFLAGS_MATCH_SELF) != 0;
     const Py_ssize_t allowed = itself ? 1 : names ? PyTuple_GET_SIZE(names.get()) : 0;
     if (allowed < count) {

@@ -1,4 +1,4 @@
-// Objects of the program's that stand for a number (`__index__`), and slices with such numbers.
+// User objects with an `__index__`, and slices that hold such objects.
 #pragma once
 
 #include "py/ref.h"
@@ -7,9 +7,9 @@ namespace alternator::trace {
 
 class Tracer;
 
-// Torch takes such an object for a number only in an index or where a size is wanted, and asks it by itself.
+// Torch accepts such an object only in an index or as a size, and calls its `__index__` itself.
 void refuse_index_objects(PyObject* value);
-// Nobody has looked into a slice from outside. Those in an index or an argument too.
+// The fields of a pre-existing slice have not been checked. Also those of slices in an index or an argument.
 void check_slices(Tracer& tracer, Borrowed value, int depth = 0);
 
 }  // namespace alternator::trace

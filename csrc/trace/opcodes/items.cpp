@@ -21,25 +21,26 @@ static lift::Shadow* open_shadow(lift::Lifter& lifter, Borrowed container) {
   return known != nullptr && known->shadow != nullptr && !known->shadow->whole ? known->shadow : nullptr;
 }
 
-// An object of the user's, whose special methods are traced.
+// An instance of a user class, whose special methods are traced.
 static bool is_instance(Borrowed object) {
   return (object.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(object.type()) &&
          lift::layout_base(object.type()) == &PyBaseObject_Type;
 }
 
-// An array without dimensions may be an index, and one that is looked for is compared.
+// A zero-dimensional array may be an index, and an array that is searched for is compared.
 static void check_no_symbolic_array(Tracer& tracer, Borrowed key) {
   if (lift::is_plain(key.get())) return;
-  if (PySlice_Check(key.get())) tracer.check_use(key, "an index");  // from outside, nobody has looked into it
+  if (PySlice_Check(key.get()))
+    tracer.check_use(key, "an index");  // the fields of a pre-existing slice have not been checked
   if (tracer.holds_symbolic_array(key))
     stop(report::Reason::data_dependent, "an index or element that is computed from a tensor");
 }
 
-// Torch goes through a tuple of another class as that says.
+// Torch iterates over a tuple subclass with its own __iter__.
 static void check_index_of_tensor(Borrowed key) {
   if (PyTuple_Check(key.get()) && key.type()->tp_iter != PyTuple_Type.tp_iter)
     stop(report::Reason::native_call, std::string("an index of the type ") + key.type()->tp_name);
-  // A list is made a tensor, and those of numbers only.
+  // Torch converts a list to a tensor, which may hold scalars only.
   auto refuse = [](PyObject* part) {
     if (PyList_Check(part)) refuse_index_objects(part);
   };
@@ -48,8 +49,8 @@ static void check_index_of_tensor(Borrowed key) {
     refuse(PyTuple_GET_ITEM(key.get(), i));
 }
 
-// The index of a tensor with tensors in the place of arrays, as torch makes them by itself. Null: there are none. An
-// array of several dimensions that is the whole index may stand for a tuple of its rows.
+// The index of a tensor with arrays replaced by tensors, as torch converts them itself. Null: there are none. A
+// multi-dimensional array that is the whole index may mean a tuple of its rows.
 static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
   auto tensor_of = [&](Borrowed array, bool is_whole) {
     const int dimensions = lift::fields_of(array).dimensions;
@@ -75,13 +76,13 @@ static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
   return index ? checked(PyList_AsTuple(index.get())) : Ref();
 }
 
-// len() of it is guarded, unless the index does not depend on it.
+// Guards the length, unless the index does not depend on it.
 static void guard_length_for(lift::Lifter& lifter, lift::Shadow& shadow, Py_ssize_t index) {
   if (index < 0 || index >= shadow.length) lifter.guard_length(shadow);
 }
 
-// x[k], x[:, k]: torch takes no number that only a run knows as an index, but select() does. `view`: what the numbers
-// choose; `rest`: what is left of the key, a tuple. False: there are none, or the key has tensors or lists in it.
+// x[k], x[:, k]: torch does not accept an unbacked symbol as an index, but select() does. `view`: what the symbols
+// select; `rest`: the remaining key, a tuple. False: there are none, or the key has tensors or lists in it.
 static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref* view, Ref* rest) {
   auto is_index = [](PyObject* part) { return fake::is_symbol(part) && fake::class_of_symbol(part) == &PyLong_Type; };
   auto takes_dimension = [&](PyObject* part) { return part != Py_None && part != Py_Ellipsis; };
@@ -106,7 +107,7 @@ static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref
     const Py_ssize_t begin = from_end ? i : 0, end = from_end ? PyList_GET_SIZE(parts.get()) : i;
     for (Py_ssize_t k = begin; k < end; k++) dimension += takes_dimension(PyList_GET_ITEM(parts.get(), k)) ? 1 : 0;
     if (from_end) dimension = fake::unpack(view->get()).dim() - dimension;
-    if (dimension < 0 || dimension >= fake::unpack(view->get()).dim()) return false;  // an error of eager's
+    if (dimension < 0 || dimension >= fake::unpack(view->get()).dim()) return false;  // an error in eager
     Ref position = checked(PyLong_FromLongLong(dimension));
     PyObject* given[] = {nullptr, view->get(), position.get(), PyList_GET_ITEM(parts.get(), i)};
     *view = tracer.call_torch(graph::torch_name("torch", "select"), given + 1, 3, {});
@@ -247,7 +248,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
     stop(report::Reason::identity_number, "a membership test");
   }
   if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
-  // A key has a hash, and so is none of them.
+  // A key is hashable, so it is no unbacked symbol.
   const bool asks_keys = PyDict_Check(container.get()) || PyDictKeys_Check(container.get());
   const bool may_meet = !asks_keys && may_hold_symbol(container);
   if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
@@ -263,7 +264,7 @@ Tri Tracer::truth(Borrowed value) {
   if (fake::is_symbol(value)) {
     if (const std::optional<bool> assumed = assume_comparison(value)) return Tri(*assumed ? 1 : 0);
     const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
-    stop(report::Reason::data_dependent, std::string(what) + " of a number that only a run knows");
+    stop(report::Reason::data_dependent, std::string(what) + " of an unbacked symbol");
   }
   if (lifter.is_open(value)) {
     lifter.guard_open_truth(value);
@@ -289,7 +290,7 @@ Tri Tracer::truth(Borrowed value) {
 
 Ref Tracer::load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
   for (Borrowed dict : {globals, builtins}) {
-    if (lifter.made_here(dict)) {  // what exec was given
+    if (lifter.made_here(dict)) {  // the namespaces that exec was given
       if (PyObject* value = PyDict_GetItemWithError(dict.get(), name.get())) return Ref::share(value);
       if (PyErr_Occurred()) throw PyError();
     } else if (Ref value = lifter.dict_item(lifter.name_space(dict), name)) {
@@ -303,8 +304,8 @@ Ref Tracer::load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
 void Tracer::guard_import(Borrowed name) {
   Ref hook_name = checked(PyUnicode_InternFromString("__import__"));
   Ref hook = lifter.dict_item(lifter.name_space(PyEval_GetBuiltins()), hook_name);
-  if (!hook || !PyCFunction_Check(hook.get())) stop(report::Reason::native_call, "an __import__ of your own");
-  // `import a.b` gives a, and finds b in it.
+  if (!hook || !PyCFunction_Check(hook.get())) stop(report::Reason::native_call, "a user-defined __import__");
+  // `import a.b` returns a, and finds b in it.
   Ref part = Ref::share(name);
   lift::Source* modules = lifter.constant(PyImport_GetModuleDict());
   while (true) {
@@ -347,27 +348,27 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
     return lift::is_plain(o) && !lift::is_nan(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
            o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
   };
-  // Whether two numbers are one object depends on their value.
+  // Whether two ints or floats are one object depends on their values.
   auto is_number = [](Borrowed object) { return PyLong_Check(object.get()) || PyFloat_Check(object.get()); };
   if (left == right && fake::is_symbol(left) && recorder.shares_symbols())
     stop(report::Reason::unknown_number, "an identity test");
   if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
     stop(report::Reason::unknown_number, "an identity test");
-  // Texts of one character are one object.
+  // Equal strings of one character are one object.
   auto is_text = [](Borrowed object) { return PyUnicode_Check(object.get()) || is_deferred_string(object); };
   if (left != right && is_text(left) && is_text(right) && (is_deferred_string(left) || is_deferred_string(right)))
     stop(report::Reason::tensor_text, "an identity test");
-  // They may be one object outside.
+  // The two inputs may be one object.
   if (left != right && fake::is_numpy_scalar_input(left) && fake::is_numpy_scalar_input(right))
     stop(report::Reason::unknown_number, "an identity test");
-  // A tuple of the code's own, and one from outside: which object that is was not asked of any guard.
+  // A constant tuple of the code, and a pre-existing one: no guard checks which object that is.
   auto is_literal = [&](Borrowed object) {
     return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
   };
   auto is_preexisting = [&](Borrowed object) { return PyTuple_Check(object.get()) && lifter.known(object) != nullptr; };
   if ((is_literal(left) && is_preexisting(right)) || (is_literal(right) && is_preexisting(left)))
     stop(report::Reason::native_call, "an identity test of a literal");
-  // Guards prove equality of plain values, not which object they are, unless that is asked.
+  // Guards prove equality of plain values, not identity, unless identity is guarded.
   if (left == right && is_value(left) && lifter.has_one_origin(left)) return;
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
     if (lifter.guard_identity(left) && lifter.guard_identity(right)) return;
@@ -375,21 +376,21 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   }
 }
 
-// Native code that shows an outside exception looks at its arguments.
+// Native code that converts a pre-existing exception to a string reads its arguments.
 static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const char* what) {
   PyTypeObject* layout = lift::layout_base(exception.type());
   static auto* const base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
   static auto* const key_error = reinterpret_cast<PyTypeObject*>(PyExc_KeyError);
   if (layout->tp_str != base->tp_str && layout->tp_str != key_error->tp_str)
-    stop(report::Reason::opaque_object, std::string(what) + " of an outside " + layout->tp_name);
+    stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing " + layout->tp_name);
   Ref name = checked(PyUnicode_InternFromString("args"));
   Ref arguments = lifter.load_field(exception, name, _PyType_Lookup(exception.type(), name.get()));
   const Borrowed own = exception.as<PyBaseExceptionObject>()->args;
   lift::Known* known = arguments ? lifter.known(arguments) : nullptr;
   const bool same = arguments && (Borrowed(arguments) == own || (known != nullptr && Borrowed(known->original) == own));
-  // What it holds must be what the program would see.
+  // Its real arguments must be those that the program would see.
   if (!same || Borrowed(arguments) != own)
-    stop(report::Reason::opaque_object, std::string(what) + " of an outside exception with changed arguments");
+    stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing exception with changed arguments");
 }
 
 void Tracer::check_use(Borrowed value, const char* what) {
@@ -404,7 +405,7 @@ void Tracer::check_use(Borrowed value, const char* what) {
   if (lift::is_array(value.get())) return use_array(value);
   if (lifter.symbolic_arrays.promoted && PyIter_Check(value.get())) check_arrays_within(*this, value);
   if (known != nullptr && known->instance && lift::layout_base(value.type()) == lift::known_types().simple_namespace)
-    stop(report::Reason::opaque_object, std::string(what) + " of an outside types.SimpleNamespace");
+    stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing types.SimpleNamespace");
   if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))
     check_exception_text(lifter, value, what);
   if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);

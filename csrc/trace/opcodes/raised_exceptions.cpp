@@ -19,20 +19,19 @@ PyObject* query_of_handled() {
   return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
 }
 
-// What depends on how deep the stack is or how much memory is left, not on the program: another run may have no such
-// exception.
-bool is_of_the_machine(PyObject* type) {
+// Exceptions that depend on stack depth or free memory, not on the program: another run may not raise them.
+bool is_resource_error(PyObject* type) {
   return type == PyExc_MemoryError || type == PyExc_RecursionError || type == PyExc_SystemError;
 }
 
-// What the recording itself raises: alternator._C.graph.RecordError and its like.
-bool is_our_own(PyObject* type) {
+// Exceptions that the recorder raises: alternator._C.graph.RecordError and the like.
+bool is_recorder_error(PyObject* type) {
   PyObject* module = PyDict_GetItemString(cpython::own_dict(reinterpret_cast<PyTypeObject*>(type)), "__module__");
   const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
   return text != nullptr && strncmp(text, "alternator", 10) == 0;
 }
 
-// The error indicator as it is; an instance of the user's is never written.
+// The value of the error indicator, not normalized; a user's exception instance is never mutated.
 PyObject* raised_value() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -57,14 +56,14 @@ void stop_for_interrupt(Tracer& tracer, const std::string& what) {
   stop(report::Reason::interrupted, what);
 }
 
-// What a group from outside holds is nothing that native code may read: it would not be guarded.
+// Native code may not read the contents of a pre-existing exception group: they would not be guarded.
 void Tracer::check_group(Borrowed exception, int depth) {
   constexpr int kDeepest = 100;
   auto* group = reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup);
   if (exception && PyExceptionInstance_Check(exception.get())) guard_order_of_bases(exception.type());
   if (!exception || !PyObject_TypeCheck(exception.get(), group)) return;
   if (depth > kDeepest || lifter.known(exception) != nullptr)
-    stop(report::Reason::native_call, "a group of exceptions from outside is gone through");
+    stop(report::Reason::native_call, "a pre-existing exception group is iterated over");
   PyObject* parts = exception.as<PyBaseExceptionGroupObject>()->excs;
   for (Py_ssize_t i = 0; parts != nullptr && i < PyTuple_GET_SIZE(parts); i++)
     check_group(PyTuple_GET_ITEM(parts, i), depth + 1);
@@ -78,14 +77,14 @@ void Tracer::before_raise(Ref* exception) {
       stop(report::Reason::native_call, "a raise of a class that makes something else");
     *exception = std::move(made);
   }
-  // Its context, cause and traceback would be written.
+  // Its context, cause and traceback would be mutated.
   if (lifter.known(*exception) != nullptr && PyExceptionInstance_Check(exception->get()))
     stop(report::Reason::preexisting_exception, exception->type()->tp_name);
   if (!PyErr_GivenExceptionMatches(exception->get(), PyExc_Exception)) lifter.note_made_here(*exception);
 }
 
-// What CPython has to say: a str that no exception was made of yet, or the first argument of one.
-static void note_text(PyObject* value, std::unordered_set<std::string>* texts) {
+// The message of an exception: a str that is not normalized to an instance yet, or the first argument of one.
+static void note_message(PyObject* value, std::unordered_set<std::string>* texts) {
   if (value == nullptr) return;
   if (PyExceptionInstance_Check(value) && PyTuple_GET_SIZE(reinterpret_cast<PyBaseExceptionObject*>(value)->args) > 0)
     value = PyTuple_GET_ITEM(reinterpret_cast<PyBaseExceptionObject*>(value)->args, 0);
@@ -98,25 +97,25 @@ static void note_text(PyObject* value, std::unordered_set<std::string>* texts) {
 void Tracer::raising() {
   PyObject* type = PyErr_Occurred();
   if (type == nullptr) return;
-  if (is_of_the_machine(type)) stop(report::Reason::raises, reinterpret_cast<PyTypeObject*>(type)->tp_name);
-  // What torch raised on fakes is never the program's.
+  if (is_resource_error(type)) stop(report::Reason::raises, reinterpret_cast<PyTypeObject*>(type)->tp_name);
+  // An exception that torch raised on fake tensors is never the program's.
   if (const fake::Failure* failure = session.failure()) {
     stop(
         failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
         failure->op + ": " + failure->reason);
   }
-  if (is_our_own(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
+  if (is_recorder_error(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   PyObject* value = raised_value();
-  // By native code that looks for signals, or that runs code which does.
+  // Raised by native code that checks for signals, or that runs code which does.
   const bool is_preexisting = value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr);
   if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) && !is_preexisting && is_interrupt(*this))
     stop_for_interrupt(*this, "native code");
   // Eager may warn, ignore it or raise.
-  if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a floating-point error of numpy's");
-  // The program sees a copy of an outside array, which nobody may write.
+  if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a numpy floating-point error");
+  // The program sees a read-only copy of a pre-existing array.
   if (lifter.has_arrays() && lift::is_read_only_error(type, value))
-    stop(report::Reason::native_call, "a write to an array from outside");
-  note_text(value, &raised_texts_);
+    stop(report::Reason::native_call, "a write to a pre-existing array");
+  note_message(value, &raised_texts_);
   if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) {
     const SavedError raised;
     lifter.guard_defaults();
@@ -140,13 +139,13 @@ void Tracer::use_callers_exception() {
   (void)lifter.lift(callers_exception_ ? Borrowed(callers_exception_) : Borrowed(Py_None), source);
 }
 
-// A handler of the user's is no part of the program: it runs for real, and what it raises ends the trace.
+// A user's signal handler is not part of the program: it runs concretely, and an exception from it ends the trace.
 int Tracer::handle_breaker(PyThreadState* ts) {
   int status;
   {
     Paused paused(*this);
     const lift::NumpyErrorsAsBefore as_before;
-    // Other threads, and handlers of signals, see the flags of torch's as the program found them.
+    // Other threads, and signal handlers, see torch's flags as they were before the trace.
     const std::optional<fake::Flags> flags = recorder.watches_flags() ? fake::Flags::now() : std::nullopt;
     if (flags) flags_before->apply();
     status = cpython::handle_breaker(ts);
@@ -159,8 +158,8 @@ int Tracer::handle_breaker(PyThreadState* ts) {
   return status;
 }
 
-// Called whenever its frame has run, and for what the chain holds. One that is suspended in a try is run again when it
-// is closed, so it is known here as long as it is alive; no strong reference to it is kept.
+// Called whenever a generator's frame has run, and for the generators that the chain holds. Closing one that is
+// suspended in a try runs it again, so it is tracked here as long as it is alive; no strong reference to it is kept.
 void Tracer::note_generator(Borrowed generator, bool preexisting) {
   auto* object = generator.as<PyGenObject>();
   const bool waits = cpython::is_suspended(object) &&
@@ -180,7 +179,7 @@ void Tracer::note_generator(Borrowed generator, bool preexisting) {
   }
 }
 
-// One that stands in a cycle with what it holds would be closed by the collector, and run, when the trace is long gone.
+// A generator in a reference cycle would be closed by the cycle collector, and run, long after the trace.
 void Tracer::end_generators() {
   std::vector<Ref> open;
   for (const auto& [address, reference] : generators_) {
@@ -194,8 +193,8 @@ void Tracer::end_generators() {
   }
 }
 
-// The frames of a traceback keep what they hold: a generator that is suspended there would be closed when the exception
-// dies, which no residual program does.
+// The frames of a traceback keep their locals alive: a generator that is suspended there would be closed when the
+// exception is deallocated, which no residual program does.
 Ref Tracer::take_exit() {
   if (!generators_.empty()) {
     const Discarding discarding;

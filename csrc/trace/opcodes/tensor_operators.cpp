@@ -21,7 +21,7 @@ struct Operators {
     Borrowed tensor = reinterpret_cast<PyObject*>(graph::torch_types().tensor);
     for (size_t i = 0; i < std::size(kBinaryOperations); i++) {
       const std::string method = std::string("__") + kBinaryOperations[i].name + "__";
-      // `a @= b` on tensors makes a new one: in place only by its name.
+      // `a @= b` on tensors creates a new tensor: it is in place in name only.
       const bool has_own = i < kFirstInPlace || PyObject_HasAttrString(tensor.get(), method.c_str());
       binary[i] = has_own ? named(kBinaryOperations[i].name) : Ref::share(binary[i - kFirstInPlace]);
     }
@@ -62,7 +62,8 @@ Borrowed operator_on_tensors(binaryfunc operation, Borrowed left, Borrowed right
   if (!are_tensors(left, right)) return {};
   for (size_t i = 0; i < std::size(kBinaryOperations); i++) {
     if (kBinaryOperations[i].function != operation) continue;
-    // What is in place only by its name must not be written so: the text of an FX graph assigns to the left operand.
+    // An operator that is in place in name only must not be recorded as such: the code of an FX graph assigns to the
+    // left operand.
     const bool makes_new = i >= kFirstInPlace && !is_tensor(left);
     return operators().binary[makes_new ? i - kFirstInPlace : i];
   }

@@ -5,7 +5,7 @@
 
 namespace alternator::trace {
 
-// Null: it is no operator on tensors alone, or tensors and numbers; another class may have its own say in it.
+// Null: the operands are not just tensors, or tensors and Python scalars; another class may override the operator.
 Borrowed operator_on_tensors(unaryfunc operation, Borrowed operand);
 Borrowed operator_on_tensors(binaryfunc operation, Borrowed left, Borrowed right);
 Borrowed comparison_of_tensors(int operation, Borrowed left, Borrowed right);

@@ -34,14 +34,14 @@ Ref make_identity(Py_ssize_t number) {
 
 // --- the type -------------------------------------------------------------------------------------------------
 
-static PyObject* refuse_identity() { return refuse(report::Reason::identity_number, "an identity"); }
+static PyObject* refuse_identity() { return refuse(report::Reason::identity_number, "an object's id() or hash"); }
 
 static bool is_unguarded(PyObject* identity) {
   Tracer* tracer = Tracer::current();
   return tracer == nullptr || tracer->unguarded_identities.count(identity) != 0;
 }
 
-// Which object a plain value is becomes a fact. False: there is no saying.
+// Guards the identity of a plain value. False: impossible.
 static bool guard_now(PyObject* identity) {
   Tracer* tracer = Tracer::current();
   if (tracer == nullptr || tracer->stopped) return false;
@@ -52,8 +52,8 @@ static bool guard_now(PyObject* identity) {
   return true;
 }
 
-// The number itself is wanted: a call with another object is another call. False: the object is the trace's own, or a
-// hash and no address.
+// The address itself is needed: guards the object's identity. False: the object was created in this trace, or the value
+// is a hash and not an address.
 static bool guard_address(PyObject* identity) {
   Tracer* tracer = Tracer::current();
   if (tracer == nullptr || tracer->stopped) return false;
@@ -65,11 +65,10 @@ static bool guard_address(PyObject* identity) {
   return true;
 }
 
-// Nothing lies below this address, and no hash of an address is as small as one of its sixteenths.
+// No object lies below this address, and no hash of an address (address / 16) is below a sixteenth of it.
 static constexpr long long kLowestAddress = 4096;
 
-// A number that could be an address that was written down in an earlier call: it stays the same when the object is
-// another one.
+// A scalar that could be an address stored in an earlier call: it stays the same when the object is another one.
 static bool may_be_address(PyObject* object) {
   if (PyFloat_Check(object)) return std::fabs(PyFloat_AS_DOUBLE(object)) >= kLowestAddress;
   if (!PyLong_Check(object)) return false;
@@ -92,7 +91,7 @@ static Py_hash_t hash_identity(PyObject* identity) {
   if (is_unguarded(identity)) {
     Tracer* tracer = Tracer::current();
     if (tracer == nullptr) return refuse_identity(), -1;
-    // What is looked up among identities of objects only is not found, whichever object it is.
+    // A lookup in a container that holds only identities of non-plain objects finds nothing, whichever object it is.
     if (!LookingUp::now) tracer->stores_plain_identities = true;
     if (tracer->stores_plain_identities && !guard_now(identity)) return refuse_identity(), -1;
   }
@@ -156,14 +155,14 @@ HashKind hash_kind(const lift::Lifter& lifter, Borrowed value, int depth) {
     return cpython::is_decimal_nan(value.get()) ? HashKind::kNan : HashKind::kValue;
   }
   if (fake::is_tensor_object(value.get())) return HashKind::kAddress;
-  // A class, a module, a builtin: guarded by identity.
+  // A class, a module or a builtin is guarded by identity.
   const lift::Known* known = lifter.known(value);
   if (known != nullptr && known->source != nullptr && known->source->access == lift::Access::kConstant &&
       hash == PyBaseObject_Type.tp_hash) {
     return HashKind::kValue;
   }
   if (lift::is_plain(value.get()) && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return HashKind::kValue;
-  // An enum's member, or an object of a class that has a __hash__: the slot asks it.
+  // An enum member, or an instance of a class with a __hash__ in Python, which the slot calls.
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
     Borrowed own = _PyType_Lookup(type, checked(PyUnicode_InternFromString("__hash__")).get());
     if (own && PyFunction_Check(own.get())) return HashKind::kPython;
@@ -178,7 +177,7 @@ bool iterates_by_address(const lift::Lifter& lifter, Borrowed object) {
   Py_hash_t hash;
   Py_ssize_t position = 0;
   if (known != nullptr && known->source != nullptr) {
-    if (known->shadow == nullptr) return false;  // a frozenset from outside
+    if (known->shadow == nullptr) return false;  // a pre-existing frozenset
     PyObject* before = known->shadow->snapshot.get();
     Py_ssize_t at = 0;
     bool same = PySet_GET_SIZE(object.get()) == PyList_GET_SIZE(before);

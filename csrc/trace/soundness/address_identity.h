@@ -1,22 +1,22 @@
-// Numbers and orders that come from where an object lies: they differ on every run.
+// Values and iteration orders that depend on an object's address: they differ in every run.
 #pragma once
 
 #include "lift/lifting/lifter.h"
 
 namespace alternator::trace {
 
-// What id() gives in a trace, or hash() of an object that is hashed by its address: a number that may be a key or be
-// compared with another such number, since that says which object it was. Everything else that could look at it is a
-// break, and it never leaves the call.
+// What id() returns in a trace, or hash() of an object that is hashed by its address: an int that may be used as a key
+// or compared with another identity, since that only shows which object it was. Any other use is a break, and it never
+// leaves the call.
 extern PyTypeObject identity_type;
 
 int init_identity();
 
 inline bool is_identity(Borrowed object) { return Py_IS_TYPE(object.get(), &identity_type); }
-// How many were made in this trace: what has seen none cannot depend on one.
+// How many were made in this trace: if none, nothing can depend on one.
 size_t identities_made();
-void forget_identities();  // a trace begins
-// Another number that nobody knows while tracing was made: what may hold an identity may hold that.
+void forget_identities();  // at the start of a trace
+// Another value that is unknown while tracing was made: what may hold an identity may hold it.
 void note_unbacked_symbol();
 Ref make_identity(Py_ssize_t number);
 
@@ -33,23 +33,23 @@ class LookingUp {
   bool before_;
 };
 
-// What the hash of a value goes by.
+// What the hash of a value depends on.
 enum class HashKind : uint8_t {
   kValue,    // the same for everything that passes the guards
-  kPython,   // a __hash__ of the user's is asked
-  kAddress,  // where the object lies
-  kNan,      // the same, of a value that guards do not tell from its equals
+  kPython,   // a user-defined __hash__ is called
+  kAddress,  // the object's address
+  kNan,      // the address too, of a NaN, which guards do not distinguish from other NaNs
 };
 HashKind hash_kind(const lift::Lifter& lifter, Borrowed value, int depth = 0);
 
-// A set whose order of iteration follows addresses; not one from outside that is as it was, whose order is guarded.
+// A set whose iteration order depends on addresses; not an unmodified pre-existing one, whose order is guarded.
 bool iterates_by_address(const lift::Lifter& lifter, Borrowed object);
 
-// Whether a number that is somebody's address may stand among these keys or elements: then nothing is proved by
-// looking an identity up.
+// Whether an int that is an object's address may be among these keys or elements: then looking an identity up proves
+// nothing.
 bool may_hold_address(Borrowed container);
 
-// Whether an identity is in it: a list, tuple or dict, down to some depth.
+// Whether it is or contains an identity: in lists, tuples and dicts, down to some depth.
 bool holds_identity(Borrowed value, int depth = 0);
 
 }  // namespace alternator::trace

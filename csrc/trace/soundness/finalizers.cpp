@@ -1,6 +1,6 @@
-// Objects from outside whose end somebody would notice: one with a `__del__`, one that a weak reference with a callback
-// watches, a generator that has a `finally` to run. What the program drops lives on until the compiled part has ended,
-// so an instruction that lets go of such an object is executed for real.
+// Pre-existing objects whose finalization is observable: one with a `__del__`, one with a weak reference that has a
+// callback, a generator with a pending `finally`. Objects that the program drops stay alive until the compiled part has
+// ended, so an instruction that drops the last reference to such an object is executed concretely.
 #include "trace/soundness/finalizers.h"
 
 #include "trace/core/tracer.h"
@@ -14,9 +14,9 @@ namespace alternator::trace {
 
 namespace {
 
-constexpr Py_ssize_t kLarge = 4096;  // larger containers are looked at where something is taken from them: see replay
+constexpr Py_ssize_t kLarge = 4096;  // larger containers are checked where something is removed from them: see replay
 
-// What an outside container holds; without asking a method of a subclass.
+// Visits the contents of a pre-existing container, without calling methods of a subclass.
 template <class Each>
 void each_part(lift::ShadowKind kind, PyObject* container, Each&& each) {
   switch (kind) {
@@ -46,7 +46,7 @@ void each_part(lift::ShadowKind kind, PyObject* container, Each&& each) {
   }
 }
 
-// Null: nothing tells whether the copy has changed.
+// Null: the copy has no version counter.
 const uint64_t* version_word(const lift::Shadow& shadow) {
   return shadow.kind == lift::ShadowKind::kDict ? cpython::dict_version_word(shadow.copy.get()) : nullptr;
 }
@@ -66,20 +66,20 @@ bool is_dropped(const lift::Lifter& lifter, Borrowed original) {
     each_part(shadow.kind, shadow.copy.get(), [&](PyObject* part) { after += is_it(part) ? 1 : 0; });
     if (after < before) return true;
   }
-  // What those held is not at hand.
+  // The previous values of these locations are not available.
   return std::ranges::any_of(lifter.writes(),
                              [](const lift::PlaceWrite& write) { return write.kind != lift::PlaceKind::kIterator; });
 }
 
-// While a trace lives, its copies hold what they were made of.
+// While a trace is alive, its private copies hold references to their originals.
 static bool is_finalization_observable(const lift::Lifter& lifter, Borrowed object) {
-  constexpr Py_ssize_t kOfTheTrace = 5;
+  constexpr Py_ssize_t kTraceReferences = 5;
   return lift::is_finalization_observable(
-      object.get(), [&](PyObject* part) { return !lifter.is_lifted(part) && Py_REFCNT(part) > kOfTheTrace + 1; });
+      object.get(), [&](PyObject* part) { return !lifter.is_lifted(part) && Py_REFCNT(part) > kTraceReferences + 1; });
 }
 
 bool is_observably_finalized_in_slot(Borrowed value) {
-  // Another slot may hold it too.
+  // Another slot may refer to it too.
   return lift::is_finalization_observable(
       value.get(), [&](PyObject* part) { return Py_REFCNT(part) > (part == value.get() ? 2 : 1); });
 }
@@ -88,14 +88,15 @@ bool holds_observably_finalized(Borrowed value) {
   return lift::is_finalization_observable(value.get(), [](PyObject*) { return false; });
 }
 
-// Before a place that holds `old` is written. Without `place`: in a container, for which replay asks about each.
+// To be called before a location that holds `old` is overwritten. Without `place`: in a container, where replay checks
+// each element.
 void Tracer::check_finalization(Borrowed old, lift::Source* place) {
   if (old && is_finalization_observable(lifter, old)) stop(report::Reason::last_reference, old.type()->tp_name);
   if (place == nullptr) return;
   tree->guard(place, {old ? lift::GuardKind::kUnobserved : lift::GuardKind::kAbsent});
 }
 
-// What a stopped frame holds: its slots may be the only ones.
+// A value of a suspended frame: the frame's slots may hold the only references.
 void Tracer::watch_slot(Borrowed value) {
   behind_a_break_ = true;
   if (!is_observably_finalized_in_slot(value)) return;
@@ -104,8 +105,8 @@ void Tracer::watch_slot(Borrowed value) {
   watches_finalizations_ = true;
 }
 
-// Containers that were lifted since the last instruction: what is in them now is dropped if it is not in the private
-// copy any more. A module's variables are written one by one.
+// Registers containers that were lifted since the last instruction: an element counts as dropped if the private copy
+// does not hold it any more. Module namespaces are excluded: their writes are checked one by one.
 void Tracer::watch_containers() {
   const std::deque<lift::Shadow>& shadows = lifter.shadows();
   for (; shadows_seen_ < shadows.size(); shadows_seen_++) {
@@ -129,7 +130,7 @@ PyObject* Tracer::original_of(PyObject* value) const {
 }
 
 bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
-  // What is handled; exceptions whose handlers wait are on the stacks.
+  // The exceptions being handled; those of suspended handlers are on the value stacks.
   for (const _PyErr_StackItem* item = position.ts->exc_info; item != nullptr; item = item->previous_item) {
     if (original_of(item->exc_value) == wanted.get()) return true;
   }
@@ -142,7 +143,8 @@ bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
       if (original_of(*slot) == wanted.get()) return true;
     }
     if (frame == position.frame) continue;
-    // How much of the stack of a frame that waits is in use is not known here: only what is known to live is looked at.
+    // The stack depth of a suspended caller is not known here: only slots whose contents are known to be alive are
+    // dereferenced.
     for (PyObject** slot = end; slot < end + code->co_stacksize; slot++) {
       if (*slot == wanted.get()) return true;
       const bool lives = std::ranges::find(stand_ins_, *slot) != stand_ins_.end();
@@ -152,7 +154,7 @@ bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
   return false;
 }
 
-// Null: the last instruction has let go of nothing whose end would be noticed.
+// Null: the last instruction dropped no last reference to an object whose finalization is observable.
 Borrowed Tracer::dropped(const Position& position) {
   for (HeldInside& held : held_inside_) {
     if (held.version != nullptr && *held.version == held.seen) continue;
@@ -170,13 +172,13 @@ Borrowed Tracer::dropped(const Position& position) {
     } else if (is_finalization_observable(lifter, *held)) {
       return *held;
     } else {
-      held = held_in_slots_.erase(held);  // a generator that has come to its end
+      held = held_in_slots_.erase(held);  // an exhausted generator
     }
   }
   return {};
 }
 
-// An instruction begins. False: the trace ends at the one before.
+// To be called at the start of an instruction. False: the trace ends at the previous one.
 bool Tracer::check_finalizations(const Position& position) {
   watch_containers();
   if (!watches_finalizations_) return true;
@@ -184,7 +186,7 @@ bool Tracer::check_finalizations(const Position& position) {
   if (!object) return true;
   std::vector<BreakPoint> points;
   if (!active_.empty()) {
-    points.push_back(active_.back().at);  // its frame may be gone
+    points.push_back(active_.back().at);  // its frame may have been deallocated
     for (const BreakPoint& point : points_here()) {
       if (point.number < points.back().number) points.push_back(point);
     }

@@ -1,17 +1,18 @@
-// Objects that the program has taken from where they were.
+// Observable finalization: objects that the traced program has removed from the locations that held them.
 #pragma once
 
 #include "lift/lifting/lifter.h"
 
 namespace alternator::trace {
 
-// Whether a container, or a place of another kind, that held this outside object does not hold it any more: it may be
-// gone.
+// Whether a container or another location that held this pre-existing object does not hold it any more: it may have
+// been deallocated.
 bool is_dropped(const lift::Lifter& lifter, Borrowed original);
 
-// Of what a slot of a stopped frame holds, before anything is made of it.
+// Whether dropping a suspended frame's slot would observably finalize its value; to be called before the value is
+// lifted.
 bool is_observably_finalized_in_slot(Borrowed value);
-// The same, whoever else holds it or what is in it.
+// The same for the value or anything in it, whatever other references exist.
 bool holds_observably_finalized(Borrowed value);
 
 }  // namespace alternator::trace

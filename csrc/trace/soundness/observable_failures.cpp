@@ -22,17 +22,17 @@ constexpr int kMostHandlers = 50;
 
 // --- who sees an exception --------------------------------------------------------------------------------------
 
-// What torch raises because of data.
+// Whether an `except` with this name may catch what torch raises for bad data.
 bool may_catch(Borrowed name) {
   Borrowed found = PyDict_GetItemWithError(PyEval_GetBuiltins(), name.get());
-  if (!found || !PyExceptionClass_Check(found.get())) return true;  // who knows
+  if (!found || !PyExceptionClass_Check(found.get())) return true;  // not a builtin exception: unknown
   for (PyObject* raised : {PyExc_RuntimeError, PyExc_IndexError, PyExc_ValueError}) {
     if (PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(raised), found.as<PyTypeObject>())) return true;
   }
   return false;
 }
 
-// Goes on with the exception, and does nothing but put the frame in order.
+// Opcodes that only clean up the frame before the exception is reraised.
 bool is_tidying(int opcode) {
   switch (opcode) {
     case NOP:
@@ -59,17 +59,17 @@ bool is_class_of_contextlib(PyTypeObject* type, const char* name) {
   return found.get() == reinterpret_cast<PyObject*>(type);
 }
 
-// Torch's own managers put back what they have set, which happens in any case.
+// torch's context managers only restore what they have set, which happens in any case.
 bool is_torchs_manager(Borrowed manager) {
   const SavedError outer;
   PyTypeObject* type = manager.type();
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
     const std::string_view name = type->tp_name;
-    return name.starts_with("torch.") || name.starts_with("alternator.");  // what stands for torch's in a trace
+    return name.starts_with("torch.") || name.starts_with("alternator.");  // the traced counterparts of torch's
   }
   Borrowed exit = _PyType_Lookup(type, names::__exit__);
   if (!exit) return false;
-  if (!PyFunction_Check(exit.get())) return strncmp(type->tp_name, "torch.", 6) == 0;  // pybind11's
+  if (!PyFunction_Check(exit.get())) return strncmp(type->tp_name, "torch.", 6) == 0;  // a pybind11 class
   if (is_torchs(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(exit.get())))) return true;
   if (is_class_of_contextlib(type, "nullcontext")) return true;
   if (!is_class_of_contextlib(type, "_GeneratorContextManager")) return false;
@@ -79,7 +79,7 @@ bool is_torchs_manager(Borrowed manager) {
          is_torchs(cpython::code_of_generator(generator.as<PyGenObject>()));
 }
 
-// The `with` blocks that the trace has been in, by where an exception in one goes.
+// The `with` blocks that the trace has entered, by their code object and exception handler.
 struct Managers {
   using Block = std::pair<PyCodeObject*, int>;
   std::set<Block> torchs, others;
@@ -98,7 +98,7 @@ bool leaves_with(PyCodeObject* code, int target) {
   return first.opcode == PUSH_EXC_INFO && cpython::decode(code, first.next).opcode == WITH_EXCEPT_START;
 }
 
-// Whether the handler does anything about what torch raises. If not, `*raised_at` is where it goes on with it.
+// Whether the handler observes what torch raises. If not, `*raised_at` is where it reraises.
 bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at) {
   cpython::Instruction now = cpython::decode(code, handler.target);
   if (now.opcode == PUSH_EXC_INFO) now = cpython::decode(code, now.next);
@@ -115,7 +115,7 @@ bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at
       return false;
     }
     if (Borrowed name = cpython::loaded_name(code, now)) {
-      may = may_catch(name);  // of `a.b.Error` the last one counts
+      may = may_catch(name);  // in `a.b.Error`, the last name counts
       named = true;
       if (may && !cpython::loads_attribute(cpython::decode(code, now.next).opcode)) return true;
     } else if (now.opcode == CHECK_EXC_MATCH) {
@@ -136,7 +136,7 @@ bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at
 
 // --- what may fail ----------------------------------------------------------------------------------------------
 
-// Torch's functions and methods, and Python's operators, that compute something of whatever they find.
+// torch functions and methods, and Python operators, that succeed for any data.
 const std::unordered_set<std::string_view>& safe_names() {
   static const std::unordered_set<std::string_view> names = {
 #define ALT_SAFE(name) name,
@@ -154,13 +154,13 @@ bool is_seen(const graph::Program& program, const graph::Node& node) {
   return false;
 }
 
-// Writes to something that was there before the call.
-class LastingWrites {
+// Irreversible mutations: writes to tensors that existed before the call.
+class IrreversibleMutations {
  public:
   bool among(const graph::Program& program, const graph::Node& node) {
     if ((node.effects & graph::kActs) != 0) return true;
     if ((node.effects & graph::kMutates) == 0) return false;
-    if (node.apart) return true;  // to the memory of an array
+    if (node.apart) return true;  // writes to the memory of an array
     for (; known_ < program.declared.size(); known_++) {
       const graph::TensorRecord& record = program.tensors[program.declared[known_].tensor];
       if (record.is_symbol()) continue;
@@ -187,7 +187,7 @@ struct Separation {
   std::optional<uint32_t> until{};  // a node
   size_t seen = 0;                  // nodes
   bool fails = false, writes = false;
-  LastingWrites lasting{};
+  IrreversibleMutations lasting{};
 };
 thread_local Separation separation;
 
@@ -206,7 +206,7 @@ bool is_observed(PyCodeObject* code, int offset) {
 
 bool may_fail(const graph::Program& program, const graph::Node& node) {
   std::string name = graph::callable_name(node.function());
-  if (name == "getitem" || name == "__getitem__") {  // by an index that is a tensor
+  if (name == "getitem" || name == "__getitem__") {  // may fail if the index is a tensor
     size_t tensors = 0;
     program.each_tensor_argument(node, [&](uint32_t) { tensors++; });
     return tensors > 1;
@@ -227,7 +227,7 @@ bool has_observed_failures(const graph::Program& program) {
 }
 
 bool has_lasting_writes(const graph::Program& program) {
-  LastingWrites lasting;
+  IrreversibleMutations lasting;
   return std::any_of(program.nodes.begin(), program.nodes.end(),
                      [&](const graph::Node& node) { return node.live && lasting.among(program, node); });
 }
@@ -250,7 +250,7 @@ void begin_separation(bool separate, const Chain& chain, std::optional<uint32_t>
     cpython::Handler handler;
     for (int i = 0; i < kMostHandlers && cpython::find_handler(code, index, &handler); i++) {
       index = handler.target;
-      const auto exit = static_cast<size_t>(handler.depth) - 1;  // on the value stack
+      const auto exit = static_cast<size_t>(handler.depth) - 1;  // index of __exit__ on the value stack
       if (!leaves_with(code, index) || exit >= state.stack.size() || !state.stack[exit]) continue;
       PyObject* method = state.stack[exit].get();
       PyObject* manager = PyMethod_Check(method)      ? PyMethod_GET_SELF(method)

@@ -1,4 +1,4 @@
-// What code of the program may write to besides the outside world.
+// Objects that user code may mutate, besides pre-existing ones.
 #pragma once
 
 #include "trace/core/tracer.h"
@@ -9,12 +9,12 @@
 
 namespace alternator::trace {
 
-// Objects that the trace has made and a function can reach, with what they hold.
+// Objects created in the trace that a function can reach, with their contents.
 class Reachable {
  public:
   explicit Reachable(const lift::Lifter& lifter) : lifter_(lifter) {}
 
-  // False: something among them holds what cannot be seen, or there are too many.
+  // False: one of them has state that cannot be inspected, or there are too many.
   bool add(Borrowed root) {
     std::vector<Ref> waiting;
     waiting.push_back(Ref::share(root));
@@ -45,7 +45,7 @@ class Reachable {
     std::vector<Ref> parts;
   };
 
-  // What is from outside is compared by the lifter; tensors have versions.
+  // The lifter tracks writes to pre-existing objects; tensors have version counters.
   bool is_leaf(Borrowed object) const {
     PyObject* raw = object.get();
     if (raw == Py_None || lift::is_plain(raw) || graph::is_tensor(object) || Py_IS_TYPE(raw, &lazy_type) ||
@@ -69,13 +69,13 @@ class Reachable {
   static bool hides_state(Borrowed object) {
     PyTypeObject* type = object.type();
     if (PyIter_Check(object.get())) return true;
-    // Native types may keep more than they show to the collector: a StringIO, an array.
+    // Native types may have state that tp_traverse does not visit: a StringIO, an array.
     if (PyObject_IS_GC(object.get())) return !shows_all(object);
-    // What is hashed by value does not change.
+    // Objects that are hashed by value are immutable.
     return type->tp_hash == PyObject_HashNotImplemented || type->tp_hash == PyBaseObject_Type.tp_hash;
   }
 
-  // Reading what came from outside puts the lifted object in place of a stand-in: that is no change.
+  // Reading a pre-existing value replaces its lazy object by the lifted one: that is not a change.
   std::vector<Ref> originals(std::vector<Ref> parts) const {
     for (Ref& part : parts) {
       if (!part) continue;
@@ -96,7 +96,7 @@ class Reachable {
       return parts;
     }
     if (PyObject_IS_GC(object.get()) == 0) return parts;
-    (void)_PyObject_GetDictPtr(object.get());  // from here on it has a dict, if it may have one
+    (void)_PyObject_GetDictPtr(object.get());  // materializes its __dict__, if it can have one
     object.type()->tp_traverse(
         object.get(),
         [](PyObject* part, void* to) {

@@ -1,4 +1,4 @@
-// Texts: what a native function may show of a value without showing its data or its address.
+// str() and repr(): what a native function may show of a value without exposing its data or its address.
 #include "trace/soundness/value_text.h"
 
 #include "cpython/objects.h"
@@ -16,7 +16,7 @@ static bool is_python(PyTypeObject* type, const char* method) {
   return found != nullptr && PyFunction_Check(found);
 }
 
-// A class shows its name and its module, which may be assigned.
+// The string of a class shows its __qualname__ and __module__, which may be reassigned.
 static void guard_name(Tracer& t, Borrowed cls) {
   auto* type = cls.as<PyTypeObject>();
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || t.lifter.made_here(cls)) return;
@@ -28,7 +28,7 @@ static void guard_name(Tracer& t, Borrowed cls) {
   }
 }
 
-// Decimals, contexts and the flags of such show what they are made of.
+// The strings of decimals, contexts and their signal dicts depend on their values only.
 static bool shows_decimals(PyTypeObject* type) {
   const lift::DecimalTypes* types = lift::decimal_types();
   if (types == nullptr) return false;
@@ -36,7 +36,7 @@ static bool shows_decimals(PyTypeObject* type) {
          (type->tp_base != nullptr && cpython::is_native(type->tp_base, "decimal.SignalDictMixin"));
 }
 
-// Native objects whose text is made of the texts of what they hold.
+// Native objects whose string is composed of the strings of their parts.
 static bool shows_parts(Tracer& t, Borrowed value, int depth) {
   auto show = [&](const Ref& part) { t.check_text(part, depth + 1); };
   auto show_field = [&](const char* name) { show(checked(PyObject_GetAttrString(value.get(), name))); };
@@ -59,7 +59,7 @@ static bool shows_parts(Tracer& t, Borrowed value, int depth) {
     for (const char* field : {"start", "stop", "step"}) show_field(field);
     return true;
   }
-  if (PyMethod_Check(value.get())) {  // it shows the function's qualified name, and the object
+  if (PyMethod_Check(value.get())) {  // its string shows the function's qualified name and the object
     Ref function = Ref::share(PyMethod_GET_FUNCTION(value.get()));
     if (!PyFunction_Check(function.get()) || !t.lifter.made_here(function)) return false;
     show(Ref::share(PyMethod_GET_SELF(value.get())));
@@ -69,16 +69,16 @@ static bool shows_parts(Tracer& t, Borrowed value, int depth) {
   return name == "re.Pattern" || name == "re.Match" || name.starts_with("datetime.");
 }
 
-// A text must not show a tensor's data or an object's address, nor depend on what is not guarded.
+// A string must not show a tensor's data or an object's address, nor depend on anything that is not guarded.
 void Tracer::check_text(Borrowed value, int depth) {
   PyObject* v = value.get();
   PyTypeObject* type = value.type();
   if (graph::is_tensor(value)) stop(report::Reason::tensor_text, {});
-  // It follows a setting of numpy's.
-  if (lift::is_numpy_number(v)) stop(report::Reason::native_call, "the text of a number of numpy's");
-  if (lift::is_array(v)) stop(report::Reason::native_call, "the text of an array");
+  // It depends on numpy's print options.
+  if (lift::is_numpy_number(v)) stop(report::Reason::native_call, "the string of a numpy scalar");
+  if (lift::is_array(v)) stop(report::Reason::native_call, "the string of an array");
   if (lift::is_plain(v)) return;
-  if (depth > kDeepestText) stop(report::Reason::identity_text, "something nested deeply");
+  if (depth > kDeepestText) stop(report::Reason::identity_text, "a deeply nested object");
   lifter.escape(value);
   check_use(value, "text");
   if (PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v) || type == lift::known_types().deque) {
@@ -98,11 +98,11 @@ void Tracer::check_text(Borrowed value, int depth) {
       check_text(checked(PyObject_GetAttrString(v, "default_factory")), depth + 1);
     return;
   }
-  if (is_python(type, "__repr__")) return;  // it is traced
+  if (is_python(type, "__repr__")) return;  // its frame is traced
   if (PyExceptionInstance_Check(v)) {
     if (is_python(type, "__str__")) return;
-    // Its arguments are read natively.
-    if (lifter.known(value) != nullptr) stop(report::Reason::native_call, "the text of an outside exception");
+    // Native code reads its arguments.
+    if (lifter.known(value) != nullptr) stop(report::Reason::native_call, "the string of a pre-existing exception");
     return check_text(checked(PyObject_GetAttrString(v, "args")), depth + 1);
   }
   if (PyType_Check(v)) return guard_name(*this, value);
@@ -121,20 +121,20 @@ void check_own_text(Tracer& t, Borrowed value, OwnText how) {
   if (how == OwnText::kFormat && !is_own) {
     const Ref name = checked(PyUnicode_InternFromString("__format__"));
     const bool is_plain = _PyType_Lookup(type, name.get()) == _PyType_Lookup(&PyBaseObject_Type, name.get());
-    is_own = is_plain && is_python(type, "__str__");  // which that one asks
+    is_own = is_plain && is_python(type, "__str__");  // which object.__format__ calls
   }
   if (!is_own || graph::is_tensor(value) || lift::is_plain(value.get())) return t.check_text(value);
   t.lifter.escape(value);
   t.check_use(value, "text");
 }
 
-// Whether a format asks for a repr: %r and %a.
-static bool percent_asks_for_repr(Borrowed format) {
+// Whether a %-format uses repr(): %r and %a.
+static bool percent_uses_repr(Borrowed format) {
   if (!PyUnicode_Check(format.get())) return true;
   const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
   for (Py_ssize_t i = 0; i < length; i++) {
     if (PyUnicode_READ_CHAR(format.get(), i) != '%') continue;
-    if (++i < length && PyUnicode_READ_CHAR(format.get(), i) == '(') return true;  // a dict of values
+    if (++i < length && PyUnicode_READ_CHAR(format.get(), i) == '(') return true;  // values come from a dict
     auto is_option = [&](Py_UCS4 c) {
       return c != 0 && c < 128 && std::strchr("#0- +*.123456789hlL", static_cast<int>(c)) != nullptr;
     };
@@ -146,7 +146,7 @@ static bool percent_asks_for_repr(Borrowed format) {
 }
 
 void check_percent_text(Tracer& t, Borrowed format, Borrowed value) {
-  if (percent_asks_for_repr(format)) return t.check_text(value);
+  if (percent_uses_repr(format)) return t.check_text(value);
   if (!PyTuple_CheckExact(value.get())) return check_own_text(t, value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) check_own_text(t, PyTuple_GET_ITEM(value.get(), i));
 }
@@ -158,7 +158,7 @@ void check_field_text(Tracer& t, Borrowed format, Borrowed value) {
   check_own_text(t, value, OwnText::kFormat);
 }
 
-// Sets in a list or tuple are looked at too: native code may go through them in turn.
+// Checks sets in a list or tuple too: native code may iterate over them in turn.
 void Tracer::check_order(Borrowed value, const char* what) {
   auto check = [&](Borrowed one) {
     if (PyAnySet_Check(one.get()) && iterates_by_address(lifter, one)) stop(report::Reason::identity_order, what);

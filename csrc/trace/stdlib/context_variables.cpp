@@ -1,6 +1,6 @@
-// contextvars.ContextVar. The program's writes go to a context of the trace's own, which is entered with the first of
-// them: there, the real methods run. What was set before is lifted where it is asked for. What is set at the end is set
-// again in the context that calls.
+// contextvars.ContextVar. The program's writes go to the trace's own context, which is entered at the first of them:
+// there, the real methods run. Values that were set before the trace are lifted when they are read. Values that are set
+// at the end are set again in the caller's context.
 #include "trace/core/tracer.h"
 
 #include "py/import.h"
@@ -93,15 +93,15 @@ Ref Tracer::set_context_value(Borrowed variable, Borrowed value) {
 void Tracer::reset_context_value(Borrowed variable, Borrowed token) {
   for (const ContextChange& change : context_changes_) {
     if (Borrowed(change.token) != token) continue;
-    check_status(PyContextVar_Reset(variable.get(), token.get()));  // with the checks of eager
+    check_status(PyContextVar_Reset(variable.get(), token.get()));  // with eager's checks
     store_context_value(variable, change.before);
     return;
   }
-  stop(report::Reason::native_call, "ContextVar.reset with a token from outside");
+  stop(report::Reason::native_call, "ContextVar.reset with a pre-existing token");
 }
 
 void Tracer::leave_context() {
-  decimals_used_ = true;  // nothing is computed any more
+  decimals_used_ = true;  // no decimal is computed any more
   const Ref left = std::move(context_);
   if (left && PyContext_Exit(left.get()) < 0) PyErr_Clear();
 }

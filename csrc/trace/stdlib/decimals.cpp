@@ -1,6 +1,6 @@
-// The module decimal. Its contexts are settings that computing reads, and flags that it raises. A trace computes in a
-// context of its own, a copy of the thread's, which is entered before the program gets hold of anything that could
-// compute; what that and other contexts have become by the end is written to the real ones.
+// The module decimal. Its contexts hold settings that arithmetic reads, and flags that it sets. A trace computes in its
+// own copy of the thread's context, which is entered before the program can reach anything that computes; the final
+// state of that and other contexts is written back to the real ones.
 #include "lift/sources/decimal_values.h"
 
 #include "cpython/decimal_layout.h"
@@ -14,7 +14,7 @@ namespace alternator::trace {
 
 namespace {
 
-// What a computation does to the flags of a context, and nothing else.
+// Sets flags of a context as a computation does, and nothing else.
 PyObject* raise_flags(PyObject*, PyObject* arguments) {
   PyObject* context;
   unsigned int flags;
@@ -39,23 +39,23 @@ void Tracer::use_decimals() {
   if (decimals_used_) return;
   decimals_used_ = true;
   const lift::DecimalTypes& types = *lift::decimal_types();
-  // The thread's own, which the trace's context lacks where the thread had none so far.
+  // The thread's decimal context, which the trace's contextvars context lacks if the thread had none so far.
   if (context_) check_status(PyContext_Exit(context_.get()));
-  Ref outside = Ref::steal(PyObject_CallNoArgs(types.get));
+  Ref preexisting = Ref::steal(PyObject_CallNoArgs(types.get));
   if (!context_) context_ = Ref::steal(PyContext_CopyCurrent());
   if (!context_ || PyContext_Enter(context_.get()) < 0) {
     context_.reset();
     throw PyError();
   }
-  if (!outside) throw PyError();
-  if (!lift::is_decimal_context(outside.get()))
-    stop(report::Reason::opaque_object, "a class over decimal.Context: the context of the thread");
+  if (!preexisting) throw PyError();
+  if (!lift::is_decimal_context(preexisting.get()))
+    stop(report::Reason::opaque_object, "the thread's context is of a subclass of decimal.Context");
   lift::Source* source = tree->child(lifter.constant(types.get), lift::Access::kQuery);
-  decimal_context_ = lifter.lift_decimal_context(outside, source, false);
+  decimal_context_ = lifter.lift_decimal_context(preexisting, source, false);
   checked(PyObject_CallOneArg(types.set, decimal_context_.get())).reset();
 }
 
-// What Context() is made after; setcontext() sets copies of it.
+// The templates of Context(); setcontext() sets copies of them.
 static bool is_template(const lift::Lifter& lifter, Borrowed context) {
   const lift::Known* known = lifter.known(context);
   const lift::DecimalTypes& types = *lift::decimal_types();
@@ -74,11 +74,11 @@ void Tracer::set_decimal_context(Borrowed context) {
     given = checked(PyObject_CallMethod(context.get(), "copy", nullptr));
     checked(PyObject_CallMethod(given.get(), "clear_flags", nullptr)).reset();
   }
-  checked(PyObject_CallOneArg(types.set, given.get())).reset();  // with the checks of eager
+  checked(PyObject_CallOneArg(types.set, given.get())).reset();  // with eager's checks
   note_decimal_context(given);
 }
 
-// The context that is to be the thread's when the call ends.
+// The context that becomes the thread's when the call ends.
 void Tracer::note_decimal_context(Borrowed context) {
   Borrowed set = lift::decimal_types()->set;
   if (decimal_context_set_) lifter.drop_effect(set, decimal_context_set_);
@@ -92,7 +92,7 @@ Ref Tracer::call_decimal(Borrowed callable, PyObject* const* arguments, size_t p
   if (types == nullptr) return {};
   if (PyType_Check(callable.get())) {
     if (PyType_IsSubtype(callable.as<PyTypeObject>(), types->context) == 0) return {};
-    // Its own code starts with the template as it is.
+    // Its native code starts from the real template.
     Borrowed original = types->templates[0];
     Ref copy = lifter.lift(original, lifter.constant(original));
     if (!lift::plain_equal(lift::parts_of_context(copy).get(), lift::parts_of_context(original).get()))
@@ -106,7 +106,7 @@ Ref Tracer::call_decimal(Borrowed callable, PyObject* const* arguments, size_t p
     set_decimal_context(arguments[0]);
     return Ref::share(Py_None);
   }
-  // What it gives, or makes a copy of, has flags that the program may look at.
+  // The context that it returns, or copies, has flags that the program may read.
   lifter.see_decimal_flags(current_context());
   for (size_t i = 0; i < positional; i++) {
     if (const lift::Known* known = lifter.known(arguments[i]); known != nullptr && known->opaque)

@@ -1,5 +1,5 @@
-// Functions of the standard library with a meaning of their own: caches that must not be written, C code that has a
-// twin in Python.
+// Standard library functions that are handled specially: caches that must not be mutated, C code that has a twin in
+// Python.
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -20,11 +20,11 @@ struct Library {
   PyObject* sre_compile;  // what makes a pattern
   PyObject* import;
   PyObject* audit;
-  PyObject* loggers;  // all that logging.getLogger() has made
+  PyObject* loggers;  // all that logging.getLogger() has created
   PyTypeObject *attribute_getter, *method_caller, *lru_cache, *logger, *group_by;
   PyObject* reduce;
   std::unordered_set<PyObject*> callers;  // types whose instances call their first argument
-  // C functions that walk through objects by themselves, and the standard library's own Python for the same.
+  // C functions that themselves traverse objects, and the standard library's Python implementations of them.
   std::unordered_map<PyObject*, PyObject*> twins;
 };
 
@@ -54,7 +54,7 @@ const Library& library() {
     for (const char* name : {"map", "filter"}) found->callers.insert(of("builtins", name));
     Ref manager = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(found->logger), "manager"));
     found->loggers = checked(PyObject_GetAttrString(manager.get(), "loggerDict")).release();
-    // Looked up by the twins only; a first look-up imports.
+    // Only the twins look these up; a first look-up imports.
     for (const char* codec : {"raw-unicode-escape", "unicode-escape", "latin-1"}) {
       if (!Ref::steal(_PyCodec_Lookup(codec))) PyErr_Clear();
     }
@@ -75,8 +75,8 @@ void load_library() {
   (void)lift::is_stand_in(Py_None);
 }
 
-// re keeps what it has compiled: the same pattern is the same object as long as the cache has it. The cache is read,
-// not written.
+// re caches compiled patterns: the same pattern is the same object as long as the cache has it. The cache is read, not
+// mutated.
 Ref Tracer::compile_pattern(PyObject* const* arguments) {
   const Library& lib = library();
   Borrowed pattern = arguments[0];
@@ -94,7 +94,7 @@ Ref Tracer::compile_pattern(PyObject* const* arguments) {
     found = Ref::steal(PyObject_CallFunctionObjArgs(lib.sre_compile, pattern.get(), flags.get(), nullptr));
   }
   if (!found) {
-    PyErr_Clear();  // with frames of its own
+    PyErr_Clear();  // its traceback has frames of re
     stop(report::Reason::native_call, "re.compile, which fails");
   }
   found = lifter.lift(found, lifter.constant(found));
@@ -102,21 +102,21 @@ Ref Tracer::compile_pattern(PyObject* const* arguments) {
   return found;
 }
 
-// operator.attrgetter and methodcaller read attributes by themselves: done here instead.
+// operator.attrgetter and methodcaller read attributes natively: done here instead.
 Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
-  const lift::Words words = lift::words_of_getter(getter);
-  Borrowed names = words.positional;
+  const lift::Words bound = lift::words_of_getter(getter);
+  Borrowed names = bound.positional;
   if (getter.type() == library().method_caller) {
     Ref method = get_attribute(object, PyTuple_GET_ITEM(names.get(), 0));
     std::vector<PyObject*> arguments{nullptr};
     for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(names.get()); i++)
       arguments.push_back(PyTuple_GET_ITEM(names.get(), i));
     const size_t positional = arguments.size() - 1;
-    Ref keyword_names = words.named ? checked(PyTuple_New(PyDict_GET_SIZE(words.named.get()))) : Ref();
-    PyObject *name = nullptr, *word = nullptr;
-    for (Py_ssize_t at = 0, i = 0; words.named && PyDict_Next(words.named.get(), &at, &name, &word) != 0; i++) {
+    Ref keyword_names = bound.named ? checked(PyTuple_New(PyDict_GET_SIZE(bound.named.get()))) : Ref();
+    PyObject *name = nullptr, *argument = nullptr;
+    for (Py_ssize_t at = 0, i = 0; bound.named && PyDict_Next(bound.named.get(), &at, &name, &argument) != 0; i++) {
       PyTuple_SET_ITEM(keyword_names.get(), i, Py_NewRef(name));
-      arguments.push_back(word);
+      arguments.push_back(argument);
     }
     return call(method, arguments.data() + 1, positional, keyword_names);
   }
@@ -140,7 +140,7 @@ Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
   return values;
 }
 
-// Modules whose cached functions are functions of their arguments and nothing else.
+// Modules whose lru_cache functions are pure.
 static bool is_of_pure_module(Borrowed function) {
   Ref module = Ref::steal(PyObject_GetAttrString(function.get(), "__module__"));
   PyErr_Clear();
@@ -151,7 +151,7 @@ static bool is_of_pure_module(Borrowed function) {
   return false;
 }
 
-// Values that are told apart by what they are, and hashed by nobody's code.
+// Values that are compared by value or identity, and whose hash runs no user code.
 static bool is_value(Borrowed value) {
   PyObject* v = value.get();
   if (PyTuple_CheckExact(v)) {
@@ -164,7 +164,7 @@ static bool is_value(Borrowed value) {
          (PyType_Check(v) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash);
 }
 
-// Values that the cache of an outside function may be asked for: nothing of the trace's own is among them.
+// Values that may be looked up in the cache of a pre-existing function: the trace has made none of them.
 bool Tracer::is_preexisting_value(Borrowed value) {
   PyObject* v = value.get();
   if (PyTuple_CheckExact(v)) {
@@ -189,7 +189,8 @@ bool Tracer::is_preexisting_value(Borrowed value) {
   return true;
 }
 
-// A logger that logging itself keeps, hashed by its address: an entry that asks a cache for it keeps nobody alive.
+// A logger that logging itself keeps alive, hashed by its address: an entry that looks it up in a cache extends no
+// lifetime.
 static bool is_lasting_logger(const lift::Known* known, Borrowed value) {
   if (known == nullptr || known->source == nullptr || known->original.get() != value.get() ||
       PyType_IsSubtype(value.type(), library().logger) == 0 || value.type()->tp_hash != PyBaseObject_Type.tp_hash ||
@@ -202,8 +203,8 @@ static bool is_lasting_logger(const lift::Known* known, Borrowed value) {
 
 namespace {
 
-// A function with an lru_cache that is called by another one, or by itself: whoever makes the outer call again makes
-// the inner one too, where eager does.
+// An lru_cache function that is called by another one, or by itself: repeating the outer call repeats the inner one
+// too, where eager does.
 struct InCachedCall {
   static thread_local int depth;
   InCachedCall() { depth++; }
@@ -215,8 +216,8 @@ thread_local int InCachedCall::depth = 0;
 
 }  // namespace
 
-// What its cache has for these arguments already: a place outside like any other. The call itself, which counts the hit
-// and says which entry was used last, is made again on every run; it runs nothing of the user's.
+// What its cache already has for these arguments: a pre-existing object with a source like any other. The call itself,
+// which counts the hit and updates the LRU order, is repeated on every run; it runs no user code.
 Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count) {
   PyObject* cache = cpython::lru_cache_dict(wrapper.get());
   if (cache == nullptr) return {};
@@ -240,8 +241,8 @@ Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t cou
   return result;
 }
 
-// What functools.update_wrapper or the program has set on a function with an lru_cache. Null: it is another object, or
-// it is asked about its cache.
+// What functools.update_wrapper or the program has set on an lru_cache function. Null: it is another object, or the
+// attribute is about its cache.
 Ref Tracer::cache_attribute(Borrowed owner, Borrowed name) {
   if (owner.type() != library().lru_cache) return {};
   PyObject* of_type = _PyType_Lookup(owner.type(), name.get());
@@ -250,8 +251,8 @@ Ref Tracer::cache_attribute(Borrowed owner, Borrowed name) {
   return attributes != nullptr ? lifter.dict_item(*attributes, name) : Ref();
 }
 
-static lift::EffectCall call_again(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                   Borrowed keyword_names) {
+static lift::EffectCall repeat_call(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                    Borrowed keyword_names) {
   Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(positional)));
   for (size_t i = 0; i < positional; i++)
     PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
@@ -263,7 +264,7 @@ static lift::EffectCall call_again(Borrowed callable, PyObject* const* arguments
   return {Ref::share(callable), std::move(given), std::move(named)};
 }
 
-// Equal for calls that give the same.
+// Equal for calls with the same result.
 static Ref key_of_call(Borrowed wrapper, PyObject* const* arguments, size_t total, Borrowed keyword_names) {
   Ref key = checked(PyTuple_New(static_cast<Py_ssize_t>(2 * total) + 2));
   PyTuple_SET_ITEM(key.get(), 0, Py_NewRef(wrapper.get()));
@@ -275,7 +276,7 @@ static Ref key_of_call(Borrowed wrapper, PyObject* const* arguments, size_t tota
   return key;
 }
 
-// An outside function with an lru_cache.
+// A pre-existing lru_cache function.
 Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   Ref wrapped = checked(PyObject_GetAttrString(wrapper.get(), "__wrapped__"));
@@ -286,10 +287,11 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
     if (!keyword_names) {
       if (Ref kept = find_cached(wrapper, arguments, total)) return kept;
     }
-    // What the function says depends on its arguments alone, and it does nothing else: then the call itself, which
-    // fills the cache or finds what has been put there since, may be made again on every run.
+    // If the function's result depends on its arguments alone, and it has no side effects, the call itself, which fills
+    // the cache or finds what has been put there since, may be repeated on every run.
     for (size_t i = 0; i < total; i++) {
-      if (!is_value(arguments[i])) stop(report::Reason::native_call, "an lru_cache that is asked for an object");
+      if (!is_value(arguments[i]))
+        stop(report::Reason::native_call, "an lru_cache function that is called with an object");
     }
     if (!cached) cached = checked(PyDict_New());
     Ref key = key_of_call(wrapper, arguments, total, keyword_names);
@@ -308,13 +310,13 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
       if (lifter.has_writes_since(mark)) stop(report::Reason::native_call, "a function with an lru_cache that writes");
       check_status(PyDict_SetItem(cached.get(), key.get(), result.get()));
     }
-    if (InCachedCall::depth == 0) lifter.add_effect(call_again(wrapper, arguments, positional, keyword_names));
+    if (InCachedCall::depth == 0) lifter.add_effect(repeat_call(wrapper, arguments, positional, keyword_names));
     return result;
   }
-  // One object for equal arguments. The cache itself is asked, unless it would see what the trace has made.
-  bool outside = true;
-  for (size_t i = 0; i < total; i++) outside = outside && is_preexisting_value(arguments[i]);
-  if (outside) {
+  // One object for equal arguments. The cache itself is used, unless it would see what the trace has made.
+  bool preexisting = true;
+  for (size_t i = 0; i < total; i++) preexisting = preexisting && is_preexisting_value(arguments[i]);
+  if (preexisting) {
     Ref found;
     {
       const Paused paused(*this);
@@ -331,7 +333,7 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
   return result;
 }
 
-// __import__ of a module that is there: itself where names are wanted from it, else its outermost package.
+// __import__ of a loaded module: the module itself if names are imported from it, else its top-level package.
 static Ref find_imported(PyObject* const* arguments, size_t count, Borrowed keyword_names) {
   Borrowed name = count > 0 ? Borrowed(arguments[0]) : Borrowed();
   Borrowed wanted = count > 3 ? Borrowed(arguments[3]) : Borrowed();
@@ -356,7 +358,7 @@ static Ref find_imported(PyObject* const* arguments, size_t count, Borrowed keyw
     stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
   }
   for (Py_ssize_t i = 0; whole && i < PySequence_Fast_GET_SIZE(wanted.get()); i++) {
-    // A name that it has not could be a module of its own.
+    // A name that it lacks could be a submodule.
     Borrowed one = PySequence_Fast_GET_ITEM(wanted.get(), i);
     const bool all = PyUnicode_Check(one.get()) && PyUnicode_CompareWithASCIIString(one.get(), "*") == 0;
     if (all && PyDict_GetItemString(PyModule_GetDict(loaded.get()), "__path__") == nullptr) continue;
@@ -370,7 +372,7 @@ static Ref find_imported(PyObject* const* arguments, size_t count, Borrowed keyw
   return checked(PyImport_GetModule(outermost.get()));
 }
 
-// What calls its `key=`.
+// Callables that call their `key=`.
 static bool takes_key(Borrowed callable) {
   PyObject* c = callable.get();
   if (c == reinterpret_cast<PyObject*>(library().group_by)) return true;
@@ -386,8 +388,7 @@ static bool takes_key(Borrowed callable) {
          (strcmp(name, "sorted") == 0 || strcmp(name, "min") == 0 || strcmp(name, "max") == 0);
 }
 
-// Which argument is called by the callable, and reads objects by itself: map(operator.attrgetter("name"), rows). -1:
-// none.
+// Which argument the callable calls, and that reads objects natively: map(operator.attrgetter("name"), rows). -1: none.
 int Tracer::place_of_reader(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Library& lib = library();
   for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
@@ -402,7 +403,7 @@ int Tracer::place_of_reader(Borrowed callable, PyObject* const* arguments, size_
   return positional > 1 && calls_first && reads_objects(arguments[0]) ? 0 : -1;
 }
 
-// Native code gets a function that is traced. Where that raises, the trace stops (run_for_native).
+// Native code gets a Python function instead, which is traced. If that raises, the trace stops (run_for_native).
 Ref Tracer::call_with_stand_in(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
                                size_t place) {
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
@@ -429,12 +430,12 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
       return call(function, arguments, positional, keyword_names);
     } catch (const PyError&) {
       if (stopped) throw;
-      PyErr_Clear();  // the twin fails in other words, with frames of its own
+      PyErr_Clear();  // the twin's message and traceback differ
       stop(report::Reason::native_call, native_name(callable) + ", which fails");
     }
   }
   if (callable.get() == lib.audit) {
-    if (cpython::has_audit_hooks()) stop(report::Reason::native_call, "sys.audit, which somebody listens to");
+    if (cpython::has_audit_hooks()) stop(report::Reason::native_call, "sys.audit under an audit hook");
     return Ref::share(Py_None);
   }
   if (callable.get() == lib.import) {
@@ -452,13 +453,13 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
   return {};
 }
 
-// Native code may not be given what reads outside objects by itself.
+// Native code may not be given a callable that natively reads pre-existing objects.
 bool Tracer::reads_attributes(Borrowed value) {
   const Library& lib = library();
   return value.type() == lib.attribute_getter || value.type() == lib.method_caller;
 }
 
-// ... and what is called by its name only.
+// ... and builtins that the tracer handles only where they are called by name.
 bool Tracer::reads_objects(Borrowed value) {
   const Natives& natives = Natives::table();
   for (PyObject* function : {natives.getattr, natives.hasattr, natives.setattr, natives.isinstance}) {
@@ -467,14 +468,14 @@ bool Tracer::reads_objects(Borrowed value) {
   return reads_attributes(value);
 }
 
-// Whether a format string names attributes or items of what it is given: "{0.x}", but not "{:.2f}".
+// Whether a format string names attributes or items of its arguments: "{0.x}", but not "{:.2f}".
 bool has_field_path(Borrowed format) {
   const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
   bool in_name = false;
   for (Py_ssize_t i = 0; i < length; i++) {
     const Py_UCS4 c = PyUnicode_READ_CHAR(format.get(), i);
     if (c == '{') {
-      in_name = true;  // a doubled brace is followed by text, which is then looked at for nothing
+      in_name = true;  // after a doubled brace, literal text is scanned needlessly
     } else if (c == '}' || c == ':' || c == '!') {
       in_name = false;
     } else if (in_name && (c == '.' || c == '[')) {

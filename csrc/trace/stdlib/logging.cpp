@@ -1,6 +1,6 @@
-// Logging: whether a record is wanted is decided while tracing, and guarded; a record that is wanted is made and
-// handled by the residual program. The handlers must be the library's own: other code could look at what the program
-// has not written yet.
+// Logging: whether a record is enabled is decided while tracing, and guarded; the residual program creates and handles
+// an enabled record. The handlers must be the standard library's: other code could observe objects before the program's
+// writes are applied to them.
 #include "cpython/objects.h"
 #include "lift/lifting/written.h"
 #include "py/import.h"
@@ -44,7 +44,7 @@ bool is_library_code(Borrowed method) {
   return PyUnicode_Compare(code->co_filename, library().source_file) == 0;
 }
 
-// Whether the cache of a logger has this level, which the first question puts there.
+// Whether the cache of a logger has this level, which the first isEnabledFor() adds.
 bool remembers_level(const lift::Lifter& lifter, Borrowed logger, Borrowed level) {
   const lift::Known* known = lifter.known(logger);
   PyObject** dict = known != nullptr && known->original ? _PyObject_GetDictPtr(known->original.get()) : nullptr;
@@ -56,7 +56,7 @@ bool is_empty_list(Borrowed value) { return PyList_CheckExact(value.get()) && Py
 
 }  // namespace
 
-// A logger that is there already is read without the lock that protects its making.
+// An existing logger is read without the lock that protects logger creation.
 Ref Tracer::find_logger(Borrowed function, PyObject* const* arguments, size_t count) {
   if (function.get() != library().get_logger || count != 2 || !PyUnicode_CheckExact(arguments[1])) return {};
   Ref loggers = get_attribute(arguments[0], name_of("loggerDict"));
@@ -65,7 +65,7 @@ Ref Tracer::find_logger(Borrowed function, PyObject* const* arguments, size_t co
   return Py_IS_TYPE(found.get(), reinterpret_cast<PyTypeObject*>(library().place_holder)) ? Ref() : std::move(found);
 }
 
-// A logger of the library's own, nothing of it replaced.
+// A standard library logger, with none of its methods replaced.
 void Tracer::check_logger(Borrowed logger) {
   lift::Known* known = lifter.known(logger);
   if (known == nullptr || !known->instance ||
@@ -80,7 +80,7 @@ void Tracer::check_logger(Borrowed logger) {
   }
 }
 
-// Logger.isEnabledFor(), without its lock. What it remembers is no guard's business: it gives the same answer.
+// Logger.isEnabledFor(), without its lock. Its cache is not guarded: it gives the same answer.
 bool Tracer::is_logged(Borrowed logger, long level) {
   if (truth(get_attribute(logger, name_of("disabled"))).value()) return false;
   if (Ref asked = checked(PyLong_FromLong(level)); !remembers_level(lifter, logger, asked))
@@ -98,7 +98,7 @@ bool Tracer::is_logged(Borrowed logger, long level) {
   return level >= 0;
 }
 
-// The record is handled by the real objects, which are written to when everything was shown.
+// The record is handled by the real objects, which the program's writes reach after all output.
 void Tracer::check_unwritten(Borrowed object) {
   const lift::Known* known = lifter.known(object);
   const lift::Shadow* own = known != nullptr && known->shadow != nullptr ? known->shadow : lifter.attributes(object);
@@ -164,7 +164,7 @@ void Tracer::check_handlers(Borrowed logger, long level) {
   if (last.get() != Py_None) visit(last);
 }
 
-// Logger.debug() and its like, and Logger.log(): (self, [level,] msg, *args, extra=None, stacklevel=1, ...).
+// Logger.debug() and the like, and Logger.log(): (self, [level,] msg, *args, extra=None, stacklevel=1, ...).
 void Tracer::log(Borrowed method, Arguments& given) {
   const std::string name = PyUnicode_AsUTF8(method.as<PyFunctionObject>()->func_name);
   const bool with_level = name == "log";
@@ -189,7 +189,7 @@ void Tracer::log(Borrowed method, Arguments& given) {
     stop(report::Reason::native_call, "logging with other arguments than a message");
   if (get_attribute(library().module, name_of("_logRecordFactory")).get() != library().record ||
       !is_empty_list(get_attribute(logger, name_of("filters")))) {
-    stop(report::Reason::native_call, "logging through code of yours");
+    stop(report::Reason::native_call, "logging through user code");
   }
   check_handlers(logger, level);
 

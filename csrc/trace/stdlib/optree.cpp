@@ -1,6 +1,6 @@
-// optree, the native twin of torch.utils._pytree. Its functions go through containers by themselves and call what is
-// registered for a class: they run as they are, on trees that are lifted whole. What is registered is read from
-// optree's table in Python, which says the same as its own.
+// optree, the native twin of torch.utils._pytree. Its functions themselves traverse containers and call what is
+// registered for a class: they run eagerly, on trees that are fully lifted. Registrations are read from optree's Python
+// table, which mirrors its native one.
 #include "trace/core/tracer.h"
 
 #include "lift/sources/optree_types.h"
@@ -15,13 +15,13 @@ namespace alternator::trace {
 namespace {
 
 constexpr int kDeepest = 200;
-// Those that take a namespace: only torch's.
+// Functions that take a namespace: only torch's is allowed.
 constexpr std::string_view kNamespace = "torch";
 
 struct Library {
   std::unordered_map<PyObject*, std::string> functions;  // -> name
   PyObject* registry;                                    // the module
-  PyObject* is_ordered;  // says whether dicts keep their order; null: of another version
+  PyObject* is_ordered;                                  // whether dicts keep insertion order; null: another version
 };
 
 void each_word(const char* list, const auto& visit) {
@@ -51,7 +51,7 @@ void add_methods(Library* library, const char* module_name, const char* type_nam
   });
 }
 
-// Null: nobody has loaded optree.
+// Null: optree is not loaded.
 const Library* library() {
   static Library* found = nullptr;
   if (found != nullptr || lift::tree_types() == nullptr) return found;
@@ -83,7 +83,7 @@ const Library* library() {
 
 bool is_registered_for_a_class(Borrowed key) { return PyTuple_Check(key.get()); }
 
-// A node of a class with functions that native code would read outside objects with.
+// A node of an optree class, with whose functions native code would read pre-existing objects.
 bool has_foreign_node(Borrowed spec) {
   Ref state = checked(PyObject_CallMethod(spec.get(), "__getstate__", nullptr));
   Borrowed nodes = PyTuple_GET_ITEM(state.get(), 0);
@@ -96,7 +96,7 @@ bool has_foreign_node(Borrowed spec) {
 
 }  // namespace
 
-// Which classes are nodes, and what takes them apart and puts them together: read once, from then on guarded.
+// Which classes are nodes, and their flatten and unflatten functions: read once, from then on guarded.
 void Tracer::use_tree_registry() {
   if (std::exchange(tree_registry_used_, true)) return;
   Ref module = lifter.lift(library()->registry, lifter.constant(library()->registry));
@@ -108,17 +108,17 @@ void Tracer::use_tree_registry() {
                  checked(PyUnicode_InternFromString("unflatten_func"))};
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); i++) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
-    if (!is_registered_for_a_class(PyTuple_GET_ITEM(item, 0))) continue;  // those have native code of optree's
+    if (!is_registered_for_a_class(PyTuple_GET_ITEM(item, 0))) continue;  // those are handled by optree's native code
     for (const Ref& name : names) check_callback(get_attribute(PyTuple_GET_ITEM(item, 1), name), nullptr, 0);
   }
-  // Whether dicts are in their own order or in that of their keys, here and where no namespace is named.
+  // Whether dicts are traversed in insertion order or in key order, in torch's namespace and without a namespace.
   if (library()->is_ordered == nullptr) return;
   Ref named = checked(PyUnicode_InternFromString(kNamespace.data()));
   for (PyObject* name_space : {named.get(), checked(PyUnicode_InternFromString("")).get()})
     (void)ask_flag(library()->is_ordered, &name_space, 1);
 }
 
-// What is a node by its class alone; keys that somebody's code hashes or compares are not for native code.
+// Objects that are nodes by their class alone; keys that user code hashes or compares must not reach native code.
 void Tracer::check_tree(Borrowed tree, int depth) {
   PyObject* t = tree.get();
   if (depth > kDeepest) stop(report::Reason::native_call, "a tree that is too deep");
@@ -161,7 +161,7 @@ Ref Tracer::call_tree(Borrowed callable, PyObject* const* arguments, size_t posi
     } else if (i > 0 && PyCallable_Check(argument.get())) {
       check_callback(argument, arguments, 0);
     } else {
-      // A leaf is only looked at for its class, which is guarded; what is gone through is used.
+      // Of a leaf only the class is read, which is guarded; what is iterated over is used.
       if (const lift::Known* known = lifter.known(argument); i > 0 && known != nullptr && known->opaque)
         check_use(argument, name.c_str());
       check_order(argument, "a native call");
@@ -174,7 +174,7 @@ Ref Tracer::call_tree(Borrowed callable, PyObject* const* arguments, size_t posi
   if (!result) {
     if (is_unwinding()) throw PyError();
     if (session.failure() != nullptr) stop_for_torch(name);
-    // Its words may show objects by their addresses; what a callback raised is its own.
+    // Its message may show addresses of objects; an exception from a callback is the program's.
     Ref error = cpython::take_raised();
     Ref traceback = checked(PyObject_GetAttrString(error.get(), "__traceback__"));
     if (traceback.get() == Py_None) stop(report::Reason::native_call, name + ", which fails");
@@ -185,7 +185,7 @@ Ref Tracer::call_tree(Borrowed callable, PyObject* const* arguments, size_t posi
                       ? PyTuple_GET_ITEM(result.get(), PyTuple_GET_SIZE(result.get()) - 1)
                       : result.get();
   if (lift::is_tree_spec(spec.get()) && has_foreign_node(spec))
-    stop(report::Reason::native_call, "a node of optree's own");
+    stop(report::Reason::native_call, "a node of an optree class");
   return result;
 }
 

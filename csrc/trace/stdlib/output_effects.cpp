@@ -1,5 +1,6 @@
-// Calls that are made for what they show: print, warnings. They are not made while tracing; the residual program makes
-// them, with real tensors. What else they show is fixed here: plain values as they are, everything else as its text.
+// Calls that are made for their output: print, warnings. They are not executed while tracing; the residual program
+// executes them, with real tensors. Their other arguments are fixed here: plain values as they are, everything else as
+// its string.
 #include "trace/stdlib/output_effects.h"
 
 #include "fake/python_tensor.h"
@@ -16,9 +17,9 @@
 
 namespace alternator::trace {
 
-// --- text that shows itself -------------------------------------------------------------------------------------
+// --- strings that are their own repr ----------------------------------------------------------------------------
 
-// A text that is its own repr: it stands in a container for an object that was shown when the program printed it.
+// A string that is its own repr: in a container it replaces an object that was converted when the program printed it.
 static PyTypeObject shown_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 int init_effects() {
@@ -42,7 +43,7 @@ static Ref registry_of(Borrowed globals) {
   return Ref::share(PyDict_SetDefault(globals.get(), name.get(), empty.get()));
 }
 
-// warn_at(message, category, filename, line, globals): what warnings.warn() does in a frame of these globals.
+// warn_at(message, category, filename, line, globals): what warnings.warn() does in a frame with these globals.
 static PyObject* warn_at(PyObject*, PyObject* const* arguments, Py_ssize_t) {
   return guarded([&]() -> Ref {
     Borrowed globals = arguments[4];
@@ -63,7 +64,7 @@ static PyObject* warn_above(PyObject*, PyObject* const* arguments, Py_ssize_t) {
   return Py_NewRef(Py_None);
 }
 
-// log_at(logger, level, filename, line, message, arguments, function): what Logger._log() does in that place.
+// log_at(logger, level, filename, line, message, arguments, function): what Logger._log() does at that location.
 static PyObject* log_at(PyObject*, PyObject* const* arguments, Py_ssize_t) {
   return guarded([&]() -> Ref {
     Borrowed logger = arguments[0];
@@ -82,7 +83,7 @@ static Borrowed own_function(PyMethodDef* method) {
   return function;
 }
 
-// give_warnings(count): those of torch's that came up at the first places of the trace.
+// give_warnings(count): emits the torch warnings from the first `count` locations of the trace.
 static PyObject* give_warnings(PyObject*, PyObject* const* arguments, Py_ssize_t) {
   try {
     graph::WarningsInTurn::give_until(static_cast<size_t>(PyLong_AsSsize_t(arguments[0])));
@@ -155,7 +156,7 @@ bool Tracer::call_effect(Borrowed callable, PyObject* const* arguments, size_t p
     case Effect::kWarn:
       warn(given);
       break;
-    case Effect::kForget:  // which warnings were shown already; to warn while other filters stand is a break
+    case Effect::kForget:  // resets which warnings were shown; to warn under changed filters is a break
       if (given.count() != 0 || keyword_names) return false;
       recorder.refuse_warnings();
       add_effect(callable, checked(PyTuple_New(0)), {});
@@ -174,7 +175,7 @@ bool Tracer::call_effect(Borrowed callable, PyObject* const* arguments, size_t p
 }
 
 void Tracer::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
-  // What torch has warned of meanwhile is shown before.
+  // torch warnings that were raised meanwhile are shown before.
   if (const size_t warnings = graph::new_warnings(); warnings > 0) {
     Borrowed giver = own_function(&give_warnings_method);
     lifter.note_constant(giver);
@@ -186,15 +187,15 @@ void Tracer::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
 
 // --- what is shown ------------------------------------------------------------------------------------------------
 
-// A tensor is shown when the graph has run. One without gradient is copied, since it may be written until then; the
-// text of the others says how they were made, and is right only if nobody writes to them.
+// A tensor is converted to a string after the graph has run. One that does not require grad is cloned, since it may be
+// mutated until then; the string of the others shows how they were computed, and is right only if they are not mutated.
 Ref Tracer::show_tensor(Borrowed tensor) {
   static constinit Lasting<PyObject*> lasting;
   Borrowed options = lasting.get(
       [] { return checked(PyObject_GetAttrString(import_module("torch._tensor_str").get(), "PRINT_OPTS")).release(); });
   if (lifter.is_lifted(options.get())) check_unwritten(lifter.lift(options, lifter.constant(options)));
   if (transformed_) stop(report::Reason::tensor_text, "inside of a transform");
-  // The text is made when the graph has run: its method would run then.
+  // The string is made after the graph has run: the __torch_function__ would run then.
   if (graph::has_own_torch_function(tensor.type()))
     stop(report::Reason::tensor_text, "of a tensor with a __torch_function__");
   const at::Tensor& fake = fake::unpack(tensor.get());
@@ -221,7 +222,7 @@ bool Tracer::shown_changed() {
       bool touches = program.has_arrays;
       program.each_tensor_argument(node, [&](uint32_t id) {
         const at::Tensor& argument = program.tensors[id].fake;
-        if (!argument.defined()) return;  // a number
+        if (!argument.defined()) return;  // a scalar
         touches = touches || argument.is_same(tensor) || !argument.has_storage() || !tensor.has_storage() ||
                   argument.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl();
       });
@@ -237,15 +238,15 @@ static bool is_basic(PyObject* value) {
          type == &PyComplex_Type || type == &PyUnicode_Type || type == &PyBytes_Type;
 }
 
-// What the program showed, as it was: nothing that happens later in the call changes it. Null: no such thing.
+// A snapshot of what the program showed: nothing that happens later in the call changes it. Null: impossible.
 Ref Tracer::freeze(Borrowed value, int depth) {
   constexpr int kDeepest = 20;
   PyObject* v = value.get();
-  // Not an enum member: its class has a say in its text.
+  // Not an enum member: its class may define its string.
   if (lift::is_plain(v) && (Py_TYPE(v)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return Ref::share(value);
   if (graph::is_tensor(value)) return show_tensor(value);
-  if (fake::is_symbol(value)) return Ref::share(value);  // a number by then
-  if (lift::is_number_array(v)) {  // its text follows settings of numpy's: those of the time when it is shown
+  if (fake::is_symbol(value)) return Ref::share(value);  // a scalar by then
+  if (lift::is_number_array(v)) {                        // its string depends on numpy's print options when it is shown
     check_use(value, "text");
     return checked(PyObject_CallMethod(v, "copy", "s", "K"));
   }
@@ -271,9 +272,9 @@ Ref Tracer::freeze(Borrowed value, int depth) {
       if (!frozen) return {};
       check_status(PyDict_SetItem(copy.get(), shown.get(), frozen.get()));
     }
-    // Keys that differ may have the same text.
+    // Different keys may have the same string.
     if (PyDict_GET_SIZE(copy.get()) != PyDict_GET_SIZE(v))
-      stop(report::Reason::native_call, "a dict with keys of the same text is shown");
+      stop(report::Reason::native_call, "a dict whose keys have the same string is shown");
     return copy;
   }
   if (!shows_text_) return {};
@@ -285,9 +286,9 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   const size_t before = lifter.effects().size();
   Ref text = Ref::steal(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
   if (!text && stopped) throw PyError();
-  if (!text) {  // what stands before it has been written by then
+  if (!text) {  // eager has written the preceding arguments by then
     PyErr_Clear();
-    stop(report::Reason::native_call, "print of an object whose text raises");
+    stop(report::Reason::native_call, "print of an object whose string conversion raises");
   }
   if (lifter.effects().size() != before) stop(report::Reason::native_call, "print of an object that prints");
   if (depth == 0) return checked(PyUnicode_FromObject(text.get()));
@@ -296,7 +297,7 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   return shown;
 }
 
-// Whoever is written to must be native: other code could look at what the program has not written yet.
+// The stream must be native: other code could observe objects before the program's writes are applied to them.
 void Tracer::check_stream(Borrowed stream, const char* what) {
   if (stream.get() == Py_None) return;
   for (const char* name : {"write", "flush"}) {
@@ -365,7 +366,7 @@ static bool is_changed(const lift::Shadow& shadow, const char* name) {
   return PyDict_GetItemString(shadow.copy.get(), name) != PyDict_GetItemString(shadow.snapshot.get(), name);
 }
 
-// Of `list.append`, the list; null: it is none.
+// The list of a bound `list.append`; null: it is something else.
 static Borrowed recording_list(Borrowed shows) {
   if (!PyCFunction_Check(shows.get()) || strcmp(shows.as<PyCFunctionObject>()->m_ml->ml_name, "append") != 0) return {};
   PyObject* list = PyCFunction_GET_SELF(shows.get());
@@ -386,7 +387,7 @@ static bool is_function_of(Borrowed function, const char* module) {
   return name != nullptr && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, module) == 0;
 }
 
-// A filter that makes an error of the warning is a break; that there is none is guarded.
+// A filter that turns the warning into an error is a break; its absence is guarded.
 void Tracer::check_filters(Borrowed category) {
   static constinit Lasting<PyObject*> lasting;
   Borrowed module = lasting.get([] { return import_module("warnings").release(); });
@@ -405,15 +406,15 @@ void Tracer::check_filters(Borrowed category) {
   };
   if (named("showwarning").get() != named("_showwarning_orig").get() ||
       named("formatwarning").get() != named("_formatwarning_orig").get())
-    stop(report::Reason::native_call, "a warning that code of yours shows");
-  // Somebody may record them (catch_warnings(record=True)): in a list that nobody is to look into meanwhile.
+    stop(report::Reason::native_call, "a warning that user code shows");
+  // They may be recorded (catch_warnings(record=True)): in a list that nothing may read meanwhile.
   Borrowed shows = PyDict_GetItemString(names.original.get(), "_showwarnmsg_impl");
   if (shows && recording_list(shows)) {
     tree->guard(
         tree->child(names.source, lift::Access::kItem, checked(PyUnicode_InternFromString("_showwarnmsg_impl"))),
         {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(shows.type()))});
   } else if (!shows || !is_function_of(named("_showwarnmsg_impl"), "warnings")) {
-    stop(report::Reason::native_call, "a warning that code of yours shows");
+    stop(report::Reason::native_call, "a warning that user code shows");
   }
   lift::Source* source = known->source;
   lifter.lift_whole(*known->shadow);
@@ -436,7 +437,7 @@ void Tracer::check_filters(Borrowed category) {
     const bool is_error = PyUnicode_Check(action.get()) && PyUnicode_CompareWithASCIIString(action.get(), "error") == 0;
     if (is_error &&
         (!PyType_Check(about.get()) || PyType_IsSubtype(category.as<PyTypeObject>(), about.as<PyTypeObject>()) != 0)) {
-      stop(report::Reason::native_call, "a warning that a filter makes an error");
+      stop(report::Reason::native_call, "a warning that a filter turns into an error");
     }
   }
   Ref default_name = checked(PyUnicode_InternFromString("defaultaction"));
@@ -458,7 +459,7 @@ void Tracer::warn(Arguments& given) {
                           !lifter.made_here(category) &&
                           PyType_IsSubtype(category.as<PyTypeObject>(), reinterpret_cast<PyTypeObject*>(PyExc_Warning));
   if (!known_kind || (source && source.get() != Py_None) || (level && !PyLong_CheckExact(level.get())))
-    stop(report::Reason::native_call, "a warning that is not a text");
+    stop(report::Reason::native_call, "a warning that is not a string");
   lifter.use_special_methods(category.as<PyTypeObject>());
   check_filters(category);
   const Py_ssize_t levels = level ? PyLong_AsSsize_t(level.get()) : 1;

@@ -1,4 +1,4 @@
-// Calls that are made for what they show: print, warnings, logging.
+// Calls that are made for their output: print, warnings, logging.
 #pragma once
 
 #include "py/error.h"
@@ -25,7 +25,7 @@ class Arguments {
 // The list that warnings are recorded in now (catch_warnings(record=True)); null: there is none.
 Borrowed recorded_warnings();
 
-// What a residual program calls to log a record in a place that it is given.
+// What a residual program calls to log a record with a given location.
 Borrowed log_function();
 
 int init_effects();

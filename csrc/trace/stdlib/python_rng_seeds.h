@@ -1,4 +1,4 @@
-// Random generators of Python's that a program makes: what they give follows from their seed, if they have one.
+// Python random generators that a program creates: they are deterministic if they have a seed.
 #pragma once
 
 #include "lift/sources/plain.h"
@@ -18,12 +18,12 @@ inline PyTypeObject* native_random() {
   });
 }
 
-// Without a seed it is the machine's choice, and that of an object may be an address.
+// Without a seed the system chooses one, and the hash of an object that is the seed may be an address.
 inline bool is_seed(PyObject* const* arguments, size_t count, size_t at) {
   return count > at && arguments[at] != Py_None && lift::is_plain(arguments[at]);
 }
 
-// Whether a method of that class leaves it to the machine what the generator gives from then on.
+// Whether a method of that class makes the generator nondeterministic.
 inline bool seeds_at_random(std::string_view name, Borrowed self, PyObject* const* arguments, size_t count) {
   if (!self) return false;
   if (PyType_Check(self.get())) {

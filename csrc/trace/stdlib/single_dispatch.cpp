@@ -1,6 +1,6 @@
-// functools.singledispatch. Its functions keep what they have found for a class in a WeakKeyDictionary, which says no
-// more than the registry does. So it is the registry that is read and guarded; the cache is only compared, and filled
-// by the residual program as the call would have.
+// functools.singledispatch. Its functions cache what they have found for a class in a WeakKeyDictionary, which has no
+// more information than the registry. So the registry is read and guarded; the cache is only compared, and the residual
+// program fills it as the call would have.
 #include "trace/core/tracer.h"
 
 #include "py/import.h"
@@ -11,7 +11,7 @@ namespace alternator::trace {
 namespace {
 
 struct Library {
-  PyObject* dispatch_code = nullptr;                                // null: this CPython's is another one
+  PyObject* dispatch_code = nullptr;                                // null: this CPython has another one
   Py_ssize_t cache_token = -1, dispatch_cache = -1, registry = -1;  // which of its free variables
   PyObject *find_impl, *get_cache_token, *weak_dict, *set_item;
 };
@@ -73,13 +73,13 @@ Ref Tracer::call_dispatch(Borrowed function, Borrowed cls) {
   auto variable = [&](Py_ssize_t index) { return lifter.load_cell(PyTuple_GET_ITEM(f->func_closure, index)); };
   Ref token = variable(lib.cache_token), cache = variable(lib.dispatch_cache), registry = variable(lib.registry);
   if (!token || !cache || !registry || cache.type() != reinterpret_cast<PyTypeObject*>(lib.weak_dict)) return {};
-  // Otherwise the cache is emptied first.
+  // Otherwise the cache would be cleared first.
   if (token.get() != Py_None && !lift::plain_equal(token.get(), query(lib.get_cache_token).get())) return {};
   lift::Known *known_cache = lifter.known(cache), *known_registry = lifter.known(registry);
   if (known_cache == nullptr || known_cache->attributes != nullptr || known_registry == nullptr ||
       known_registry->shadow == nullptr)
     return {};
-  // From here on the program may not look into it, nor clear it: it does not see what will be put there.
+  // From here on the program may neither read nor clear it: it would not see the entries that will be added.
   known_cache->opaque = true;
   const lift::Shadow& shadow = *known_registry->shadow;
   if (PyDict_GET_SIZE(shadow.copy.get()) != PyDict_GET_SIZE(shadow.original.get()))
@@ -95,7 +95,7 @@ Ref Tracer::call_dispatch(Borrowed function, Borrowed cls) {
       found = call(lifter.lift(lib.find_impl, lifter.constant(lib.find_impl)), arguments + 1, 2, {});
     } catch (const PyError&) {
       if (is_unwinding()) throw;
-      stop(report::Reason::raises, "through a frame that is looked through");  // a traceback would lack it
+      stop(report::Reason::raises, "through a frame that tracing skips");  // a traceback would lack it
     }
   }
   const lift::Known* known_found = lifter.known(found);

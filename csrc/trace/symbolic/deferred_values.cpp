@@ -20,10 +20,10 @@
 
 namespace alternator::trace {
 
-// No float: native code reads the number of one without asking.
+// Not a float subclass: native code reads a float's value directly, without calling a slot.
 PyTypeObject deferred_random_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-static PyObject* refuse_deferred_random() { return refuse(report::Reason::random_number, "a random number"); }
+static PyObject* refuse_deferred_random() { return refuse(report::Reason::random_number, "a deferred random value"); }
 
 static int init_deferred_strings();
 
@@ -39,7 +39,7 @@ int init_deferred_random() {
   numbers.nb_int = numbers.nb_float = numbers.nb_index = one;
   numbers.nb_bool = [](PyObject*) -> int { return refuse_deferred_random(), -1; };
   deferred_random_type.tp_name = "float";
-  deferred_random_type.tp_basicsize = sizeof(fake::NumpyScalarInput);  // numbers of numpy's refuse the same
+  deferred_random_type.tp_basicsize = sizeof(fake::NumpyScalarInput);  // numpy scalar inputs refuse the same operations
   deferred_random_type.tp_dealloc = [](PyObject* object) {
     Py_CLEAR(reinterpret_cast<fake::NumpyScalarInput*>(object)->example);
     Py_TYPE(object)->tp_free(object);
@@ -56,34 +56,34 @@ int init_deferred_random() {
 }
 
 PyTypeObject deferred_string_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-static std::atomic<size_t> texts_alive = 0;
+static std::atomic<size_t> strings_alive = 0;
 
-static PyObject* refuse_text() { return refuse(report::Reason::tensor_text, "a text"); }
+static PyObject* refuse_deferred_string() { return refuse(report::Reason::tensor_text, "a deferred string"); }
 
 static int init_deferred_strings() {
   static PyNumberMethods numbers;
   static PySequenceMethods sequence;
   static PyMappingMethods mapping;
-  auto one = [](PyObject*) { return refuse_text(); };
-  auto two = [](PyObject*, PyObject*) { return refuse_text(); };
+  auto one = [](PyObject*) { return refuse_deferred_string(); };
+  auto two = [](PyObject*, PyObject*) { return refuse_deferred_string(); };
   numbers.nb_remainder = numbers.nb_add = numbers.nb_multiply = two;
-  numbers.nb_bool = [](PyObject*) -> int { return refuse_text(), -1; };
-  sequence.sq_length = mapping.mp_length = [](PyObject*) -> Py_ssize_t { return refuse_text(), -1; };
-  sequence.sq_item = [](PyObject*, Py_ssize_t) { return refuse_text(); };
-  sequence.sq_contains = [](PyObject*, PyObject*) -> int { return refuse_text(), -1; };
+  numbers.nb_bool = [](PyObject*) -> int { return refuse_deferred_string(), -1; };
+  sequence.sq_length = mapping.mp_length = [](PyObject*) -> Py_ssize_t { return refuse_deferred_string(), -1; };
+  sequence.sq_item = [](PyObject*, Py_ssize_t) { return refuse_deferred_string(); };
+  sequence.sq_contains = [](PyObject*, PyObject*) -> int { return refuse_deferred_string(), -1; };
   mapping.mp_subscript = two;
   deferred_string_type.tp_name = "str";
   deferred_string_type.tp_basicsize = sizeof(PyObject);
   deferred_string_type.tp_dealloc = [](PyObject* object) {
-    texts_alive--;
+    strings_alive--;
     Py_TYPE(object)->tp_free(object);
   };
   deferred_string_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
   deferred_string_type.tp_as_number = &numbers;
   deferred_string_type.tp_as_sequence = &sequence;
   deferred_string_type.tp_as_mapping = &mapping;
-  deferred_string_type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse_text(), -1; };
-  deferred_string_type.tp_richcompare = [](PyObject*, PyObject*, int) { return refuse_text(); };
+  deferred_string_type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse_deferred_string(), -1; };
+  deferred_string_type.tp_richcompare = [](PyObject*, PyObject*, int) { return refuse_deferred_string(); };
   deferred_string_type.tp_getattro = two;
   deferred_string_type.tp_iter = one;
   deferred_string_type.tp_repr = one;
@@ -91,16 +91,17 @@ static int init_deferred_strings() {
   return PyType_Ready(&deferred_string_type);
 }
 
-size_t deferred_strings() { return texts_alive; }
+size_t deferred_strings() { return strings_alive; }
 
 Ref make_deferred_string() {
   note_unbacked_symbol();
   Ref text = checked(deferred_string_type.tp_alloc(&deferred_string_type, 0));
-  texts_alive++;
+  strings_alive++;
   return text;
 }
 
-// Whether what an f-string shows of it is left for later. Its text must not fail: a format is for those who know it.
+// Whether the string that an f-string shows for it may be deferred. Formatting must not be able to fail, so a format
+// specification needs the value.
 bool Tracer::may_show_later(Borrowed value, Borrowed format) const {
   if (format && !(PyUnicode_CheckExact(format.get()) && PyUnicode_GET_LENGTH(format.get()) == 0)) return false;
   if (transformed_ || recorder.is_silent() || at::impl::PythonTorchFunctionTLS::stack_len() != 1) return false;
@@ -121,7 +122,7 @@ static Ref make_deferred_random() {
   return checked(deferred_random_type.tp_alloc(&deferred_random_type, 0));
 }
 
-// _random.Random.random, the generator that is written in C.
+// _random.Random.random, of the generator implemented in C.
 static Borrowed native_draw() {
   static constinit Lasting<PyObject*> lasting;
   return lasting.get([] {
@@ -149,7 +150,7 @@ Ref Tracer::call_random(Borrowed callable, size_t count) {
   Borrowed draw = native_draw(), self = PyCFunction_GET_SELF(callable.get());
   if (!self || callable.as<PyCFunctionObject>()->m_ml != draw.as<PyMethodDescrObject>()->d_method) return {};
   const lift::Known* known = lifter.known(self);
-  // What runs for real in the graph would draw once more.
+  // What is run eagerly by a node would draw a second time.
   if (known == nullptr || known->source == nullptr || recorder.is_silent()) return {};
   if (deferred_points_.empty()) {
     deferred_points_ = points_here();
@@ -159,8 +160,8 @@ Ref Tracer::call_random(Borrowed callable, size_t count) {
   return make_deferred_random();
 }
 
-// What may be done with a number of numpy's that only a run knows: nothing whose result has a class, a type or a shape
-// that depends on the number. With a tensor, the first four.
+// Operators on a numpy scalar input: none whose result's class, dtype or shape depends on the value. With a tensor, the
+// first four.
 static const char* name_of_arithmetic(binaryfunc operation, bool with_tensor) {
   const std::tuple<binaryfunc, binaryfunc, const char*> rows[] = {
       {PyNumber_Add, PyNumber_InPlaceAdd, "add"},
@@ -178,12 +179,12 @@ static const char* name_of_arithmetic(binaryfunc operation, bool with_tensor) {
   return nullptr;
 }
 
-static bool is_numpys(Borrowed object) {
+static bool is_numpy_scalar(Borrowed object) {
   return lift::is_numpy_number(object.get()) && lift::numpy_kind(object.get()) != lift::NumpyKind::kBool;
 }
 
-// An operator of such a number, and of another one or a tensor: a node that calls numpy, or torch, on the number
-// itself. While tracing, the same is done with another number of its class, which says what the result looks like.
+// An operator on a numpy scalar input and another scalar or a tensor: a node that calls numpy, or torch, on the scalar
+// itself. While tracing, the same call runs on an example value of its class, which shows what the result looks like.
 static Ref combine_numpy_scalar_input(Tracer& tracer, binaryfunc operation, Borrowed left, Borrowed right) {
   using fake::is_numpy_scalar_input;
   const auto refuse = [](const char* what) { stop(report::Reason::unknown_number, what); };
@@ -191,14 +192,14 @@ static Ref combine_numpy_scalar_input(Tracer& tracer, binaryfunc operation, Borr
   const char* name = name_of_arithmetic(operation, static_cast<bool>(tensor));
   const auto fits = [](Borrowed operand) {
     return is_numpy_scalar_input(operand) || PyLong_CheckExact(operand.get()) || PyFloat_CheckExact(operand.get()) ||
-           is_numpys(operand);
+           is_numpy_scalar(operand);
   };
-  if (name == nullptr || (!tensor && (!fits(left) || !fits(right)))) refuse("an operator of a number of numpy's");
+  if (name == nullptr || (!tensor && (!fits(left) || !fits(right)))) refuse("an operator on a numpy scalar");
   if (tensor) {
     const at::Tensor& fake = fake::unpack(tensor.get());
     if (!Tracer::is_torchs_operation(tensor, {}) || !fake::is_fake(fake) || fake::is_wrapped(fake) ||
         tracer.session.known_value(fake))
-      refuse("an operator of a number of numpy's and a tensor that is known, or of a subclass");
+      refuse("an operator on a numpy scalar and a tensor that is constant or of a subclass");
   }
   const auto example = [&](Borrowed operand) {
     if (!is_numpy_scalar_input(operand)) return Ref::share(operand);
@@ -206,17 +207,18 @@ static Ref combine_numpy_scalar_input(Tracer& tracer, binaryfunc operation, Borr
     return tensor ? lift::python_number(number) : Ref::share(number);
   };
   Ref function = graph::torch_name("operator", name);
-  Ref tried_left = example(left), tried_right = example(right), result;
+  Ref example_left = example(left), example_right = example(right), result;
   {
     const Paused paused(tracer);
     const graph::Recorder::Silent silent(tracer.recorder);
     const lift::WarningsRaise warnings;
     const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
-    result = Ref::steal(PyObject_CallFunctionObjArgs(function.get(), tried_left.get(), tried_right.get(), nullptr));
+    result = Ref::steal(PyObject_CallFunctionObjArgs(function.get(), example_left.get(), example_right.get(), nullptr));
   }
   if (!result) stop(report::Reason::native_call, std::string("operator.") + name + ": " + take_error_text());
   if (!tensor) {
-    if (!is_numpys(result)) refuse("an operator of a number of numpy's that gives something else");
+    if (!is_numpy_scalar(result))
+      refuse("an operator on a numpy scalar that returns something other than a numpy scalar");
     result = fake::make_numpy_scalar_input(result);
     tracer.keep_alive.push_back(Ref(result));
   }
@@ -235,7 +237,7 @@ Ref Tracer::combine_deferred_random(binaryfunc operation, Borrowed left, Borrowe
   if (fake::is_numpy_scalar_input(left) || fake::is_numpy_scalar_input(right)) {
     if (transformed_ || recorder.is_silent() || recorder.is_checkpointed() || is_under_modes() ||
         at::impl::PythonTorchFunctionTLS::stack_len() != 1)
-      stop(report::Reason::unknown_number, "a number of numpy's under a mode or inside of a transform");
+      stop(report::Reason::unknown_number, "a numpy scalar under a mode or inside a transform");
     return combine_numpy_scalar_input(*this, operation, left, right);
   }
   const bool divides = operation == PyNumber_TrueDivide || operation == PyNumber_InPlaceTrueDivide;

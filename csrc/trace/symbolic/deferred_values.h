@@ -1,12 +1,13 @@
-// Random numbers of Python's: drawn by the residual program, of no value while tracing.
+// Deferred values: Python random numbers, which the residual program draws and which have no value while tracing, and
+// deferred strings.
 #pragma once
 
 #include "py/error.h"
 
 namespace alternator::trace {
 
-// What random.random() gives in a trace, and what is computed of it with +, -, * and /: a float that nobody knows. It
-// may be kept and thrown away; the generator moves on every run. Whatever looks at it ends the trace, which is then cut
+// What random.random() returns in a trace, and what is computed from it with +, -, * and /: a float of unknown value.
+// It may be stored and dropped; the generator advances in every run. Any other use ends the trace, which then breaks
 // where the first one was drawn.
 extern PyTypeObject deferred_random_type;
 
@@ -14,13 +15,13 @@ int init_deferred_random();
 
 inline bool is_deferred_random(Borrowed object) { return Py_IS_TYPE(object.get(), &deferred_random_type); }
 
-// What an f-string gives that shows a tensor, or a number that only a run knows: a text that nobody knows, such as the
-// message of a check that holds. It may be kept and thrown away, like a number that is drawn. No str: native code reads
-// the characters of one without asking.
+// The result of an f-string that shows a tensor or an unbacked symbol: a string of unknown value, such as the message
+// of a check that holds. It may be stored and dropped, like a deferred random value. Not a str subclass: native code
+// reads a str's characters directly, without calling a slot.
 extern PyTypeObject deferred_string_type;
 
 inline bool is_deferred_string(Borrowed object) { return Py_IS_TYPE(object.get(), &deferred_string_type); }
-// How many there are.
+// How many are alive.
 size_t deferred_strings();
 Ref make_deferred_string();
 

@@ -1,12 +1,12 @@
-// What stands in a trace for a value that nobody knows refuses to be looked at.
+// Values that are unknown while tracing (deferred values, hook handles, identities) refuse to be read.
 #pragma once
 
 #include "trace/core/tracer.h"
 
 namespace alternator::trace {
 
-// For slots of its type: the trace stops. Returns null, with an exception set. `what` is for who has got hold of it
-// outside of a trace.
+// For the slots of their types: stops the trace. Returns null, with an exception set. `what` names the value for code
+// that uses it outside of a trace.
 inline PyObject* refuse(report::Reason reason, const char* what, const char* context = "") {
   if (Tracer* tracer = Tracer::current(); tracer != nullptr && !tracer->stopped) {
     tracer->stop_here(reason, context);

@@ -1,6 +1,6 @@
-// Checks of data that raise: `assert (x > 0).all()`, `if x.isnan().any(): raise ValueError(...)`. The trace takes the
-// way that goes on, and the graph returns what was taken for granted. A call whose data says otherwise runs as it is:
-// by then nothing was written.
+// Data-dependent checks that raise: `assert (x > 0).all()`, `if x.isnan().any(): raise ValueError(...)`. The trace
+// speculates that the check passes and follows the path that does not raise; the graph returns the speculated
+// conditions. A call whose data violates one falls back to eager: by then no side effect has happened.
 #include "trace/core/tracer.h"
 
 #include "py/import.h"
@@ -17,10 +17,10 @@ namespace alternator::trace {
 
 namespace {
 
-constexpr int kLongestWayToRaise = 200;
+constexpr int kLongestPathToRaise = 200;
 
-// What may stand between a check and its `raise`: the exception is made, and its text.
-bool goes_straight_on(int opcode) {
+// Opcodes that may stand between a check and its `raise`: they build the exception and its message.
+bool may_precede_raise(int opcode) {
   switch (opcode) {
     case EXTENDED_ARG:
     case NOP:
@@ -82,17 +82,17 @@ bool goes_straight_on(int opcode) {
 bool leads_to_raise(PyCodeObject* code, int index) {
   const cpython::CodeUnit* units = cpython::first_instruction(code);
   const int count = static_cast<int>(Py_SIZE(code));
-  for (int steps = 0; index >= 0 && index < count && steps < kLongestWayToRaise; steps++) {
+  for (int steps = 0; index >= 0 && index < count && steps < kLongestPathToRaise; steps++) {
     const int opcode = cpython::base_opcode(units[index]);
     if (opcode == RAISE_VARARGS) return true;
-    if (!goes_straight_on(opcode)) return false;
+    if (!may_precede_raise(opcode)) return false;
     index += 1 + cpython::caches(opcode);
   }
   return false;
 }
 
-// The truth value with which the conditional jump at `index` does not lead to a `raise`; none: both do, or neither.
-std::optional<bool> harmless_truth(PyCodeObject* code, int index) {
+// The truth value with which the conditional jump at `index` does not lead to a `raise`; nullopt: both do, or neither.
+std::optional<bool> truth_without_raise(PyCodeObject* code, int index) {
   const cpython::CodeUnit* units = cpython::first_instruction(code);
   int opcode = EXTENDED_ARG, argument = 0;
   for (; opcode == EXTENDED_ARG; index++) {
@@ -107,7 +107,7 @@ std::optional<bool> harmless_truth(PyCodeObject* code, int index) {
   return jump.wanted != jump_raises;
 }
 
-// Checks that have failed too often to be taken for granted again: by code object, which is kept.
+// Checks that have failed too often to be speculated again: by code object, which is kept alive.
 struct Distrusted {
   Ref code;
   std::set<int> indices;
@@ -138,7 +138,7 @@ static bool is_plain_tensor(Borrowed tensor) {
          tensor.type() == reinterpret_cast<PyTypeObject*>(ParameterClass);
 }
 
-// `flag`: a tensor of its own, to which nobody writes later.
+// `flag`: a fresh tensor that nothing writes to later.
 void Tracer::assume(Ref flag, bool wanted) {
   Ref where = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame_)));
   assumptions.push_back({std::move(flag), wanted, std::move(where), index_});
@@ -148,7 +148,7 @@ std::optional<bool> Tracer::assume_truth(Borrowed tensor) {
   if (!is_plain_tensor(tensor) || !may_assume_here()) return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
   if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() != 1) return {};
-  const std::optional<bool> wanted = harmless_truth(cpython::code_of(frame_), index_);
+  const std::optional<bool> wanted = truth_without_raise(cpython::code_of(frame_), index_);
   if (!wanted) return {};
   static constinit Lasting<PyObject*> not_equal;
   Ref zero = checked(PyLong_FromLong(0));
@@ -160,14 +160,14 @@ std::optional<bool> Tracer::assume_truth(Borrowed tensor) {
   return wanted;
 }
 
-// The same for a comparison of integers that only a run knows: `assert lengths.max().item() <= 4`.
+// The same for a comparison of unbacked integers: `assert lengths.max().item() <= 4`.
 std::optional<bool> Tracer::assume_comparison(Borrowed truth) {
   const auto compared =
       std::ranges::find_if(comparisons_, [&](const Comparison& c) { return Borrowed(c.truth) == truth; });
   if (compared == comparisons_.end() || !may_assume_here()) return {};
-  const std::optional<bool> wanted = harmless_truth(cpython::code_of(frame_), index_);
+  const std::optional<bool> wanted = truth_without_raise(cpython::code_of(frame_), index_);
   if (!wanted) return {};
-  // As tensors: a graph returns those. torch.tensor() makes nodes of such numbers.
+  // Compared as tensors, which a graph can return. torch.tensor() of unbacked symbols becomes nodes.
   constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
   Ref operands[] = {Ref(compared->left), Ref(compared->right)};
   const int operation = compared->operation;
@@ -189,21 +189,21 @@ std::optional<bool> Tracer::assume_comparison(Borrowed truth) {
   return wanted;
 }
 
-// torch._check_tensor_all_with(error, condition): that every element is true is looked at by every call. Where the
-// graph may not run in vain, and numbers that only a run knows are captured, the graph itself raises. False: neither.
+// torch._check_tensor_all_with(error, condition): every call checks that all elements are true. Where checks cannot be
+// speculated and unbacked symbols are captured, the graph itself raises. False: neither is possible.
 bool Tracer::expect_all(Borrowed condition) {
   if (!is_plain_tensor(condition)) return false;
   const at::Tensor& fake = fake::unpack(condition.get());
   if (!fake::is_fake(fake) || fake.scalar_type() != at::kBool || session.known_value(fake)) return false;
-  const bool assumes = may_assume_here();
-  if (!assumes && (may_assume || !recorder.captures_scalars() || transformed_ || recorder.is_silent())) return false;
+  const bool speculates = may_assume_here();
+  if (!speculates && (may_assume || !recorder.captures_scalars() || transformed_ || recorder.is_silent())) return false;
   static constinit Lasting<PyObject*> all_true, to_integer;
   auto method = [](Lasting<PyObject*>& lasting, const char* name) {
     return lasting.get([&] { return checked(PyObject_GetAttrString(THPVariableClass, name)).release(); });
   };
   PyObject* arguments[] = {nullptr, condition.get()};
   Ref all = call_torch(method(all_true, "_is_all_true"), arguments + 1, 1, {});
-  if (assumes) {
+  if (speculates) {
     assume(std::move(all), true);
     return true;
   }

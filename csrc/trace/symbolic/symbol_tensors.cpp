@@ -1,5 +1,5 @@
-// torch.tensor() of numbers that only a run knows. It writes their digits into memory; recorded are tensors of one
-// number each, put together.
+// torch.tensor() of unbacked symbols. Eagerly it writes their values into memory; recorded are 0-d tensors, one for
+// each scalar, stacked.
 #include "trace/core/tracer.h"
 
 #include "graph/record/torch_symbol.h"
@@ -15,15 +15,15 @@ namespace alternator::trace {
 
 namespace {
 
-// A number, or lists of equal length of them, down to the numbers.
-struct Numbers {
+// A scalar, or nested lists of scalars with equal lengths on each level.
+struct ScalarData {
   std::vector<Py_ssize_t> sizes;
   size_t count = 0;
-  bool unknown = false;   // one of them is known by a run only
-  bool floating = false;  // one of them is no integer
+  bool has_symbol = false;  // one of them is an unbacked symbol
+  bool floating = false;    // one of them is a float
 };
 
-bool look_at(Borrowed data, size_t depth, Numbers* numbers) {
+bool inspect(Borrowed data, size_t depth, ScalarData* numbers) {
   constexpr size_t kDeepest = 8, kMost = 256;
   PyObject* d = data.get();
   if (PyList_CheckExact(d) || PyTuple_CheckExact(d)) {
@@ -32,13 +32,13 @@ bool look_at(Borrowed data, size_t depth, Numbers* numbers) {
     if (depth == numbers->sizes.size() && numbers->count == 0) numbers->sizes.push_back(size);
     if (depth >= numbers->sizes.size() || numbers->sizes[depth] != size) return false;
     for (Py_ssize_t i = 0; i < size; i++)
-      if (!look_at(PySequence_Fast_GET_ITEM(d, i), depth + 1, numbers)) return false;
+      if (!inspect(PySequence_Fast_GET_ITEM(d, i), depth + 1, numbers)) return false;
     return true;
   }
   if (depth != numbers->sizes.size() || ++numbers->count > kMost) return false;
   const bool symbol = fake::is_symbol(data);
   if (symbol ? fake::is_truth_symbol(data) : !PyLong_CheckExact(d) && !PyFloat_CheckExact(d)) return false;
-  numbers->unknown = numbers->unknown || symbol;
+  numbers->has_symbol = numbers->has_symbol || symbol;
   numbers->floating =
       numbers->floating || (symbol ? fake::class_of_symbol(data) == &PyFloat_Type : PyFloat_CheckExact(d));
   return true;
@@ -51,7 +51,7 @@ bool is_wide_enough(at::ScalarType type, bool floating) {
   return type == at::kDouble || type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
 }
 
-// Tensors of one number each, all of one type that holds what .item() gives of them, in lists.
+// Nested lists of 0-d tensors, all of one dtype that represents the result of .item() exactly.
 bool are_scalars(const Tracer& tracer, Borrowed data, std::optional<at::ScalarType>* type, int depth = 0) {
   constexpr int kDeepest = 8;
   PyObject* d = data.get();
@@ -77,7 +77,7 @@ Ref numbers_of(Tracer& tracer, Borrowed data) {
   return numbers;
 }
 
-// torch.tensor([loss, loss]): of the type that the tensors have, if none is asked for.
+// torch.tensor([loss, loss]): with the tensors' dtype, unless one is given.
 Ref tensor_of_scalars(Tracer& tracer, Borrowed callable, PyObject* const* arguments, Borrowed keyword_names) {
   std::optional<at::ScalarType> type;
   if (!are_scalars(tracer, arguments[0], &type)) return {};
@@ -101,8 +101,8 @@ Ref tensor_of_scalars(Tracer& tracer, Borrowed callable, PyObject* const* argume
 
 }  // namespace
 
-// Each number becomes a tensor of the widest type, since torch.tensor() makes infinity of what a narrow one has no room
-// for, and scalar_tensor() an error.
+// Each scalar becomes a tensor of the widest dtype, since torch.tensor() turns what overflows a narrow one into
+// infinity, and scalar_tensor() raises.
 Ref Tracer::tensor_of_symbols(const std::string& name, PyObject* const* arguments, size_t positional,
                               Borrowed keyword_names) {
   if (name != "torch.tensor" || positional != 1 || transformed_) return {};
@@ -111,8 +111,8 @@ Ref Tracer::tensor_of_symbols(const std::string& name, PyObject* const* argument
     if (Ref made = tensor_of_scalars(*this, callable, arguments, keyword_names)) return made;
   }
   if (!recorder.has_symbols()) return {};
-  Numbers numbers;
-  if (!look_at(arguments[0], 0, &numbers) || !numbers.unknown) return {};
+  ScalarData numbers;
+  if (!inspect(arguments[0], 0, &numbers) || !numbers.has_symbol) return {};
   Ref dtype, device;
   for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
     PyObject* keyword = PyTuple_GET_ITEM(keyword_names.get(), i);

@@ -1,15 +1,15 @@
-// Tensors that stand where torch wants a number (torch_calls.cpp).
+// Tensors passed where torch wants a scalar (torch/torch_calls.cpp).
 #pragma once
 
 #include "trace/core/tracer.h"
 
 namespace alternator::trace {
 
-// What .item() of a tensor gives, recorded.
+// Records .item() of a tensor and returns its result.
 Ref number_in(Tracer& tracer, PyObject* tensor);
 
-// The index of a tensor with numbers in the place of tensors in its slices, where these are captured. Null: there are
-// none.
+// The index with the tensors in its slices replaced by their unbacked symbols, where scalars are captured. Null: there
+// are none.
 Ref slices_with_numbers(Tracer& tracer, Borrowed key);
 
 }  // namespace alternator::trace

@@ -1,4 +1,4 @@
-// Numbers that only a run knows (fake/unbacked_symbol.h): what a program may do with one.
+// Unbacked symbols (fake/unbacked_symbol.h): what a program may do with one.
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr const char* kUnknown = " of a number that only a run knows";
+constexpr const char* kOfSymbol = " of an unbacked symbol";
 
 bool is_number(Borrowed object) {
   return PyLong_CheckExact(object.get()) || PyFloat_CheckExact(object.get()) ||
@@ -29,18 +29,19 @@ bool is_integer(Borrowed object) {
   return PyLong_CheckExact(object.get()) || Py_IS_TYPE(object.get(), &fake::int_symbol_type);
 }
 
-// The tracer that a slot works for; null: an exception is set.
-Tracer* tracer_at_work() {
+// The active tracer, for a slot; null: an exception is set.
+Tracer* active_tracer() {
   Tracer* tracer = Tracer::current();
   if (tracer != nullptr && !tracer->stopped) return tracer;
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "alternator: a number of a trace was used outside of it");
+  if (!PyErr_Occurred())
+    PyErr_SetString(PyExc_SystemError, "alternator: an unbacked symbol of a trace was used outside of it");
   return nullptr;
 }
 
 // Runs a slot's body; what it throws stops the trace.
 template <class Body>
 PyObject* in_slot(Body&& body) noexcept {
-  Tracer* tracer = tracer_at_work();
+  Tracer* tracer = active_tracer();
   if (tracer == nullptr) return nullptr;
   try {
     return body(*tracer).release();
@@ -67,11 +68,11 @@ PyObject* compare_in_slot(PyObject* left, PyObject* right, int operation) noexce
 }
 
 void refuse_in_slot(const char* what) noexcept {
-  if (Tracer* tracer = tracer_at_work())
-    tracer->stop_here(report::Reason::unknown_number, what + std::string(kUnknown));
+  if (Tracer* tracer = active_tracer())
+    tracer->stop_here(report::Reason::unknown_number, what + std::string(kOfSymbol));
 }
 
-// The slot that an opcode's operation asks for.
+// The slot that implements an opcode's operation.
 binaryfunc slot_of(const PyNumberMethods& numbers, binaryfunc operation) {
   const std::pair<binaryfunc, binaryfunc> rows[] = {
       {PyNumber_Add, numbers.nb_add},
@@ -87,8 +88,8 @@ binaryfunc slot_of(const PyNumberMethods& numbers, binaryfunc operation) {
       {PyNumber_Remainder, numbers.nb_remainder},
       {PyNumber_InPlaceRemainder, numbers.nb_remainder},
   };
-  for (const auto& [asked, slot] : rows) {
-    if (asked == operation) return slot;
+  for (const auto& [function, slot] : rows) {
+    if (function == operation) return slot;
   }
   return nullptr;
 }
@@ -98,7 +99,7 @@ bool among(const std::array<std::string_view, kCount>& names, std::string_view n
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Native functions that move what they are given, and never look at it.
+// Native functions that move their arguments without reading their values.
 constexpr std::array kMovers = {"builtins.isinstance"sv,
                                 "builtins.len"sv,
                                 "builtins.iter"sv,
@@ -115,13 +116,13 @@ constexpr std::array kMovers = {"builtins.isinstance"sv,
                                 "OrderedDict.__getitem__"sv,
                                 "object.__setattr__"sv,
                                 "object.__getattribute__"sv};
-// Methods of containers that compare or count.
+// Container methods that compare or count.
 constexpr std::array kReaders = {"index"sv,   "count"sv,       "remove"sv,      "sort"sv,        "__contains__"sv,
                                  "__eq__"sv,  "__ne__"sv,      "__lt__"sv,      "__le__"sv,      "__gt__"sv,
                                  "__ge__"sv,  "__mul__"sv,     "__rmul__"sv,    "__imul__"sv,    "__repr__"sv,
                                  "__str__"sv, "__getitem__"sv, "__setitem__"sv, "__delitem__"sv, "__format__"sv,
                                  "rotate"sv,  "numel"sv,       "__hash__"sv,    "__reversed__"sv};
-// Methods of containers whose argument is a value, not a position.
+// Container methods whose argument is a value, not a position.
 constexpr std::array kKeepers = {"append"sv, "appendleft"sv, "get"sv, "setdefault"sv};
 
 bool is_container(Borrowed object) {
@@ -130,7 +131,7 @@ bool is_container(Borrowed object) {
          PyObject_TypeCheck(o, lift::known_types().deque);
 }
 
-// Constructors that keep a number as it is, and those that go through what they are given without a look at it.
+// Constructors that store a symbol unchanged, and those that iterate over their arguments without reading values.
 bool keeps_arguments(PyTypeObject* base) {
   return base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
          PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type || base == lift::known_types().partial;
@@ -141,7 +142,7 @@ bool moves_arguments(PyTypeObject* base) {
          strcmp(base->tp_name, "itertools.chain") == 0;
 }
 
-// Whether a number that only a run knows may come to light in it. What cannot be seen through may hold one.
+// Whether an unbacked symbol may be found in it. An object that cannot be inspected may hold one.
 bool may_hold(Borrowed value, int depth = 0) {
   constexpr int kDeepest = 20;
   PyObject* v = value.get();
@@ -162,7 +163,7 @@ bool may_hold(Borrowed value, int depth = 0) {
   if (PyDict_CheckExact(v)) {
     PyObject *key, *item;
     for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
-      if (may_hold(item, depth + 1)) return true;  // a key has a hash
+      if (may_hold(item, depth + 1)) return true;  // a key was hashed, so it is not a symbol
     }
     return false;
   }
@@ -183,9 +184,9 @@ Ref Tracer::operate(Borrowed function, PyObject* const* arguments, size_t count)
 
 constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
-// What follows from the numbers' sizes alone is known; of all others, only a run knows.
+// The result is a bool where it follows from the symbols' ranges; otherwise it is an unbacked bool.
 Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
-  // x - x == 0 holds unless x is infinite: torch does not know.
+  // Integers only: x - x == 0 fails for an infinite float, which torch's ranges do not account for.
   if (is_integer(left) && is_integer(right)) {
     const Paused paused(*this);
     Ref torch_left = is_symbol(left) ? recorder.torch_symbol(left) : Ref::share(left);
@@ -200,10 +201,10 @@ Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
       comparisons_.push_back({Ref(symbol), Ref::share(left), Ref::share(right), operation});
     return symbol;
   }
-  stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
+  stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
 }
 
-// torch._check(n > 3) and its like: what is expected is checked by every run, and known from here on.
+// torch._check(n > 3) and its like: every run checks the condition, and it is known from here on.
 bool Tracer::expect(Borrowed value) {
   if (!fake::is_truth_symbol(value)) return false;
   PyObject* arguments[] = {value.get()};
@@ -211,15 +212,15 @@ bool Tracer::expect(Borrowed value) {
   return true;
 }
 
-// An operator with such a number on one side, and no tensor on the other.
+// A binary operator with an unbacked symbol on one side and no tensor on the other.
 Ref Tracer::operate(binaryfunc operation, Borrowed left, Borrowed right) {
   if (!is_number(left) || !is_number(right))
     stop(report::Reason::unknown_number,
-         std::string("an operator") + kUnknown + " and " + (is_symbol(left) ? right : left).type()->tp_name);
-  // Not PyNumber_Add: a float on the left would read the digits.
+         std::string("an operator") + kOfSymbol + " and " + (is_symbol(left) ? right : left).type()->tp_name);
+  // Not PyNumber_Add: a float on the left would read the symbol's value natively.
   Borrowed symbol = is_symbol(left) ? left : right;
   const binaryfunc slot = slot_of(*symbol.type()->tp_as_number, operation);
-  if (slot == nullptr) stop(report::Reason::unknown_number, std::string("an operator") + kUnknown);
+  if (slot == nullptr) stop(report::Reason::unknown_number, std::string("an operator") + kOfSymbol);
   return checked(slot(left.get(), right.get()));
 }
 
@@ -240,7 +241,7 @@ Ref Tracer::extreme_of_numbers(const std::string& name, PyObject* const* argumen
   return operate(graph::torch_name("torch", name == "builtins.max" ? "sym_max" : "sym_min"), arguments, 2);
 }
 
-// int(tensor), float(tensor); null: the value is known, or there is no such number.
+// int(tensor), float(tensor); null: the value is known, or it is not an unbacked scalar.
 Ref Tracer::convert_tensor(PyTypeObject* type, Borrowed tensor) {
   if (!recorder.captures_scalars() || (type != &PyLong_Type && type != &PyFloat_Type)) return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
@@ -250,7 +251,7 @@ Ref Tracer::convert_tensor(PyTypeObject* type, Borrowed tensor) {
   return is_symbol(number) ? convert_number(type, number) : Ref();
 }
 
-// x.tolist(): the elements one by one.
+// x.tolist(): .item() of the elements, one by one.
 Ref Tracer::list_of_numbers(Borrowed tensor) {
   constexpr int64_t kMost = 1024;
   const at::Tensor& fake = fake::unpack(tensor.get());
@@ -284,16 +285,16 @@ static bool holds_cells(Borrowed object) {
                      [](PyObject* item) { return item != nullptr && PyCell_Check(item); });
 }
 
-// A float on the left would compare with the digits of such a number on the right, in a container too.
+// A float on the left would compare natively with the value of a symbol on the right, in a container too.
 void Tracer::check_comparison(Borrowed left, Borrowed right) {
-  // Native code compares what is in them, and the program's own cells may hold something else by now.
+  // Native code compares the cells' contents, and the traced program may have rebound them.
   if (left != right && (holds_cells(left) || holds_cells(right)))
     stop(report::Reason::native_call, "a comparison of cells");
   if (!recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
   const bool numbers = is_number(left) && is_number(right);
   if (numbers && (is_symbol(left) || is_symbol(right))) {
     if (!is_integer(left) || !is_integer(right))
-      stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
+      stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
     return;
   }
   auto is_other = [](Borrowed object) { return object.get() == Py_None || PyUnicode_CheckExact(object.get()); };
@@ -303,7 +304,7 @@ void Tracer::check_comparison(Borrowed left, Borrowed right) {
         is_container(object) || object.type() == &PyDictProxy_Type || PySlice_Check(object.get());
     return is_symbol(object) || (compares_items && may_hold(object));
   };
-  if (holds(left) || holds(right)) stop(report::Reason::data_dependent, std::string("a comparison") + kUnknown);
+  if (holds(left) || holds(right)) stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
 }
 
 bool Tracer::is_torchs_operation(Borrowed left, Borrowed right) {
@@ -316,16 +317,16 @@ bool Tracer::is_torchs_operation(Borrowed left, Borrowed right) {
   return is_plain(left) && is_plain(right) && (is_torchs(left) || (right && is_torchs(right)));
 }
 
-// The native method moves what it is given from one place to another.
+// Whether the native method moves its arguments without reading their values.
 static bool is_mover(Borrowed callable) {
   if (!PyCFunction_Check(callable.get())) return false;
   PyObject* self = PyCFunction_GET_SELF(callable.get());
-  // A mappingproxy hands the call on to what it stands for, whose code, if it has any, is traced.
+  // A mappingproxy forwards the call to its mapping, whose Python methods, if any, are traced.
   const bool holds_others = self != nullptr && (is_container(self) || Py_IS_TYPE(self, &PyDictProxy_Type));
   return holds_others && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
 }
 
-// A sum reads them only where it adds an integer to a float, which is seen of the result.
+// A sum reads values only where it adds an int to a float, which the type of the result shows.
 bool reads_digits(Borrowed callable, const std::string& name) {
   return !among(kMovers, name) && name != "builtins.sum" && name != "_functools.reduce" && !is_mover(callable);
 }
@@ -350,7 +351,7 @@ size_t& integers_given() {
   return count;
 }
 
-// Before native code gets at a number whose digits it might read.
+// To be called before native code receives a symbol whose value it might read.
 void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
   if (!recorder.has_symbols() && deferred_strings() == 0) return;
   const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
@@ -359,11 +360,11 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (among(kMovers, name)) {
     if (name != "builtins.isinstance" && name != "builtins.callable" && count > 0 && is_symbol(arguments[0]))
-      stop(report::Reason::unknown_number, name + kUnknown);
+      stop(report::Reason::unknown_number, name + kOfSymbol);
     return;
   }
   if (name == "builtins.sum" && count == 1 && (PyList_CheckExact(arguments[0]) || PyTuple_CheckExact(arguments[0]))) {
-    // With a float among them, it would add the digits.
+    // With a float among them, it would add the symbols' values natively.
     bool integers = true;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arguments[0]); i++)
       integers = integers && is_integer(PySequence_Fast_GET_ITEM(arguments[0], i));
@@ -379,7 +380,7 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
   }
 }
 
-// The same for the constructor of a type whose instances begin as those of `base`.
+// The same for the constructor of a type with the layout of `base`.
 void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
   if (!recorder.has_symbols() && deferred_strings() == 0) return;
   const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;

@@ -1,4 +1,4 @@
-// Flags of torch that are the process's: read and set by the program, and put back at the end of the trace.
+// Process-wide torch flags: the traced program reads and sets them; they are restored at the end of the trace.
 #include "trace/core/tracer.h"
 
 #include "lift/sources/plain.h"
@@ -12,17 +12,17 @@ namespace alternator::trace {
 
 namespace {
 
-enum class Use : uint8_t { kGet, kSet, kAsk, kKeep, kEnterAutocast, kClearCasts };
+enum class Use : uint8_t { kGet, kSet, kQuery, kSetUnchanged, kEnterAutocast, kClearCasts };
 
 struct Function {
   Use use;
   uint8_t group = 0;
-  PyObject* getter = nullptr;  // kKeep
+  PyObject* getter = nullptr;  // kSetUnchanged
 };
 
-// Setters that are followed only where they set what is set already, and the functions that say so: torch tells no
-// exact value of these flags, so nobody could put them back.
-constexpr std::pair<const char*, const char*> kKept[] = {
+// Setters that are traced only where they set the current value, each with its getter: torch does not expose the exact
+// value of these flags, so it could not be restored.
+constexpr std::pair<const char*, const char*> kSetUnchangedOnly[] = {
     {"_set_cudnn_allow_tf32", "_get_cudnn_allow_tf32"},
     {"_set_onednn_allow_tf32", "_get_onednn_allow_tf32"},
     {"_set_cudnn_depthwise_kernel", "_get_cudnn_depthwise_kernel"},
@@ -37,7 +37,7 @@ const Functions& functions() {
   return *lasting.get([] {
     auto* found = new Functions;
     Ref core = import_module("torch._C");
-    // Null: another build of torch has it.
+    // Null: only other builds of torch have it.
     const auto of = [&](const std::string& name) {
       PyObject* function = PyObject_GetAttrString(core.get(), name.c_str());
       if (function == nullptr) PyErr_Clear();
@@ -49,11 +49,11 @@ const Functions& functions() {
         if (PyObject* function = of(word)) (*found)[function] = {Use::kGet, row.group};
       if (PyObject* function = of(row.setter)) (*found)[function] = {Use::kSet, row.group};
     }
-    for (const auto& [setter, getter] : kKept) {
+    for (const auto& [setter, getter] : kSetUnchangedOnly) {
       PyObject *sets = of(setter), *gets = of(getter);
       if (sets == nullptr || gets == nullptr) continue;
-      (*found)[sets] = {Use::kKeep, 0, gets};
-      (*found)[gets] = {Use::kAsk};
+      (*found)[sets] = {Use::kSetUnchanged, 0, gets};
+      (*found)[gets] = {Use::kQuery};
     }
     if (PyObject* function = of("autocast_increment_nesting")) (*found)[function] = {Use::kEnterAutocast};
     if (PyObject* function = of("clear_autocast_cache")) (*found)[function] = {Use::kClearCasts};
@@ -61,12 +61,12 @@ const Functions& functions() {
   });
 }
 
-// A function without arguments that asks what `self`, a function and its arguments, says.
-PyObject* ask(PyObject* self, PyObject*) {
+// A function without arguments that calls `self`, a tuple of a getter and its arguments.
+PyObject* call_getter(PyObject* self, PyObject*) {
   Ref arguments = Ref::steal(PyTuple_GetSlice(self, 1, PyTuple_GET_SIZE(self)));
   return arguments ? PyObject_Call(PyTuple_GET_ITEM(self, 0), arguments.get(), nullptr) : nullptr;
 }
-PyMethodDef ask_method = {"ask", ask, METH_NOARGS, nullptr};
+PyMethodDef call_getter_method = {"call_getter", call_getter, METH_NOARGS, nullptr};
 
 bool is_known(Borrowed value) {
   if (!PyList_CheckExact(value.get())) return lift::is_plain(value.get());
@@ -82,44 +82,44 @@ void load_flags() { (void)functions(); }
 void Tracer::use_flags(uint8_t groups) {
   if (!flags_before) flags_before = fake::Flags::now();
   if (!flags_before)
-    stop(report::Reason::native_call, "flags of torch's that were set by an old and by a new function");
+    stop(report::Reason::native_call, "torch flags that were set through both the legacy and the new API");
   flag_groups |= groups;
 }
 
 void Tracer::use_flags_of(const std::string& name) {
   if ((flag_groups & fake::kAttention) != 0) return;
-  for (const char* word : {"attention", "transformer"})  // the layer of an encoder is one call
+  for (const char* word : {"attention", "transformer"})  // a transformer encoder layer is one call
     if (name.find(word) != std::string::npos) return use_flags(fake::kAttention);
 }
 
-// What it says is guarded by asking again.
+// The guard calls the getter again and compares its result.
 Ref Tracer::ask_flag(Borrowed getter, PyObject* const* arguments, size_t count) {
-  Ref question = checked(PyTuple_New(static_cast<Py_ssize_t>(count) + 1));
-  PyTuple_SET_ITEM(question.get(), 0, Py_NewRef(getter.get()));
+  Ref getter_call = checked(PyTuple_New(static_cast<Py_ssize_t>(count) + 1));
+  PyTuple_SET_ITEM(getter_call.get(), 0, Py_NewRef(getter.get()));
   for (size_t i = 0; i < count; i++) {
     if (recorder.watches_flags() && PyUnicode_Check(arguments[i]) &&
         PyUnicode_CompareWithASCIIString(arguments[i], "matmul") == 0)
       stop(report::Reason::native_call, native_name(getter) + " after a flag was set");
-    PyTuple_SET_ITEM(question.get(), static_cast<Py_ssize_t>(i) + 1, Py_NewRef(arguments[i]));
+    PyTuple_SET_ITEM(getter_call.get(), static_cast<Py_ssize_t>(i) + 1, Py_NewRef(arguments[i]));
   }
   if (count == 0) return query(getter);
-  // In something that guards hold on to.
-  Ref asking = checked(PyCFunction_New(&ask_method, question.get()));
-  Ref holder = checked(PyTuple_Pack(1, asking.get()));
-  Ref answer = checked(PyObject_CallNoArgs(asking.get()));
-  if (!lift::is_plain(answer.get())) stop(report::Reason::native_call, native_name(getter));
+  // Sources are rooted in an object that the guards keep alive.
+  Ref bound_getter = checked(PyCFunction_New(&call_getter_method, getter_call.get()));
+  Ref holder = checked(PyTuple_Pack(1, bound_getter.get()));
+  Ref value = checked(PyObject_CallNoArgs(bound_getter.get()));
+  if (!lift::is_plain(value.get())) stop(report::Reason::native_call, native_name(getter));
   lift::Source* source = tree->child(lifter.constant(holder), lift::Access::kIndex, {}, 0);
-  tree->guard(tree->child(source, lift::Access::kQuery), {lift::GuardKind::kEquals, Ref(answer)});
-  return answer;
+  tree->guard(tree->child(source, lift::Access::kQuery), {lift::GuardKind::kEquals, Ref(value)});
+  return value;
 }
 
-// The casts of weights that autocast keeps for as long as a scope is open are the thread's, and no node's. Inside of a
-// scope they are dropped for real, and so they are where the caller's last scope is left and another is entered.
+// Autocast caches the casts of weights per thread while a scope is open; no node represents that cache. Clearing it
+// inside a scope observably drops the casts, and so does leaving the caller's last scope and entering another.
 void Tracer::check_casts(bool clears, Borrowed callable) {
-  const int callers = nesting_before_ > 0 ? 1 : 0;  // see ThreadState
-  const bool inside = fake::autocast_nesting() > callers;
-  if (clears ? inside : callers != 0 && !inside) stop(report::Reason::native_call, native_name(callable));
-  clears_casts = clears_casts || (clears && callers == 0);
+  const int caller_depth = nesting_before_ > 0 ? 1 : 0;  // see ThreadState
+  const bool inside = fake::autocast_nesting() > caller_depth;
+  if (clears ? inside : caller_depth != 0 && !inside) stop(report::Reason::native_call, native_name(callable));
+  clears_casts = clears_casts || (clears && caller_depth == 0);
 }
 
 Ref Tracer::call_flag(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
@@ -135,10 +135,10 @@ Ref Tracer::call_flag(Borrowed callable, PyObject* const* arguments, size_t posi
   escape_all(arguments, total);
   for (size_t i = 0; i < total; i++)
     if (!is_known(arguments[i])) stop(report::Reason::native_call, native_name(callable));
-  if (function.use == Use::kAsk || function.use == Use::kKeep) {
-    if (keyword_names || (function.use == Use::kKeep && positional == 0))
+  if (function.use == Use::kQuery || function.use == Use::kSetUnchanged) {
+    if (keyword_names || (function.use == Use::kSetUnchanged && positional == 0))
       stop(report::Reason::native_call, native_name(callable));
-    if (function.use == Use::kAsk) return ask_flag(callable, arguments, positional);
+    if (function.use == Use::kQuery) return ask_flag(callable, arguments, positional);
     Ref now = ask_flag(function.getter, arguments, positional - 1);
     Borrowed wanted = arguments[positional - 1];
     if (now.type() != wanted.type() || PyObject_RichCompareBool(now.get(), wanted.get(), Py_EQ) != 1)
@@ -151,8 +151,8 @@ Ref Tracer::call_flag(Borrowed callable, PyObject* const* arguments, size_t posi
   }
   use_flags(function.group);
   if (function.use == Use::kSet) {
-    // The one would be traced on one way only, the other runs once more in the backward pass.
-    if (arms_ != 0) stop(report::Reason::torch_call, native_name(callable) + " in a part of a graph");
+    // A subgraph (a branch of a cond) would set it on one path only; a checkpoint sets it again in the backward pass.
+    if (arms_ != 0) stop(report::Reason::torch_call, native_name(callable) + " in a subgraph");
     if (recorder.is_checkpointed()) stop(report::Reason::torch_call, native_name(callable) + " in a checkpoint");
     if (!recorder.watch_flags()) stop(report::Reason::native_call, native_name(callable));
     use_flags(fake::kAttention | fake::kKernels);

@@ -13,11 +13,11 @@ namespace {
 
 using Setter = graph::GradSets::Setter;
 
-// The managers of torch.autograd.grad_mode, which are written in Python.
+// The context managers of torch.autograd.grad_mode, which are written in Python.
 struct Managers {
   struct One {
-    Ref cls, entering, leaving;  // the code of its methods
-    std::optional<bool> mode;    // that it sets; none: what it was made with
+    Ref cls, entering, leaving;  // its class, and the code objects of its __enter__ and __exit__
+    std::optional<bool> mode;    // that it sets; nullopt: the one passed to its constructor
   };
   Ref making = code("set_grad_enabled", "__init__");
   std::vector<One> all;
@@ -64,7 +64,7 @@ void note_open_blocks(const Chain& chain, graph::Recorder& recorder) {
   if (c10::InferenceMode::is_enabled()) return;
   for (size_t i = chain.size(); i-- > 0;) {
     for (const Ref& value : chain[i].stack) {
-      // A `with` statement keeps the method that ends it.
+      // A `with` statement keeps the bound __exit__ on the value stack.
       if (!value || !PyMethod_Check(value.get()) || !PyFunction_Check(PyMethod_GET_FUNCTION(value.get()))) continue;
       Borrowed manager = PyMethod_GET_SELF(value.get());
       Borrowed code = PyFunction_GET_CODE(PyMethod_GET_FUNCTION(value.get()));
@@ -79,11 +79,11 @@ void note_open_blocks(const Chain& chain, graph::Recorder& recorder) {
 }
 
 void note_grad_set(bool previous, graph::Recorder& recorder) {
-  // Inference mode is a scope of its own, which says itself what becomes of gradients.
+  // Inference mode is a scope of its own, which defines the grad mode inside it.
   if (recorder.is_silent() || c10::InferenceMode::is_enabled()) return;
   const Managers& managers = Managers::table();
   Setter setter = Setter::kCall;
-  // no_grad's methods call set_grad_enabled: the outermost of them is who sets it.
+  // no_grad's methods call set_grad_enabled: the outermost frame of these is the one that sets the mode.
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   for (; frame != nullptr; frame = frame->previous) {
     if (cpython::is_incomplete(frame)) continue;

@@ -1,4 +1,5 @@
-// Who sets the grad mode: the blocks of torch.no_grad() and its like (graph/record/grad_mode_nodes.h).
+// Which context managers set the grad mode: `with torch.no_grad()` blocks and their like
+// (graph/record/grad_mode_nodes.h).
 #pragma once
 
 #include "graph/record/recorder.h"
@@ -6,10 +7,11 @@
 
 namespace alternator::trace {
 
-// Those that are open in stopped frames. Nothing follows from them but how a graph is written down: no guards.
+// Notes the blocks that are open in suspended frames. They only affect how the graph is printed, so they need no
+// guards.
 void note_open_blocks(const Chain& chain, graph::Recorder& recorder);
 
-// torch._C._set_grad_enabled was called by the frame that runs; the mode was `previous` before.
+// The running frame has called torch._C._set_grad_enabled; the mode was `previous` before.
 void note_grad_set(bool previous, graph::Recorder& recorder);
 
 }  // namespace alternator::trace

@@ -1,5 +1,5 @@
-// Constructors from torch's past: torch.autograd.Variable(x), torch.Tensor(2, 3), torch.LongTensor([1, 2]). Their
-// memory is written without the dispatcher; what they make is recorded under today's names.
+// Legacy constructors: torch.autograd.Variable(x), torch.Tensor(2, 3), torch.LongTensor([1, 2]). They fill memory
+// without the dispatcher; their results are recorded as calls of the modern functions.
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -31,8 +31,8 @@ bool is_in(Borrowed type, const char* module) {
   return PyUnicode_Check(name.get()) && PyUnicode_CompareWithASCIIString(name.get(), module) == 0;
 }
 
-// Of such an array, what was made of data takes the memory where the types agree, as torch.as_tensor() does today. One
-// without dimensions may be a size.
+// Legacy constructors from data share an array's memory where the dtypes agree, as torch.as_tensor() does. A 0-d array
+// may be a size instead.
 bool is_number(PyObject* object) { return PyLong_Check(object) || PyFloat_Check(object); }
 
 bool is_data_array(PyObject* object) { return lift::is_array(object) && lift::fields_of(object).dimensions > 0; }
@@ -74,7 +74,8 @@ bool Tracer::is_of_tensor_type(Borrowed tensor, Borrowed type) {
          (is_cuda ? value.is_cuda() : value.is_cpu());
 }
 
-// A leaf over the memory of a tensor. Its class says how it is made of anything else than a torch.Tensor.
+// torch.nn.Parameter(x): an autograd leaf that shares x's storage. Other classes than torch.Tensor define their own
+// construction.
 Ref Tracer::call_parameter(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const graph::TorchTypes& types = graph::torch_types();
   if (callable.get() != reinterpret_cast<PyObject*>(types.parameter) || positional == 0) return {};
@@ -83,8 +84,7 @@ Ref Tracer::call_parameter(Borrowed callable, PyObject* const* arguments, size_t
   return call_torch(callable, arguments, positional, keyword_names);
 }
 
-// What torch.nn.Buffer() gives is a torch.Tensor, which its __new__ makes: no instance of the class, and not
-// initialised.
+// torch.nn.Buffer() returns a torch.Tensor that its __new__ makes: not an instance of Buffer, so __init__ does not run.
 Ref Tracer::call_buffer(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   static constinit Lasting<Ref> lasting;
   if (callable != Borrowed(lasting.get([] { return graph::torch_name("torch.nn", "Buffer"); }))) return {};
@@ -106,7 +106,7 @@ Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* argument
   }
   const bool is_tensor_class = callable == Borrowed(THPVariableClass);
   if ((!is_tensor_class && !is_tensor_type(callable)) || keyword_names) return {};
-  // A mode of the program's (a default device among them) sees other functions than these.
+  // A user's torch-function mode (a default device is one) would see these modern functions instead of the legacy one.
   if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) return {};
   Ref dtype;
   if (is_tensor_class) {
@@ -130,12 +130,13 @@ Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* argument
   given.insert(given.end(), arguments, arguments + positional);
   if (positional == 0) given.push_back(zero.get());
   given.push_back(dtype.get());
-  const char* today = sizes ? "empty" : array ? "as_tensor" : "tensor";
-  Ref function = graph::torch_name("torch", today), names = checked(Py_BuildValue("(s)", "dtype"));
+  const char* modern = sizes ? "empty" : array ? "as_tensor" : "tensor";
+  Ref function = graph::torch_name("torch", modern), names = checked(Py_BuildValue("(s)", "dtype"));
   return call(function, given.data() + 1, given.size() - 2, names);
 }
 
-// Written into memory of x's kind, which a fake has none of: torch.tensor() with x's type and device.
+// x.new_tensor(data) and x.new(data) write into memory, which a fake has not: recorded as torch.tensor() with x's dtype
+// and device.
 Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
                           Borrowed keyword_names) {
   if (name != "Tensor.new_tensor" && name != "Tensor.new") return {};
@@ -149,10 +150,10 @@ Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* 
   const bool array = positional == 1 && (is_new ? is_data_array(arguments[0]) : lift::is_array(arguments[0]));
   if (!graph::is_tensor(self) || positional != 1 || (!array && !is_data(arguments[0]))) return {};
   if (is_new && (keyword_names || is_number(arguments[0]))) return {};
-  auto of_self = [&](const char* attribute) {
+  auto attribute_of_self = [&](const char* attribute) {
     return get_attribute(self, checked(PyUnicode_InternFromString(attribute)));
   };
-  Ref options[] = {of_self("dtype"), of_self("device"), {}};
+  Ref options[] = {attribute_of_self("dtype"), attribute_of_self("device"), {}};
   constexpr const char* kNames[] = {"dtype", "device", "requires_grad"};
   for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
     PyObject* given = PyTuple_GET_ITEM(keyword_names.get(), i);
@@ -166,8 +167,8 @@ Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* 
   if (options[2]) given.push_back(options[2].get());
   Ref names = options[2] ? checked(Py_BuildValue("(sss)", kNames[0], kNames[1], kNames[2]))
                          : checked(Py_BuildValue("(ss)", kNames[0], kNames[1]));
-  const char* today = array && is_new ? "as_tensor" : "tensor";
-  return call(graph::torch_name("torch", today), given.data() + 1, 1, names);
+  const char* modern = array && is_new ? "as_tensor" : "tensor";
+  return call(graph::torch_name("torch", modern), given.data() + 1, 1, names);
 }
 
 }  // namespace alternator::trace

@@ -1,4 +1,4 @@
-// Functions of torch.nn.Module that every read of a parameter and every call of a submodule runs.
+// torch.nn.Module functions that every read of a parameter and every call of a submodule runs.
 #include "trace/core/tracer.h"
 
 #include "py/names.h"
@@ -6,8 +6,9 @@
 
 namespace alternator::trace {
 
-// Module.__getattr__ without its frame: the same dicts are read in the same order, and each read is guarded. Null: the
-// function itself is to run, be it that it raises, or that one of the dicts is not the plain one that Module makes.
+// Module.__getattr__ without inlining its frame: the same dicts are read in the same order, and each read is guarded.
+// Null: the function itself has to run, because it raises or because one of the dicts is not the plain one that Module
+// makes.
 Ref Tracer::module_attribute(Borrowed module, Borrowed name) {
   lift::Known* known = lifter.known(module);
   if (known == nullptr || !known->instance || !PyUnicode_CheckExact(name.get())) return {};

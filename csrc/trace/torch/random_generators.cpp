@@ -1,5 +1,5 @@
-// Generators of random numbers (torch.Generator, torch.manual_seed). What changes one, or reads its state, is a node
-// that runs apart from what a backend compiles; while tracing, no generator from outside is touched.
+// Random number generators (torch.Generator, torch.manual_seed). A call that mutates a generator or reads its state is
+// a node in a separate segment, outside what a backend compiles; tracing never touches a pre-existing generator.
 #include "trace/core/tracer.h"
 
 #include "fake/session.h"
@@ -32,7 +32,7 @@ bool is_default(Borrowed generator) { return generator == Borrowed(random_module
 
 // A method of a generator, bound or not.
 struct GeneratorCall {
-  const char* name = nullptr;  // null: it is none
+  const char* name = nullptr;  // null: not a generator method
   Borrowed generator;
   PyObject* const* arguments = nullptr;
   size_t count = 0;
@@ -48,7 +48,7 @@ GeneratorCall generator_call(Borrowed callable, PyObject* const* arguments, size
   return {callable.as<PyMethodDescrObject>()->d_method->ml_name, arguments[0], arguments + 1, count - 1};
 }
 
-// What torch takes for a seed without an error; a number that only a run knows may be one.
+// Values that torch accepts as a seed without an error; an unbacked symbol may be one.
 bool is_seed(Borrowed value) {
   if (fake::is_symbol(value)) return fake::class_of_symbol(value) == &PyLong_Type;
   if (!PyLong_CheckExact(value.get())) return false;
@@ -68,9 +68,9 @@ void load_generators() { random_module(); }
 
 void Tracer::use_generator(Borrowed generator) {
   if (transformed_ || recorder.is_silent())
-    stop(report::Reason::native_call, "a generator inside of a transform, a conditional or an autograd function");
+    stop(report::Reason::native_call, "a generator inside a transform, a conditional or an autograd function");
   const lift::Known* known = lifter.known(generator);
-  if (known == nullptr) return;  // of this trace
+  if (known == nullptr) return;  // created in this trace
   if (!is_default(generator)) {
     Ref label = checked(PyUnicode_FromString(known->source->text().c_str()));
     recorder.declare_generator(generator, label, checked(PyLong_FromUnsignedLong(known->source->id)));
@@ -95,7 +95,7 @@ void Tracer::note_seed(Borrowed generator, Borrowed seed) {
     last_seed_ = Ref::share(seed);
     return;
   }
-  // The trace's own: its seed may be asked for.
+  // Created in this trace: the program may read its seed.
   if (seed) {
     unknown_seeds_.erase(generator.get());
     (void)checked(PyObject_CallMethod(generator.get(), "manual_seed", "O", seed.get()));
@@ -104,7 +104,7 @@ void Tracer::note_seed(Borrowed generator, Borrowed seed) {
   }
 }
 
-// Two generators from outside may be one object in another call: all that is known is what was set last.
+// Two pre-existing generators may alias in another call: only the seed that was set last is known.
 Ref Tracer::initial_seed(Borrowed generator) {
   if (lifter.known(generator) == nullptr) {
     if (unknown_seeds_.count(generator.get()) == 0)
@@ -114,7 +114,7 @@ Ref Tracer::initial_seed(Borrowed generator) {
   } else if (last_seeded_ == generator.get() && last_seed_ && _PyLong_Sign(last_seed_.get()) >= 0) {
     return last_seed_;
   }
-  stop(report::Reason::native_call, "torch.Generator.initial_seed of an unknown state");
+  stop(report::Reason::native_call, "torch.Generator.initial_seed of a generator with unknown state");
 }
 
 Ref Tracer::state_of_generator(Borrowed generator) {
@@ -131,10 +131,10 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
   const RandomModule& random = random_module();
   if (callable.get() == THPGeneratorClass) return make_generator(arguments, positional, keyword_names);
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  const bool draws_all = callable == Borrowed(random.seed) && total == 0;
-  const bool seeds_all = draws_all || callable == Borrowed(random.manual_seed);
+  const bool reseeds_all = callable == Borrowed(random.seed) && total == 0;
+  const bool seeds_all = reseeds_all || callable == Borrowed(random.manual_seed);
   const GeneratorCall call =
-      seeds_all ? GeneratorCall{draws_all ? "seed" : "manual_seed", random.default_generator, arguments, total}
+      seeds_all ? GeneratorCall{reseeds_all ? "seed" : "manual_seed", random.default_generator, arguments, total}
                 : generator_call(callable, arguments, total);
   if (call.name == nullptr) return {};
   const std::string name = std::string("torch.Generator.") + call.name;
@@ -142,25 +142,25 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
   if (seeds_all) (void)lifter.lift(call.generator, lifter.constant(call.generator));
   use_generator(call.generator);
   PyObject* given[] = {call.generator.get(), call.count > 0 ? call.arguments[0] : nullptr};
-  // `function`: of the module `torch.random`, where that does the same for the default generator.
+  // `function`: its counterpart in `torch.random`, which does the same for the default generator.
   auto note = [&](Borrowed function, Ref result) {
     if (function && is_default(call.generator))
       return recorder.note_separate_segment(function, given + 1, call.count, result);
-    Ref own = checked(PyObject_GetAttrString(THPGeneratorClass, call.name));
-    recorder.note_separate_segment(own, given, call.count + 1, std::move(result));
+    Ref method_descriptor = checked(PyObject_GetAttrString(THPGeneratorClass, call.name));
+    recorder.note_separate_segment(method_descriptor, given, call.count + 1, std::move(result));
   };
   const std::string_view method = call.name;
   if (method == "manual_seed" && call.count == 1 && is_seed(call.arguments[0])) {
-    // That of the module seeds those of all devices; the default generator's own method does not.
+    // torch.manual_seed seeds the generators of all devices; the default generator's own method does not.
     note(seeds_all ? Borrowed(random.manual_seed) : Borrowed(), Ref::share(Py_None));
     note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
     return Ref::share(call.generator);
   }
   if (method == "seed" && call.count == 0 && recorder.captures_scalars()) {
-    // The number comes from the system, in every run.
+    // The system supplies a new seed in every run.
     note_seed(call.generator, {});
     const Paused paused(*this);
-    if (draws_all) return recorder.number_separately(random.seed, nullptr, 0);
+    if (reseeds_all) return recorder.number_separately(random.seed, nullptr, 0);
     return recorder.number_separately(checked(PyObject_GetAttrString(THPGeneratorClass, call.name)), given, 1);
   }
   if (method == "initial_seed" && call.count == 0) return initial_seed(call.generator);
@@ -174,7 +174,7 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
     if (!state.is_cpu() || state.scalar_type() != at::kByte || state.layout() != at::kStrided ||
         state.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
         !(graph::as_tensor(state_of_generator(call.generator)).sizes() == state.sizes()))
-      stop(report::Reason::torch_call, name + ": this is no state of it");
+      stop(report::Reason::torch_call, name + ": the tensor is not a state of this generator");
     note(random.set_state, Ref::share(Py_None));
     note_seed(call.generator, {});
     return Ref::share(call.generator);

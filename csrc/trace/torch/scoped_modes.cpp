@@ -47,7 +47,7 @@ PyObject* leave(PyObject* self, PyObject*) {
   return Py_NewRef(Py_None);
 }
 
-// Classes of torch's that start and stop profilers.
+// torch classes that start and stop profilers.
 bool is_profiler_class(std::string_view name) {
   using namespace std::string_view_literals;
   constexpr std::array kClasses = {"profile"sv, "_KinetoProfile"sv, "emit_nvtx"sv, "emit_itt"sv,
@@ -61,7 +61,7 @@ std::string_view text_of(Borrowed text) {
   return utf8 != nullptr ? utf8 : std::string_view();
 }
 
-// Such a class, or a method of one.
+// A profiler class, or a method of one.
 bool is_of_profiler(Borrowed callable) {
   auto is_module = [](std::string_view name) {
     return name == "torch.profiler.profiler" || name == "torch.autograd.profiler";
@@ -128,7 +128,7 @@ int init_modes() {
 
 void Tracer::open_scope(Borrowed scope) { open_scopes_.push_back({scope.get(), points_here()}); }
 
-// A token of a ContextVar that nobody holds any more is no scope.
+// A ContextVar token whose only reference is ours is not an open scope: nothing can reset it any more.
 const Tracer::OpenScope* Tracer::open_scope() const {
   for (const OpenScope& one : open_scopes_) {
     if (!Py_IS_TYPE(one.scope, &PyContextToken_Type) || Py_REFCNT(one.scope) > 1) return &one;
@@ -152,13 +152,14 @@ Ref Tracer::call_mode(Borrowed callable, PyObject* const* arguments, size_t posi
     made.as<InferenceScope>()->mode = arguments[0] == Py_True;
     return made;
   }
-  // It runs as a whole, for real: what is compiled around it is what it sees.
+  // It runs eagerly as a whole: a profiler has to observe the compiled code around it.
   if (is_of_profiler(callable)) stop(report::Reason::native_call, native_name(callable));
   if (callable == Borrowed(natives.subclasses_off) && positional == 0 && !keyword_names)
     return checked(subclass_scope_type.tp_alloc(&subclass_scope_type, 0));
   const bool begins = callable == Borrowed(natives.record_enter);
   if ((!begins && callable != Borrowed(natives.record_exit)) || positional == 0 || keyword_names) return {};
-  // A label in a profile, and nothing where nobody profiles. A graph has none, also where it may not be broken.
+  // record_function only labels a profile, and does nothing where no profiler runs. A graph does not contain it, not
+  // even where breaks are disallowed.
   if (query(natives.profiler_enabled).get() == Py_True && may_break)
     stop(report::Reason::native_call, native_name(callable) + ", while a profiler is running");
   if (begins) {

@@ -1,20 +1,20 @@
-// Modes of torch that an object holds open.
+// torch modes whose lifetime an object holds (RAII guards in C++).
 #pragma once
 
 #include "py/error.h"
 
 namespace alternator::trace {
 
-// What torch._C._InferenceMode(mode) gives in a trace: the same mode, but dropping the object does not end it, since
-// objects of a trace may die at any time.
+// The traced counterpart of torch._C._InferenceMode(mode): the same mode, but deallocating the object does not end it,
+// since objects of a trace may be deallocated at any time.
 extern PyTypeObject inference_scope_type;
 
-// What torch._C.DisableTorchFunctionSubclass() gives.
+// The traced counterpart of torch._C.DisableTorchFunctionSubclass().
 extern PyTypeObject subclass_scope_type;
 
 int init_modes();
 
-// torch.utils._device.DeviceContext itself.
+// Exactly torch.utils._device.DeviceContext, no subclass.
 bool is_device_context(PyTypeObject* type);
 
 }  // namespace alternator::trace

@@ -1,4 +1,4 @@
-// Attributes of tensors: what the guards cover, what a fake knows, what is a class's own.
+// Tensor attributes: those that guards cover, those that a fake knows, those that a subclass defines.
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -15,7 +15,7 @@ namespace {
 bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
 bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
 
-// What the tensor match does not cover.
+// Attributes that the tensor guard does not cover.
 bool is_unguarded_tensor_attribute(std::string_view name) {
   for (const char* text : {"_version",     "_is_view",    "_base",           "grad_fn",
                            "retains_grad", "output_nr",   "_backward_hooks", "_post_accumulate_grad_hooks",
@@ -27,7 +27,7 @@ bool is_unguarded_tensor_attribute(std::string_view name) {
   return false;
 }
 
-// What shows the memory of a tensor, which a fake has none of: storages and addresses would be those of the fake.
+// Attributes that expose a tensor's memory, which a fake has not: storages and addresses would be the fake's.
 bool shows_memory(std::string_view name) {
   for (const char* text : {"untyped_storage", "storage", "_typed_storage", "_cdata", "is_set_to", "_use_count"}) {
     if (name == text) return true;
@@ -35,8 +35,8 @@ bool shows_memory(std::string_view name) {
   return false;
 }
 
-// What a tensor has in common with all that lie in the same memory: of one of the trace's own it is known as long as no
-// outside tensor lies there.
+// Facts that all tensors of one storage share: for a tensor created in this trace they are known unless a pre-existing
+// tensor shares its storage.
 bool is_shared_fact(std::string_view name) {
   for (const char* text : {"_version", "_base", "is_shared", "is_pinned"}) {
     if (name == text) return true;
@@ -59,7 +59,7 @@ bool is_native_descriptor(Borrowed attribute) {
          kind == &PyWrapperDescr_Type || kind == &PyClassMethodDescr_Type || PyCFunction_Check(attribute.get());
 }
 
-// Whether torch's own classes have an attribute under this name, and the tensor's class is one of them.
+// Whether the attribute comes from a class in torch, not from a user's subclass.
 bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
   PyObject* order = type->tp_mro;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); i++) {
@@ -76,8 +76,8 @@ bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
 
 }  // namespace
 
-// A fact about the memory of a tensor is read. Where a tensor begins in it follows from where the outside ones do that
-// lie there: each of them is guarded. Anything else is not known of such memory.
+// A fact about a tensor's storage is read. Its storage offset follows from the offsets of the pre-existing tensors in
+// that storage, each of which is guarded. Nothing else is known of such a storage.
 void Tracer::use_memory_of(Borrowed tensor, const std::string& name) {
   const bool is_offset = name.ends_with("storage_offset");
   for (const auto& [lifted, source] : lifter.tensors()) {
@@ -94,7 +94,7 @@ void Tracer::use_memory_of(Borrowed tensor, const std::string& name) {
 
 void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
   const std::string_view method = std::string_view(name).substr(name.rfind('.') + 1);
-  if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would hang on the history of a fake
+  if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would be attached to the autograd graph of a fake
   const bool memory = shows_memory(method);
   if (method == "storage_offset" || is_shared_fact(method)) {
     Borrowed of = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
@@ -112,42 +112,43 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
   lift::Known* known = lifter.known(tensor);
   if (is_overridden(tensor) && is_torchs_getter(_PyType_Lookup(tensor.type(), name.get())) &&
       has_torchs_attribute(tensor.type(), name)) {
-    // Torch asks the class of the tensor, also about its gradient and its history.
+    // Torch dispatches to the class's __torch_function__, also for .grad and .grad_fn.
     (void)lifter.type_attribute(tensor.type(), name);
     return run_overridden("the attribute " + text_of(name) + " of a tensor",
                           [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
   }
-  const bool outside = known != nullptr && known->source != nullptr;
-  if (outside && (equals(name, "grad_fn") || equals(name, "grad"))) forbid_under_modes("the gradient of a tensor");
-  // Being a leaf is a part of every tensor's guard.
-  if (outside && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
-  if (shows_memory(text_of(name)) || (outside && is_unguarded_tensor_attribute(text_of(name))))
+  const bool preexisting = known != nullptr && known->source != nullptr;
+  if (preexisting && (equals(name, "grad_fn") || equals(name, "grad"))) forbid_under_modes("the gradient of a tensor");
+  // The tensor guard includes is_leaf.
+  if (preexisting && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
+  if (shows_memory(text_of(name)) || (preexisting && is_unguarded_tensor_attribute(text_of(name))))
     stop(report::Reason::tensor_attribute, text_of(name));
-  if (!outside && is_shared_fact(text_of(name))) use_memory_of(tensor, text_of(name));
-  if (!outside && equals(name, "grad") && fake::is_fake(fake::unpack(tensor.get())) &&
+  if (!preexisting && is_shared_fact(text_of(name))) use_memory_of(tensor, text_of(name));
+  if (!preexisting && equals(name, "grad") && fake::is_fake(fake::unpack(tensor.get())) &&
       !fake::unpack(tensor.get()).is_leaf() && !fake::unpack(tensor.get()).retains_grad())
-    stop(report::Reason::tensor_attribute, "grad of no leaf");
-  if (!outside && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
+    stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
+  if (!preexisting && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
     gradient_questions++;
-  // The history of a fake is not the one that the real tensor will have, but it has none where that one has none.
-  if (!outside && equals(name, "grad_fn") && !is_under_modes() && fake::is_fake(fake::unpack(tensor.get())) &&
+  // A fake's autograd graph is not the one that the real tensor will have, but a fake is a leaf where the real tensor
+  // is one.
+  if (!preexisting && equals(name, "grad_fn") && !is_under_modes() && fake::is_fake(fake::unpack(tensor.get())) &&
       fake::unpack(tensor.get()).is_leaf()) {
     gradient_questions++;
     return Ref::share(Py_None);
   }
   if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
-  if (outside && equals(name, "grad")) {
+  if (preexisting && equals(name, "grad")) {
     if (std::optional<Ref> written = lifter.written_field(tensor, name)) return std::move(*written);
     lift::Source* source = tree->child(known->source, lift::Access::kGrad);
     Ref owner;
     Borrowed grad = lift::follow(*source, known->original.get(), &owner);
-    // Of this question torch warns, in each call.
+    // Torch warns about this read, in each call.
     if ((!grad || grad.get() == Py_None) && !fake::unpack(tensor.get()).is_leaf())
-      stop(report::Reason::tensor_attribute, "grad of no leaf");
+      stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
     return lifter.lift(grad ? grad : Borrowed(Py_None), source);
   }
   PyTypeObject* type = tensor.type();
-  const bool torchs_own = has_torchs_attribute(type, name);
+  const bool is_torchs = has_torchs_attribute(type, name);
   Borrowed attribute = lifter.type_attribute(type, name);
   if (type != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
     for (const char* hook : {"__getattr__", "__getattribute__"}) {
@@ -156,8 +157,8 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
         stop(report::Reason::native_call, std::string("a tensor class with ") + hook);
     }
   }
-  if (!attribute || !comes_first(attribute, type, name)) {  // what the instance has comes first
-    if (outside) {
+  if (!attribute || !comes_first(attribute, type, name)) {  // instance attributes take precedence
+    if (preexisting) {
       if (lift::Shadow* attributes = lifter.attributes(tensor)) {
         if (Ref value = lifter.dict_item(*attributes, name)) return value;
       }
@@ -167,11 +168,11 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
       if (PyErr_Occurred()) throw PyError();
     }
   }
-  if (attribute && PyFunction_Check(attribute.get())) {  // a method that is written in Python
+  if (attribute && PyFunction_Check(attribute.get())) {  // a Python method
     return checked(PyMethod_New(lifter.lift(attribute, lifter.constant(attribute)).get(), tensor.get()));
   }
-  // What a class of the user's adds is read like any other: a property, a class method, a number.
-  if (attribute && (!torchs_own || !is_native_descriptor(attribute)))
+  // What a user's subclass adds is read like any other attribute: a property, a class method, an int.
+  if (attribute && (!is_torchs || !is_native_descriptor(attribute)))
     return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
   const TorchRuns runs(*this);
   Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));

@@ -1,4 +1,4 @@
-// What attributes.cpp asks about those of tensors.
+// Helpers for tensor attributes that opcodes/attributes.cpp uses.
 #pragma once
 
 #include "lift/lifting/lifter.h"
@@ -13,10 +13,10 @@ inline bool is_torchs_getter(PyObject* attribute) {
          (Py_IS_TYPE(attribute, &PyGetSetDescr_Type) || Py_IS_TYPE(attribute, &PyProperty_Type));
 }
 
-// A name, for a message.
+// A name, for messages.
 std::string text_of(Borrowed name);
-// A slot of a class over a container, or what the layout has besides its items (default_factory): in the private copy,
-// where native code looks, and noted. False: it is none of these.
+// Sets a slot of a container subclass, or a field that the layout has besides its items (default_factory): writes it in
+// the private copy, where native code looks, and notes the write. False: it is neither.
 bool set_member_of_container(lift::Lifter& lifter, Borrowed container, Borrowed name, Borrowed value);
 [[noreturn]] void no_attribute(Borrowed owner, Borrowed name, bool writes = false);
 

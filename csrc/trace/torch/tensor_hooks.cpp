@@ -1,5 +1,5 @@
-// Hooks on tensors: register_hook, register_post_accumulate_grad_hook, retain_grad. They hang on the history of a
-// tensor, which a fake has not got: the residual program registers them, on what the graph has computed.
+// Tensor hooks: register_hook, register_post_accumulate_grad_hook, retain_grad. They are attached to a tensor's
+// autograd graph, which a fake has not: the residual program registers them on the tensors that the graph has computed.
 #include "trace/torch/tensor_hooks.h"
 
 #include "graph/record/torch_types.h"
@@ -10,8 +10,8 @@
 
 namespace alternator::trace {
 
-// What register_hook gives in a trace: an object that may be kept and thrown away. The handle itself is made by each
-// run; whatever looks at it ends the trace, which is then cut where the hook is registered.
+// What register_hook returns in a trace: an object that may be stored and dropped. Each run makes the real handle; any
+// other use of it stops the trace, which then breaks where the hook is registered.
 static PyTypeObject handle_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 bool is_hook_handle(Borrowed object) { return Py_IS_TYPE(object.get(), &handle_type); }
@@ -59,7 +59,7 @@ bool is_method(Borrowed callable, const Ref& method) {
 
 void load_hooks() { hook_methods(); }
 
-// They are numbered by a counter of the class, which the real call moves too.
+// Handles take their ids from a class-level counter, which the eager call increments too.
 bool Tracer::is_hook_handle_class(PyTypeObject* type) const {
   return reinterpret_cast<PyObject*>(type) == hook_methods().handle.get();
 }
@@ -73,20 +73,20 @@ Ref Tracer::call_hook(Borrowed callable, PyObject* const* arguments, size_t coun
   const std::string name = native_name(callable);
   if (!tensor || !graph::is_tensor(tensor) || count != (retains ? 0 : 1)) stop(report::Reason::hook, name);
   forbid_under_modes("a hook on a tensor");
-  if (graph::has_own_torch_function(tensor.type()))  // which would run where the hook is registered for real
+  if (graph::has_own_torch_function(tensor.type()))  // it would run where the residual program registers the hook
     stop(report::Reason::hook, name + " of a tensor with a __torch_function__");
-  // What runs again in the backward pass registers again.
+  // What is recomputed in the backward pass would register the hook again.
   if (transformed_ || recorder.is_silent() || recorder.is_checkpointed())
-    stop(report::Reason::hook, name + " in a part that is transformed or computed again");
+    stop(report::Reason::hook, name + " in a region that is transformed or recomputed");
   const at::Tensor& fake = graph::as_tensor(tensor);
-  const bool leaf = fake.is_leaf(), outside = lifter.known(tensor) != nullptr;
-  if (!fake.requires_grad() || (after && !leaf) || (retains && outside)) stop(report::Reason::hook, name);
+  const bool leaf = fake.is_leaf(), preexisting = lifter.known(tensor) != nullptr;
+  if (!fake.requires_grad() || (after && !leaf) || (retains && preexisting)) stop(report::Reason::hook, name);
   if (!retains && is_written(methods.handle.as<PyTypeObject>(), checked(PyUnicode_InternFromString("next_id"))))
     stop(report::Reason::hook, name + " next to a hook of a module");
   gradient_questions++;
-  // Of one that is written later, the history would be another by then.
+  // If the tensor is mutated later, its autograd graph differs by the time the hook is registered.
   shown_.push_back({Ref::share(tensor), recorder.program().nodes.size()});
-  if (!outside || !leaf) recorder.program().keeps_history = true;
+  if (!preexisting || !leaf) recorder.program().keeps_history = true;
   if (retains) {
     const Paused paused(*this);
     const graph::Recorder::Silent silent(recorder);

@@ -1,4 +1,4 @@
-// Hooks on tensors.
+// Tensor hooks.
 #pragma once
 
 #include "py/error.h"
@@ -7,14 +7,14 @@
 
 namespace alternator::trace {
 
-// What register_hook gave in a trace.
+// Whether it is what register_hook returned in a trace.
 bool is_hook_handle(Borrowed object);
 
 int init_hooks();
 
 class Tracer;
-// A gradient that goes to an outside tensor must not be seen by anybody on its way: no hook, neither on the tensor nor
-// where it is accumulated. That is guarded; `name` is what computes it.
+// No hook may observe a gradient that flows to a pre-existing tensor: neither one on the tensor nor one on its
+// accumulation. That is guarded; `name` is the call that computes the gradient.
 void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name);
 
 }  // namespace alternator::trace

@@ -1,4 +1,4 @@
-// Calls that become nodes of the graph.
+// torch calls that become nodes of the graph.
 #include "trace/core/tracer.h"
 
 #include "cpython/version.h"
@@ -22,7 +22,7 @@ namespace alternator::trace {
 
 namespace {
 
-// While it lives, .item() gives a number that only a run knows, whatever the settings say.
+// While it lives, .item() gives an unbacked symbol, regardless of the settings.
 class CapturingScalars {
  public:
   explicit CapturingScalars(Tracer& tracer)
@@ -40,7 +40,7 @@ class CapturingScalars {
 
 }  // namespace
 
-// x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch itself refuses for fakes: the method that
+// x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch refuses for fakes: returns the method that
 // takes the same arguments. Null: it is no such call.
 static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t count) {
   const char* name = nullptr;
@@ -59,7 +59,7 @@ static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t coun
 }
 
 void Tracer::stop_for_torch(const std::string& what) {
-  if (is_unwinding()) throw PyError();  // out of a mode of the program's
+  if (is_unwinding()) throw PyError();  // out of a user's torch-function mode
   if (is_interrupt(*this)) stop_for_interrupt(*this, what);
   const fake::Failure* failure = session.failure();
   const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
@@ -68,7 +68,7 @@ void Tracer::stop_for_torch(const std::string& what) {
   stop(data || number ? report::Reason::data_dependent : report::Reason::torch_call, what + ": " + text);
 }
 
-// x.tolist() looks at memory without the dispatcher, which a fake has none of. Null: it is no such call.
+// x.tolist() reads memory without the dispatcher, and a fake has none. Null: it is no such call.
 Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
   if (name != "Tensor.tolist") return {};
   Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
@@ -81,7 +81,7 @@ Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject*
   const Paused paused(*this);
   const fake::Inactive inactive;
   const fake::WithoutTransforms untransformed;
-  const graph::WithoutTorchFunctions unseen;
+  const graph::WithoutTorchFunctions without_functions;
   return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(*value)).get(), "tolist", nullptr));
 }
 
@@ -91,12 +91,12 @@ Ref number_in(Tracer& tracer, PyObject* tensor) {
   return tracer.recorder.call(graph::torch_types().tensor_item, item + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, {});
 }
 
-// Tensors that `is_number` says stand for numbers, alone or in tuples, lists and slices, replaced by their numbers.
-// Null: there are none.
+// Replaces the tensors that `is_number` selects, alone or in tuples, lists and slices, by their unbacked symbols. Null:
+// there are none.
 template <class IsNumber>
 static Ref with_numbers(Tracer& tracer, PyObject* value, const IsNumber& is_number, bool in_slice = false) {
   if (graph::is_tensor(value)) {
-    // Only then its size, which may be one that only a run knows.
+    // Its size is read only then: it may be an unbacked symbol.
     const bool wanted = is_number(value, in_slice) && graph::is_unbacked_scalar(tracer.session, value);
     return wanted ? number_in(tracer, value) : Ref();
   }
@@ -126,8 +126,8 @@ Ref slices_with_numbers(Tracer& tracer, Borrowed key) {
   return with_numbers(tracer, key.get(), [](PyObject*, bool in_slice) { return in_slice; });
 }
 
-// Torch has asked for the number in a tensor that stands where it wants a number: `value=`, `alpha=`, a size. Recorded
-// as what .item() gives, nobody has to know it. False: that was not it.
+// Torch has called .item() on a tensor argument where it wants a scalar: `value=`, `alpha=`, a size. Recorded as an
+// unbacked symbol, its value need not be known. False: the failure was another one.
 bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, size_t total,
                                  std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
   const fake::Failure* failure = session.failure();
@@ -188,20 +188,20 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (positional > 0 && is_symbolic_array(arguments[0]))
     return tensor_of_symbolic(name, callable, arguments, positional, keyword_names);
   if (Ref tensor = tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
-  const bool moded = is_under_modes();  // it sees the call as it is
+  const bool moded = is_under_modes();  // it must see the call unmodified
   const bool of_array = !moded && positional > 0 && lift::is_array(arguments[positional - 1]);
   if (Ref made = of_array ? new_from_data(callable, name, arguments, positional, keyword_names) : Ref()) return made;
   for (size_t i = 0; i < total; i++) {
     if (fake::is_symbol(arguments[i]) && lifter.known(arguments[i]) != nullptr)
-      stop(report::Reason::unknown_number, name + " with a number that keeps unspecialized from call to call");
+      stop(report::Reason::unknown_number, name + " with an unspecialized scalar");
   }
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
   PyObject* const* as_given = arguments;
   if (use_numbers(arguments, total, name, &given, &numbers)) {
-    // A function in Python asks what it is given.
+    // A Python function may test the types of its arguments.
     if (PyFunction_Check(callable.get()) && std::any_of(arguments, arguments + total, holds_numpy_integer))
-      stop(report::Reason::native_call, name + " with an integer of numpy's");
+      stop(report::Reason::native_call, name + " with a numpy integer");
     arguments = given.data() + 1;
   }
   if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
@@ -211,8 +211,8 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
   if (is_backward(callable)) return call_backward(callable, name, arguments, positional, keyword_names);
   if (name == "backward" || name.ends_with(".backward") || name.ends_with("run_backward"))
     stop(report::Reason::backward, name);
-  // A pass backwards inside of a transform would run it on fakes.
-  if (transformed_ && name.ends_with("_hook")) stop(report::Reason::torch_call, name + " inside of a transform");
+  // A backward pass inside a transform would run the hook on fakes.
+  if (transformed_ && name.ends_with("_hook")) stop(report::Reason::torch_call, name + " inside a transform");
   if (Ref handle = keyword_names ? Ref() : call_hook(callable, arguments, positional)) return handle;
   check_tensor_method(callable, name, arguments, positional);
   if (Ref values = moded ? Ref() : list_of_values(callable, name, arguments, positional)) return values;
@@ -223,7 +223,7 @@ Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t pos
     const TorchRuns runs(*this);
     if (for_class) {
       result = recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
-      for_class_ = for_class.get();  // it is done
+      for_class_ = for_class.get();  // reports to the caller that it was used
     } else {
       result = recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
     }

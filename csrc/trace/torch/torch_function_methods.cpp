@@ -1,6 +1,6 @@
-// Classes with a __torch_function__ of the program's. Torch itself finds out whom to ask, and in which order: the
-// recording answers NotImplemented, then torch calls the methods, whose frames are traced like any callback's. What
-// they make of the call is recorded.
+// Classes with a user-defined __torch_function__. Torch itself determines which methods to call and in which order: the
+// recording mode returns NotImplemented, then torch calls the methods, whose frames are traced like any callback's. The
+// calls that they make are recorded.
 #include "trace/core/tracer.h"
 
 #include "graph/record/record_error.h"
@@ -23,27 +23,27 @@ struct OverrideFunctions {
   Ref is_subclass = graph::torch_name("builtins", "issubclass");
   Ref as_subclass =
       checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(graph::torch_types().tensor), "as_subclass"));
-  // What torch.Tensor's method does not turn into an instance of the class: a constant of torch's.
+  // The functions whose results torch.Tensor.__torch_function__ does not convert to the subclass: constant in torch.
   Ref unwrapped =
       checked(PyObject_CallNoArgs(graph::torch_name("torch.overrides", "get_default_nowrap_functions").get()));
   Ref name = checked(PyUnicode_InternFromString("__torch_function__"));
-  std::array<Ref, 3> questions = {graph::torch_name("torch._C", "_has_torch_function"),
-                                  graph::torch_name("torch._C", "_has_torch_function_unary"),
-                                  graph::torch_name("torch._C", "_has_torch_function_variadic")};
+  std::array<Ref, 3> predicates = {graph::torch_name("torch._C", "_has_torch_function"),
+                                   graph::torch_name("torch._C", "_has_torch_function_unary"),
+                                   graph::torch_name("torch._C", "_has_torch_function_variadic")};
 };
 const OverrideFunctions& functions() {
   static constinit Lasting<OverrideFunctions> lasting;
   return lasting.get();
 }
 
-// What is called on something: that; or null.
+// The object that the callable is bound to, or null.
 Ref self_of(Borrowed callable) {
   if (PyCFunction_Check(callable.get())) return Ref::share(PyCFunction_GET_SELF(callable.get()));
   if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) return {};
   return checked(PyObject_GetAttrString(callable.get(), "__self__"));
 }
 
-constexpr int kDeepest = 8;  // torch looks into containers, and not as deep; one may contain itself
+constexpr int kDeepest = 8;  // torch looks into containers too, but less deep; a container may contain itself
 
 // The first instance of a class in the arguments of a call; null: there is none.
 Borrowed instance_of(Borrowed type, Borrowed object, int depth = 0) {
@@ -68,7 +68,7 @@ bool is_same_method(Borrowed left, Borrowed right) {
          PyMethod_GET_SELF(left.get()) == PyMethod_GET_SELF(right.get()) && PyType_Check(PyMethod_GET_SELF(left.get()));
 }
 
-// x.as_subclass(cls): torch asks nobody.
+// x.as_subclass(cls): torch dispatches to no __torch_function__.
 bool is_as_subclass(Borrowed callable) {
   const Ref& method = functions().as_subclass;
   return callable == Borrowed(method) ||
@@ -76,7 +76,7 @@ bool is_as_subclass(Borrowed callable) {
           callable.as<PyCFunctionObject>()->m_ml == method.as<PyMethodDescrObject>()->d_method);
 }
 
-// A function that a node can be made of without further ado.
+// A function that becomes a plain node, without special handling.
 bool is_recordable(Borrowed function) {
   const Natives& natives = Natives::table();
   const graph::TorchTypes& torch = graph::torch_types();
@@ -85,12 +85,12 @@ bool is_recordable(Borrowed function) {
          function != Borrowed(torch.tensor_item) && function != Borrowed(torch.torch_function);
 }
 
-// Tensor.shape.__get__ and its like: the descriptor; null: it is none of these.
+// Tensor.shape.__get__ and its like: the getset descriptor; null: it is none of these.
 PyDescrObject* tensor_getter(Borrowed callable) {
   if (!Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) return nullptr;
   Ref self = self_of(callable);
   if (!Py_IS_TYPE(self.get(), &PyGetSetDescr_Type)) return nullptr;
-  auto* descriptor = reinterpret_cast<PyDescrObject*>(self.get());  // the wrapper keeps it
+  auto* descriptor = reinterpret_cast<PyDescrObject*>(self.get());  // the wrapper owns it
   if (!PyType_IsSubtype(graph::torch_types().tensor, descriptor->d_type)) return nullptr;
   Ref name = checked(PyObject_GetAttr(callable.get(), names::__name__));
   return PyUnicode_CompareWithASCIIString(name.get(), "__get__") == 0 ? descriptor : nullptr;
@@ -105,7 +105,7 @@ static bool holds_overridden(lift::Lifter& lifter, Borrowed object, int depth) {
   PyTypeObject* type = Py_TYPE(raw);
   if (type == graph::torch_types().tensor || type == graph::torch_types().parameter) return false;
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
-    // That a class has none is a fact like any other.
+    // The absence of __torch_function__ is guarded too.
     if (!PyType_Check(raw)) (void)lifter.type_attribute(type, functions().name);
     if (graph::has_own_torch_function(type)) return true;
   }
@@ -138,7 +138,8 @@ bool Tracer::is_overridden_call(Borrowed callable, PyObject* const* arguments, s
   return self && graph::is_tensor(self) && is_overridden(self);
 }
 
-// The classes are asked by native code: like a key function of sorted(), what they do cannot be cut, the call can.
+// Native code calls the methods: as with a key function of sorted(), the trace cannot break inside them, only at the
+// call.
 void Tracer::note_override(Borrowed types, Borrowed arguments, Borrowed keywords) {
   if (current() != this) graph::record_error("a __torch_function__ is called by native code");
   try {
@@ -147,15 +148,16 @@ void Tracer::note_override(Borrowed types, Borrowed arguments, Borrowed keywords
       stop(report::Reason::native_call, "a __torch_function__ under a default device");
     }
     if (transformed_ || recorder.is_silent())
-      stop(report::Reason::torch_call, "a __torch_function__ in a transform or a part of a graph");
+      stop(report::Reason::torch_call, "a __torch_function__ in a transform or a subgraph");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types.get()); i++) {
       Borrowed type = PyTuple_GET_ITEM(types.get(), i), object = instance_of(type, arguments);
       if (!object && keywords) object = instance_of(type, keywords);
-      if (!object) stop(report::Reason::torch_call, "a __torch_function__ of what is not among the arguments");
-      // Torch looks it up by itself: it must find what the program would.
+      if (!object)
+        stop(report::Reason::torch_call, "a __torch_function__ of an object that is not among the arguments");
+      // Torch looks the method up natively: it must find the one that the traced program would find.
       Ref seen = get_attribute(object, functions().name);
       if (!is_same_method(seen, checked(PyObject_GetAttr(object.get(), functions().name.get()))))
-        stop(report::Reason::native_call, "a __torch_function__ that is no class method");
+        stop(report::Reason::native_call, "a __torch_function__ that is not a class method");
     }
     overrides_seen_++;
   } catch (const Stop& stop) {
@@ -170,12 +172,12 @@ void Tracer::note_override(Borrowed types, Borrowed arguments, Borrowed keywords
 Ref Tracer::call_overridden(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const std::string name = native_name(callable);
   if (transformed_ || recorder.is_silent())
-    stop(report::Reason::torch_call, name + ": a __torch_function__ in a transform or a part of a graph");
+    stop(report::Reason::torch_call, name + ": a __torch_function__ in a transform or a subgraph");
   if (is_as_subclass(callable) && !is_under_modes()) {
     const graph::WithoutSubclasses without;
     return call_torch(callable, arguments, positional, keyword_names);
   }
-  // Torch's Python code asks the classes by itself.
+  // Torch's Python functions call handle_torch_function themselves.
   if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
   PyTypeObject* kind = callable.type();
   const bool known = PyCFunction_Check(callable.get()) || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type ||
@@ -189,7 +191,7 @@ Ref Tracer::call_overridden(Borrowed callable, PyObject* const* arguments, size_
 }
 
 Ref Tracer::run_overridden(const std::string& what, const std::function<PyObject*()>& run) {
-  // The frames of the methods are gone afterwards.
+  // The methods' frames do not exist any more afterwards.
   cpython::Frame* const caller = frame_;
   const int index = index_;
   const uint64_t before = overrides_seen_;
@@ -198,7 +200,7 @@ Ref Tracer::run_overridden(const std::string& what, const std::function<PyObject
   frame_ = caller;
   index_ = index;
   if (!result) stop_for_torch(what);
-  // What torch answers without asking anybody was not looked at as it should be.
+  // If torch has dispatched to no __torch_function__, the guards for this path are missing.
   if (overrides_seen_ == before) stop(report::Reason::torch_call, what + " of a class with a __torch_function__");
   return result;
 }
@@ -207,9 +209,9 @@ Ref Tracer::call_override(Borrowed callable, PyObject* const* arguments, size_t 
   if (callable == Borrowed(graph::torch_types().torch_function))
     return call_torchs_override(arguments, positional, keyword_names);
   if (keyword_names) return {};
-  for (const Ref& question : functions().questions) {
-    // Whether torch would ask anybody: the recording is nobody to the program.
-    if (callable != Borrowed(question) || !is_overridden(arguments, positional)) continue;
+  for (const Ref& predicate : functions().predicates) {
+    // Whether torch would dispatch to a __torch_function__: the recording mode must not count for the program.
+    if (callable != Borrowed(predicate) || !is_overridden(arguments, positional)) continue;
     for (size_t i = 0; i < positional; i++) check_use(arguments[i], "a torch call");
     std::optional<graph::WithoutTopMode> without;
     if (graph::is_top_mode(recorder.mode())) without.emplace();
@@ -225,12 +227,12 @@ Ref Tracer::call_override(Borrowed callable, PyObject* const* arguments, size_t 
 Ref Tracer::call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count) {
   PyDescrObject* descriptor = tensor_getter(getter);
   if (descriptor == nullptr || count == 0 || count > 2 || !graph::is_tensor(arguments[0])) return {};
-  if (lift::Known* known = lifter.known(getter)) {  // given from outside: which one it is is a fact
+  if (lift::Known* known = lifter.known(getter)) {  // pre-existing: its identity is guarded
     if (!bound_slot(getter, *tree, known->source)) stop(report::Reason::tensor_attribute, native_name(getter));
     tree->guard(tree->child(known->source, lift::Access::kMethodSelf),
                 {lift::GuardKind::kIs, Ref::share(reinterpret_cast<PyObject*>(descriptor))});
   }
-  // A class may have something else under the name.
+  // A subclass may define another attribute under this name.
   if (_PyType_Lookup(Py_TYPE(arguments[0]), descriptor->d_name) != reinterpret_cast<PyObject*>(descriptor))
     stop(report::Reason::tensor_attribute, native_name(getter));
   return get_from_tensor(arguments[0], descriptor->d_name);
@@ -246,7 +248,7 @@ Ref Tracer::call_spread(Borrowed callable, Borrowed arguments, Borrowed keywords
     PyObject *key, *value;
     Py_ssize_t at = 0;
     for (Py_ssize_t position = 0; PyDict_Next(keywords.get(), &position, &key, &value); at++) {
-      if (!PyUnicode_Check(key)) stop(report::Reason::torch_call, "keywords that are no texts");
+      if (!PyUnicode_Check(key)) stop(report::Reason::torch_call, "keywords that are not strings");
       PyTuple_SET_ITEM(names.get(), at, Py_NewRef(key));
       flat.push_back(value);
     }
@@ -254,7 +256,7 @@ Ref Tracer::call_spread(Borrowed callable, Borrowed arguments, Borrowed keywords
   return call_torch(callable, flat.data() + 1, static_cast<size_t>(positional), names);
 }
 
-// torch._C._disabled_torch_function_impl(func, types, args, kwargs): no class is asked.
+// torch._C._disabled_torch_function_impl(func, types, args, kwargs): calls func without dispatching to subclasses.
 Ref Tracer::call_without_subclasses(PyObject* const* arguments, size_t count) {
   escape_all(arguments, count);
   const auto refuse = [] { stop(report::Reason::native_call, "torch._C._disabled_torch_function_impl"); };
@@ -271,9 +273,9 @@ Ref Tracer::call_without_subclasses(PyObject* const* arguments, size_t count) {
   return call_spread(arguments[0], arguments[2], count > 3 ? arguments[3] : Py_None);
 }
 
-// torch.Tensor.__torch_function__(func, types, args=(), kwargs=None) for a class: the call with no class being asked,
-// its result as an instance of the class. One node, instead of one for each of these. No frame runs for it, so it is
-// traced as the Python code that it is where one would have to.
+// torch.Tensor.__torch_function__(func, types, args=(), kwargs=None) for a class: calls func without dispatching to
+// subclasses and converts the result to the class. Recorded as one node instead of one for each step. No frame runs for
+// it; where one is needed, its Python code is inlined instead.
 Ref Tracer::call_torchs_override(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   constexpr const char* kNames[] = {"cls", "func", "types", "args", "kwargs"};
   PyObject* given[] = {nullptr, nullptr, nullptr, nullptr, Py_None};
@@ -315,9 +317,9 @@ Ref Tracer::call_torchs_override(PyObject* const* arguments, size_t positional, 
     result = call_spread(function, args, kwargs);
     if (std::exchange(for_class_, nullptr) == cls) return result;
   }
-  const int as_it_is = PySet_Contains(functions().unwrapped.get(), function);
-  if (as_it_is < 0) throw PyError();
-  return as_it_is != 0 ? std::move(result) : convert_result(std::move(result), cls);
+  const int not_converted = PySet_Contains(functions().unwrapped.get(), function);
+  if (not_converted < 0) throw PyError();
+  return not_converted != 0 ? std::move(result) : convert_result(std::move(result), cls);
 }
 
 Ref Tracer::convert_result(Ref result, Borrowed cls) {
@@ -328,7 +330,7 @@ Ref Tracer::convert_result(Ref result, Borrowed cls) {
     return call_torch(functions().as_subclass, pair + 1, 2, {});
   }
   if (!PyTuple_Check(result.get()) && !PyList_Check(result.get())) return result;
-  // Made again of the same elements.
+  // Torch reconstructs the container from the same elements.
   const bool is_plain_type =
       PyTuple_CheckExact(result.get()) || PyList_CheckExact(result.get()) || result.type() == graph::torch_types().size;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result.get()); i++) {

@@ -1,5 +1,5 @@
-// Torch-function modes that the program enters. The real object lies on torch's stack, above the recording: torch calls
-// its __torch_function__, whose frame is traced like any callback's; what it makes of the call is recorded.
+// Torch-function modes that the program enters. The real object lies on torch's mode stack, above the recording mode:
+// torch calls its __torch_function__, whose frame is traced like any callback's; the calls that it makes are recorded.
 #include "trace/core/tracer.h"
 
 #include "graph/record/recording_mode.h"
@@ -36,7 +36,7 @@ PyObject* mode_at(int64_t index) { return PythonTorchFunctionTLS::get_stack_at(i
 }  // namespace
 
 void load_function_modes() {
-  // Torch keeps this set from the first call under a default device on; what is not there yet cannot be read.
+  // Torch caches this set in the first call under a default device; before that it cannot be read.
   static constinit Lasting<Ref> constructors;
   constructors.get([] {
     return checked(PyObject_CallNoArgs(graph::torch_name("torch.utils._device", "_device_constructors").get()));
@@ -54,22 +54,21 @@ bool Tracer::is_under_modes() const {
 }
 
 void Tracer::forbid_under_modes(const char* what) const {
-  if (own_modes_ > 0)
-    stop(report::Reason::native_call, std::string(what) + " under a torch-function mode of the program's");
+  if (own_modes_ > 0) stop(report::Reason::native_call, std::string(what) + " under a user's torch-function mode");
 }
 
 bool Tracer::is_unwinding() const { return stopped || capture_in_flight(); }
 
 void Tracer::push_mode(Borrowed mode) {
   if (transformed_ || recorder.is_silent()) stop(report::Reason::native_call, "a torch-function mode in a transform");
-  // Torch looks it up by itself: it must find what the program would.
+  // Torch looks the method up natively: it must find the one that the traced program would find.
   Ref name = checked(PyUnicode_InternFromString("__torch_function__"));
   Ref seen = get_attribute(mode, name), found = checked(PyObject_GetAttr(mode.get(), name.get()));
   if (!PyMethod_Check(seen.get()) || !PyMethod_Check(found.get()) ||
       PyMethod_GET_FUNCTION(seen.get()) != PyMethod_GET_FUNCTION(found.get()) ||
       PyMethod_GET_SELF(seen.get()) != mode.get() || PyMethod_GET_SELF(found.get()) != mode.get())
-    stop(report::Reason::native_call, "a torch-function mode whose __torch_function__ is no method");
-  // One that was only put aside is entered where it was.
+    stop(report::Reason::native_call, "a torch-function mode whose __torch_function__ is not a method");
+  // A mode that was only popped temporarily keeps the resume points where it was entered first.
   const bool is_foreign = !is_device_context(mode.type());
   if (is_foreign && foreign_modes_ == 0 && (mode.get() != last_popped_mode_ || mode_points_.empty()))
     mode_points_ = points_here();
@@ -80,8 +79,8 @@ void Tracer::push_mode(Borrowed mode) {
   if (is_foreign) foreign_modes_++;
 }
 
-// How many modes of the caller's lie below the recording; -1: it is not on the stack, because torch runs a call of
-// ours.
+// How many of the caller's modes lie below the recording mode; -1: it is not on the stack, because torch is running one
+// of our calls.
 static int64_t modes_below(Borrowed recording) {
   for (int64_t i = PythonTorchFunctionTLS::stack_len(); i-- > 0;) {
     if (mode_at(i) == recording) return i;
@@ -89,7 +88,7 @@ static int64_t modes_below(Borrowed recording) {
   return -1;
 }
 
-// Also where torch has taken it off to ask it: then it has taken off those above too.
+// Works too where torch has popped the recording mode to call it: then it has popped those above it as well.
 int64_t Tracer::modes_below_recording() const {
   const int64_t below = modes_below(recorder.mode());
   return below >= 0 ? below : PythonTorchFunctionTLS::stack_len();
@@ -99,8 +98,9 @@ lift::Source* Tracer::mode_source(int64_t index) {
   return tree->child(lifter.constant(mode_functions().at), lift::Access::kFunctionMode, {}, index);
 }
 
-// The caller's modes lie below the recording, which does not see what they do: what is recorded runs under them again.
-// From here on they lie above it, and what they make of a call is recorded. Then it does not matter what it runs under.
+// The caller's modes lie below the recording mode, which does not see what they do: the recorded calls run under them
+// again. From here on they lie above it, so the calls that they make are recorded, and the modes at run time do not
+// matter.
 void Tracer::take_modes() {
   std::vector<Ref> modes;
   const std::shared_ptr<c10::SafePyObject> recording = PythonTorchFunctionTLS::pop_stack();
@@ -122,7 +122,7 @@ std::vector<Ref> Tracer::modes_now() const {
 }
 
 bool Tracer::note_exit_modes() {
-  if (modes_below(recorder.mode()) < 0) return false;  // nothing can be said
+  if (modes_below(recorder.mode()) < 0) return false;  // unknown
   const std::vector<Ref> modes = modes_now();
   size_t same = 0;
   while (same < modes.size() && same < modes_before_.size() && modes[same] == modes_before_[same]) same++;
@@ -146,7 +146,7 @@ Ref Tracer::pop_mode() {
   return mode;
 }
 
-// `with torch.device("cuda"):` pushes a mode that torch makes for it.
+// `with torch.device("cuda"):` pushes a DeviceContext that torch makes for it.
 Ref Tracer::call_device_scope(Borrowed callable, size_t count) {
   if (!PyCFunction_Check(callable.get())) return {};
   PyObject* device = PyCFunction_GET_SELF(callable.get());
@@ -171,7 +171,7 @@ Ref Tracer::call_mode_stack(Borrowed callable, PyObject* const* arguments, size_
   }
   if (callable == Borrowed(functions.pop) && count == 0) return pop_mode();
   if (callable == Borrowed(functions.at) && count == 1 && PyLong_CheckExact(arguments[0])) {
-    // The recording lies below those of the program's own, and is none to it.
+    // The recording mode lies below the modes that the program entered, and is hidden from the program.
     const int64_t at = PyLong_AsLongLong(arguments[0]), depth = PythonTorchFunctionTLS::stack_len();
     const int64_t below = modes_below(recorder.mode());
     if (at >= 0 && at < below) return lifter.lift(mode_at(at), mode_source(at));
