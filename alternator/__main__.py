@@ -1,4 +1,4 @@
-"""python -m alternator explain script.py [args]: runs a script with torch.compile routed through Alternator, and says what became of it."""
+"""python -m alternator explain script.py [args]: runs a script with torch.compile routed through Alternator, and reports the captures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _run(script: str) -> None:
 
 
 def _show(error: BaseException, script: str) -> None:
-    """As Python does at the end of a script: the frames from the script on."""
+    """Prints the traceback as Python does at the end of a script: the frames from the script on."""
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename != script:
         traceback = traceback.tb_next
@@ -42,7 +42,7 @@ def _explain(script: str, arguments: list[str], json_file: str | None) -> int:
 
     process = os.getpid()
 
-    # After the threads that the script leaves running; not in processes that it forks.
+    # Runs after the threads that the script leaves running; not in processes that it forks.
     @atexit.register
     def census() -> None:
         if os.getpid() != process:
@@ -71,11 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser(
         "explain",
-        help="run a script with torch.compile routed through Alternator; at its end say what was captured, what was not, and why",
+        help="run a script with torch.compile routed through Alternator; at its end report what was captured, what was not, and why",
     )
-    command.add_argument("--json", metavar="FILE", help="also write everything to FILE")
+    command.add_argument("--json", metavar="FILE", help="also write the explanation to FILE, as JSON")
     command.add_argument("script")
-    command.add_argument("args", nargs=argparse.REMAINDER, help="of the script")
+    command.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
     given = parser.parse_args(arguments)
     return _explain(given.script, given.args, given.json)
 

@@ -1,4 +1,4 @@
-"""Loads the compiled core, or says in one sentence why it cannot."""
+"""Loads the compiled core, or raises an ImportError that says in one sentence why it cannot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 def load_core() -> ModuleType:
     try:
-        # First: the core links torch's libraries, and torch knows where they are.
+        # First: the core links torch's libraries, which importing torch loads.
         import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":

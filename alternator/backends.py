@@ -1,4 +1,4 @@
-"""From the `backend`, `mode` and `options` of compile() to something that compiles graphs."""
+"""Resolves the `backend`, `mode` and `options` of compile() to a callable that compiles graphs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import torch
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
 
-INDUCTORS_DEPTH = 2000  # as in torch._inductor.compile_fx
+INDUCTOR_RECURSION_LIMIT = 2000  # as in torch._inductor.compile_fx
 
 
 class _Same:
-    """An object in a key: equal to itself only."""
+    """Wraps an object in a key that compares by identity."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -51,17 +51,18 @@ def _key(value: Any) -> Any:
 class Backend:
     name: str
     compiler: Compiler | None  # None: the recorded program itself
-    key: Any = None  # equal for backends that make the same of a graph
-    # Built on AOTAutograd: wants torch's lock for compilers.
+    key: Any = None  # equal for backends that compile a graph in the same way
+    # A torch backend, built on AOTAutograd: needs torch's compile lock.
     is_torchs: bool = False
 
     def prepare(self) -> None:
-        """Does what the backend will do to the process, before anything is traced: it registers abstract classes, which traces rely
-        on, and wants a deep stack, also when it compiles a backward pass later (inspect.unwrap reads the limit)."""
+        """Applies the backend's process-wide changes before anything is traced: importing it registers abstract base classes, on
+        which traces depend, and it needs a high recursion limit, also when it compiles a backward pass later (inspect.unwrap reads
+        the limit)."""
         if self.name == "inductor":
             importlib.import_module("torch._inductor.compile_fx")
-            if sys.getrecursionlimit() < INDUCTORS_DEPTH:
-                sys.setrecursionlimit(INDUCTORS_DEPTH)
+            if sys.getrecursionlimit() < INDUCTOR_RECURSION_LIMIT:
+                sys.setrecursionlimit(INDUCTOR_RECURSION_LIMIT)
 
     def reset(self) -> None:
         reset = getattr(self.compiler, "reset", None)
@@ -74,7 +75,7 @@ def _name_of(backend: Any) -> str:
 
 
 def default_backend() -> str | Compiler:
-    """torch.compiler.set_default_backend's, where somebody has called it."""
+    """The backend that torch.compiler.set_default_backend has set; "inductor" otherwise."""
     registry: Any = sys.modules.get("torch._dynamo.backends.registry")
     chosen: str | Compiler = registry.get_default_backend() if registry is not None else "inductor"
     return chosen
@@ -83,7 +84,7 @@ def default_backend() -> str | Compiler:
 def _inductor(
     mode: str | None, options: dict[str, Any], use_aoti: bool, dynamic: bool | None, name: str | None
 ) -> Backend:
-    # torch's own wrapper: modes and options are checked and meant as in torch.compile.
+    # torch's wrapper, so that modes and options are validated and interpreted as in torch.compile.
     wrapper: Any = torch._TorchCompileAOTInductorWrapper if use_aoti else torch._TorchCompileInductorWrapper
     # Older versions of torch do not take the name.
     names = (name,) if "name" in inspect.signature(wrapper.__init__).parameters else ()
@@ -119,8 +120,8 @@ def resolve(
     if backend is None:
         backend = default_backend()
     chosen = dict(options or {})
-    # torch.compile's own, which no backend gets.
-    chosen.pop("guard_filter_fn", None)  # drops guards of TorchDynamo's; ours are all kept
+    # Options of torch.compile itself, which are not passed to the backend.
+    chosen.pop("guard_filter_fn", None)  # it filters TorchDynamo's guards; ours are all kept
     use_aoti = chosen.pop("use_aoti", False)
     if backend == "inductor":
         return _inductor(mode, chosen, use_aoti, dynamic, name)

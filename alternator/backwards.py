@@ -1,12 +1,12 @@
-"""What AOTAutograd takes for granted of a backward pass, and eager does not.
+"""What AOTAutograd assumes about a backward pass, and eager does not.
 
-That a `backward()` of the user's does the same whenever it runs. A graph calls `MyFunction.apply` as it is. AOTAutograd runs its
-`backward()` once, while it compiles: what that reads from outside, and what it does besides computing, would be as it was then, and
-no guard knows of it. Guards know which functions it calls by name, and the trace has seen what is kept on `ctx`: see
+First, that a user-defined `backward()` does the same whenever it runs. A graph calls `MyFunction.apply` itself. AOTAutograd runs its
+`backward()` once, while it compiles: its reads of external state and its side effects would be frozen, and no guard covers them.
+Guards cover which functions it calls by name, and the trace knows what is stored on `ctx`: see
 csrc/trace/higher_order/backward_reads.h.
 
-That what a graph writes to is not what its backward pass, or that of a graph before it, is waiting for: see old_values_saved() and
-written_unseen().
+Second, that a graph does not write to tensors that its backward pass, or that of an earlier graph, has saved: see old_values_saved()
+and written_through_data().
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BUILTINS: set[Any] = {
     list, map, max, min, pow, range, reversed, round, set, slice, sorted, str, sum, tuple, type, zip,
 }
 # fmt: on
-# Of the library's functions: those that ask for, or set, a state of the thread or of the process.
+# Library functions whose name matches read or set thread or process state, but for those in _OF_ARGUMENTS.
 _AMBIENT = re.compile(r"_?(is|are|get|set|has|current|use|manual|initial)_|seed")
 _OF_ARGUMENTS = {
     "is_tensor", "is_floating_point", "is_complex", "is_nonzero", "is_same_size", "is_signed", "is_conj", "is_neg", "is_storage",
@@ -59,7 +59,7 @@ _WRITES = {"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "IMPORT
 
 
 def _applied(gm: Any) -> Iterator[Any]:
-    """The functions of autograd's that a graph applies."""
+    """The autograd.Functions that a graph applies."""
     for node in gm.graph.nodes:
         if node.op != "call_function":
             continue
@@ -69,13 +69,13 @@ def _applied(gm: Any) -> Iterator[Any]:
             yield cls
 
 
-def changing_backwards(gm: Any) -> list[type]:
-    """Those whose backward() is not the same whenever it runs."""
+def impure_backwards(gm: Any) -> list[type]:
+    """The applied autograd.Functions whose backward() depends on more than its arguments, or has side effects."""
     return [cls for cls in _applied(gm) if not _has_closed_backward(cls, set())]
 
 
 def came_from_backward(error: BaseException, gm: Any) -> bool:
-    """AOTAutograd runs each backward() while it compiles, eager only where a gradient is wanted: there it may raise."""
+    """Whether a backward() raised `error`. AOTAutograd runs each one while it compiles, eager only where a gradient is required."""
     codes = {getattr(method, "__code__", None) for cls in _applied(gm) for method in (cls.backward, cls.vjp)}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
@@ -88,15 +88,15 @@ def _is_function(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, torch.autograd.Function)
 
 
-def _is_librarys(value: Any) -> bool:
+def _is_from_library(value: Any) -> bool:
     name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
     return isinstance(name, str) and name.partition(".")[0] in _LIBRARIES
 
 
 def _is_closed(function: Any, seen: set[Any]) -> bool:
-    """Whether it reads nothing but its arguments and code, and writes nothing but tensors, as far as its instructions say."""
+    """Whether its instructions read only its arguments and code, and write only tensors."""
     if not isinstance(function, types.FunctionType):
-        return _is_librarys(function)
+        return _is_from_library(function)
     if function.__code__ in seen:
         return True
     seen.add(function.__code__)
@@ -111,34 +111,34 @@ def _is_plain(value: Any) -> bool:
     return all(map(_is_plain, value)) if type(value) is tuple else isinstance(value, _PLAIN)
 
 
-def _asks_around(value: Any) -> bool:
-    """Whether a function of the library's is about a state of the thread or of the process."""
+def _uses_ambient_state(value: Any) -> bool:
+    """Whether a library function reads or sets thread or process state."""
     name = getattr(value, "__name__", "")
     return not isinstance(value, type) and name not in _OF_ARGUMENTS and _AMBIENT.match(name) is not None
 
 
 def _is_code(value: Any, used: Sequence[str], seen: set[Any]) -> bool:
-    if isinstance(value, types.ModuleType) and _is_librarys(value):
+    if isinstance(value, types.ModuleType) and _is_from_library(value):
         for name in used:
             value = getattr(value, name, None)
             if not isinstance(value, types.ModuleType):
                 break
         if isinstance(value, _CONSTANTS):
             return True
-    if _is_librarys(value) and _asks_around(value):
+    if _is_from_library(value) and _uses_ambient_state(value):
         return False
     if isinstance(value, types.FunctionType):
         return _is_closed(value, seen)
-    if _is_function(value) and not _is_librarys(value):
+    if _is_function(value) and not _is_from_library(value):
         return [*used[:1]] == ["apply"] and _is_closed(value.forward, seen) and _has_closed_backward(value, seen)
     own_name = getattr(value, "__name__", None)
     if isinstance(own_name, str) and getattr(builtins, own_name, None) is value:
         return value in _BUILTINS or (isinstance(value, type) and issubclass(value, BaseException))
-    return (callable(value) or isinstance(value, types.ModuleType)) and _is_librarys(value)
+    return (callable(value) or isinstance(value, types.ModuleType)) and _is_from_library(value)
 
 
 def _values_read(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[Any, list[str]]]:
-    """What is read from outside, each with the attributes that are asked of it at once; a write is a value that is no code."""
+    """The external values that are read, each with the attributes that are loaded from it directly; a write is yielded as None."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL")]
     for position, instruction in enumerate(instructions):
@@ -161,14 +161,14 @@ def _values_read(function: types.FunctionType, code: types.CodeType) -> Iterator
 
 
 class Refused(Exception):
-    """What AOTAutograd makes of a graph would differ from eager: it runs as it was recorded."""
+    """AOTAutograd would compile the graph to something that differs from eager: it runs the recorded program, uncompiled."""
 
 
 @contextlib.contextmanager
 def old_values_saved() -> Iterator[None]:
-    """AOTAutograd saves an input for the backward pass, or computes again from it what eager has saved, also where the graph has
-    written to that input by then: the backward pass complains, or takes the new values for the old ones (torch 2.13). While this is
-    open, such a graph works on a copy of what it found there."""
+    """AOTAutograd saves an input for the backward pass, or recomputes from it what eager has saved, even if the graph has written to
+    that input by then: the backward pass raises, or uses the new values instead of the old ones (torch 2.13). Inside this context,
+    such a graph works on a copy of the input's original values."""
     from torch._dynamo.backends import common
     from torch._functorch.partitioners import default_partition
 
@@ -177,7 +177,7 @@ def old_values_saved() -> Iterator[None]:
     thread = threading.get_ident()
 
     def compile_strictly(*args: Any, **keywords: Any) -> Any:
-        if threading.get_ident() != thread:  # somebody else compiles
+        if threading.get_ident() != thread:  # another thread compiles
             return compile_module(*args, **keywords)
         partition = keywords.get("partition_fn", default_partition)
 
@@ -196,11 +196,11 @@ def old_values_saved() -> Iterator[None]:
 
 
 def _save_old_values(forward: Any, results: int) -> None:
-    """Of a forward pass as AOTAutograd writes it: functional, except that it may copy to its inputs in the end. Behind its results it
-    returns what it saves."""
+    """`forward` is a forward pass in AOTAutograd's form: functional, except that it may copy to its inputs at the end. After its
+    `results` outputs it returns the saved tensors."""
     inputs = forward.graph.find_nodes(op="placeholder")
     if any(type(node.meta.get("desc")).__name__ == "ViewBaseAOTInput" for node in inputs):
-        # It loses histories then: that of `x` behind `x[1:].add_(w)` where both are inputs, for one.
+        # AOTAutograd loses autograd histories then: that of `x` after `x[1:].add_(w)` where both are inputs, for example.
         raise Refused("it writes to inputs that share memory, and gradients are taken")
     output = forward.graph.output_node()
     origins = _origins(forward.graph)
@@ -222,8 +222,8 @@ def _save_old_values(forward: Any, results: int) -> None:
 
 
 def _origins(graph: torch.fx.Graph) -> dict[Any, Node]:
-    """The input that a node is, or is a view of. Which storage the example of a node has says less: passes over the graph have made
-    views of one tensor views of another."""
+    """For each node the input that it is, or is a view of. The storage of a node's example value is less reliable: graph passes have
+    turned views of one tensor into views of another."""
     origins: dict[Any, Node] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -244,7 +244,7 @@ _get_data: Any = getattr(torch._C._autograd, "_get_data_attr", None)
 
 
 class _DataWrites(torch.fx.Interpreter):
-    """Runs a graph, and looks for what is written through `.data` where gradients are taken."""
+    """Runs a graph, and collects the storages that are written through `.data` while grad mode is on."""
 
     def __init__(self, gm: Any) -> None:
         super().__init__(gm)
@@ -264,9 +264,9 @@ class _DataWrites(torch.fx.Interpreter):
         return result
 
 
-def written_unseen(gm: Any, inputs: Sequence[Any]) -> list[int]:
-    """The inputs that require a gradient and are written to through `.data` only. No version counts that, so that what an earlier
-    graph has saved of them is good for its backward pass; AOTAutograd writes to the tensor itself."""
+def written_through_data(gm: Any, inputs: Sequence[Any]) -> list[int]:
+    """The inputs that require a gradient and are written through `.data` only. This does not increment their version counter, so that
+    tensors which an earlier graph has saved stay valid for its backward pass; AOTAutograd writes to the tensor itself."""
     from torch._subclasses.fake_tensor import FakeTensorMode, is_fake
 
     if _get_data is None or not any(node.target is _get_data for node in gm.graph.nodes) or any(map(is_fake, inputs)):
@@ -279,7 +279,7 @@ def written_unseen(gm: Any, inputs: Sequence[Any]) -> list[int]:
         with mode, torch.set_grad_enabled(torch.is_grad_enabled()):
             writes.run(*given)
     except Exception:
-        return []  # what cannot be run without data: AOTAutograd will say so
+        return []  # the graph cannot run without data: AOTAutograd will raise as well
     return [
         place
         for place, (value, version) in enumerate(zip(given, versions, strict=True))

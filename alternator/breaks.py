@@ -1,4 +1,4 @@
-"""Graph breaks that a program asks for, forbids, or wants around a function."""
+"""Graph breaks that a program requests, forbids, or wants around a function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Read by the core where a trace has to break, as the traced program has it: csrc/trace/calls/markers.cpp.
+# The core reads the traced program's value where a trace has to break: csrc/trace/calls/markers.cpp.
 _error_on_graph_break = False
 
 
@@ -44,8 +44,8 @@ class ErrorOnGraphBreak:
 
 
 def error_on_graph_break(flag: bool) -> ErrorOnGraphBreak:
-    """A context manager and decorator: where it says True, what cannot be captured is an error (Unsupported), as with fullgraph=True; where
-    it says False, a break. The innermost counts. It is asked when a call is compiled, not when a compiled call is used again.
+    """A context manager and decorator: with True, a graph break is an error (Unsupported), as with fullgraph=True; with False, it is
+    allowed again. The innermost one counts. It is read when a call is compiled, not on later hits.
 
     torch._dynamo.error_on_graph_break is honoured too.
     """
@@ -55,9 +55,9 @@ def error_on_graph_break(flag: bool) -> ErrorOnGraphBreak:
 
 
 def skip(fn: Any = None) -> Any:
-    """Marks a function to run as it is wherever it is called: not a part of any graph. Also a decorator; it gives fn itself back.
+    """Marks a function to run eagerly wherever it is called: not a part of any graph. Also a decorator; it returns fn itself.
 
-    Inside a compiled function, what fn calls is compiled by itself. torch._dynamo.decorators.skip sets the same mark.
+    Inside a compiled function, the functions that fn calls are compiled separately. torch._dynamo.decorators.skip sets the same mark.
     """
     if fn is None:
         return skip
@@ -70,23 +70,23 @@ def skip(fn: Any = None) -> Any:
     return fn
 
 
-def _torchs(name: str) -> Any:
+def _dynamo(name: str) -> Any:
     return getattr(importlib.import_module("torch._dynamo"), name)
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Calls of fn are one node, whatever happens in it: torch.compiler.allow_in_graph."""
-    return _torchs("allow_in_graph")(fn)
+    """Calls of fn are one opaque node: torch.compiler.allow_in_graph."""
+    return _dynamo("allow_in_graph")(fn)
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """Calls of a torch function are graph breaks from now on: torch._dynamo.disallow_in_graph. allow_in_graph takes it back."""
-    return _torchs("disallow_in_graph")(fn)
+    """Calls of a torch function are graph breaks from now on: torch._dynamo.disallow_in_graph. allow_in_graph undoes it."""
+    return _dynamo("disallow_in_graph")(fn)
 
 
 def nonstrict_trace(fn: Function) -> Function:
-    """Calls of fn are one node, into which backends look and Alternator does not: torch._dynamo.nonstrict_trace."""
-    marked: Function = _torchs("nonstrict_trace")(fn)
+    """Calls of fn are one node, which backends trace into and Alternator does not: torch._dynamo.nonstrict_trace."""
+    marked: Function = _dynamo("nonstrict_trace")(fn)
     return marked
 
 

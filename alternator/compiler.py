@@ -1,4 +1,4 @@
-"""compile, disable, reset, counters, is_compiling: the front door."""
+"""compile, disable, reset, counters, is_compiling: the public entry points."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .modules import compiled_call, original_of, view_of
 _C = load_core()
 Model = TypeVar("Model", bound=Callable[..., Any])
 _frame_numbers = itertools.count()
-_TORCHS_SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
+_TORCH_SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 
 
 def is_on() -> bool:
     """False with ALTERNATOR=0, TORCHDYNAMO_DISABLE=1 or TORCH_COMPILE_DISABLE=1 in the environment, or where
-    torch._dynamo.config.disable is on: then nothing is compiled."""
+    torch._dynamo.config.disable is set: then nothing is compiled."""
     is_off = os.environ.get("ALTERNATOR", "1") == "0" or config.is_set("disable")
-    return not is_off and "1" not in (os.environ.get(name) for name in _TORCHS_SWITCHES)
+    return not is_off and "1" not in (os.environ.get(name) for name in _TORCH_SWITCHES)
 
 
 def _caller(callable_object: Callable[..., Any]) -> Any:
-    """A Python function that calls what has no Python code of its own (torch.sin, a functools.partial), or what means more than its
-    code as long as it is called (flex_attention, torch.cond)."""
+    """A Python function that calls an object without Python code (torch.sin, a functools.partial), or one whose calls have a special
+    meaning to the tracer (flex_attention, torch.cond)."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return callable_object(*args, **kwargs)
@@ -47,12 +47,12 @@ def _caller(callable_object: Callable[..., Any]) -> Any:
 
 
 def _is_torchs(function: FunctionType) -> bool:
-    """Not what a decorator of torch's has made of a function of somebody else's: that one has its module's name."""
+    """Whether torch defines it. A user function that a torch decorator wraps keeps the `__module__` of the user."""
     return (function.__module__ or "").partition(".")[0] == "torch"
 
 
 def _target(model: Any) -> tuple[FunctionType, Any]:
-    """The Python function that a call of `model` runs, and the object that it is bound to."""
+    """The Python function that a call of `model` runs, and the object that it is bound to (or None)."""
     if isinstance(model, FunctionType):
         return (_caller(model) if _is_torchs(model) else model), None
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
@@ -66,24 +66,24 @@ def _target(model: Any) -> tuple[FunctionType, Any]:
 
 
 def _is_object(model: Any) -> bool:
-    """Whether its class says what a call of it runs."""
+    """Whether the `__call__` of its class defines what a call runs."""
     return not isinstance(model, FunctionType | MethodType)
 
 
 def _innermost(model: Any) -> Any:
-    """What was given to compile(), if this is what it gave back."""
+    """The argument of compile(), if `model` is its result; otherwise `model`."""
     if isinstance(model, _C.Compiled):
         return model.__wrapped__ if model.__self__ is None else MethodType(model.__wrapped__, model.__self__)
     return original_of(model)
 
 
-# By these torch finds what is behind a compiled function: torch.compiler.disable(compiled).
+# torch unwraps a compiled function by these attributes: torch.compiler.disable(compiled).
 _C.Compiled._torchdynamo_orig_callable = property(_innermost)
 _C.Compiled._torchdynamo_wrapper_id = property(id)
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether compile() gave it."""
+    """Whether it is a result of compile()."""
     return isinstance(model, _C.Compiled) or isinstance(compiled_call(model), _C.Compiled)
 
 
@@ -92,7 +92,7 @@ def is_disabled(model: Any) -> bool:
     attributes = getattr(function, "__dict__", {})
     if attributes.get("_torchdynamo_disable") is not True:
         return False
-    # functools.wraps copies attributes: the mark is the one function's that it was made for.
+    # functools.wraps copies attributes: the mark only counts on the function that it was made for.
     owner = attributes.get("_torchdynamo_wrapper_id")
     return owner is None or owner == id(function)
 
@@ -135,17 +135,17 @@ def compile(
     """A callable that does what `model` does, through graphs that `backend` compiled. Also a decorator.
 
     model: a function, a method, a callable object or an nn.Module. A compiled module is the user's module in all but its calls:
-        another object of its class that shares its state. The original stays as it is.
-    fullgraph: raise where the call cannot be captured in one graph, instead of running it as it is.
-    dynamic: accepted; shapes are static so far, a call with other shapes is compiled again.
+        another object of its class that shares its state. The original is unchanged.
+    fullgraph: raise where the call cannot be captured in one graph, instead of breaking the graph.
+    dynamic: accepted and ignored; shapes are static so far, a call with other shapes is compiled again.
     backend: "inductor", "eager", "aot_eager", the name of any backend that is registered with torch, or a callable
-        (graph_module, example_inputs) that gives a callable. None is torch.compiler.get_default_backend().
-    mode, options: Inductor's, with the meaning that torch.compile gives them; one of the two. Other backends get them as keywords.
-    disable: give `model` back as it is.
-    isolate_recompiles: what is compiled is kept for this compile() alone. Otherwise all compile()s of the same code with the same
-        backend and options share it: twelve blocks of a model, compiled one by one, cost one compilation.
+        (graph_module, example_inputs) that returns a callable. None means torch.compiler.get_default_backend().
+    mode, options: for Inductor, as in torch.compile; at most one of the two. Other backends get them as keyword arguments.
+    disable: return `model` itself.
+    isolate_recompiles: use a private cache for this compile(). Otherwise all compile()s of the same code with the same
+        backend and options share a cache: twelve blocks of a model, compiled one by one, cost one compilation.
 
-    What cannot be traced runs as it is, and the logger "alternator" says why.
+    What cannot be traced runs eagerly, and the logger "alternator" says why.
     """
     return _compile(
         model,
@@ -228,7 +228,7 @@ def _compile(
 
 
 def _with_other_backend(compiled: Any) -> Any:
-    """For torch.compiler.set_stance(force_backend=...): the same, compiled with that one. What its own has compiled stays."""
+    """For torch.compiler.set_stance(force_backend=...): the same function, compiled with that backend. Its own entries are kept."""
     backend = sys.modules["torch._dynamo.eval_frame"]._stance.backend
     others: dict[Any, Any] = compiled.__dict__.setdefault("_alternator_others", {})
     if backend not in others:
@@ -239,38 +239,38 @@ def _with_other_backend(compiled: Any) -> Any:
     return others[backend]
 
 
-# No WeakValueDictionary: where `compile(f)(x)` ends, its callback would be the first Python code to run since the call began, and an
-# interrupt that came meanwhile would be raised there, and lost.
+# No WeakValueDictionary: at the end of `compile(f)(x)`, its weakref callback would be the first Python code to run since the call
+# began, and a pending KeyboardInterrupt would be raised there, and lost.
 _handoffs: deque[weakref.ref[Handoff]] = deque()
 
 
 def _remember(handoff: Handoff) -> None:
     with _kept_lock:
         _handoffs.append(weakref.ref(handoff))
-        for _ in range(2):  # the dead go faster than others come
+        for _ in range(2):  # dead references are removed faster than new ones are added
             held = _handoffs.popleft()
             if held() is not None:
                 _handoffs.append(held)
 
 
-class Shared:
-    """What compile()s of one code object, with one backend and its options, have in common."""
+class SharedCache:
+    """The shared cache of all compile()s of one code object with one backend and its options."""
 
     def __init__(self, code: CodeType) -> None:
-        self.code = code  # so that no other one gets its id
+        self.code = code  # kept alive, so that no other code object gets its id
         self.store = _C.new_store()
 
 
-_all_shared: weakref.WeakValueDictionary[Any, Shared] = weakref.WeakValueDictionary()
+_all_shared: weakref.WeakValueDictionary[Any, SharedCache] = weakref.WeakValueDictionary()
 
-# The hand-offs hold them; beyond that, those that were asked for last: `compile(f)(x)` in a loop is compiled once.
-_kept: OrderedDict[Any, Shared] = OrderedDict()
+# The hand-offs hold them; beyond that, the most recently used are kept: `compile(f)(x)` in a loop is compiled once.
+_kept: OrderedDict[Any, SharedCache] = OrderedDict()
 _MOST_KEPT = 64
-_kept_lock = threading.RLock()  # the collector may run a finaliser that compiles
+_kept_lock = threading.RLock()  # the garbage collector may run a finalizer that compiles
 
 
 def _after_fork() -> None:
-    """In a child: other threads, which may have been tracing or holding the lock, are not there."""
+    """In a forked child: other threads, which may have been tracing or holding the lock, do not exist."""
     global _kept_lock
     _kept_lock = threading.RLock()
     _C.after_fork()
@@ -279,21 +279,21 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool) -> Shared:
+def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool) -> SharedCache:
     key = id(function.__code__), backend.key, fullgraph
     with _kept_lock:
         found = _all_shared.get(key)
         if found is None:
-            found = _all_shared[key] = Shared(function.__code__)
+            found = _all_shared[key] = SharedCache(function.__code__)
         _kept[key] = found
         _kept.move_to_end(key)
         oldest = _kept.popitem(last=False) if len(_kept) > _MOST_KEPT else None
-    del oldest  # what dies with it runs without the lock
+    del oldest  # finalizers run without the lock
     return found
 
 
 def _twin(function: FunctionType) -> FunctionType:
-    """Another function that does the same, without a frame in between."""
+    """A copy of the function, so that a call needs no wrapper frame."""
     twin = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -304,8 +304,8 @@ def _twin(function: FunctionType) -> FunctionType:
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
     """Marks a function, a module or a class to run without compilation, for Alternator and for TorchDynamo. Also a decorator.
 
-    A compiled function that calls it breaks there. With `recursive`, what it calls runs without compilation too, unless it was compiled
-    by itself; otherwise the functions that it calls are compiled, each with its own graphs.
+    A call of it in a compiled function is a graph break. With `recursive`, the functions that it calls run without compilation too,
+    unless they were compiled explicitly; otherwise they are compiled, each with its own graphs.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
@@ -331,13 +331,13 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def is_compiling() -> bool:
-    """True in a program that is being compiled."""
-    return False  # the tracer answers for itself
+    """True while a program is traced."""
+    return False  # a traced call is answered by the tracer
 
 
 def run(fn: Any = None) -> Any:
-    """A callable that uses what was compiled of fn and compiles nothing: a call that no compiled version fits runs as it is. Also a
-    decorator. fn may be compiled or not; versions of any compile() of the same function are used."""
+    """A callable that uses the existing entries of fn and compiles nothing: a call that matches no entry runs eagerly. Also a
+    decorator. fn may be compiled or not; entries of any compile() of the same function are used."""
     if fn is None:
         return run
     model = _innermost(fn)
@@ -349,7 +349,7 @@ def run(fn: Any = None) -> Any:
 
 
 class Compiling:
-    """What compiling() gives. It may be entered again, also inside of itself."""
+    """The result of compiling(). It is reentrant and reusable."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         def nothing() -> None:
@@ -368,7 +368,7 @@ class Compiling:
             _entered.remove(self)
 
 
-_entered: list[Compiling] = []  # alive until they are left
+_entered: list[Compiling] = []  # kept alive until they are exited
 
 
 def compiling(
@@ -379,18 +379,18 @@ def compiling(
     options: Mapping[str, Any] | None = None,
 ) -> Compiling:
     """A context manager: Python functions that are called inside, on this thread, are compiled where they work on tensors, each with
-    its own graphs. The with statement itself runs as it is. What was compiled is used again when the same object is entered again."""
+    its own graphs. The body of the with statement itself runs eagerly. The entries are used again when the same object is entered again."""
     return Compiling({"dynamic": dynamic, "backend": backend, "mode": mode, "options": options})
 
 
 def reset() -> None:
-    """Forget everything that was compiled, and all counts."""
+    """Drops all entries and resets all counters."""
     _C.reset()
     with _kept_lock:
         _kept.clear()
         stores = [shared.store for shared in _all_shared.values()]
         handoffs = list(_handoffs)
-    for store in stores:  # also of those whose users are gone but not collected yet
+    for store in stores:  # also those whose users are unreachable but not collected yet
         _C.clear_store(store)
     logs.repeated.flush()
     for held in handoffs:
@@ -398,10 +398,10 @@ def reset() -> None:
             handoff.backend.reset()
 
 
-reset._torchdynamo_disable = True  # type: ignore[attr-defined]  # in a compiled function: for real
+reset._torchdynamo_disable = True  # type: ignore[attr-defined]  # a graph break in a compiled function
 
 
 def counters() -> dict[str, Any]:
-    """What happened since the last reset: calls, hits, traces, graphs, eager calls, breaks by reason."""
+    """Counts since the last reset: calls, hits, traces, graphs, eager calls, breaks by reason."""
     result: dict[str, Any] = _C.counters()
     return result

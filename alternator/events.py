@@ -1,6 +1,6 @@
-"""What happens while programs are compiled: the one source of logs, traces and explanations.
+"""Compilation events: the one source of logs, structured traces and explanations.
 
-The core tells a Listener; a Listener makes events of it and gives them to whoever subscribed.
+The core reports to a Listener; a Listener creates events and passes them to all subscribers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from . import config, exc
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the user's."""
+    """A line of user code."""
 
     file: str
     line: int
     function: str
-    text: str = ""  # without its indentation; empty: it cannot be read
-    mark: str = ""  # the part of it that is meant; empty: all of it
+    text: str = ""  # without its indentation; empty: the source is not available
+    mark: str = ""  # the part of it that the event is about; empty: all of it
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}, in {self.function}"
@@ -43,13 +43,13 @@ def _lines(rows: list[dict[str, Any]]) -> tuple[Line, ...]:
 
 @dataclass(frozen=True)
 class Guard:
-    """Something that must hold for a compiled call to be used again."""
+    """A condition that must hold for an entry to be used again."""
 
-    source: str  # "self.layers[3].weight"; empty: the state around the call
+    source: str  # "self.layers[3].weight"; empty: ambient state
     kind: str
     sentence: str
     wanted: str
-    got: str  # what was found instead, where it failed
+    got: str  # the value that was found, where it failed
     at: Line | None  # the user's line that made it
     text: str
 
@@ -64,24 +64,24 @@ def _guard(fields: dict[str, Any]) -> Guard:
 @dataclass(frozen=True)
 class Event:
     kind: ClassVar[str]
-    function: str  # that was compiled: its name and where it stands
+    function: str  # the compiled function: its name and location
     compile_id: CompileId
 
 
 @dataclass(frozen=True)
 class Break(Event):
-    """Something could not be captured."""
+    """A graph break: something could not be captured."""
 
     kind = "break"
     reason: str  # an id of break_reasons()
     cause: str
-    context: str  # what it was: "time.sleep"
+    context: str  # what it was about: "time.sleep"
     hint: str
     at: Line | None
-    callers: tuple[Line, ...]  # how the program got there, outermost first
+    callers: tuple[Line, ...]  # the call stack, outermost first
     whole: bool  # the rest of the call runs without compilation; otherwise one instruction
     text: str
-    refused: bool = False  # fullgraph=True forbids it: the call raises
+    refused: bool = False  # fullgraph=True forbids breaks: the call raises
 
     @property
     def outcome(self) -> str:
@@ -96,33 +96,33 @@ class Break(Event):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The same for breaks of the same kind at the same place."""
+        """Equal for breaks of the same kind at the same location."""
         return self.reason, self.context, self.at, self.callers, self.whole, self.refused
 
 
 @dataclass(frozen=True)
 class Recompile(Event):
-    """None of the compiled versions fits a call."""
+    """No existing entry matches a call."""
 
     kind = "recompile"
     resumed_at: tuple[Line, ...]  # outermost frame first; empty: at the start of the function
-    failures: tuple[Guard, ...]  # for each version, the newest first, the guard that fails
+    failures: tuple[Guard, ...]  # for each entry, the newest first, the guard that failed
 
 
 @dataclass(frozen=True)
 class Graph(Event):
-    """A graph is on its way to its backend."""
+    """A graph is about to be compiled by its backend."""
 
     kind = "graph"
     name: str
     backend: str
     module: Any  # the torch.fx.GraphModule; backends may change it
     code: CodeType  # of the innermost function where the graph begins
-    inputs: tuple[str, ...]  # where they come from
+    inputs: tuple[str, ...]  # their sources
     seconds: dict[str, float]  # export
 
     def settled(self, detailed: bool) -> Graph:
-        """The same as it is now: a backend may change the module. Without `detailed` it does not keep the module."""
+        """A snapshot: a backend may change the module. Without `detailed` it does not keep the module."""
         _ = self.operations, self.nodes
         if detailed:
             _ = self.readable, self.sizes
@@ -133,13 +133,13 @@ class Graph(Event):
 
     @functools.cached_property
     def readable(self) -> str:
-        """As Python. Whoever wants it asks for it before the backend does its work."""
+        """As Python code. It must be read before the backend runs, which may change the module."""
         text: str = self.module.print_readable(print_output=False, include_stride=True, include_device=True)
         return text
 
     @functools.cached_property
     def sizes(self) -> dict[str, list[int]]:
-        """Of the values in it, where there are example values."""
+        """The sizes of the values in it, where there are example values."""
         examples = {node.name: node.meta.get("example_value") for node in self.module.graph.nodes}
         return {name: list(value.shape) for name, value in examples.items() if isinstance(value, torch.Tensor)}
 
@@ -154,7 +154,7 @@ class Graph(Event):
 
 @dataclass(frozen=True)
 class Compiled(Event):
-    """A backend is done with a graph."""
+    """A backend has compiled a graph, or failed."""
 
     kind = "compiled"
     graph: Graph
@@ -165,38 +165,38 @@ class Compiled(Event):
 
 @dataclass(frozen=True)
 class Entry(Event):
-    """There is a new compiled version of a function, or of a part of it."""
+    """A new entry: a compiled version of a function, or of a part of it."""
 
     kind = "entry"
     resumed_at: tuple[Line, ...]  # as in Recompile
-    stops_at: tuple[Line, ...]  # the same for where it ends in mid-function; empty: with the function
+    stops_at: tuple[Line, ...]  # the same for the break at which it ends; empty: it ends with the function
     reason: str | None  # why it stops, or captures nothing
-    eager: bool  # nothing was captured: such calls run as they are
-    acts: bool  # beside its result it leaves changes behind
+    eager: bool  # nothing was captured: such calls run eagerly
+    acts: bool  # it has side effects
     raises: bool  # it ends with an exception
     operations: int  # of its graph; 0: it has none
     seconds: dict[str, float]  # trace, install
-    graph: str | None = None  # its name, where one was made for a backend or a log
-    # Where somebody wants_details():
+    graph: str | None = None  # its name, if one was exported for a backend or a log
+    # If a subscriber wants_details():
     guards: tuple[Guard, ...] | None = None
     inputs: tuple[str, ...] = ()  # of the graph
     arguments: tuple[str, ...] = ()  # of a resume point
-    residual: tuple[str, ...] = ()  # what is done after the graph
+    residual: tuple[str, ...] = ()  # the residual program
     results: tuple[str, ...] = ()
-    result_names: tuple[str, ...] = ()  # what each is, where it stops in mid-function
+    result_names: tuple[str, ...] = ()  # the variable of each, where it stops at a break
 
 
 class Subscriber:
-    """Gets the events. What is costly to make is made where one of them wants it."""
+    """Receives the events. Costly parts of events are only computed if a subscriber wants them."""
 
     def wants_graphs(self) -> bool:
-        """Whether a graph is needed even for backend "eager", which makes none."""
+        """Whether an FX graph is needed even for backend "eager", which exports none."""
         return False
 
     def wants_details(self) -> bool:
         return False
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         raise NotImplementedError
 
 
@@ -220,9 +220,9 @@ def wants_details() -> bool:
 
 
 def emit(event: Event) -> None:
-    with compile_context(CompileContext(event.compile_id)):  # torch's logs and traces say which compilation it is
+    with compile_context(CompileContext(event.compile_id)):  # so that torch's logs and traces name the compilation
         for subscriber in tuple(_subscribers):
-            subscriber.tell(event)
+            subscriber.report(event)
 
 
 def place(code: CodeType) -> str:
@@ -230,19 +230,19 @@ def place(code: CodeType) -> str:
 
 
 class _Pending(threading.local):
-    """The entry that this thread is making."""
+    """The entry that this thread is building."""
 
     graph: str | None = None  # its name
-    recompile: Recompile | None = None  # why it is made
+    recompile: Recompile | None = None  # the event that caused it
 
 
-# Breaks after which a call runs as it is even with fullgraph=True: csrc/dispatch/call.cpp.
+# Breaks after which a call falls back to eager even with fullgraph=True: csrc/dispatch/call.cpp.
 _EXCUSED = ("raises", "uninitialised", "observed", "internal", "too_many_entries")
 
 
 @dataclass(eq=False)
 class Listener:
-    """Told by the core what happens to one compiled function: csrc/dispatch/events.h."""
+    """Receives the core's reports about one compiled function: csrc/dispatch/events.h."""
 
     code: CodeType
     frame: int
@@ -254,7 +254,7 @@ class Listener:
         return CompileId(frame_id=self.frame, frame_compile_id=self.entries)
 
     def broke(self, fields: dict[str, Any]) -> None:
-        self.pending.recompile = None  # a trace that failed came to no graph
+        self.pending.recompile = None  # the trace failed, without a graph
         named = {**fields, "at": _line(fields["at"]), "callers": _lines(fields["callers"])}
         refused = self.fullgraph and fields["whole"] and fields["reason"] not in _EXCUSED
         emit(Break(place(self.code), self.compile_id(), **named, refused=refused))
@@ -266,7 +266,7 @@ class Listener:
         emit(event)
 
     def check_recompile(self) -> None:
-        """From the hand-off: what the core tells cannot be refused where it is told."""
+        """Called by the hand-off: an exception cannot propagate from the core's report of a recompile itself."""
         event, self.pending.recompile = self.pending.recompile, None
         if event is not None and config.is_set("error_on_recompile"):
             raise exc.recompile_error(event.function, [str(guard) for guard in event.failures])
@@ -289,7 +289,7 @@ class Listener:
         self.entries += 1
 
     def graph(self, **fields: Any) -> Graph:
-        """From the hand-off: a backend is about to be given a graph of the function."""
+        """Called by the hand-off: a graph of the function is about to be compiled by a backend."""
         made = Graph(place(self.code), self.compile_id(), **fields)
         self.pending.graph = made.name
         emit(made)

@@ -1,4 +1,4 @@
-"""What `compile` and compiled functions raise by themselves."""
+"""Exceptions of `compile` and of compiled functions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import functools
 import sys
 from typing import Any, ClassVar, TypeVar
 
-# One type for all: what a user can do about it differs from sentence to sentence, not from type to type.
+# Few types: what a user can do about an error is in its message, not in its type.
 
 
 class _Error(RuntimeError):
-    torchs_name: ClassVar[str]  # of the exception that torch._dynamo raises in such a case
+    torchs_name: ClassVar[str]  # the exception that torch._dynamo raises in this case
 
     def __reduce__(self) -> Any:
         own = next(cls for cls in type(self).__mro__ if cls.__dict__.get("torchs_name") is not None)
@@ -27,14 +27,14 @@ class BackendFailed(_Error):
 
 
 class Unsupported(_Error):
-    """A break, where fullgraph=True or error_on_graph_break(True) allows none. `reason` is its id."""
+    """A graph break where fullgraph=True or error_on_graph_break(True) forbids it. `reason` is its id."""
 
     torchs_name = "Unsupported"
     reason: str
 
 
 class RecompileError(_Error):
-    """A call that no compiled version fits, where error_on_recompile is set."""
+    """A call that matches no existing entry, where error_on_recompile is set."""
 
     torchs_name = "RecompileError"
 
@@ -49,7 +49,7 @@ def _also_torchs(own: type[Any], torch_type: type[Exception]) -> Any:
 
 
 def _make(own: type[_Own], *args: Any) -> _Own:
-    """Programs that catch torch's own exception catch ours too, once torch._dynamo is loaded."""
+    """Once torch._dynamo is loaded, the exception also derives from torch's, so that handlers for that catch it."""
     torchs = sys.modules.get("torch._dynamo.exc")
     kind: Any = own
     cls: type[_Own] = own if torchs is None else _also_torchs(kind, getattr(torchs, own.torchs_name))
@@ -63,7 +63,7 @@ def unsupported(fields: dict[str, Any]) -> Unsupported:
     error = _make(Unsupported, text)
     error.reason = fields["reason"]
     for name, value in {"msg": text, "real_stack": [], "gb_type": fields["cause"]}.items():
-        setattr(error, name, value)  # torch's own have these
+        setattr(error, name, value)  # attributes of torch's exception
     return error
 
 
@@ -79,7 +79,7 @@ def backend_failed(backend: str, graph: str, where: str, error: BaseException) -
     failed.backend_name = backend
     failed.inner_exception = error
     failed.graph = graph
-    failed.real_stack = []  # type: ignore[attr-defined]  # torch's own have one
+    failed.real_stack = []  # type: ignore[attr-defined]  # an attribute of torch's exception
     return failed
 
 

@@ -1,4 +1,4 @@
-"""explain(fn)(*args): what becomes of a call, as an object."""
+"""explain(fn)(*args): what was captured of a call, as an object."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Explanation:
     """What was compiled, what was not and why, and how long it took.
 
     graphs      a Graph for each graph that was captured: name, operations, module (a torch.fx.GraphModule), ...
-    breaks      a Break for each place that could not be captured: reason, cause, at (file, line, function, text), hint, ...
-    recompiles  a Recompile for each call that no earlier version fitted: failures (source, wanted, got, at)
+    breaks      a Break for each graph break: reason, cause, at (file, line, function, text), hint, ...
+    recompiles  a Recompile for each call that matched no earlier entry: failures (source, wanted, got, at)
     entries     an Entry for each compiled version: guards, where it begins and stops
     """
 
@@ -34,7 +34,7 @@ class Explanation:
         self._compiled = [event for event in happened if isinstance(event, Compiled)]
         self.result = result
 
-    # The names that torch._dynamo.explain's answer has.
+    # Named as in the result of torch._dynamo.explain.
     @property
     def graph_count(self) -> int:
         return sum(entry.operations > 0 for entry in self.entries)
@@ -49,12 +49,12 @@ class Explanation:
 
     @property
     def guards(self) -> list[Guard]:
-        """Of all entries."""
+        """The guards of all entries."""
         return [guard for entry in self.entries for guard in entry.guards or ()]
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long each phase took: following the program; making the torch.fx graph; the backend; the residual program and the
+        """How long each phase took: tracing; exporting the torch.fx graph; the backend; building the residual program and the
         guards."""
         total = Counter(dict.fromkeys(PHASES, 0.0))
         for kind in (self.entries, self.graphs, self._compiled):
@@ -180,8 +180,8 @@ def _plain(event: Any) -> Any:
 
 
 class Collector(events.Subscriber):
-    """Keeps all events: of one thread, or of all. Without `detailed`, compilation is as it would be without it, and no graphs are kept;
-    with `graphs` it is told of those too that no backend gets."""
+    """Collects all events of one thread, or of all. Without `detailed`, compilation is not affected, and no graph modules are kept;
+    with `graphs` it also gets the graphs that no backend compiles."""
 
     def __init__(self, thread: int | None, detailed: bool = True, graphs: bool = False) -> None:
         self.thread = thread
@@ -195,7 +195,7 @@ class Collector(events.Subscriber):
     def wants_details(self) -> bool:
         return self.detailed
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         if self.thread is not None and self.thread != threading.get_ident():
             return
         if isinstance(event, Graph):
@@ -221,10 +221,10 @@ def collecting(thread: int | None = None) -> Iterator[Collector]:
 def explain(
     fn: Any, *, backend: str | Compiler | None = "eager", dynamic: bool | None = None
 ) -> Callable[..., Explanation]:
-    """`explain(fn)(*args, **kwargs)` calls fn compiled, and gives an Explanation of what happened; `.result` is what fn returned.
+    """`explain(fn)(*args, **kwargs)` calls fn compiled, and returns an Explanation of what happened; `.result` is what fn returned.
 
-    fn may be compiled already: then its own versions are used, and a call that they fit has nothing to explain. What is called
-    more than once is explained each time, and compiled versions are kept from call to call.
+    fn may be compiled already: then its own entries are used, and a call that is a hit has nothing to explain. Each call has its own
+    Explanation; entries are kept from call to call.
     """
     compiled = (
         fn

@@ -22,9 +22,9 @@ class Exported(NamedTuple):
 
 
 class _Recording:
-    """A backend that keeps the graph, its inputs and what it gave."""
+    """A backend that keeps the graph, its inputs and its outputs."""
 
-    whole_graphs = True  # not in pieces (pieces.py)
+    whole_graphs = True  # not cut into segments (pieces.py)
 
     module: torch.fx.GraphModule | None = None
     inputs: tuple[torch.Tensor, ...] = ()
@@ -61,7 +61,7 @@ def _assemble(
     placeholders = [graph.placeholder(f"arg{number}") for number in range(len(flat))]
     known: dict[int, torch.fx.Node] = {}
 
-    def outside(value: torch.Tensor, text: str) -> torch.fx.Node:
+    def attribute(value: torch.Tensor, text: str) -> torch.fx.Node:
         if id(value) not in known:
             name = _name(text, taken)
             if isinstance(value, torch.nn.Parameter):
@@ -71,17 +71,17 @@ def _assemble(
             known[id(value)] = graph.get_attr(name)
         return known[id(value)]
 
-    def entering(number: int) -> torch.fx.Node:
+    def graph_input(number: int) -> torch.fx.Node:
         value = recorded.inputs[number]
         given = _position(flat, value)
-        return placeholders[given] if given is not None else outside(value, sources[number])
+        return placeholders[given] if given is not None else attribute(value, sources[number])
 
     results: tuple[Any, ...] = ()
     if recorded.module is not None:
         values: dict[torch.fx.Node, Any] = {}
         old = recorded.module.graph
         for number, node in enumerate(old.find_nodes(op="placeholder")):
-            values[node] = entering(number)
+            values[node] = graph_input(number)
         for node in old.nodes:
             if node.op == "output":
                 results = tuple(torch.fx.map_arg(node.args[0], lambda one: values[one]))
@@ -90,32 +90,32 @@ def _assemble(
                 if node.op == "get_attr":
                     setattr(root, str(node.target), getattr(recorded.module, str(node.target)))
 
-    def result_number(leaf: Any) -> Any:
-        """What is no tensor is a constant, but for numbers that only a run knows (x.item()): those the graph gives."""
+    def result_scalar(leaf: Any) -> Any:
+        """What is no tensor is a constant, but for unbacked symbols (x.item()): those are outputs of the graph."""
         if not isinstance(leaf, (int, float)):
             return leaf
         same = [value for value in recorded.outputs if type(value) is type(leaf) and (value == leaf or leaf != leaf)]
         if not same:
             return leaf
         number = _position(recorded.outputs, leaf)
-        if number is None or type(leaf) is not float:  # small ints are shared: it may be a constant as well
-            raise exc.Unsupported("export: the call returns a number, and its graph gives one that only a run knows")
+        if number is None or type(leaf) is not float:  # small ints are cached objects: it may be a constant as well
+            raise exc.Unsupported("export: a number that the call returns may be an unbacked symbol of its graph")
         return results[number]
 
-    def leaving(leaf: Any) -> Any:
+    def result_node(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
-            return result_number(leaf)
+            return result_scalar(leaf)
         for values, nodes in ((recorded.outputs, results), (flat, placeholders)):
             number = _position(values, leaf)
             if number is not None:
                 return nodes[number]
         number = _position(recorded.inputs, leaf)
-        # Neither made nor taken by the graph: a tensor from outside that is given back.
-        return entering(number) if number is not None else outside(leaf, "constant")
+        # Neither computed nor read by the graph: a pre-existing tensor that is returned.
+        return graph_input(number) if number is not None else attribute(leaf, "constant")
 
-    graph.output(tuple(leaving(leaf) for leaf in leaves))
+    graph.output(tuple(result_node(leaf) for leaf in leaves))
     for node in known.values():
-        # As the first operation that takes it.
+        # That of the first operation that uses it.
         node.stack_trace = next((user.stack_trace for user in node.users if user.stack_trace), None)
     return torch.fx.GraphModule(root, graph)
 
@@ -128,11 +128,11 @@ def export(
     tracing_mode: Literal["real", "fake", "symbolic"] | None = None,
     **kwargs: Any,
 ) -> Exported:
-    """Calls f and gives what was captured: one torch.fx.GraphModule for the whole call, and the guards under which it is right.
+    """Calls f and returns what was captured: one torch.fx.GraphModule for the whole call, and the guards under which it is valid.
 
-    The graph takes the leaves of (args, kwargs) one by one, as torch.utils._pytree flattens them, and gives what f returns. Numbers, texts
-    and the like are constants of it; parameters and other tensors from outside are its attributes. A call that cannot be captured in one
-    graph, or that leaves anything behind but its result, is an Unsupported.
+    The graph takes the leaves of (args, kwargs) one by one, as torch.utils._pytree flattens them, and returns what f returns. Scalars,
+    strings and other plain values are constants of it; parameters and other pre-existing tensors are its attributes. A call that cannot be
+    captured in one graph, or that has side effects, is an Unsupported.
 
     aten_graph: the graph is traced further, down to ATen operators, with decomposition_table and tracing_mode as in make_fx.
     """
@@ -142,23 +142,25 @@ def export(
     recorded = _Recording()
     with collecting(threading.get_ident()) as collector:
         result = compiler._compile(f, backend=recorded, fullgraph=True, isolate_recompiles=True)(*args, **kwargs)
-    told = collector.explanation()
-    if len(told.entries) != 1:
-        raise exc.Unsupported("export: the call is not one capture")
-    (entry,) = told.entries
+    explanation = collector.explanation()
+    if len(explanation.entries) != 1:
+        raise exc.Unsupported("export: the call is not captured as one graph")
+    (entry,) = explanation.entries
     if entry.eager:
-        raise exc.Unsupported("export: the call makes the parameters of a module; call it once before")
+        raise exc.Unsupported(
+            "export: the call initializes the lazy parameters of a module; call the module once before"
+        )
     if entry.acts:
-        raise exc.Unsupported("export: the call changes objects that outlive it:\n  " + "\n  ".join(entry.residual))
+        raise exc.Unsupported("export: the call mutates objects that outlive it:\n  " + "\n  ".join(entry.residual))
     if not all(isinstance(value, torch.Tensor) for value in recorded.inputs):
-        raise exc.Unsupported("export: the call uses a random generator from outside")
+        raise exc.Unsupported("export: the call uses a pre-existing random generator")
     if (
         aten_graph
         and recorded.module is not None
         and any(node.meta.get("apart") for node in recorded.module.graph.nodes)
     ):
         raise exc.Unsupported(
-            "export: the call sets or reads the state of a random generator, which is no ATen operator"
+            "export: the call sets or reads the state of a random generator, which is not an ATen operator"
         )
     leaves, out_spec = pytree.tree_flatten(result)
     module = _assemble(recorded, entry.inputs, tuple(flat), leaves)
@@ -168,7 +170,7 @@ def export(
         captured = module
 
         def interpreted(*given: Any) -> Any:
-            with torch.fx.traceback.preserve_node_meta():  # every operator knows the user's line
+            with torch.fx.traceback.preserve_node_meta():  # every operator keeps its user line
                 return torch.fx.Interpreter(captured).run(*given)
 
         module = make_fx(interpreted, decomposition_table=decomposition_table, tracing_mode=tracing_mode or "real")(

@@ -1,4 +1,4 @@
-"""The modules that backends get."""
+"""The graph modules that backends get."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 
 def _forget_source(file_name: str) -> None:
-    """torch keeps the text of generated code for tracebacks; nobody needs it when its module is gone."""
+    """torch keeps the source of generated code for tracebacks; it is not needed once its module is gone."""
     linecache.cache.pop(file_name, None)
     torch.fx.graph_module._loader.eval_cache.pop(file_name, None)
 
 
 class GraphModule(_LazyGraphModule):
-    """Its code is generated when it is first needed. Unlike torch's, that first call of forward() is not a call of the module:
-    hooks that are global to all modules do not run. And torch.jit.script() takes it."""
+    """Generates its code on first use. Unlike in torch's class, that first call of forward() is not a call of the module: global
+    module hooks do not run. torch.jit.script() accepts it."""
 
     __jit_unused_properties__ = [*torch.fx.GraphModule.__jit_unused_properties__, "code"]  # noqa: RUF012  torch wants a list
 

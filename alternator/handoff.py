@@ -1,4 +1,4 @@
-"""The way of a graph to its backend, in the form that backends know from TorchDynamo."""
+"""Hands a graph to its backend, in the form that backends know from TorchDynamo."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from torch._guards import CompileContext, CompileId, GuardSource, Source, Tracin
 from . import config, events, logs
 from ._load import load_core
 from .backends import Backend
-from .backwards import Refused, came_from_backward, changing_backwards, old_values_saved, written_unseen
+from .backwards import Refused, came_from_backward, impure_backwards, old_values_saved, written_through_data
 from .events import Graph, Listener
 from .exc import backend_failed
 from .graph_module import GraphModule
 from .pieces import InPieces, needs_examples
 
-# What runs a graph, and whether it takes a list; None: the recorded program itself. (NotImplemented: see takes_numbers.)
+# A callable that runs the graph, and whether it takes a list; None: the recorded program itself. (NotImplemented: see takes_numbers.)
 Answer = tuple[Callable[..., Any], bool] | None
 
 _graph_numbers = itertools.count()
@@ -37,22 +37,22 @@ _Flags = load_core().fake.Flags
 _thread_kept = load_core().fake.ThreadKept()
 
 
-# Why a graph is not for AOTAutograd.
-_LEAVES = (
-    "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, turns an argument, writes next to an array "
-    "or to what several inputs share, or applies an autograd.Function that keeps on ctx what may change until its backward()"
+# Why a graph is AOT-incompatible.
+_AOT_INCOMPATIBLE = (
+    "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, transposes an argument in place, writes to "
+    "memory of an array or of several inputs, or applies an autograd.Function that keeps on ctx what may change until its backward()"
 )
-_ODD_INPUT = "a tensor of a subclass is among its inputs"
+_SUBCLASS_INPUT = "a tensor subclass is among its inputs"
 
 
 class InputSource(Source):
-    """Where an input of a graph came from, for backends that tell inputs apart by it. The guards are Alternator's: they prove
-    which inputs are one object, so that what AOTAutograd asks for in addition already holds."""
+    """The source of a graph input, for backends that distinguish inputs by it. The guards are Alternator's: they prove which inputs
+    are one object, so that the additional guards of AOTAutograd hold already."""
 
     text: str
 
     def __init__(self, text: str) -> None:
-        self.__dict__["text"] = text  # a Source is a frozen dataclass, which checks each attribute that is set
+        self.__dict__["text"] = text  # a Source is a frozen dataclass, whose __setattr__ is slow
 
     @property
     def _name_template(self) -> str:
@@ -69,7 +69,7 @@ class InputSource(Source):
         return hash(self.text)
 
     def __reduce__(self) -> tuple[type[InputSource], tuple[str]]:
-        return InputSource, (self.text,)  # Inductor's cache of graphs holds them
+        return InputSource, (self.text,)  # Inductor's FX graph cache pickles them
 
 
 def _uses_cuda() -> bool:
@@ -79,9 +79,9 @@ def _uses_cuda() -> bool:
 
 @contextlib.contextmanager
 def _state_kept() -> Iterator[None]:
-    """A backend may draw random numbers, switch modes and want more stack (Inductor does): the program does not see it."""
-    numbers, torch_numbers = random.getstate(), torch.get_rng_state()
-    device_numbers = torch.cuda.get_rng_state_all() if _uses_cuda() else None
+    """A backend may draw random numbers, switch modes and raise the recursion limit (Inductor does): all of it is restored."""
+    python_rng, torch_rng = random.getstate(), torch.get_rng_state()
+    device_rng = torch.cuda.get_rng_state_all() if _uses_cuda() else None
     grad, flags = torch.is_grad_enabled(), _Flags.now()
     depth = sys.getrecursionlimit()
     key = torch._C._TorchDispatchModeKey.FAKE
@@ -89,25 +89,25 @@ def _state_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        # An interrupt may have come while FakeTensorMode was entered or left.
+        # A KeyboardInterrupt may have been raised while FakeTensorMode was entered or left.
         if torch._C._get_dispatch_mode(key) is not fake_mode:
             torch._C._unset_dispatch_mode(key)
             if fake_mode is not None:
                 torch._C._set_dispatch_mode(fake_mode)
         if sys.getrecursionlimit() != depth:
             sys.setrecursionlimit(depth)
-        random.setstate(numbers)
-        torch.set_rng_state(torch_numbers)
-        if device_numbers is not None:
-            torch.cuda.set_rng_state_all(device_numbers)
+        random.setstate(python_rng)
+        torch.set_rng_state(torch_rng)
+        if device_rng is not None:
+            torch.cuda.set_rng_state_all(device_rng)
         torch._C._set_grad_enabled(grad)
         if flags is not None:
-            flags.apply()  # those that nodes of a graph set, where one of them has failed
+            flags.apply()  # flags that nodes of a graph have set before one of them failed
 
 
 @contextlib.contextmanager
 def _torchs_lock() -> Iterator[None]:
-    """The lock that TorchDynamo holds while a backend of torch's works."""
+    """The lock that TorchDynamo holds while a torch backend compiles."""
     from torch._dynamo.convert_frame import compile_lock
 
     with compile_lock:
@@ -116,7 +116,7 @@ def _torchs_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def differentiable_lstm() -> Iterator[None]:
-    """torch's decomposition takes oneDNN's layer, which is for inference only, unless the *input* wants a gradient. TorchDynamo
+    """torch's decomposition uses oneDNN's layer, which is for inference only, unless the *input* requires a gradient. TorchDynamo
     never captures an LSTM; where one is captured, the weights count too."""
     from torch._decomp import decompositions
 
@@ -139,7 +139,8 @@ def differentiable_lstm() -> Iterator[None]:
 
 
 def _takes_a_list(compiled: Any) -> bool:
-    """Whether its inputs come as one list, which it may empty. AOTAutograd copies the mark to wrappers that take them one by one."""
+    """Whether it takes its inputs as one list, which it may clear. AOTAutograd copies `_boxed_call` to wrappers that take them one by
+    one."""
     if getattr(compiled, "_boxed_call", False) is not True:
         return False
     call = compiled if isinstance(compiled, (FunctionType, MethodType)) else getattr(type(compiled), "__call__", None)  # noqa: B004
@@ -151,7 +152,7 @@ def _takes_a_list(compiled: Any) -> bool:
 
 
 def _module_of(compiled: Any) -> GraphModule | None:
-    """The graph module whose generated code is all that a call runs: no hook, no method of the backend's own."""
+    """The graph module whose generated code is all that a call runs, without hooks or code of the backend; or None."""
     if isinstance(compiled, GraphModule):
         hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         return None if any(getattr(compiled, name) for name in hooks) else compiled
@@ -163,14 +164,14 @@ def _module_of(compiled: Any) -> GraphModule | None:
 
 
 def _results(call: Callable[..., Any], inputs: list[torch.Tensor]) -> list[Any]:
-    """What a graph gives for copies of its inputs. Random numbers are the same in every run."""
+    """The outputs of a graph for copies of its inputs. The random state is the same in every run."""
     copies = [value.detach().clone().requires_grad_(value.requires_grad) for value in inputs]
     with torch.random.fork_rng():
         return list(call(copies) if _takes_a_list(call) else call(*copies))
 
 
 def _wants_code() -> bool:
-    """Whether the generated code is looked at while it runs."""
+    """Whether something inspects the generated code while it runs."""
     return bool(getattr(torch.fx.experimental._config, "enrich_profiler_metadata", False))
 
 
@@ -180,7 +181,7 @@ def _begin_step() -> None:
     GenerationTracker.generation += 1
 
 
-def _is_numpy_number(value: Any) -> bool:
+def _is_numpy_scalar(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.number)
 
@@ -189,16 +190,16 @@ def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _is_of_a_subclass(value: Any) -> bool:
-    """Its class may answer anything that FakeTensorMode asks a tensor for."""
+def _is_subclass(value: Any) -> bool:
+    """Whether it is of a tensor subclass other than Parameter, which may override anything that FakeTensorMode reads."""
     bases = type(value).__mro__
     return torch.Tensor in bases[1:] and torch.nn.Parameter not in bases
 
 
 _WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
 
-# What AOTAutograd says of graphs that eager has no trouble with, or only in a backward pass that may never come: writes to inputs
-# that share memory, and to what a backward pass would need, and results whose history an `autograd.grad()` has used up.
+# Errors of AOTAutograd for graphs that eager runs, or rejects only in a backward pass that may never run: writes to inputs that share
+# memory, or to tensors that a backward pass would need, and results whose autograd history an `autograd.grad()` has freed.
 _REFUSALS = (
     "aot_autograd() does not yet handle",
     "one of the variables needed for gradient computation has been modified by an inplace operation",
@@ -208,7 +209,7 @@ _REFUSALS = (
     "that has internal overlap",
     "more than one element of the written-to tensor refers to a single memory location",
     "mutating a non-functional tensor",  # the fused steps of optimizers
-    "Could not guard on data-dependent expression",  # its own code wants to know a number that only a run knows
+    "Could not guard on data-dependent expression",  # its own code needs the value of an unbacked symbol
 )
 
 
@@ -220,8 +221,8 @@ def _is_refusal(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def _warnings_held() -> Iterator[None]:
-    """What torch warns of while it compiles is given when it has done so, and not at all of a graph that it refuses. As in
-    warnings.catch_warnings(), but the filters stay as they are, and so do the other threads' warnings."""
+    """Warnings that torch issues while it compiles are shown afterwards, and not at all for a graph that it rejects. Like
+    warnings.catch_warnings(), but the filters are unchanged, and so are the warnings of other threads."""
     module: Any = warnings
     thread = threading.get_ident()
     before = module.showwarning, module._showwarnmsg_impl
@@ -251,7 +252,7 @@ def _warnings_held() -> Iterator[None]:
 
 
 def _with_versions_kept(call: Callable[..., Any], takes_a_list: bool, places: Sequence[int]) -> Callable[..., Any]:
-    """The versions of these inputs are after a call what they were before."""
+    """Wraps `call` so that the version counters of these inputs are restored after it."""
 
     def run(*given: Any) -> Any:
         tensors = tuple((given[0] if takes_a_list else given)[place] for place in places)
@@ -265,7 +266,7 @@ def _with_versions_kept(call: Callable[..., Any], takes_a_list: bool, places: Se
 
 
 def _forget_tensors(fake_mode: Any) -> None:
-    """The weak references of a mode that lives on with the compiled code: torch.utils.swap_tensors() takes no tensor that has any."""
+    """Clears the weak references of a mode that the compiled code keeps alive: torch.utils.swap_tensors() rejects tensors with any."""
     if fake_mode is None:
         return
     describer = fake_mode.fake_tensor_converter.meta_converter.describer
@@ -274,13 +275,13 @@ def _forget_tensors(fake_mode: Any) -> None:
 
 
 class Handoff:
-    """Called by the core with each new graph; see csrc/backend/handoff.h."""
+    """The core calls it with each new graph; see csrc/backend/handoff.h."""
 
     def __init__(self, backend: Backend, listener: Listener, shared: object = None) -> None:
         self.backend = backend
         self.listener = listener
-        self.shared = shared  # lives as long as one of those who share it
-        self.looks_inside = False  # whether the backend makes something else of a graph: see _gives_back
+        self.shared = shared  # the shared cache: kept alive by its users
+        self.looks_inside = False  # whether the backend transforms graphs: see _gives_back
 
     def __call__(
         self,
@@ -291,23 +292,31 @@ class Handoff:
         code: CodeType,
         shape_env: Any,
         asserts: bool,
-        leaves: bool,
-        apart: bool,
+        aot_incompatible: bool,
+        segmented: bool,
         subclasses: bool,
     ) -> Answer:
         self.listener.check_recompile()
         compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
-        as_recorded = self.backend.compiler is None
-        odd = any(map(_is_of_a_subclass, inputs))
-        if self.backend.is_torchs and (leaves or odd or subclasses):
-            as_recorded = True
-            why = _LEAVES if leaves else _ODD_INPUT if odd else "it makes a tensor of a subclass"
-            self._tell_left(name, self.backend.name, why)
-        apart = apart and not getattr(self.backend.compiler, "whole_graphs", False)
-        # Numbers that only a run knows are not handed from one piece to the next, and pieces need examples of all inputs.
-        as_recorded = as_recorded or (apart and (shape_env is not None or leaves or odd or subclasses))
-        if as_recorded and not asserts and not events.wants_graphs():
+        uncompiled = self.backend.compiler is None
+        subclass_input = any(map(_is_subclass, inputs))
+        if self.backend.is_torchs and (aot_incompatible or subclass_input or subclasses):
+            uncompiled = True
+            why = (
+                _AOT_INCOMPATIBLE
+                if aot_incompatible
+                else _SUBCLASS_INPUT
+                if subclass_input
+                else "it makes a tensor of a subclass"
+            )
+            self._report_uncompiled(name, self.backend.name, why)
+        segmented = segmented and not getattr(self.backend.compiler, "whole_graphs", False)
+        # Unbacked symbols are not passed from one piece to the next, and pieces need examples of all inputs.
+        uncompiled = uncompiled or (
+            segmented and (shape_env is not None or aot_incompatible or subclass_input or subclasses)
+        )
+        if uncompiled and not asserts and not events.wants_graphs():
             return None
         with _thread_kept, contextlib.ExitStack() as stack:
             stack.enter_context(_state_kept())
@@ -317,33 +326,33 @@ class Handoff:
                 stack.enter_context(old_values_saved())
             stack.enter_context(compile_context(CompileContext(compile_id)))
             began = time.perf_counter()
-            fake_mode = None if odd and not asserts else self._fake_mode(shape_env, asserts)
+            fake_mode = None if subclass_input and not asserts else self._fake_mode(shape_env, asserts)
             static: list[Any] = []
             if fake_mode is not None:
                 try:
                     static = self._static_examples(fake_mode, inputs)
                 except Exception as error:
-                    # Torch makes no tensor without data like one of them: its gradient is of another size, or its base of another type.
+                    # FakeTensorMode cannot convert one of them: its gradient is of another size, or its base of another type.
                     if asserts:
                         raise
                     if self.backend.is_torchs:
-                        self._tell_refused(name, error)
-                        as_recorded = True
+                        self._report_refused(name, error)
+                        uncompiled = True
                     else:
-                        fake_mode = None  # a callable of the user's does without examples
+                        fake_mode = None  # a user callable does without examples
             context = TracingContext(fake_mode)
-            if fake_mode is not None or leaves:
+            if fake_mode is not None or aot_incompatible:
                 stack.enter_context(tracing(context))
             gm = export(fake_mode)
-            if apart and fake_mode is None and needs_examples(gm):
+            if segmented and fake_mode is None and needs_examples(gm):
                 fake_mode = self._fake_mode(shape_env, needed=True)
                 gm = export(fake_mode)
-            if self.backend.is_torchs and not as_recorded and any(map(_requires_grad, inputs)):
-                changing = changing_backwards(gm)
-                if changing:
-                    as_recorded = True
-                    why = f"{changing[0].__qualname__}.backward reads or writes more than its arguments"
-                    self._tell_left(name, self.backend.name, why)
+            if self.backend.is_torchs and not uncompiled and any(map(_requires_grad, inputs)):
+                impure = impure_backwards(gm)
+                if impure:
+                    uncompiled = True
+                    why = f"{impure[0].__qualname__}.backward reads or writes more than its arguments"
+                    self._report_uncompiled(name, self.backend.name, why)
             if asserts:
                 self._insert_asserts(gm, shape_env, name)
             self._describe(gm, inputs, sources, compile_id, name)
@@ -355,18 +364,18 @@ class Handoff:
                 inputs=tuple(text for text, _ in sources),
                 seconds={"export": time.perf_counter() - began},
             )
-            if as_recorded:
+            if uncompiled:
                 if not asserts:
                     return None
                 gm.recompile()
                 return gm.forward, False
             with self._timed(graph), logs.progress(graph):
-                if apart and self._gives_back(gm, is_as_exported, inputs):
+                if segmented and self._gives_back(gm, is_as_exported, inputs):
                     answer = None
-                elif apart and any(map(_is_numpy_number, inputs)):
-                    return cast(Answer, NotImplemented)  # the core then takes them as constants
-                elif apart:
-                    if self.looks_inside:  # the module has been in its hands
+                elif segmented and any(map(_is_numpy_scalar, inputs)):
+                    return cast(Answer, NotImplemented)  # the core then traces again with them as constants
+                elif segmented:
+                    if self.looks_inside:  # the backend may have changed the module
                         gm = export(fake_mode)
                         self._describe(gm, inputs, sources, compile_id, name)
                     answer = self._compile_pieces(gm, inputs, sources, fake_mode, compile_id, name, code)
@@ -374,40 +383,40 @@ class Handoff:
                     answer = self._compile(gm, is_as_exported, inputs, name, code)
                     if (
                         answer is None and asserts
-                    ):  # the module has been in other hands; what it relies on is still to be checked
+                    ):  # the backend may have changed the module; the runtime assertions are still needed
                         gm = export(fake_mode)
                         self._insert_asserts(gm, shape_env, name)
                         gm.recompile()
                         answer = gm.forward, False
             static.clear()
             _forget_tensors(fake_mode)
-            if leaves and not asserts and answer is not None and context.fw_metadata is not None:
-                self._tell_left(name, "AOTAutograd", _LEAVES)  # a callable that goes through it
+            if aot_incompatible and not asserts and answer is not None and context.fw_metadata is not None:
+                self._report_uncompiled(name, "AOTAutograd", _AOT_INCOMPATIBLE)  # a user callable that uses it
                 return None
             return answer
 
     @property
     def is_torchs(self) -> bool:
-        """Where its code raises, the call runs as it is, and raises what eager would."""
+        """Whether it is a torch backend: where its code raises, the call falls back to eager, and raises what eager would."""
         return self.backend.is_torchs
 
     @property
     def takes_numbers(self) -> bool:
-        """Whether numbers of numpy's may be inputs of a graph: of whoever runs it as it is. For a compiler they are constants. One
-        that turns out to be such says NotImplemented to the first graph with numbers among its inputs."""
+        """Whether graphs may have numpy scalar inputs: only if the graph runs uncompiled. For a compiler they are constants. A backend
+        that turns out to be a compiler answers NotImplemented for the first graph with such inputs."""
         whole = getattr(self.backend.compiler, "whole_graphs", False)
         return not (self.backend.is_torchs or self.looks_inside or whole or config.is_set("verify_correctness"))
 
     @property
     def writes_last(self) -> bool:
-        """Whether its code writes to its inputs when all is computed, by operators of torch's: where it raises before that, nothing has
-        happened. Inductor's kernels write wherever it suits them."""
+        """Whether its code writes to its inputs last, by torch operators: where it raises before that, nothing was mutated. Inductor's
+        kernels write at any time."""
         return self.backend.is_torchs and self.backend.name in _WRITE_LAST
 
     @property
     def begin_step(self) -> Callable[[], None] | None:
-        """To be called before each outermost call: CUDA graphs then know that the outputs of the one before may be overwritten.
-        Asked for after each compilation."""
+        """A function to call before each outermost call: CUDA graphs then may overwrite the outputs of the previous one. The core
+        reads it after each compilation."""
         return _begin_step if self.backend.is_torchs and _uses_cuda() else None
 
     @contextlib.contextmanager
@@ -423,8 +432,8 @@ class Handoff:
             self.listener.compiled(graph, began, time.perf_counter() - clock, failure)
 
     def _fake_mode(self, shape_env: Any, needed: bool) -> Any:
-        """The mode of the example values. To make one loads torch._dynamo: a callable of the user's that did not need it so far
-        does without."""
+        """The mode of the example values. Creating one loads torch._dynamo: if it is not loaded yet, a user callable gets no example
+        values."""
         wanted = config.example_values
         if wanted is None:
             wanted = "torch._dynamo" in sys.modules
@@ -436,14 +445,14 @@ class Handoff:
         return FakeTensorMode(shape_env=shape_env or ShapeEnv())
 
     def _insert_asserts(self, gm: Any, shape_env: Any, name: str) -> None:
-        """What torch found out about shapes relies on facts about numbers that only a run knows: each run checks them."""
+        """torch's symbolic shapes rely on facts about unbacked symbols: each run checks them."""
         from torch.fx.passes.runtime_assert import insert_deferred_runtime_asserts
 
         insert_deferred_runtime_asserts(gm, shape_env, name)
 
     def _static_examples(self, fake_mode: Any, inputs: list[Any]) -> list[Any]:
-        """As long as these live, the mode gives them to AOTAutograd: sizes are numbers, those of a view's base too."""
-        with torch._C.DisableTorchFunctionSubclass():  # a class of the program's is not asked
+        """While these are alive, the mode returns them to AOTAutograd: sizes are static, those of a view's base too."""
+        with torch._C.DisableTorchFunctionSubclass():  # no user __torch_function__ is called
             wanted = [
                 value
                 for value in inputs
@@ -454,15 +463,15 @@ class Handoff:
     def _describe(
         self, gm: Any, inputs: list[Any], sources: list[tuple[str, bool]], compile_id: CompileId, name: str
     ) -> None:
-        """What AOTAutograd and Inductor read of a graph beside its nodes."""
+        """Adds the metadata that AOTAutograd and Inductor read from a graph."""
         placeholders = gm.graph.find_nodes(op="placeholder")
         met: collections.Counter[str] = collections.Counter()
-        set_new = object.__setattr__  # a Node looks itself up in its graph at each attribute that is set
+        set_new = object.__setattr__  # Node.__setattr__ looks the node up in its graph
         for node, value, (text, is_state) in zip(placeholders, inputs, sources, strict=True):
-            met[text] += 1  # behind a break, variables of several frames may have one name
+            met[text] += 1  # after a break, variables of several frames may have the same name
             set_new(node, "_dynamo_source", InputSource(text if met[text] == 1 else f"{text} ({met[text]})"))
-            # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time. No guard of ours
-            # is about addresses, and a graph serves several modules: so never "guarded", whatever the tensor says.
+            # Its address rarely changes: CUDA graphs record again when it does, instead of copying it every time. No guard
+            # checks addresses, and a graph serves several modules: so never "guarded", whatever the tensor's mark is.
             marked = getattr(value, "_dynamo_static_input_type", None) is not None
             attributes = node.meta.setdefault("tensor_dict", {})
             if marked or is_state or isinstance(value, torch.nn.Parameter):
@@ -473,7 +482,7 @@ class Handoff:
         state = itertools.chain(gm.named_parameters(remove_duplicate=False), gm.named_buffers(remove_duplicate=False))
         gm._param_name_to_source = {key: InputSource(f"constant {key}") for key, _ in state}
         gm._source_to_user_stacks = {}
-        # Caches of compiled graphs go by attributes too: what was compiled without old_values_saved() is not taken.
+        # Part of the key of FX graph caches: a graph that was compiled without old_values_saved() must not be reused.
         gm._saves_old_values = True
 
     def _compile(
@@ -486,13 +495,13 @@ class Handoff:
     ) -> Answer:
         assert self.backend.compiler is not None
         try:
-            # To copy a tensor of a subclass may run code of its class.
+            # Copying a tensor subclass may run user code.
             verifies = config.is_set("verify_correctness") and not any(
-                torch._subclasses.fake_tensor.is_fake(value) or _is_of_a_subclass(value) for value in inputs
+                torch._subclasses.fake_tensor.is_fake(value) or _is_subclass(value) for value in inputs
             )
             expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
             with _warnings_held() if self.backend.is_torchs else contextlib.nullcontext():
-                unseen = written_unseen(gm, inputs) if self.backend.is_torchs else []
+                through_data = written_through_data(gm, inputs) if self.backend.is_torchs else []
                 try:
                     compiled = self.backend.compiler(gm, inputs)
                 except Exception as error:
@@ -507,34 +516,34 @@ class Handoff:
             if module is not None:
                 if module._needs_recompile() and is_as_exported(module) and not _wants_code():
                     return None  # the recorded program does the same, and no code has to be generated
-                module.real_recompile()  # without the detour over a first call
+                module.real_recompile()  # now, not in the first call
                 compiled = module.forward
             takes_a_list = _takes_a_list(compiled)
-            if unseen:
-                compiled = _with_versions_kept(compiled, takes_a_list, unseen)
+            if through_data:
+                compiled = _with_versions_kept(compiled, takes_a_list, through_data)
             return compiled, takes_a_list
         except RecursionError:
-            raise  # the caller is too deep for a compilation: the call runs as it is
+            raise  # the C stack is too deep for a compilation: the call falls back to eager
         except Exception as error:
             if self._asks_to_skip(error):
                 return None
             if self.backend.is_torchs and _is_refusal(error):
-                self._tell_refused(name, error)
+                self._report_refused(name, error)
                 return None
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             failed = backend_failed(self.backend.name, name, where, error)
             if not config.is_set("suppress_errors"):
                 raise failed.with_traceback(error.__traceback__) from None
-            logs.log.warning("%s\nThe graph runs as it was recorded.", failed)
+            logs.log.warning("%s\nThe graph runs the recorded program, uncompiled.", failed)
             return None
 
     def _gives_back(self, gm: Any, is_as_exported: Callable[[Any], bool], inputs: list[Any]) -> bool:
-        """Whether a backend that is not torch's leaves a graph with nodes that no compiler may get to see as it is: then it gets
-        the whole of it, and the recorded program runs. One that did not do so once is not asked again."""
+        """Whether a third-party backend returns a graph with separate segments unchanged: then it gets the whole graph, and the
+        recorded program runs. A backend that transformed one is not tried again."""
         if self.backend.is_torchs or self.looks_inside or config.is_set("verify_correctness"):
             return False
         if any(isinstance(value, torch.Generator) for value in inputs):
-            return False  # it might run the graph, and move it
+            return False  # the backend might run the graph, and advance the generator
         assert self.backend.compiler is not None
         try:
             module = _module_of(self.backend.compiler(gm, inputs))
@@ -543,7 +552,7 @@ class Handoff:
         except RecursionError:
             raise
         except Exception:
-            pass  # of a piece it says so again
+            pass  # it raises again for a piece
         self.looks_inside = True
         return False
 
@@ -575,11 +584,11 @@ class Handoff:
         return InPieces(gm, inputs, fake_mode, compile_piece), False
 
     @staticmethod
-    def _tell_left(name: str, compiler: str, why: str) -> None:
-        logs.log.warning("%s runs as it was recorded, not through %s: %s", name, compiler, why)
+    def _report_uncompiled(name: str, compiler: str, why: str) -> None:
+        logs.log.warning("%s runs the recorded program, not through %s: %s", name, compiler, why)
 
-    def _tell_refused(self, name: str, error: Exception) -> None:
-        self._tell_left(name, self.backend.name, (str(error).splitlines() or [type(error).__name__])[0])
+    def _report_refused(self, name: str, error: Exception) -> None:
+        self._report_uncompiled(name, self.backend.name, (str(error).splitlines() or [type(error).__name__])[0])
 
     @staticmethod
     def _asks_to_skip(error: Exception) -> bool:

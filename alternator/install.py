@@ -16,7 +16,7 @@ import torch
 
 from . import compiler
 
-# What stood there before, by (owner, name); empty: not installed.
+# The replaced attributes, by (owner, name); empty: not installed.
 _originals: dict[tuple[Any, str], Any] = {}
 _lock = threading.Lock()
 _depth = 0
@@ -29,16 +29,16 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-# Modules of torch that pass a user's call on.
-_PASSING_ON = ("torch.compiler", "torch.nn.modules.module")
+# torch modules that forward a user's call.
+_FORWARDING = ("torch.compiler", "torch.nn.modules.module")
 
 
-def _is_torchs_own_call() -> bool:
-    """Whether the call of torch.compile that is being answered was made by torch for its own purposes."""
+def _is_internal_call() -> bool:
+    """Whether torch itself made the current call of torch.compile, for internal purposes."""
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name not in _PASSING_ON:
+        if name not in _FORWARDING:
             return isinstance(name, str) and (name == "torch" or name.startswith("torch."))
         frame = frame.f_back  # type: ignore[assignment]
     return False
@@ -47,8 +47,8 @@ def _is_torchs_own_call() -> bool:
 def _instead_of_compile(original: Any) -> Any:
     @functools.wraps(original)
     def compile(model: Any = None, **kwargs: Any) -> Any:
-        # Symbolic shapes are TorchDynamo's so far; torch.export has its own use for torch.compile.
-        if kwargs.get("shapes_spec") is not None or torch.compiler.is_exporting() or _is_torchs_own_call():
+        # Symbolic shapes are left to TorchDynamo so far; torch.export uses torch.compile internally.
+        if kwargs.get("shapes_spec") is not None or torch.compiler.is_exporting() or _is_internal_call():
             return original(model, **kwargs)
         kwargs.pop("shapes_spec", None)
         return compiler._compile(model, backend=kwargs.pop("backend", None), **kwargs)
@@ -72,7 +72,7 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 class _Watching:
-    """Waits, in sys.meta_path, for torch._dynamo: install() does not load it, which takes seconds."""
+    """An import hook in sys.meta_path that waits for torch._dynamo: install() does not load it, which takes seconds."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -94,7 +94,7 @@ class _Watching:
 
 
 class Installed:
-    """What install() gives: leaving `with install():` undoes it."""
+    """The result of install(): leaving `with install():` undoes it."""
 
     def __enter__(self) -> Installed:
         return self
@@ -106,11 +106,11 @@ class Installed:
 
 
 def install() -> Installed:
-    """From now on torch.compile, torch.compiler.compile and nn.Module.compile mean Alternator's, until uninstall(), and
-    torch.compiler.reset and torch._dynamo.reset also reset what Alternator has compiled.
+    """Until uninstall(), torch.compile, torch.compiler.compile and nn.Module.compile are Alternator's, and torch.compiler.reset and
+    torch._dynamo.reset also reset Alternator.
 
-    Calls of torch.compile that torch makes by itself are not meant, nor is what was compiled before. A `from torch import compile` that ran
-    before keeps torch's.
+    Internal calls of torch.compile by torch are not affected, nor is what was compiled before. A name that `from torch import compile`
+    bound before stays torch's.
     """
     global _depth
     with _lock:

@@ -1,4 +1,4 @@
-"""What is said, and where: TORCH_LOGS and ALTERNATOR_LOGS, torch's structured trace (TORCH_TRACE), the terminal."""
+"""Where events are logged: TORCH_LOGS and ALTERNATOR_LOGS, torch's structured trace (TORCH_TRACE), the terminal."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from . import config, events
 from .events import Break, Compiled, Entry, Event, Graph, Line, Recompile
 from .pseudo import program_text
 
-# Warnings: what runs without compilation, and why.
+# Warnings about what runs without compilation, and why.
 log = logging.getLogger("alternator")
 
 ARTIFACTS = ("graph", "graph_code", "graph_sizes", "guards", "recompiles", "graph_breaks", "bytecode")
 NAMES = (*ARTIFACTS, "dynamo")
 
-# Those of TORCH_LOGS. Under "torch", whose handlers it sets up.
+# Loggers of TORCH_LOGS. Below "torch", whose handlers torch sets up.
 _torchs = {name: getArtifactLogger("torch.alternator", name) for name in ARTIFACTS}
 _torchs["dynamo"] = logging.getLogger("torch._dynamo.alternator")
 
-# Those of ALTERNATOR_LOGS.
+# Loggers of ALTERNATOR_LOGS.
 _own = logging.getLogger("alternator.logs")
 _own_names: set[str] = set()
 
 
 def set_logs(names: str) -> None:
-    """What ALTERNATOR_LOGS says: names of logs, with commas between them; "all", or "" for none."""
+    """Sets the logs that ALTERNATOR_LOGS selects: comma-separated names of logs; "all", or "" for none."""
     wanted = [name.strip().lstrip("+-") for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in (*NAMES, "all"):
@@ -63,17 +63,17 @@ def _say(name: str, message: str, *args: Any) -> None:
 
 
 def _is_tracing() -> bool:
-    """Whether TORCH_TRACE wants records. torch's own handler is there from the start; without a folder it has nothing to do."""
+    """Whether TORCH_TRACE is on. torch's handler is always installed; without a folder it is inactive."""
     return any(getattr(handler, "root_dir", True) is not None for handler in trace_log.handlers)
 
 
 class Repeated:
-    """What is said once, and counted from then on."""
+    """Messages that are logged once, and counted from then on."""
 
     def __init__(self) -> None:
         self.counts: Counter[Hashable] = Counter()
         self.texts: dict[Hashable, tuple[str, str]] = {}
-        self.lock = threading.RLock()  # telling of a break may break
+        self.lock = threading.RLock()  # reporting a break may cause another one
 
     def is_new(self, key: Hashable, log_name: str, short: str) -> bool:
         with self.lock:
@@ -82,7 +82,7 @@ class Repeated:
             return self.counts[key] == 1
 
     def flush(self) -> None:
-        """Says how often, where it was more than once, and begins anew."""
+        """Logs the counts of messages that occurred more than once, and resets."""
         with self.lock:
             counts, texts = self.counts, self.texts
             self.counts, self.texts = Counter(), {}
@@ -104,7 +104,7 @@ atexit.register(repeated.flush)
 
 
 def _short(at: Line | None) -> str:
-    return str(at) if at is not None else "nowhere in particular"
+    return str(at) if at is not None else "an unknown location"
 
 
 def _begin(lines: tuple[Line, ...]) -> str:
@@ -120,10 +120,10 @@ class _Terminal(events.Subscriber):
     def wants_details(self) -> bool:
         return _is_on("guards") or _is_on("bytecode")
 
-    def tell(self, event: Event) -> None:
-        said: Callable[[Any], None] | None = getattr(self, event.kind, None)
-        if said is not None:
-            said(event)
+    def report(self, event: Event) -> None:
+        handler: Callable[[Any], None] | None = getattr(self, event.kind, None)
+        if handler is not None:
+            handler(event)
 
     def graph(self, event: Graph) -> None:
         title = f"{event.name} ({event.function})"
@@ -185,7 +185,7 @@ class _Terminal(events.Subscriber):
         what = event.outcome
         if event.reason == "too_many_entries":  # beginning as torch's warning does
             what = f"alternator {event.context.partition(';')[0]}: {what}"
-        # What is refused is in the exception.
+        # A refused break is in the exception.
         if not event.refused and not _is_on("graph_breaks"):
             log.warning("%s [%s]\n%s", what, event.reason, event.text)
         _say(
@@ -200,7 +200,7 @@ class _Terminal(events.Subscriber):
 
 
 class _Trace(events.Subscriber):
-    """Records for TORCH_TRACE, in the form that tlparse knows."""
+    """Records for TORCH_TRACE, in the format that tlparse reads."""
 
     def wants_graphs(self) -> bool:
         return _is_tracing()
@@ -208,7 +208,7 @@ class _Trace(events.Subscriber):
     def wants_details(self) -> bool:
         return _is_tracing()
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         if not _is_tracing():
             return
         if isinstance(event, Graph):
@@ -256,12 +256,12 @@ def _metrics(event: Compiled) -> dict[str, Any]:
     }
 
 
-class _TorchsCounters(events.Subscriber):
-    """torch._dynamo.utils.counters, which programs and their tests read: they count what is compiled here too."""
+class _DynamoCounters(events.Subscriber):
+    """Updates torch._dynamo.utils.counters, which programs and their tests read."""
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-        if counters is None:  # nobody can have asked yet
+        if counters is None:  # not loaded: nothing can have read them
             return
         if isinstance(event, Entry):
             counters["frames"]["total"] += 1
@@ -275,12 +275,12 @@ class _TorchsCounters(events.Subscriber):
 
 events.subscribe(_Terminal())
 events.subscribe(_Trace())
-events.subscribe(_TorchsCounters())
+events.subscribe(_DynamoCounters())
 set_logs(os.environ.get("ALTERNATOR_LOGS", ""))
 
 
 def progress(graph: Graph) -> contextlib.AbstractContextManager[None]:
-    """A line on the terminal while a backend works, if it takes long."""
+    """Shows a progress line on the terminal while a backend compiles, if it takes long."""
     return _progress(f"alternator: {graph.backend} compiles {graph.name} ({graph.nodes} nodes, {graph.function})")
 
 

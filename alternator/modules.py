@@ -1,9 +1,9 @@
-"""A compiled nn.Module: a second object over the same state, which stands for the user's.
+"""A compiled nn.Module: a second object over the same state, in place of the user's module.
 
-It shares the `__dict__` of the module that it was made of, so parameters, buffers, hooks, submodules and attributes are the same in
-both, whichever of them is written through. What the user's class has is forwarded: its methods see the original as `self`. Only calls
-differ: `__call__` is a slot of the object, and it holds the compiled call of the original. No wrapper is between the user and the
-module: no name in `state_dict()` changes, `isinstance` holds.
+It shares the `__dict__` of the original module, so parameters, buffers, hooks, submodules and attributes are the same in both,
+whichever of them is written through. Attributes of the user's class are forwarded: its methods see the original as `self`. Only calls
+differ: `__call__` is a slot of the object, and it holds the compiled call of the original. There is no wrapper module: no name in
+`state_dict()` changes, `isinstance` holds.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ Module = torch.nn.Module
 
 
 class Made(NamedTuple):
-    """What a compiled module is made of."""
+    """The internal state of a compiled module."""
 
     original: Module
     again: Callable[[Any], Any]  # compiles another module, or a method of it, in the same way
 
 
 class _ViewClass(type):
-    """Whoever makes another object of a compiled module's type gets one of the user's class."""
+    """Calling the type of a compiled module creates an object of the user's class."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return cls._alternator_class(*args, **kwargs)  # type: ignore[attr-defined]
 
 
 class _View(Module, metaclass=_ViewClass):
-    """What a compiled module has in addition. The layout is the same for all classes, so that `__class__` can be assigned."""
+    """The additional slots of a compiled module. The layout is the same for all classes, so that `__class__` can be assigned."""
 
     __slots__ = ("__call__", "_alternator_forward", "_alternator_made")
 
 
 class _Forward:
-    """`forward` of a compiled module: the original's, compiled. One that the user puts on the module itself comes before it."""
+    """`forward` of a compiled module: the original's, compiled. An instance attribute of that name takes precedence."""
 
     def __get__(self, view: Any, cls: Any) -> Any:
         if view is None:
@@ -49,7 +49,7 @@ class _Forward:
         made: Made = view._alternator_made
         method = made.original.forward
         if torch.compiler.is_compiling():
-            return method  # a part of what is being compiled
+            return method  # it is inlined into the trace
         with contextlib.suppress(AttributeError):
             of, compiled = _forward_slot.__get__(view)
             if of is getattr(method, "__func__", method):
@@ -66,12 +66,12 @@ _forward_slot: Any = _View.__dict__["_alternator_forward"]
 
 
 def original_of(module: Any) -> Any:
-    """The module behind a compiled one; anything else is itself."""
+    """The original of a compiled module; any other object itself."""
     return _made_slot.__get__(module).original if issubclass(type(module), _View) else module
 
 
 def compiled_call(module: Any) -> Any:
-    """What a call of a compiled module runs; None for anything else."""
+    """The compiled call of a compiled module; None for any other object."""
     return _call_slot.__get__(module) if issubclass(type(module), _View) else None
 
 
@@ -87,7 +87,7 @@ def _copy(self: Any) -> Any:
 
 
 def _reduce_ex(self: Any, protocol: Any) -> Any:
-    # A pickle holds the user's module: it can be read where there is no Alternator.
+    # A pickle holds the user's module: it can be loaded without Alternator.
     return self._alternator_made.original.__reduce_ex__(protocol)
 
 
@@ -102,7 +102,8 @@ def _set_class(self: Any, new: type) -> None:
 
 
 def _getattr(self: Any, name: str) -> Any:
-    # What the class got later, or what the original has from another one that it was given; and parameters and the like.
+    # Attributes that were added to the class later, or that come from another class assigned to the original; parameters, buffers and
+    # submodules.
     return getattr(self._alternator_made.original, name)
 
 
@@ -122,7 +123,7 @@ def _delattr(self: Any, name: str) -> None:
 
 
 class _Attribute:
-    """An attribute of the user's class, as the original has it. What the module itself has comes before it."""
+    """An attribute of the user's class (a non-data descriptor), looked up on the original. Instance attributes take precedence."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -132,7 +133,7 @@ class _Attribute:
 
 
 class _Property(_Attribute):
-    """One that comes first: a property, or a slot."""
+    """A data descriptor: a property, or a slot. It takes precedence over instance attributes."""
 
     def __set__(self, view: Any, value: Any) -> None:
         setattr(view._alternator_made.original, self.name, value)
@@ -142,8 +143,8 @@ class _Property(_Attribute):
 
 
 def _method(name: str) -> Any:
-    """A method that is looked up on the class (`len(m)`), or that replaces one of nn.Module's (`m.to(...)`). Where it gives the
-    original, it gives what it was called on."""
+    """A method that is looked up on the class (`len(m)`), or that overrides one of nn.Module (`m.to(...)`). If it returns the
+    original, the compiled module is returned instead."""
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         original = self._alternator_made.original
@@ -154,7 +155,7 @@ def _method(name: str) -> Any:
     return method
 
 
-# Of the object itself, of its class, or answered above.
+# Not forwarded: they belong to the view or its class, or are defined above.
 _OWN = frozenset(
     [
         "__new__",
@@ -188,8 +189,8 @@ _OWN = frozenset(
     ]
 )
 
-# Of nn.Module, or of any object: they hand `self` on, to a function, a hook or whoever asks for the state.
-_HANDING_SELF_ON = (
+# Methods of nn.Module or object that pass `self` on to a function, a hook or a (de)serializer: they must see the original.
+_PASSING_SELF_ON = (
     "__init__",
     "__getstate__",
     "__setstate__",
@@ -209,7 +210,7 @@ _HANDING_SELF_ON = (
 
 
 def _forwarded(cls: type) -> dict[str, Any]:
-    """What the user's class, and those between it and nn.Module, have."""
+    """Forwarding attributes for the user's class and its bases up to nn.Module."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__[: cls.__mro__.index(Module)]):
         for name, value in base.__dict__.items():
@@ -226,7 +227,7 @@ def _forwarded(cls: type) -> dict[str, Any]:
 
 
 class _Original:
-    """What torch and programs unwrap a compiled module by. One that the user's module has itself comes before it."""
+    """The attribute by which torch and programs unwrap a compiled module. One that the user's module defines takes precedence."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -239,7 +240,7 @@ class _Original:
 
 
 class _Signature:
-    """That of the original, or of its class."""
+    """The signature of the original, or of its class."""
 
     def __get__(self, view: Any, cls: Any) -> inspect.Signature:
         return inspect.signature(cls._alternator_class if view is None else view._alternator_made.original)
@@ -249,13 +250,13 @@ _view_classes: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.Weak
 
 
 def _view_class(cls: type) -> type:
-    """No subclass of the user's class: neither that nor its metaclass is to hear of it."""
+    """The class of compiled modules of `cls`. No subclass of it: neither `__init_subclass__` nor the metaclass must run."""
     held = _view_classes.get(cls)
     known = held() if held is not None else None
     if known is not None:
         return known
     body: dict[str, Any] = {
-        **{name: _method(name) for name in _HANDING_SELF_ON},
+        **{name: _method(name) for name in _PASSING_SELF_ON},
         **_forwarded(cls),
         "__slots__": (),
         "__module__": cls.__module__,

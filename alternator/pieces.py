@@ -1,6 +1,7 @@
-"""Graphs with nodes that no compiler may get to see: seeds and states of random generators, what draws from a generator that is an
-object, and flags of torch that kernels ask for, since AOTAutograd would run them while it compiles and a run would not; and what it
-cannot trace. The graph is cut there: the backend gets the pieces in between, and such nodes run as they are, in their place."""
+"""Graphs with nodes in separate segments, which no compiler may see: seeds and states of random generators, operators that draw from
+an explicit torch.Generator, and torch flags that kernels read, since AOTAutograd would run them while it compiles and not at run time;
+and nodes that it cannot trace. The graph is cut there: the backend compiles the pieces in between, and such nodes run uncompiled, in
+order."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from .graph_module import GraphModule
 
 _Flags = load_core().fake.Flags
 
-# (the piece, its example inputs, where these come from) -> what runs it
+# (the piece, its example inputs, the nodes of these) -> a callable that runs it
 PieceCompiler = Callable[[GraphModule, list[Any], list[Node]], Callable[..., Any]]
 
 _BEGINS = {torch.amp.autocast_mode._enter_autocast, torch.autograd.grad_mode._enter_inference_mode}
@@ -24,11 +25,11 @@ _ENDS = {torch.amp.autocast_mode._exit_autocast, torch.autograd.grad_mode._exit_
 _FLAGS = {getattr(torch._C, name) for name in _Flags.setters()}
 _STATES = {*_BEGINS, *_ENDS, *_FLAGS, torch._C._set_grad_enabled, torch.set_default_dtype}
 for _setter in _FLAGS:
-    has_side_effect(_setter)  # nobody uses what it returns, and nobody may drop it
+    has_side_effect(_setter)  # its result is unused, and it must not be eliminated as dead code
 
 
 class Piece:
-    """Nodes that go to the backend together."""
+    """Consecutive nodes that the backend compiles together."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
@@ -39,9 +40,9 @@ class Piece:
         self.outputs = [node for node in nodes if any(user not in own for user in node.users)]
         self.run: Callable[..., Any] | None = None
 
-    def mixes(self, given: list[Any]) -> bool:
-        """Whether it writes where inputs share memory: an output of an earlier piece with its view, say. Inductor may then use an
-        input of the forward pass as scratch space of the backward pass (torch 2.13)."""
+    def writes_aliased(self, given: list[Any]) -> bool:
+        """Whether it writes while inputs share storage: an output of an earlier piece and a view of it, for example. Inductor may then
+        reuse an input of the forward pass as scratch space of the backward pass (torch 2.13)."""
         storages = [value.untyped_storage()._cdata for value in given if isinstance(value, torch.Tensor)]
         return len(set(storages)) < len(storages) and any(node.meta.get("writes") for node in self.nodes)
 
@@ -82,13 +83,13 @@ def _steps(whole: GraphModule) -> list[Node | Piece]:
 
 
 def needs_examples(whole: GraphModule) -> bool:
-    """Whether a piece is compiled for tensors that only a run makes."""
+    """Whether a piece has inputs that are no inputs of the graph: these need example values."""
     pieces = [step for step in _steps(whole) if isinstance(step, Piece)]
     return len(pieces) > 1 or any(node.op != "placeholder" for piece in pieces for node in piece.inputs)
 
 
 class InPieces:
-    """Runs the pieces and what lies between them."""
+    """Runs the pieces and the nodes between them."""
 
     def __init__(self, whole: GraphModule, inputs: Sequence[Any], fake_mode: Any, compile_piece: PieceCompiler) -> None:
         self.whole = whole
@@ -99,14 +100,14 @@ class InPieces:
         self._compile(inputs, fake_mode, compile_piece)
 
     def _compile(self, inputs: Sequence[Any], fake_mode: Any, compile_piece: PieceCompiler) -> None:
-        """Piece by piece on tensors without data, each in the state of the thread that it will run in."""
+        """Compiles piece by piece on fake tensors, each in the thread state that it will run in."""
         real = dict(zip(self.placeholders, inputs, strict=True))
         values: dict[Node, Any] = dict(real)
         if fake_mode is not None:
             for node, value in real.items():
                 if isinstance(value, torch.Tensor):
                     values[node] = fake_mode.from_tensor(value, static_shapes=True)
-        untouched = True  # no piece has changed the inputs
+        untouched = True  # no piece has mutated the inputs
         with _Opened() as opened:
             for step in self.steps:
                 if isinstance(step, Piece):
@@ -114,7 +115,9 @@ class InPieces:
                     given = [values[node] for node in step.inputs]
                     are_real = untouched and all(node in real for node in step.inputs)
                     examples = [real[node] for node in step.inputs] if are_real else given
-                    step.run = module.forward if step.mixes(given) else compile_piece(module, examples, step.inputs)
+                    step.run = (
+                        module.forward if step.writes_aliased(given) else compile_piece(module, examples, step.inputs)
+                    )
                     untouched = False
                     if step is self.steps[-1] or fake_mode is None:
                         continue  # nothing more is compiled
@@ -141,7 +144,7 @@ class InPieces:
 
 
 class _Opened:
-    """States of the thread that nodes have begun. Where one of them fails, those behind it do not end them."""
+    """Thread state that nodes have entered. If a node fails, the later nodes that would exit it do not run: __exit__ does it."""
 
     def __init__(self) -> None:
         self.scopes: list[tuple[Any, Any]] = []

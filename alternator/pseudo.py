@@ -1,4 +1,4 @@
-"""A compiled version as readable pseudo-Python: what a call does that its guards let through."""
+"""An entry as readable pseudo-Python: what a call does whose guards hold."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _where(lines: tuple[Line, ...], function: str) -> str:
 
 
 def program_text(entry: Entry) -> str:
-    """The inputs, the call of the graph, what is rebuilt and written back, the result; or the frames that are left behind at a break,
-    and the instruction that is then executed for real."""
+    """The inputs, the call of the graph, what is reconstructed and written back, the result; or the values of the frames at a break,
+    and the instruction that is then executed concretely."""
     named = [name for name in entry.arguments if not name.startswith("the ")]
     rows = [f"def {_name(entry)}({', '.join(named)}):  # {_where(entry.resumed_at, entry.function)}"]
     if entry.eager:
-        rows.append(f"    # not captured [{entry.reason}]: the call runs as it is from here")
+        rows.append(f"    # not captured [{entry.reason}]: the call runs eagerly from here")
         return "\n".join(rows)
     if entry.operations:
         called = entry.graph or f"graph_of_{entry.operations}"
@@ -36,5 +36,5 @@ def program_text(entry: Entry) -> str:
     for name, value in zip(entry.result_names, entry.results, strict=True):
         if value != "<nothing>":
             rows.append(f"    {name} = {value}")
-    rows.append(f"    execute({stop.mark or stop.text!r})  # for real; then on from the next instruction")
+    rows.append(f"    execute({stop.mark or stop.text!r})  # concretely; resumes at the next instruction")
     return "\n".join(rows)

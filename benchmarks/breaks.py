@@ -23,7 +23,7 @@ BREAKS = 20
 
 
 def program(breaks: int, graph_break: Callable[[], None]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """One small operation between each break and the next."""
+    """One small operation between two breaks."""
     lines = [f"    x = x + {i}\n    graph_break()\n" for i in range(breaks)]
     space: dict[str, Any] = {"graph_break": graph_break}
     exec("def fn(x):\n" + "".join(lines) + "    return x + 1\n", space)
@@ -32,7 +32,7 @@ def program(breaks: int, graph_break: Callable[[], None]) -> Callable[[torch.Ten
 
 
 def beyond(compiled: Callable[[torch.Tensor], Any], eager: Callable[[torch.Tensor], Any], x: torch.Tensor) -> float:
-    """Microseconds that a compiled call takes beyond an eager one: the best of rounds that alternate."""
+    """Microseconds that a compiled call takes more than an eager one: the best of alternating rounds."""
     best = [float("inf"), float("inf")]
     for _ in range(15):
         for which, fn in enumerate((compiled, eager)):
@@ -44,7 +44,7 @@ def beyond(compiled: Callable[[torch.Tensor], Any], eager: Callable[[torch.Tenso
 
 
 def measure(compile: Callable[..., Any], graph_break: Callable[[], None]) -> tuple[float, float, float]:
-    """Microseconds a call without breaks beyond eager, microseconds a break, milliseconds to compile them all."""
+    """Microseconds per call without breaks more than eager, microseconds per break, milliseconds to compile them all."""
     x = torch.ones(4)
     whole, broken = program(0, graph_break), program(BREAKS, graph_break)
     compiled_whole, compiled = compile(whole, backend="eager"), compile(broken, backend="eager")
@@ -59,7 +59,7 @@ def measure(compile: Callable[..., Any], graph_break: Callable[[], None]) -> tup
 def main() -> None:
     torch.set_num_threads(1)
     logging.getLogger("alternator").setLevel(logging.CRITICAL)
-    measure(alternator.compile, alternator.graph_break)  # what is imported late is imported now
+    measure(alternator.compile, alternator.graph_break)  # warm-up: lazy imports
     ours = measure(alternator.compile, alternator.graph_break)
     theirs = measure(torch.compile, torch._dynamo.graph_break)
     rows = ("front end of a call, us", "a break, us", f"compiling {BREAKS} breaks, ms")

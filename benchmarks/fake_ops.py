@@ -28,7 +28,7 @@ Make = Callable[[torch.Tensor], torch.Tensor]
 
 
 def operators(of: Make) -> dict[str, Callable[[], Any]]:
-    """The operators of the models that we trace, over tensors that `of` makes of real ones."""
+    """Common operators of models, over the tensors that `of` returns for real ones."""
     x, y = of(torch.randn(2, 3, 8)), of(torch.randn(2, 3, 8))
     mask = of(torch.randn(2, 3, 8) > 0)
     m = of(torch.randn(4, 8))

@@ -2,10 +2,10 @@
 
     python benchmarks/front_end.py [--layers 12] [--rounds 3] [--code] [--traces]
 
-A trace is the first call with a backend that keeps the graph module as it is, less what the same forward pass takes in eager, in CPU
-time of the process: what else the machine does is not in it. (What is given back as it was, Alternator runs as recorded: no code is
-generated from the graph. With --code the backend asks both for that code, which is torch's own work in either.) For the
-cost of a call the backend returns what it has returned before: what is left is binding, guards and results. With transformers on the
+A trace is the first call with a backend that returns the graph module unchanged, minus the same forward pass in eager, in CPU time of
+the process: other load on the machine is not in it. (For an unchanged module Alternator runs the recorded program: no code is
+generated from the graph. With --code the backend requests that code in both, which is torch's work in either.) For the cost of a
+call the graph returns the outputs of its first run: what is left is binding, guards and results. With transformers on the
 path, a small BERT and a small Llama are traced too. The last row is a process: import, compile, call, against import and call.
 """
 
@@ -34,7 +34,7 @@ import record  # noqa: E402
 
 import alternator  # noqa: E402
 
-SECONDS = 1.0  # of measuring
+SECONDS = 1.0  # of measurement
 
 Compile = Callable[..., Any]
 Call = Callable[[], Any]
@@ -53,7 +53,7 @@ def exported_with_code(gm: Any, inputs: list[Any]) -> Any:
 
 
 def remembered(gm: Any, inputs: list[Any]) -> Any:
-    """A backend whose graphs cost nothing: the outputs of the first run, again and again."""
+    """A backend whose graphs cost nothing: each run returns the outputs of the first one."""
     results = [None]
 
     def run(*args: Any) -> Any:
@@ -65,7 +65,7 @@ def remembered(gm: Any, inputs: list[Any]) -> Any:
 
 
 class Chain(nn.Module):
-    """Many submodules, of which each has one parameter and does one thing."""
+    """Many submodules, each with one parameter and one operation."""
 
     def __init__(self, count: int):
         super().__init__()
@@ -94,7 +94,7 @@ def milliseconds(call: Call) -> float:
 
 
 def within(seconds: float, least: int, measure: Callable[[], float]) -> list[float]:
-    """Each is measured for as long as the other, however short one measurement is; `least` times at any rate."""
+    """Measures both for the same total time, but each at least `least` times."""
     found: list[float] = []
     end = time.perf_counter() + seconds
     while len(found) < least or time.perf_counter() < end:
@@ -114,12 +114,12 @@ def trace(compile: Compile, module: Any, example: Any, rounds: int, backend: Any
         return milliseconds(lambda: compiled(example))
 
     eager = min(milliseconds(lambda: module(example)) for _ in range(3))
-    first()  # what is imported late is imported now
+    first()  # warm-up: lazy imports
     return statistics.median(within(SECONDS, rounds, first)) - eager
 
 
 def cost(compile: Compile, fn: Any, example: Any, calls: int) -> float:
-    """Microseconds of a call."""
+    """Microseconds per call."""
     forget()
     compiled = compile(fn, backend=remembered)
     with torch.no_grad():
@@ -136,7 +136,7 @@ def cost(compile: Compile, fn: Any, example: Any, calls: int) -> float:
 
 
 def start_up(compiled: bool) -> float:
-    """Seconds of a process that imports, makes a module, and calls it."""
+    """Seconds for a process that imports, creates a module, and calls it."""
     lines = ["import torch", "net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())"]
     if compiled:
         lines += [f"import sys; sys.path.append({str(ROOT)!r})", "import alternator"]
@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--code", action="store_true", help="let the backend ask for the generated code")
+    parser.add_argument("--code", action="store_true", help="let the backend request the generated code")
     parser.add_argument("--traces", action="store_true", help="traces only")
     options = parser.parse_args()
     torch.set_num_threads(1)

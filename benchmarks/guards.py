@@ -2,7 +2,7 @@
 
     python benchmarks/guards.py [--modules 100 1000] [--rounds 5] [--no-dynamo] [--json]
 
-Guards are built by hand for the modules, parameters, buffers, flags and hooks of a model, as a trace of its forward leaves them.
+Guards are built by hand for the modules, parameters, buffers, flags and hooks of a model, as a trace of its forward makes them.
 TorchDynamo's figure is the time of its own root guard manager on the same model, compiled with the "eager" backend.
 """
 
@@ -77,7 +77,7 @@ def chain(count: int) -> tuple[Program, tuple[Any, ...], Any]:
 
 def ours(program: Program, slots: tuple[Any, ...], function: Any, rounds: int) -> dict[str, float]:
     result: dict[str, float] = {}
-    timer = program.program.time_checks  # a loop in C++: the call from Python is no part of it
+    timer = program.program.time_checks  # a loop in C++: the call from Python is not measured
     for name, enabled in (("walk", False), ("bound", True)):
         guards.set_bindings(enabled)
         for _ in range(4):

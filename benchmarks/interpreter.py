@@ -3,7 +3,7 @@
     python benchmarks/interpreter.py [--repeat N] [--seconds S] [--json FILE]
 
 The loops take turns within one process, and the best processor time of each counts, so that the ratios hold on a busy machine. The target
-is a geometric mean of at most 3: regions without tensor work leave to CPython's loop, so this is not a figure to polish.
+is a geometric mean of at most 3: regions without tensor work are left to CPython's loop, so the loop is not tuned further.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def load_core() -> Any:
         ) from None
 
 
-# --- the programs: each takes a size and returns something that must not depend on who runs it ---------------------------------
+# --- the programs: each takes a size and returns a value that must not depend on the loop ---------------------------------
 
 
 def fib(size: int) -> int:
@@ -216,10 +216,10 @@ def ways(core: Any) -> dict[str, Callable[[], Any]]:
 def measure(
     program: Callable[[int], int], size: int, surroundings: dict[str, Callable[[], Any]], repeat: int, seconds: float
 ) -> dict[str, float]:
-    """Best time of one run, in seconds, for each way."""
+    """Best time of one run, in seconds, for each loop."""
     best = dict.fromkeys(surroundings, math.inf)
     wanted = program(size)
-    for _ in range(3):  # the default loop specialises its instructions first
+    for _ in range(3):  # the default loop specializes its instructions first
         program(size)
     gc.collect()
     gc.disable()

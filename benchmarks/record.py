@@ -2,8 +2,8 @@
 
     python benchmarks/record.py [--layers 12] [--rounds 5] [--json]
 
-Recording runs the module under CPython with fakes in place of its parameters. Making them is part of the time; finding
-out where they lie, which is the tracer's part, is not.
+Recording runs the module under CPython with fakes in place of its parameters. Creating them is part of the time; finding
+their sources, which is the tracer's part, is not.
 TorchDynamo's time is the first call of torch.compile(module, backend="eager"), without the forward pass itself.
 """
 
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class PlainBlock(Block):
-    """The same, with attention written out: more calls in user code."""
+    """The same, with explicit attention: more calls in user code."""
 
     def __init__(self, width: int):
         super().__init__(width)
@@ -69,7 +69,7 @@ class Net(nn.Module):
 
 
 def best(run: Callable[[], Any], rounds: int) -> float:
-    """Milliseconds; the least of several runs: whatever else the machine does only adds."""
+    """Milliseconds; the minimum of several runs: other load on the machine only adds."""
     times = []
     for _ in range(rounds):
         gc.collect()
@@ -86,7 +86,7 @@ def dynamo(module: nn.Module, x: Any, rounds: int) -> float:
         torch._dynamo.reset()
         torch.compile(module, backend="eager", fullgraph=True)(x)
 
-    trace()  # imports
+    trace()  # warm-up: lazy imports
     return best(trace, rounds) - best(lambda: module(x), rounds)
 
 
@@ -112,7 +112,7 @@ def measure(block: type[Block], layers: int, rounds: int) -> dict[str, Any]:
 
 
 def per_call(rounds: int) -> dict[str, float]:
-    """Microseconds a call: fakes alone, recorded directly, recorded through the mode."""
+    """Microseconds per call: fakes alone, recorded directly, recorded through the mode."""
     count = 2000
     times = {}
     for lines in (False, True):

@@ -1,10 +1,10 @@
-"""Models of Hugging Face's transformers with small random configs: one graph each, and the numbers of eager.
+"""Hugging Face transformers models with small random configs: one graph each, and the results of eager.
 
-    PYTHONPATH=... python benchmarks/transformers_models.py [--inductor] [--only WORD]
+    PYTHONPATH=... python benchmarks/transformers_models.py [--inductor] [--only NAME]
 
 Needs transformers, which `make` does not install; without it the file says so and stops. For each model: the number of graphs for
 inference and for training, whether outputs and gradients equal eager's bit by bit with the backend "eager", and with --inductor how
-far Inductor's are from them at most.
+far Inductor's results are from them at most.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def run(call: Callable[..., Any], model: Any, inputs: dict[str, Any], learns: bo
 
 
 @contextlib.contextmanager
-def told_that_it_is_compiled() -> Iterator[None]:
-    """Models ask torch.compiler.is_compiling() and then, for one, add masks that they leave out otherwise: eager is to do the same."""
+def with_is_compiling() -> Iterator[None]:
+    """Models check torch.compiler.is_compiling() and then, for example, add masks that they omit otherwise: eager must do the same."""
     torch.compiler._is_compiling_flag = True
     try:
         yield
@@ -125,8 +125,8 @@ def report(name: str, make: Callable[[], Made], inductor: bool) -> bool:
     for learns in (False, True):
         torch.manual_seed(0)
         model, inputs = make()
-        model.eval()  # dropout would draw other numbers in Inductor
-        with told_that_it_is_compiled():
+        model.eval()  # dropout would draw other random numbers in Inductor
+        with with_is_compiling():
             eager = run(model, model, inputs, learns)
         for backend in ("eager", "inductor") if inductor else ("eager",):
             alternator.reset()
@@ -159,7 +159,7 @@ def main() -> int:
     print(f"transformers {transformers.__version__}, torch {torch.__version__}")
     chosen = {name: make for name, make in models(transformers).items() if options.only.lower() in name.lower()}
     good = [report(name, make, options.inductor) for name, make in chosen.items()]
-    print(f"{sum(good)} of {len(good)}: one graph and right numbers")
+    print(f"{sum(good)} of {len(good)}: one graph and correct results")
     return 0 if all(good) else 1
 
 

@@ -1,4 +1,4 @@
-"""A small Llama-like model, compiled with Inductor: graph, guards, the same results as eager, and the cost beside TorchDynamo's."""
+"""A small Llama-like model, compiled with Inductor: graph, guards, results compared with eager, and costs compared with TorchDynamo."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Llama(nn.Module):
 
 
 def best(run: Callable[[], Any], times: int) -> float:
-    """The shortest CPU time of several, in seconds: what it takes when nothing else runs."""
+    """The minimum CPU time of several runs, in seconds: an estimate without other load."""
     shortest = float("inf")
     for _ in range(times):
         began = time.process_time()
@@ -81,14 +81,14 @@ def best(run: Callable[[], Any], times: int) -> float:
 
 
 def nothing(gm: Any, inputs: list[Any]) -> Any:
-    """A backend that compiles nothing and whose graphs compute nothing: what is left is the front end."""
+    """A backend that compiles nothing and whose graphs compute nothing: only the front end is measured."""
     results = [node.meta["example_value"] for node in gm.graph.find_nodes(op="output")[0].args[0]]
     empty = tuple(torch.empty(tuple(r.shape), dtype=r.dtype) for r in results)
     return lambda *args: empty
 
 
 def front_end_costs(compile_: Any, reset: Callable[[], None], model: Any, words: Any) -> tuple[float, float, float]:
-    """Seconds for: a trace of the model with its FX graph; a call of it beyond the graph; a call of x + 1 beyond the graph."""
+    """Seconds for: a trace of the model with its FX graph; a call of it without the graph; a call of x + 1 without the graph."""
     compiled = compile_(model, backend=nothing)
 
     def first_call() -> None:
@@ -113,7 +113,7 @@ def main() -> None:
     model = Llama().eval()
     words = torch.randint(0, WORDS, (2, 16))
     print(
-        f"A Llama-like model: {LAYERS} layers, width {WIDTH}, {HEADS} heads, {words.shape[0]} x {words.shape[1]} words\n"
+        f"A Llama-like model: {LAYERS} layers, width {WIDTH}, {HEADS} heads, {words.shape[0]} x {words.shape[1]} tokens\n"
     )
 
     graphs: list[Any] = []
@@ -150,7 +150,7 @@ def main() -> None:
     )
     print(f"(compiled by Inductor in {took:.0f} s; state_dict keys as before: {list(compiled.state_dict())[:2]} ...)\n")
     if not same or difference > 1e-3:
-        raise SystemExit("the results are not eager's")
+        raise SystemExit("the results differ from eager")
 
     alternator.config.example_values = True
     with torch.no_grad():

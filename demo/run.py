@@ -1,4 +1,4 @@
-"""Runs an ordinary program (orders.py) under Alternator's eval loop and says what happened.
+"""Runs an ordinary program (orders.py) under Alternator's eval loop and compares the results.
 
 python demo/run.py
 """

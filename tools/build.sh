@@ -2,7 +2,7 @@
 # build.sh [--configure] torch | core VERSION | asan | mutants: configures (once) and builds one build folder.
 #   torch  build/torch: alternator._C and its tests       core  build/core-VERSION: _alternator_core and its tests
 #   asan   build/asan: the torch-free rooms under AddressSanitizer and UndefinedBehaviorSanitizer
-#   mutants  build/mutants: alternator._C with switches that break it, for `make test-mutants`
+#   mutants  build/mutants: alternator._C with mutants that can be switched on, for `make test-mutants`
 source "$(dirname "$0")/common.sh"
 jobs=${JOBS:-$(nproc)}
 bin=$PWD/.venv/bin
@@ -15,7 +15,7 @@ fi
 configure_and_build() {
   local folder=$1 python=$2
   shift 2
-  # A folder that belongs to another interpreter, or a tree that was moved, is configured anew.
+  # A folder of another interpreter, or of a tree that was moved, is configured again.
   if [ -f "$folder/CMakeCache.txt" ] && ! grep -qF "Python_EXECUTABLE:UNINITIALIZED=$python" "$folder/CMakeCache.txt" &&
     ! grep -qxF "Python_EXECUTABLE:FILEPATH=$python" "$folder/CMakeCache.txt"; then
     rm -rf "$folder"
@@ -25,7 +25,7 @@ configure_and_build() {
       --log-level=ERROR
   fi
   if [ -n "$configure_only" ]; then
-    # What the linters need: an up-to-date compile_commands.json.
+    # The linters need an up-to-date compile_commands.json.
     "$bin/ninja" -C "$folder" --quiet build.ninja
   else
     "$bin/ninja" -C "$folder" -j "$jobs" --quiet

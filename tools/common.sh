@@ -2,13 +2,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# One clear sentence, and the end.
+# Prints one sentence and exits.
 fail() {
   echo "alternator: $*" >&2
   exit 1
 }
 
-# Something the reader must not miss, but that does not stop the run.
+# A warning that must not be missed, but does not stop the run.
 warn_loudly() {
   printf '\n!!! alternator: %s\n\n' "$*" >&2
 }

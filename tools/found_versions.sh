@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# found_versions.sh VERSION...: prints those that are installed here, and is loud about the others.
+# found_versions.sh VERSION...: prints those that are installed, and warns about the others.
 source "$(dirname "$0")/common.sh"
 for version in "$@"; do
   status=0

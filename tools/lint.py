@@ -1,4 +1,4 @@
-"""clang-format, ruff, mypy and clang-tidy, and one line about each.
+"""Runs clang-format, ruff, mypy and clang-tidy, and prints one line about each.
 
     python tools/lint.py                 clang-tidy on the rooms that differ from the merge base; on all if none does
     python tools/lint.py --rooms py fake
@@ -30,16 +30,16 @@ JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
 
 
-def git(*words: str) -> list[str]:
-    result = run("git", *words)
+def git(*arguments: str) -> list[str]:
+    result = run("git", *arguments)
     return result.stdout.splitlines() if result.returncode == 0 else []
 
 
 def tree_files(*suffixes: str) -> list[str]:
-    """What git tracks or would track, and is still there."""
+    """The existing files that git tracks or would track."""
     names = set(git("ls-files", "--cached", "--others", "--exclude-standard"))
     return sorted(name for name in names if name.endswith(suffixes) and (ROOT / name).exists())
 
@@ -73,7 +73,7 @@ def room_of(name: str) -> str | None:
 
 
 def compile_commands() -> dict[str, dict[str, str]]:
-    """The command of each source file, without the precompiled header: a file must include what it uses."""
+    """The compile command of each source file, without the precompiled header: a file must include what it uses."""
     commands: dict[str, dict[str, str]] = {}
     for folder in (BUILD / "core-3.11", BUILD / "torch"):
         path = folder / "compile_commands.json"
@@ -83,7 +83,7 @@ def compile_commands() -> dict[str, dict[str, str]]:
                 continue
             command = re.sub(r" -Winvalid-pch| -include \S*cmake_pch\.hxx| -fpch-preprocess", "", entry["command"])
             if "torch/include" in command:
-                # clang instantiates more of torch's headers than g++ does, and needs this class whole.
+                # clang instantiates more templates of torch's headers than g++ does, and needs this class to be complete.
                 command = command.replace(" -c ", " -include torch/csrc/autograd/function.h -c ")
             entry["command"] = command
             commands[name] = entry
@@ -92,11 +92,11 @@ def compile_commands() -> dict[str, dict[str, str]]:
 
 @dataclasses.dataclass
 class Tidy:
-    """clang-tidy over files that share most of their headers: one run over all of them together costs little more than
-    one run over the largest. Where they do not compile together, each has a run of its own."""
+    """clang-tidy over files that share most of their headers: one run over all of them as one translation unit costs
+    little more than one run over the largest. If they do not compile together, each has its own run."""
 
     commands: dict[str, dict[str, str]]
-    # What every result depends on: a file that passed is not looked at again until it or one of these changes.
+    # A digest of what every result depends on: a file that passed is not checked again until it or one of these changes.
     shared: bytes = b""
 
     def prepare(self, groups: dict[str, list[str]]) -> None:
@@ -152,7 +152,7 @@ def clang_tidy(rooms: set[str]) -> bool:
     todo: dict[str, list[str]] = {}
     for name in wanted:
         if not tidy.stamp(name).exists():
-            # C and C++, rooms and tests each apart: their commands differ.
+            # C and C++, rooms and tests are separate groups: their commands differ.
             kind = "test" if name.startswith("tests/") else Path(name).suffix[1:]
             todo.setdefault(f"{room_of(name) or 'framework'}_{kind}", []).append(name)
     tidy.prepare({group: names for group, names in todo.items() if len(names) > 1})

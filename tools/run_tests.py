@@ -1,9 +1,9 @@
-"""Runs pytest in several processes, two at a time, and prints what each has printed when it ends.
+"""Runs pytest in several processes, two at a time, and prints the output of each when it ends.
 
-    run_tests.py [--core VERSION PYTHON]... -- [words for pytest]
+    run_tests.py [--core VERSION PYTHON]... -- [pytest arguments]
 
-The traced programs, of which each runs in a forked child, are several parts; those tests that need no torch are one for every
-other CPython. Ends with a line of sums; the status says whether everything passed.
+The traced programs, each of which runs in a forked child, are split into several parts; the tests that need no torch are one part for
+every other CPython. Ends with a line of totals; the exit status says whether everything passed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRACED_PARTS = 4
 class Part:
     name: str
     python: str
-    words: list[str]
+    arguments: list[str]
 
 
 def parts(core: list[list[str]]) -> list[Part]:
@@ -43,12 +43,12 @@ def parts(core: list[list[str]]) -> list[Part]:
     return found
 
 
-def run(part: Part, words: list[str]) -> tuple[int, str, float]:
-    # Two processes share the machine: threads inside of them would only wait for each other.
-    # Nor does Inductor get processes of its own: in a forked child, as most tests are, waiting for them may not end.
+def run(part: Part, arguments: list[str]) -> tuple[int, str, float]:
+    # Two processes share the machine: threads inside of them would only compete.
+    # Nor does Inductor get worker processes: in a forked child, as most tests are, waiting for them may hang.
     one = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")}
     environment = {**os.environ, **one}
-    command = [part.python, "-m", "pytest", "-q", *part.words, *words]
+    command = [part.python, "-m", "pytest", "-q", *part.arguments, *arguments]
     start = time.monotonic()
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -59,20 +59,20 @@ def run(part: Part, words: list[str]) -> tuple[int, str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--core", nargs=2, action="append", default=[], metavar=("VERSION", "PYTHON"))
-    parser.add_argument("words", nargs="*")
+    parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
     sums: Counter[str] = Counter()
     failed: list[str] = []
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        started = [(part, pool.submit(run, part, options.words)) for part in parts(options.core)]
+        started = [(part, pool.submit(run, part, options.arguments)) for part in parts(options.core)]
         for part, future in started:
             status, output, seconds = future.result()
             print(f"== {part.name} ({seconds:.0f} s)\n{output}", flush=True)
             summary = output.rstrip().rsplit("\n", 1)[-1]
             for number, kind in COUNTED.findall(summary):
                 sums[kind] += int(number)
-            # With words for pytest, one of the parts may select nothing; without, a part that collects no test has failed.
-            if status != 0 and not (status == NOTHING_COLLECTED and options.words):
+            # With pytest arguments, a part may select nothing; without, a part that collects no test has failed.
+            if status != 0 and not (status == NOTHING_COLLECTED and options.arguments):
                 failed.append(part.name)
     print("== " + ", ".join(f"{sums[kind]} {kind}" for kind in sorted(sums, key=lambda kind: -sums[kind])))
     if failed:

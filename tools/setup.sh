@@ -36,4 +36,4 @@ for file in "$@"; do
 done
 echo "alternator: installing $* for CPython $version into $venv"
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check "${arguments[@]}" ||
-  fail "pip could not install requirements ($*): its own words are above; a package index must be reachable."
+  fail "pip could not install requirements ($*): its error message is above; a package index must be reachable."

@@ -1,4 +1,4 @@
-"""Alternator as td_suite.py (TorchDynamo's tests of 2022) calls it: compile(), what those tests ask for beside it, and the names that
+"""The adapter for td_suite.py (TorchDynamo's tests of 2022): compile(), the other functions that those tests use, and the names that
 settings, backends and loggers had in 2022.
 
 PYTHONPATH=.:tools python td_suite.py --frontend td_frontend:compile
@@ -30,17 +30,17 @@ from alternator import (  # noqa: F401
 
 
 def compile(model: Any, *, backend: Any, fullgraph: bool = False) -> Any:
-    if getattr(backend, "__qualname__", "") == "_resolve.<locals>.eager":  # the shim's, a new one each time
+    if getattr(backend, "__qualname__", "") == "_resolve.<locals>.eager":  # the shim's, created for each call
         backend = "eager"
     return alternator.compile(model, backend=backend, fullgraph=fullgraph)
 
 
 def optimize(backend: Any, *, nopython: bool = False) -> alternator.compiler.Compiling:
-    """`with optimize(backend):`; nopython is the business of compile()."""
+    """`with optimize(backend):`; nopython is ignored, compile() handles it."""
     return alternator.compiling(backend=backend)
 
 
-# Backends by their names of 2022. The first only has another name today; the second was TorchScript with its own fuser.
+# Backends by their names of 2022. The first was renamed; the second was TorchScript with the NNC fuser.
 register_backend(lookup_backend("aot_eager_decomp_partition"), "aot_inductor_debug")
 
 
@@ -50,9 +50,9 @@ def nnc(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
         return torch.jit.script(gm)
 
 
-# Loggers: what "alternator" warns of, and what TORCH_LOGS=dynamo shows.
+# Loggers: the warnings of "alternator", and what TORCH_LOGS=dynamo shows.
 _logs = logging.getLogger("torch._dynamo.alternator")
-_words_of_2022 = {
+_messages_of_2022 = {
     "alternator hit config.recompile_limit": "torchdynamo hit config.cache_size_limit",
     "stride mismatch at index": "strides mismatch at index",
 }
@@ -61,7 +61,7 @@ _words_of_2022 = {
 class _As2022(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        for today, then in _words_of_2022.items():
+        for today, then in _messages_of_2022.items():
             text = text.replace(today, then)
         logging.getLogger("torchdynamo").log(record.levelno, "%s", text)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build.sh [FOLDER]: builds alternator for the torch that `python3` imports, whatever its version, into FOLDER (default
-# build/gpu), for machines that have torch, CMake and ninja but nothing of `make`. FOLDER/package then holds an importable
+# build/gpu), for machines that have torch, CMake and ninja but not the environment of `make`. FOLDER/package then holds an importable
 # `alternator`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,8 +8,8 @@ folder=${1:-build/gpu}
 python=$(command -v python3)
 "$python" -c 'import sys, torch; print("CPython", sys.version.split()[0], "torch", torch.__version__, "CUDA", torch.version.cuda)'
 mkdir -p "$folder/package/alternator"
-# torch brings the shared libstdc++ along: a module that carries a copy of its own crashes at the first number that it
-# writes to a stream. Search paths of the environment may lead to the static one first, so the shared one is named.
+# torch loads the shared libstdc++: a module that is linked with a static copy crashes at the first number that it writes
+# to a stream. The library path of the environment may contain the static one first, so the shared one is named.
 compiler=
 for candidate in ${CXX:-} g++ c++; do
   echo '#include <sstream>

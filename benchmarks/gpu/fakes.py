@@ -2,7 +2,7 @@
 
     benchmarks/gpu/build.sh && PYTHONPATH=build/gpu/package python3 benchmarks/gpu/fakes.py [--json FILE]
 
-1. fakes of real CUDA tensors have everything of them but the data, and leave them as they are;
+1. fakes of real CUDA tensors have all of their properties but the data, and do not touch them;
 2. operators that mix CPU and CUDA tensors answer, or refuse, as eager does;
 3. a recorded transformer, replayed on real CUDA tensors, equals eager bit by bit, forward and backward;
 4. what recording costs, against TorchDynamo's trace of the same module in this process.
@@ -38,7 +38,7 @@ SEEN = (
 
 
 def mirrors() -> int:
-    """Stand-ins of real CUDA tensors; how many were compared."""
+    """Compares fakes with their real CUDA tensors; returns how many."""
     base = torch.randn(4, 6, device=CUDA)
     weight = nn.Parameter(torch.randn(3, 4, device=CUDA))
     cases = {
@@ -149,7 +149,7 @@ def outcome(program: Callable[[], Any]) -> Any:
 
 
 def mixed_devices() -> tuple[int, list[str]]:
-    """How many mixtures were tried, and those where fakes and eager differ."""
+    """The number of mixtures, and those where fakes and eager differ."""
     real = (
         torch.randn(3, 3, device=CUDA), torch.randn(3, 3), torch.tensor(0.5), torch.tensor(0.5, device=CUDA),
         torch.tensor([2, 0]), torch.tensor([2, 0], device=CUDA),
@@ -165,7 +165,7 @@ def mixed_devices() -> tuple[int, list[str]]:
 
 
 def scalars_among_cuda() -> tuple[int, list[str]]:
-    """Every operator of torch's database with one tensor replaced by a number on the CPU: who refuses?"""
+    """Every OpInfo operator with one tensor replaced by a 0-d CPU tensor: which calls are refused?"""
     from opinfo import compare
 
     tried, differing = 0, []
@@ -176,7 +176,7 @@ def scalars_among_cuda() -> tuple[int, list[str]]:
             continue
         leaves, shape = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
         if any(isinstance(x, torch.Tensor) and x.layout != torch.strided for x in leaves):
-            continue  # no stand-ins for those
+            continue  # these have no fakes
         for position, leaf in enumerate(leaves):
             if (
                 not isinstance(leaf, torch.Tensor)
@@ -204,7 +204,7 @@ def scalars_among_cuda() -> tuple[int, list[str]]:
 
 
 class Encoder(nn.Module):
-    """Layers as torch has them, and a loss."""
+    """Layers of torch.nn, and a loss."""
 
     def __init__(self, width: int = 64):
         super().__init__()
@@ -228,7 +228,7 @@ class Autocast(nn.Module):
 
 
 def replays() -> dict[str, int]:
-    """Recorded programs that equal eager bit by bit, and their numbers of nodes."""
+    """Recorded programs that equal eager bit by bit, with their node counts."""
     torch.manual_seed(0)
     ids = torch.randint(0, 100, (2, 16), device=CUDA)
     x = torch.randn(2, 16, 64, device=CUDA)
@@ -286,7 +286,7 @@ def main() -> int:
     device = torch.cuda.get_device_name(0)
     print(f"CPython {sys.version.split()[0]}, torch {torch.__version__}, {device}")
     report: dict[str, Any] = {"torch": torch.__version__, "device": device, "mirrors": mirrors()}
-    print(f"{report['mirrors']} stand-ins of CUDA tensors: equal, and the tensors are untouched")
+    print(f"{report['mirrors']} fakes of CUDA tensors: equal, and the tensors are untouched")
     tried, differing = mixed_devices()
     report["mixtures"], report["differing"] = tried, differing
     print(f"{tried} mixtures of CPU and CUDA tensors: {tried - len(differing)} as in eager")

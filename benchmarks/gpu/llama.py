@@ -84,7 +84,7 @@ class Llama(nn.Module):
 def milliseconds(
     fns: list[Callable[[torch.Tensor], Any]], tokens: torch.Tensor, calls: int = 30, rounds: int = 7
 ) -> list[float]:
-    """A call of each, taking turns: what else the machine does meets all of them."""
+    """Calls them alternately, so that other load on the machine affects all of them."""
     best = [float("inf")] * len(fns)
     for fn in fns * 5:
         fn(tokens)

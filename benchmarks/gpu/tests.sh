@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
-# tests.sh [LOG] [pytest words]: the tests of the package that build.sh has built (build/gpu), on this machine's python3, each file in a
-# process of its own, as many at a time as there are cores. LOG (default build/gpu/tests.log) gets what they printed.
+# tests.sh [LOG] [pytest arguments]: the tests of the package that build.sh has built (build/gpu), on this machine's python3, each file in a
+# separate process, as many at a time as there are cores. LOG (default build/gpu/tests.log) gets what they printed.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 log=$(realpath -m "${1:-build/gpu/tests.log}")
 shift || true
 place=$(mktemp -d)
-cores=$(nproc)  # asked before OMP_NUM_THREADS is set: nproc would answer with that
+cores=$(nproc)  # before OMP_NUM_THREADS is set, which nproc would return
 cp -r tests docs README.md pyproject.toml demo benchmarks "$place"
 cp -r build/gpu/package/alternator "$place"
-find csrc -name "*.def" -exec cp --parents {} "$place" \;  # tables that tests go through
+find csrc -name "*.def" -exec cp --parents {} "$place" \;  # tables that tests read
 cd "$place"
-export PYTHONPATH=$place OMP_NUM_THREADS=1 WORDS="$*" RESULTS=$place/results LOG=$log
+export PYTHONPATH=$place OMP_NUM_THREADS=1 ARGUMENTS="$*" RESULTS=$place/results LOG=$log
 mkdir -p "$RESULTS" "$(dirname "$log")"
 one() {
-  # The programs of tests/trace run in forked processes, where a CUDA that the parent has used cannot be used.
+  # The programs of tests/trace run in forked processes, where CUDA cannot be used if the parent has initialized it.
   case $1 in tests/trace/*) export CUDA_VISIBLE_DEVICES= ;; esac
-  timeout -k 5 "${SECONDS_PER_FILE:-280}" python3 -X faulthandler -m pytest -q -rfE --tb=short $WORDS "$1" >"$RESULTS/$(echo "$1" | tr / _)" 2>&1
+  timeout -k 5 "${SECONDS_PER_FILE:-280}" python3 -X faulthandler -m pytest -q -rfE --tb=short $ARGUMENTS "$1" >"$RESULTS/$(echo "$1" | tr / _)" 2>&1
   local status=$?
   echo "$1 $status $(tail -1 "$RESULTS/$(echo "$1" | tr / _)")" >>"$LOG.files"
   [ $status -eq 0 ] || [ $status -eq 5 ] || echo "$1: exit status $status: $(tail -1 "$RESULTS/$(echo "$1" | tr / _)")"
 }
 export -f one
-# What needs the sources, a virtual environment or another build is not for here.
+# Tests that need the sources, a virtual environment or another build are left out.
 ls -S tests/trace/test_*.py tests/api/test_*.py tests/guards/test_*.py tests/replay/test_*.py tests/test_fake*.py tests/test_graph*.py tests/test_opinfo.py |
   xargs -P "$cores" -I{} bash -c 'one {}'
 for result in "$RESULTS"/*; do echo "== $(basename "$result")"; tail -c 6000 "$result"; done >"$log"

@@ -10,8 +10,11 @@
 #include "interpreter/frame_values.h"
 #include "lift/lifting/numpy_scalar_inputs.h"
 #include "py/gc.h"
+#include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
+#include "trace/numpy/concrete_arrays.h"
 #include "trace/soundness/observable_failures.h"
+#include "trace/symbolic/deferred_values.h"
 
 #include <ATen/record_function.h>
 
@@ -155,7 +158,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
                                           const TraceOptions& options, Borrowed result) {
   auto entry = std::make_unique<Entry>();
   std::vector<Borrowed> results;
-  replay::Frames frames{{}, tracer.ended_frames()};
+  replay::Frames frames{{}, tracer.frames->ended_frames()};
   if (result) {
     results.push_back(result);
   } else {
@@ -176,7 +179,8 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   }
   std::vector<lift::Source*> needed;
   entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, tracer.raises, frames);
-  if (tracer.leaves_with_array(outputs)) throw replay::CannotRebuild("a tensor and an array with the same memory");
+  if (tracer.arrays->leaves_with_array(outputs))
+    throw replay::CannotRebuild("a tensor and an array with the same memory");
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
@@ -189,9 +193,9 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
   entry->draws = has_effects(*entry->program, graph::kRandom);
   // A deferred string is no side effect. Deferred random values and hooks are.
-  const bool only_strings = tracer.deferred_event() && tracer.deferred_event()->reason == report::Reason::tensor_text &&
+  const bool only_strings = tracer.deferred->event && tracer.deferred->event->reason == report::Reason::tensor_text &&
                             tracer.lifter.effects().empty();
-  const bool draws = !tracer.deferred_points().empty() && !only_strings;
+  const bool draws = !tracer.deferred->points.empty() && !only_strings;
   if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || draws)) throw NeedsRepeatable();
   if (options.may_break && trace::has_lasting_writes(*entry->program) &&
       trace::has_observed_failures(*entry->program)) {
@@ -392,10 +396,10 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
       } catch (const replay::CannotRebuild& error) {
         if (handed.any()) throw NeedsNumpyConstants();
         // If a deferred random value leaves the call, the trace can be cut before the value is drawn.
-        if (may_break) entry = stop_before(chain, tracer.deferred_points(), captured, options, &phases);
+        if (may_break) entry = stop_before(chain, tracer.deferred->points, captured, options, &phases);
         if (entry == nullptr)
           return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
-        entry->stops_because = tracer.deferred_event();
+        entry->stops_because = tracer.deferred->event;
       }
     } else {
       const bool is_break = is_instruction_bound(tracer.stopped->reason);
@@ -410,7 +414,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
       if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, options, &phases);
       // A frame may hold a deferred random value.
       if (may_break && is_break && entry == nullptr)
-        entry = stop_before(chain, tracer.deferred_points(), captured, options, &phases);
+        entry = stop_before(chain, tracer.deferred->points, captured, options, &phases);
       if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
       entry->stops_because = *tracer.stopped;
     }

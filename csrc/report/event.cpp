@@ -26,7 +26,7 @@ static std::string utf8(PyObject* text) {
   return bytes != nullptr ? bytes : "";
 }
 
-// The line as it stands in the file.
+// The line as it is in the file, or empty.
 static std::string source_line(PyObject* file, int line) {
   Ref text;
   try {
@@ -45,7 +45,7 @@ namespace {
 struct Shown {
   Ref file, function;
   std::string text;           // without its indentation
-  size_t begin = 0, end = 0;  // of the part that the instruction stands for
+  size_t begin = 0, end = 0;  // of the part that the instruction belongs to
 };
 
 Shown show(const Line& line) {
@@ -69,7 +69,7 @@ Shown show(const Line& line) {
   return shown;
 }
 
-std::string place(const Line& line, const Shown& shown) {
+std::string location(const Line& line, const Shown& shown) {
   return "  File \"" + utf8(shown.file.get()) + "\", line " + std::to_string(line.line) + ", in " +
          utf8(shown.function.get()) + "\n" + (shown.text.empty() ? "" : "    " + shown.text + "\n");
 }
@@ -78,7 +78,7 @@ std::string place(const Line& line, const Shown& shown) {
 
 std::string Break::text() const {
   std::string result;
-  // As in tracebacks: a recursion is not shown level by level.
+  // As in tracebacks, recursion is abbreviated.
   constexpr size_t kShownRepeats = 3;
   size_t repeats = 0;
   const auto end_repeats = [&] {
@@ -92,14 +92,14 @@ std::string Break::text() const {
       end_repeats();
       repeats = 0;
     }
-    if (++repeats <= kShownRepeats) result += place(callers[i], show(callers[i]));
+    if (++repeats <= kShownRepeats) result += location(callers[i], show(callers[i]));
   }
   end_repeats();
   if (code) {
     const Line at{code, line, index};
     const Shown shown = show(at);
-    result += place(at, shown);
-    // As in tracebacks: where it is not all of the line.
+    result += location(at, shown);
+    // As in tracebacks, the part is marked if it is not the whole line.
     if (shown.end > shown.begin && shown.end - shown.begin < shown.text.size())
       result += "    " + std::string(shown.begin, ' ') + std::string(shown.end - shown.begin, '^') + "\n";
   }

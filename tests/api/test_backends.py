@@ -562,7 +562,7 @@ def test_leaves_that_the_function_makes(backend: str, caplog: pytest.LogCaptureF
             wanted, _ = fn(x)
             assert torch.equal(result, wanted) and result.requires_grad and w.is_leaf
             assert torch.autograd.grad(result.sum(), w)[0].tolist() == [n, n, n]
-    assert ("as it was recorded" in caplog.text) == (backend != "eager")
+    assert ("runs the recorded program" in caplog.text) == (backend != "eager")
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
@@ -615,7 +615,7 @@ def test_graphs_that_aot_autograd_refuses(caplog: pytest.LogCaptureFixture) -> N
     compiled(torch.ones(1, 3)).sum().backward()
     net.weight.data, net.bias.data = torch.ones(4, 3), torch.zeros(4)  # the gradients are of another size now
     assert compiled(torch.ones(1, 3)).tolist() == [[3, 3, 3, 3]]
-    assert caplog.text.count("as it was recorded") == 4
+    assert caplog.text.count("runs the recorded program") == 4
 
 
 def _is_close(a: Any, b: Any) -> bool:
@@ -675,9 +675,9 @@ def test_results_whose_history_is_used_up(caplog: pytest.LogCaptureFixture) -> N
 
     for fn in (loss, part, twice):
         _agrees(fn, lambda leaf, weight: (leaf,))
-    assert caplog.text.count("as it was recorded") == 3
+    assert caplog.text.count("runs the recorded program") == 3
     _agrees(lambda x: torch.autograd.grad((x**4).sum(), x), lambda leaf, weight: (leaf,))
-    assert caplog.text.count("as it was recorded") == 3
+    assert caplog.text.count("runs the recorded program") == 3
 
 
 def test_writes_to_views_of_each_other_with_gradients(caplog: pytest.LogCaptureFixture) -> None:
@@ -703,7 +703,7 @@ def test_writes_to_views_of_each_other_with_gradients(caplog: pytest.LogCaptureF
     for fn in (both, one):
         for make in (views, views_without_a_gradient):
             _agrees(fn, make)
-    assert caplog.text.count("as it was recorded") == 4
+    assert caplog.text.count("runs the recorded program") == 4
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_default_partitioner", "inductor"])
@@ -739,7 +739,7 @@ def test_old_values_of_what_is_written(backend: str, caplog: pytest.LogCaptureFi
     for fn in (scaled, activated, sliced, turned, quiet):
         _agrees(fn, _computed, backend)
     _agrees(averaged, lambda leaf, weight: (torch.ones(4), weight), backend)
-    assert "as it was recorded" not in caplog.text
+    assert "runs the recorded program" not in caplog.text
 
 
 def test_old_values_of_a_part_that_is_written(caplog: pytest.LogCaptureFixture) -> None:
@@ -748,7 +748,7 @@ def test_old_values_of_a_part_that_is_written(caplog: pytest.LogCaptureFixture) 
         return v + 1
 
     _agrees(scaled, lambda leaf, weight: ((leaf * 1)[1:3], weight[:2]))
-    assert "runs as it was recorded, not through aot_eager: it writes to a part of a tensor" in caplog.text
+    assert "runs the recorded program, not through aot_eager: it writes to a part of a tensor" in caplog.text
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -770,7 +770,7 @@ def test_writes_through_data(backend: str, caplog: pytest.LogCaptureFixture) -> 
 
     for fn in (used, alone, counted):
         _agrees(fn, lambda leaf, weight: (leaf.exp(), weight), backend)
-    assert "as it was recorded" not in caplog.text
+    assert "runs the recorded program" not in caplog.text
 
 
 def test_batch_norm_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
@@ -783,7 +783,7 @@ def test_batch_norm_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
     for ours, theirs in zip(nets[1].parameters(), nets[0].parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad)
     torch.testing.assert_close(nets[1].state_dict(), nets[0].state_dict())
-    assert "as it was recorded" not in caplog.text
+    assert "runs the recorded program" not in caplog.text
 
 
 def test_warnings_while_a_graph_is_compiled() -> None:
@@ -1097,7 +1097,7 @@ def test_a_write_to_one_element_under_many_names() -> None:
 
 @pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
 def test_fused_steps(make: Any) -> None:
-    """What AOTAutograd refuses runs as it was recorded."""
+    """What AOTAutograd refuses runs the recorded program, uncompiled."""
 
     def run(wrap: Any) -> Any:
         p = torch.nn.Parameter(torch.ones(2))
@@ -1196,7 +1196,7 @@ def _through_aot() -> list[Any]:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_callable_that_goes_through_aot_autograd(which: int) -> None:
-    """What is not for AOTAutograd runs as it was recorded, whoever calls it."""
+    """What is not for AOTAutograd runs the recorded program, uncompiled, whoever calls it."""
     backend = _through_aot()[which]
 
     def leaf(x: Any) -> Any:
@@ -1240,7 +1240,7 @@ def test_views_of_parameters_without_gradients_are_compiled(caplog: pytest.LogCa
     with torch.no_grad():
         for _ in range(2):
             assert torch.equal(compiled(x := torch.arange(6.0).reshape(2, 3)), fn(x))
-    assert "as it was recorded" not in caplog.text
+    assert "runs the recorded program" not in caplog.text
 
 
 def test_a_view_of_a_parameter_without_gradients_is_given_back() -> None:

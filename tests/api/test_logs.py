@@ -220,7 +220,7 @@ BYTECODE = [
     "    # break [native_call]: the frames as they stand before ",
     "    f.by = by",
     "    helper.y = graph[0]",
-    "    execute('time.sleep(0)')  # for real; then on from the next instruction",
+    "    execute('time.sleep(0)')  # concretely; resumes at the next instruction",
     "def resume_helper_7(f.x, f.by, f.y, helper.y):  # ",
     "    graph = graph_of_2(y)",
     "    return t0",

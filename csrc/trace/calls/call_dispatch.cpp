@@ -1,5 +1,36 @@
 // Calls: Python functions are traced, torch's are recorded, native ones pass the gate.
+#include "trace/calls/call_dispatch.h"
+#include "trace/calls/constant_functions.h"
+#include "trace/calls/instance_tests.h"
+#include "trace/calls/native_callbacks.h"
+#include "trace/calls/native_calls.h"
+#include "trace/calls/reflective_builtins.h"
+#include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/autograd_functions.h"
+#include "trace/higher_order/checkpoint.h"
+#include "trace/higher_order/cond.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/higher_order/loops.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/opcodes/class_creation.h"
+#include "trace/opcodes/items.h"
+#include "trace/stdlib/context_variables.h"
+#include "trace/stdlib/decimals.h"
+#include "trace/stdlib/library_functions.h"
+#include "trace/stdlib/optree.h"
+#include "trace/stdlib/output_effects.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/symbolic/speculated_checks.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
+#include "trace/torch/flag_calls.h"
+#include "trace/torch/legacy_tensors.h"
+#include "trace/torch/module_attributes.h"
+#include "trace/torch/random_generators.h"
+#include "trace/torch/scoped_modes.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
@@ -24,6 +55,15 @@
 
 namespace alternator::trace {
 
+static Ref call_compiled(Tracer& t, Borrowed compiled, PyObject* const* arguments, size_t positional,
+                         Borrowed keyword_names);
+static Ref call_type(Tracer& t, Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+static Ref next_of_preexisting(Tracer& t, PyObject* const* arguments, size_t count);
+static Ref call_partial(Tracer& t, Borrowed partial, PyObject* const* arguments, size_t positional,
+                        Borrowed keyword_names);
+static void check_alive(Tracer& t, Borrowed reference);
+static Ref call_computed(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count);
+
 namespace {
 
 // The arguments of torch.cond(pred, true_fn, false_fn, operands=()). Returns how many there are; 0: they do not fit.
@@ -44,16 +84,16 @@ size_t bind_condition(PyObject* const* arguments, size_t positional, Borrowed ke
 }  // namespace
 
 // Calls a builtin that reads process state, and guards the result.
-Ref Tracer::query(Borrowed builtin) {
+Ref query(Tracer& t, Borrowed builtin) {
   Ref answer = checked(PyObject_CallNoArgs(builtin.get()));
   if (!lift::is_plain(answer.get())) stop(report::Reason::native_call, native_name(builtin));
-  lift::Source* source = tree->child(lifter.constant(builtin), lift::Access::kQuery);
-  tree->guard(source, {lift::GuardKind::kEquals, Ref(answer)});
+  lift::Source* source = t.tree->child(t.lifter.constant(builtin), lift::Access::kQuery);
+  t.tree->guard(source, {lift::GuardKind::kEquals, Ref(answer)});
   return answer;
 }
 
-void Tracer::escape_all(PyObject* const* arguments, size_t count) {
-  for (size_t i = 0; i < count; i++) lifter.escape(arguments[i]);
+void escape_all(Tracer& t, PyObject* const* arguments, size_t count) {
+  for (size_t i = 0; i < count; i++) t.lifter.escape(arguments[i]);
 }
 
 // What `len.__call__(x)` or `type(len).__call__(len, x)` calls: the gate applies to that callable. Classes are
@@ -111,28 +151,28 @@ static void check_finalization_is_reported(const Tracer& tracer, const Ref& refe
 
 // A weak reference is dereferenced. A trace keeps objects alive that would be gone in eager: tensors of the recording,
 // what the tracer itself references, and pre-existing objects that the program has removed from their place.
-void Tracer::check_alive(Borrowed reference) {
+static void check_alive(Tracer& t, Borrowed reference) {
   Borrowed referent = PyWeakref_GetObject(reference.get());
   if (referent.get() == Py_None) return;
-  const lift::Known* known = lifter.known(referent);
+  const lift::Known* known = t.lifter.known(referent);
   // No guard covers which slot holds an object that has not been read.
-  if (known != nullptr && behind_a_break_)
+  if (known != nullptr && t.finalizers->behind_a_break)
     stop(report::Reason::native_call, "a weak reference to an object that may be gone");
-  if (lifter.known(reference) != nullptr) {
-    if (known != nullptr && lifter.has_writes() && is_dropped(lifter, known->original))
+  if (t.lifter.known(reference) != nullptr) {
+    if (known != nullptr && t.lifter.has_writes() && is_dropped(t.lifter, known->original))
       stop(report::Reason::native_call, "a weak reference to an object that may be gone");
     return;
   }
-  const bool is_recorded = graph::is_tensor(referent) && lifter.known(referent) == nullptr;
+  const bool is_recorded = graph::is_tensor(referent) && t.lifter.known(referent) == nullptr;
   const bool is_preexisting = known != nullptr;
-  const Py_ssize_t kept = kept_by_trace(*this, referent);
-  if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_preexisting && lifter.has_writes()) ||
+  const Py_ssize_t kept = kept_by_trace(t, referent);
+  if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_preexisting && t.lifter.has_writes()) ||
       (kept > 0 && Py_REFCNT(referent.get()) <= kept))
     stop(report::Reason::native_call, "a weak reference to an object that may be gone");
 }
 
 // Null: its arguments are not plain values.
-Ref Tracer::call_computed(Borrowed callable, PyObject* const* arguments, size_t count) {
+static Ref call_computed(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
   auto is_plain = [](PyObject* argument) {
     if (!PyTuple_CheckExact(argument)) return lift::is_plain(argument);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(argument); i++) {
@@ -141,135 +181,137 @@ Ref Tracer::call_computed(Borrowed callable, PyObject* const* arguments, size_t 
     return true;
   };
   if (!std::all_of(arguments, arguments + count, is_plain)) return {};
-  escape_all(arguments, count);
-  const Paused paused(*this);
+  escape_all(t, arguments, count);
+  const Paused paused(t);
   return checked(PyObject_Vectorcall(callable.get(), arguments, count, nullptr));
 }
 
-Ref Tracer::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   const auto call_bound = [&](Borrowed function, Borrowed self) {
     const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
     std::vector<PyObject*> with_self(total + 2);
     with_self[1] = self.get();
     std::copy(arguments, arguments + total, with_self.begin() + 2);
-    return call(function, with_self.data() + 1, positional + 1, keyword_names);
+    return call(t, function, with_self.data() + 1, positional + 1, keyword_names);
   };
   if (PyMethod_Check(callable.get()))
     return call_bound(PyMethod_GET_FUNCTION(callable.get()), PyMethod_GET_SELF(callable.get()));
-  if (Ref slot = slot_of_container(*this, callable))
+  if (Ref slot = slot_of_container(t, callable))
     return call_bound(slot, checked(PyObject_GetAttrString(callable.get(), "__self__")));
   Ref shown;
-  if (call_effect(callable, arguments, positional, keyword_names, &shown)) return shown;
+  if (t.output->call(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (Py_IS_TYPE(callable.get(), &_PyWeakref_CallableProxyType)) {
-    if (lifter.known(callable) != nullptr) stop(report::Reason::opaque_object, "a pre-existing weak proxy");
+    if (t.lifter.known(callable) != nullptr) stop(report::Reason::opaque_object, "a pre-existing weak proxy");
     Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
-    if (referent.get() != Py_None) return call(referent, arguments, positional, keyword_names);
+    if (referent.get() != Py_None) return call(t, referent, arguments, positional, keyword_names);
   }
-  if (PyWeakref_CheckRef(callable.get())) check_alive(callable);
-  if (Ref result = call_generator(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = call_override(callable, arguments, positional, keyword_names)) return result;
-  if (is_autograd_apply(callable)) return call_autograd_function(callable, arguments, positional, keyword_names);
+  if (PyWeakref_CheckRef(callable.get())) check_alive(t, callable);
+  if (Ref result = t.generators->call(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = t.torch_functions->call(callable, arguments, positional, keyword_names)) return result;
+  if (is_autograd_apply(callable)) return t.autograd_functions->call(callable, arguments, positional, keyword_names);
   if (callable.get() == natives.transformed_apply && positional > 0)
-    return call_transformed_function(callable, arguments, positional, keyword_names);
-  if (Ref result = call_mode(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = call_flag(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = keyword_names ? Ref() : call_mode_stack(callable, arguments, positional)) return result;
-  if (Ref result = call_context_variable(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = call_decimal(callable, arguments, positional, keyword_names)) return result;
+    return t.autograd_functions->call_transformed(callable, arguments, positional, keyword_names);
+  if (Ref result = t.scopes->call(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = t.flags->call(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = keyword_names ? Ref() : t.function_modes->call(callable, arguments, positional)) return result;
+  if (Ref result = t.context_variables->call(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = t.decimals->call(callable, arguments, positional, keyword_names)) return result;
   if (callable.get() == natives.cond) {
     // Its Python code queries is_compiling(): the trace must not break in the middle of that.
     Ref none = checked(PyTuple_New(0));
     PyObject* given[] = {nullptr, nullptr, nullptr, none.get()};
-    return call_cond(given, bind_condition(arguments, positional, keyword_names, given));
+    return call_cond(t, given, bind_condition(arguments, positional, keyword_names, given));
   }
-  if (Ref result = call_loop(callable, arguments, positional, keyword_names)) return result;
-  if (natives.recorded(callable)) return call_recorded(callable, arguments, positional, keyword_names);
+  if (Ref result = call_loop(t, callable, arguments, positional, keyword_names)) return result;
+  if (natives.recorded(callable)) return t.functorch->call_recorded(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
-  if (is_torchs && is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
+  if (is_torchs && t.marks->is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (natives.communicates(callable)) stop(report::Reason::native_call, native_name(callable));
-  if (is_torchs || is_allowed_in_graph(callable)) return call_torch(callable, arguments, positional, keyword_names);
+  if (is_torchs || t.marks->is_allowed_in_graph(callable))
+    return call_torch(t, callable, arguments, positional, keyword_names);
   if (natives.computed(callable) && !keyword_names) {
-    if (Ref result = call_computed(callable, arguments, positional)) return result;
+    if (Ref result = call_computed(t, callable, arguments, positional)) return result;
   }
-  if (Ref result = call_library(callable, arguments, positional, keyword_names)) return result;
-  if (Ref number = keyword_names ? Ref() : call_random(callable, positional)) return number;
-  if (Ref number = call_numpy(callable, arguments, positional, keyword_names)) return number;
-  if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
-  if (is_compiled(callable)) return call_compiled(callable, arguments, positional, keyword_names);
-  lift::Known* known = lifter.known(callable);
+  if (Ref result = t.library->call(callable, arguments, positional, keyword_names)) return result;
+  if (Ref number = keyword_names ? Ref() : t.deferred->call(callable, positional)) return number;
+  if (Ref number = t.arrays->call(callable, arguments, positional, keyword_names)) return number;
+  if (PyFunction_Check(callable.get())) return call_function(t, callable, arguments, positional, keyword_names);
+  if (is_compiled(callable)) return call_compiled(t, callable, arguments, positional, keyword_names);
+  lift::Known* known = t.lifter.known(callable);
   if (Ref function = known != nullptr ? scripted_function(callable) : Ref()) {
-    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
-    return call(lifter.lift(function, lifter.constant(function)), arguments, positional, keyword_names);
+    t.tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
+    return call(t, t.lifter.lift(function, t.lifter.constant(function)), arguments, positional, keyword_names);
   }
-  if (Ref slot = known != nullptr && known->opaque ? bound_slot(callable, *tree, known->source) : Ref()) {
+  if (Ref slot = known != nullptr && known->opaque ? bound_slot(callable, *t.tree, known->source) : Ref()) {
     Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
-    self = lifter.lift(self, tree->child(known->source, lift::Access::kMethodSelf));
+    self = t.lifter.lift(self, t.tree->child(known->source, lift::Access::kMethodSelf));
     return call_bound(slot, self);
   }
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
   if (callable.get() == natives.next && !keyword_names && (positional == 1 || positional == 2) &&
-      lift::is_fixed_iterator(arguments[0]) && lifter.known(arguments[0]) != nullptr) {
-    return next_of_preexisting(arguments, positional);
+      lift::is_fixed_iterator(arguments[0]) && t.lifter.known(arguments[0]) != nullptr) {
+    return next_of_preexisting(t, arguments, positional);
   }
   bool with_self = false;
   if (Ref called = called_through_slot(callable, arguments, positional, &with_self))
-    return call(called, arguments + with_self, positional - with_self, keyword_names);
+    return call(t, called, arguments + with_self, positional - with_self, keyword_names);
   if (!keyword_names) {
     bool handled = false;
-    Ref result = call_reflective(callable, arguments, positional, &handled);
+    Ref result = call_reflective(t, callable, arguments, positional, &handled);
     if (handled) return result;
-    result = call_about_frame(callable, arguments, positional, &handled);
+    result = t.frames->call(callable, arguments, positional, &handled);
     if (handled) return result;
   }
-  if (Ref made = call_legacy_constructor(callable, arguments, positional, keyword_names)) return made;
-  if (Ref result = call_tree(callable, arguments, positional, keyword_names)) return result;
+  if (Ref made = call_legacy_constructor(t, callable, arguments, positional, keyword_names)) return made;
+  if (Ref result = t.optree->call(callable, arguments, positional, keyword_names)) return result;
   if (PyType_Check(callable.get())) {
-    Ref made = call_type(callable, arguments, positional, keyword_names);
-    check_finalization_is_reported(*this, made, behind_a_break_);
+    Ref made = call_type(t, callable, arguments, positional, keyword_names);
+    check_finalization_is_reported(t, made, t.finalizers->behind_a_break);
     return made;
   }
   if (callable.type() == lift::known_types().partial)
-    return call_partial(callable, arguments, positional, keyword_names);
+    return call_partial(t, callable, arguments, positional, keyword_names);
   if (PyCFunction_Check(callable.get()) && positional == 1 && !keyword_names) {
-    if (Ref answer = real_instance_test(callable, arguments[0])) return answer;
+    if (Ref answer = real_instance_test(t, callable, arguments[0])) return answer;
   }
   if (natives.function(callable)) {
-    Ref result = call_native(callable, arguments, positional, keyword_names);
-    check_finalization_is_reported(*this, result, behind_a_break_);
+    Ref result = call_native(t, callable, arguments, positional, keyword_names);
+    check_finalization_is_reported(t, result, t.finalizers->behind_a_break);
     return result;
   }
   if ((callable.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
-    if (Ref bound = special_method(callable, names::__call__);
+    if (Ref bound = special_method(t, callable, names::__call__);
         bound && (PyMethod_Check(bound.get()) || is_compiled(bound))) {
-      return call(bound, arguments, positional, keyword_names);
+      return call(t, bound, arguments, positional, keyword_names);
     }
     // A tp_call that is inherited from a builtin type: a subclass of weakref.ref.
     PyTypeObject* base = lift::layout_base(callable.type());
     if (base != nullptr && base->tp_call != nullptr && callable.type()->tp_call == base->tp_call && natives.type(base))
-      return call_native(callable, arguments, positional, keyword_names);
+      return call_native(t, callable, arguments, positional, keyword_names);
   }
   if (Ref substitute = substitute_of(callable))
-    return call(lifter.lift(substitute, lifter.constant(substitute)), arguments, positional, keyword_names);
+    return call(t, t.lifter.lift(substitute, t.lifter.constant(substitute)), arguments, positional, keyword_names);
   if (callable.type()->tp_call == nullptr)  // a TypeError that says so
     return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
   stop(report::Reason::native_call, native_name(callable));
 }
 
 // A compiled function that is called inside a compiled function is inlined.
-Ref Tracer::call_compiled(Borrowed compiled, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  lift::Known* known = lifter.known(compiled);
+static Ref call_compiled(Tracer& t, Borrowed compiled, PyObject* const* arguments, size_t positional,
+                         Borrowed keyword_names) {
+  lift::Known* known = t.lifter.known(compiled);
   if (known == nullptr) stop(report::Reason::native_call, "a compiled function of unknown origin");
   lift::Source* source = known->source;
   auto field = [&](const char* text) {
     Ref name = checked(PyUnicode_InternFromString(text));
     Ref value = checked(PyObject_GetAttr(compiled.get(), name.get()));
-    return lifter.lift(value, tree->child(source, lift::Access::kField, name));
+    return t.lifter.lift(value, t.tree->child(source, lift::Access::kField, name));
   };
   Ref function = field("__wrapped__"), self = field("__self__");
-  if (self.get() == Py_None) return call(function, arguments, positional, keyword_names);
-  return call(checked(PyMethod_New(function.get(), self.get())), arguments, positional, keyword_names);
+  if (self.get() == Py_None) return call(t, function, arguments, positional, keyword_names);
+  return call(t, checked(PyMethod_New(function.get(), self.get())), arguments, positional, keyword_names);
 }
 
 // Whether the frame is that of a TransformerEncoder whose fast path, which writes zeros to padded rows, eager may take
@@ -295,7 +337,7 @@ static bool may_take_fast_path(Tracer& tracer, cpython::Frame* frame) {
       value = tracer.lifter.lift(lazy->value, lazy->source);
     }
     for (const char* name : {"self_attn", "in_proj_weight"})
-      value = tracer.get_attribute(value, checked(PyUnicode_InternFromString(name)));
+      value = get_attribute(tracer, value, checked(PyUnicode_InternFromString(name)));
     return !graph::is_tensor(value) || !fake::unpack(value.get()).requires_grad();
   }
   return true;
@@ -328,7 +370,7 @@ static bool is_region_placeholder(cpython::Frame* frame) {
          PyUnicode_CompareWithASCIIString(module, "torch._higher_order_ops.invoke_subgraph") == 0;
 }
 
-Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref call_function(Tracer& t, Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Mark mark = mark_of(function);
   switch (mark) {
     case Mark::kNone:
@@ -337,20 +379,22 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       if (Denying::active) return Ref::share(Py_False);
       // A module with hooks queries this to avoid a try block under TorchDynamo. Here it runs as in eager, with its
       // always-called hooks.
-      if (reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().module_call_code)
+      if (reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)) == Natives::table().module_call_code)
         return Ref::share(Py_False);
-      if (is_region_placeholder(frame_)) return Ref::share(Py_False);
-      if (refuses_compilation(frame_)) stop(report::Reason::skipped, "torch.distributed.nn.functional");
-      return Ref::share(is_inside_get_value(frame_) || may_take_fast_path(*this, frame_) ? Py_False : Py_True);
+      if (is_region_placeholder(t.current_frame)) return Ref::share(Py_False);
+      if (refuses_compilation(t.current_frame)) stop(report::Reason::skipped, "torch.distributed.nn.functional");
+      return Ref::share(is_inside_get_value(t.current_frame) || may_take_fast_path(t, t.current_frame) ? Py_False
+                                                                                                       : Py_True);
     case Mark::kCompiled:
     case Mark::kShield: {
       const char* field = mark == Mark::kShield ? "__wrapped__" : "_torchdynamo_inline";
-      Ref wrapped = get_from_function(function, checked(PyUnicode_InternFromString(field)));
+      Ref wrapped = get_from_function(t, function, checked(PyUnicode_InternFromString(field)));
       try {
-        if (wrapped.get() == Natives::table().checkpoint) return call_checkpoint(arguments, positional, keyword_names);
-        return call(wrapped, arguments, positional, keyword_names);
+        if (wrapped.get() == Natives::table().checkpoint)
+          return call_checkpoint(t, arguments, positional, keyword_names);
+        return call(t, wrapped, arguments, positional, keyword_names);
       } catch (const PyError&) {
-        if (stopped) throw;
+        if (t.stopped) throw;
         stop(report::Reason::raises, "through a frame that tracing skips");  // a traceback would lack it
       }
     }
@@ -358,7 +402,8 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       stop(report::Reason::disabled, disabled_text(function));
     case Mark::kGraphBreak:
       // Torch breaks the graph around an optimizer's step to avoid copies in Inductor.
-      if (!may_break && reinterpret_cast<PyObject*>(cpython::code_of(frame_)) == Natives::table().optimizer_code)
+      if (!t.may_break &&
+          reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)) == Natives::table().optimizer_code)
         return Ref::share(Py_None);
       stop(report::Reason::asked_for,
            positional > 0 && PyUnicode_Check(arguments[0]) ? PyUnicode_AsUTF8(arguments[0]) : "graph_break()");
@@ -369,47 +414,48 @@ Ref Tracer::call_function(Borrowed function, PyObject* const* arguments, size_t 
       // This happens once per module: a graph of it would never be used again.
       stop(report::Reason::uninitialised, positional > 1 ? Py_TYPE(arguments[1])->tp_name : "");
     case Mark::kExpectation:
-      if (positional > 0 && expect(arguments[0])) return Ref::share(Py_True);
+      if (positional > 0 && expect(t, arguments[0])) return Ref::share(Py_True);
       break;
     case Mark::kDataCheck:
-      if (positional >= 2 && positional <= 3 && !keyword_names && expect_all(arguments[1])) return Ref::share(Py_None);
+      if (positional >= 2 && positional <= 3 && !keyword_names && t.checks->expect_all(arguments[1]))
+        return Ref::share(Py_None);
       break;
     case Mark::kNumber:
       // Eager computes with a Python float here, in double precision. Code that was told that nothing is compiled
       // expects a Python scalar.
       if (!Denying::active && positional == 1 && !keyword_names && graph::is_tensor(arguments[0]) &&
-          !is_overridden(arguments[0])) {
+          !t.torch_functions->is_overridden(arguments[0])) {
         const at::Tensor& tensor = fake::unpack(arguments[0]);
         if (tensor.is_cpu() && tensor.dim() == 0 && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble)
-          return call_torch(checked(PyObject_GetAttrString(THPVariableClass, "double")), arguments, 1, {});
+          return call_torch(t, checked(PyObject_GetAttrString(THPVariableClass, "double")), arguments, 1, {});
       }
       break;
     case Mark::kNotes:
       return Ref::share(Py_None);
     case Mark::kConstant:
-      return call_constant(function, arguments, positional, keyword_names);
+      return call_constant(t, function, arguments, positional, keyword_names);
   }
   if (function == Borrowed(Natives::table().tensor_hash) && positional == 1 && !keyword_names)
-    return hash_of(arguments[0], Natives::table().hash);
+    return hash_of(t, arguments[0], Natives::table().hash);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
   if (reinterpret_cast<PyObject*>(code) == Natives::table().module_getattr_code && positional == 2 && !keyword_names) {
-    if (Ref value = module_attribute(arguments[0], arguments[1])) return value;
+    if (Ref value = module_attribute(t, arguments[0], arguments[1])) return value;
   }
   if ((code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
-    escape_all(arguments,
+    escape_all(t, arguments,
                positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0));
   }
   // The caller may still report about its own instruction; the callee's frame is gone then.
-  cpython::Frame* const caller = frame_;
-  const int index = index_;
+  cpython::Frame* const caller = t.current_frame;
+  const int index = t.current_index;
   Ref result = Ref::steal(
       PyObject_Vectorcall(function.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
-  frame_ = caller;
-  index_ = index;
+  t.current_frame = caller;
+  t.current_index = index;
   return checked(std::move(result));
 }
 
-PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
+PyTypeObject* check_class_call(Tracer& t, PyTypeObject* type) {
   PyTypeObject* base = lift::layout_base(type);
   if (base == nullptr || !(Natives::table().type(base) || PyType_IsSubtype(base, &PyType_Type))) {
     stop(report::Reason::native_call, native_name(reinterpret_cast<PyObject*>(type)));
@@ -417,14 +463,15 @@ PyTypeObject* Tracer::check_class_call(PyTypeObject* type) {
   if (type->tp_finalize != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && base != type) {
     stop(report::Reason::finaliser, type->tp_name);
   }
-  if (!lifter.use_special_methods(type))
+  if (!t.lifter.use_special_methods(type))
     stop(report::Reason::native_call, std::string("a special method of ") + type->tp_name + " is no function");
-  if ((Py_TYPE(type)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) lifter.use_special_methods(Py_TYPE(type));
+  if ((Py_TYPE(type)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) t.lifter.use_special_methods(Py_TYPE(type));
   return base;
 }
 
 // A partial calls its function with more arguments: the gate applies to that function.
-Ref Tracer::call_partial(Borrowed partial, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+static Ref call_partial(Tracer& t, Borrowed partial, PyObject* const* arguments, size_t positional,
+                        Borrowed keyword_names) {
   auto field = [&](const char* name) { return checked(PyObject_GetAttrString(partial.get(), name)); };
   Ref function = field("func"), first = field("args"), named = field("keywords");
   std::vector<PyObject*> all{nullptr};
@@ -436,7 +483,7 @@ Ref Tracer::call_partial(Borrowed partial, PyObject* const* arguments, size_t po
     check_status(PyDict_SetItem(merged.get(), PyTuple_GET_ITEM(keyword_names.get(), i),
                                 arguments[positional + static_cast<size_t>(i)]));
   }
-  if (PyDict_GET_SIZE(merged.get()) == 0) return call(function, all.data() + 1, total, {});
+  if (PyDict_GET_SIZE(merged.get()) == 0) return call(t, function, all.data() + 1, total, {});
   std::vector<PyObject*> names;
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(merged.get(), &position, &key, &value);) {
@@ -450,27 +497,28 @@ Ref Tracer::call_partial(Borrowed partial, PyObject* const* arguments, size_t po
   Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(names.size())));
   for (size_t i = 0; i < names.size(); i++)
     PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(names[i]));
-  return call(function, all.data() + 1, total, tuple);
+  return call(t, function, all.data() + 1, total, tuple);
 }
 
-Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+static Ref call_type(Tracer& t, Borrowed type_object, PyObject* const* arguments, size_t positional,
+                     Borrowed keyword_names) {
   auto* type = type_object.as<PyTypeObject>();
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  escape_all(arguments, total);
+  escape_all(t, arguments, total);
   if (type == &PySuper_Type && total == 0) {
     // super() itself reads the current frame's first argument, and the __class__ cell.
-    PyObject*& first = frame_->localsplus[0];
+    PyObject*& first = t.current_frame->localsplus[0];
     if (first != nullptr && Py_IS_TYPE(first, &lazy_type)) {
       auto* lazy = reinterpret_cast<LazyObject*>(first);
-      Ref lifted = lifter.lift(lazy->value, lazy->source);
+      Ref lifted = t.lifter.lift(lazy->value, lazy->source);
       Py_DECREF(std::exchange(first, lifted.release()));
     }
-    for (int i = 0; i < cpython::code_of(frame_)->co_nlocalsplus; i++) {
-      PyObject* cell = frame_->localsplus[i];
-      if (cell == nullptr || !PyCell_Check(cell) || !lifter.is_preexisting_cell(cell)) continue;
-      PyObject* name = PyTuple_GET_ITEM(cpython::code_of(frame_)->co_localsplusnames, i);
+    for (int i = 0; i < cpython::code_of(t.current_frame)->co_nlocalsplus; i++) {
+      PyObject* cell = t.current_frame->localsplus[i];
+      if (cell == nullptr || !PyCell_Check(cell) || !t.lifter.is_preexisting_cell(cell)) continue;
+      PyObject* name = PyTuple_GET_ITEM(cpython::code_of(t.current_frame)->co_localsplusnames, i);
       if (i != 0 && PyUnicode_CompareWithASCIIString(name, "__class__") != 0) continue;
-      if (lifter.load_cell(cell).get() != PyCell_GET(cell)) stop(report::Reason::native_call, "super()");
+      if (t.lifter.load_cell(cell).get() != PyCell_GET(cell)) stop(report::Reason::native_call, "super()");
     }
     return checked(PyObject_Vectorcall(type_object.get(), arguments, 0, nullptr));
   }
@@ -482,52 +530,54 @@ Ref Tracer::call_type(Borrowed type_object, PyObject* const* arguments, size_t p
     if (fake::is_symbol(arguments[0])) return Ref::share(fake::class_of_symbol(arguments[0]));
     return Ref::share(is_identity(arguments[0]) ? &PyLong_Type : Py_TYPE(arguments[0]));
   }
-  if (hooked_ && is_hook_handle_class(type)) stop(report::Reason::hook, "next to a hook of a module");
+  if (t.hooks->registered && t.hooks->is_hook_handle_class(type))
+    stop(report::Reason::hook, "next to a hook of a module");
   const bool makes_class = PyType_IsSubtype(type, &PyType_Type);
   if (makes_class) {
     if (total < 2 || !PyTuple_Check(arguments[1])) stop(report::Reason::native_call, type->tp_name);
-    begin_class_of(arguments[1]);
+    t.classes->begin(arguments[1]);
   }
   if (total == 1 && positional == 1 && fake::is_symbol(arguments[0]) && (type == &PyLong_Type || type == &PyFloat_Type))
-    return convert_number(type, arguments[0]);
-  PyTypeObject* base = check_class_call(type);
+    return convert_number(t, type, arguments[0]);
+  PyTypeObject* base = check_class_call(t, type);
   if (base == native_random() && !is_seed(arguments, positional, 0))
     stop(report::Reason::native_call, std::string(type->tp_name) + " without a seed");
-  check_symbols(type, base, arguments, total);
+  check_symbols(t, type, base, arguments, total);
   std::optional<lift::WarningsRaise> warnings;
-  if (check_array_arguments(type, base, arguments, total)) warnings.emplace();
+  if (t.arrays->check_array_arguments(type, base, arguments, total)) warnings.emplace();
   const bool only_moves = base == &PyBaseObject_Type || base == &PyList_Type || base == &PyTuple_Type ||
                           base == &PyDict_Type || base == &PyEnum_Type || base == &PyZip_Type ||
                           base == lift::known_types().deque;
-  for (size_t i = 0; i < total && !only_moves; i++) check_arrays_within(*this, arguments[i]);
-  check_type_use(type, base, arguments, total);
+  for (size_t i = 0; i < total && !only_moves; i++) check_arrays_within(t, arguments[i]);
+  check_type_use(t, type, base, arguments, total);
   if (type == &PyUnicode_Type || type == &PyBytes_Type) {
-    if (type == &PyUnicode_Type && total == 1) check_own_text(*this, arguments[0]);
-    for (size_t i = 0; i < total && (total > 1 || type == &PyBytes_Type); i++) check_text(arguments[i]);
+    if (type == &PyUnicode_Type && total == 1) check_own_text(t, arguments[0]);
+    for (size_t i = 0; i < total && (total > 1 || type == &PyBytes_Type); i++) check_text(t, arguments[i]);
   } else {
     for (size_t i = 0; i < total; i++)
-      if (!fake::is_symbol(arguments[i])) check_use(arguments[i], type->tp_name);
+      if (!fake::is_symbol(arguments[i])) check_use(t, arguments[i], type->tp_name);
   }
   if (total == 1 && graph::is_tensor(arguments[0]) && base == type && !makes_class) {
-    if (Ref number = is_overridden(arguments[0]) ? Ref() : convert_tensor(type, arguments[0])) return number;
+    if (Ref number = t.torch_functions->is_overridden(arguments[0]) ? Ref() : convert_tensor(t, type, arguments[0]))
+      return number;
     // int(tensor), float(tensor), list(tensor): torch's conversions.
-    session.clear_failure();
+    t.session.clear_failure();
     Ref result = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional, keyword_names.get()));
     if (result) return result;
-    stop_for_torch(std::string(type->tp_name) + " of a tensor");
+    stop_for_torch(t, std::string(type->tp_name) + " of a tensor");
   }
   const Reading reading(reads_digits(base));
   Ref made = Ref::steal(PyObject_Vectorcall(type_object.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                             keyword_names.get()));
-  if (!made && warnings) check_numpy_error(type->tp_name);
+  if (!made && warnings) t.arrays->check_numpy_error(type->tp_name);
   if (!made) throw PyError();
-  if (makes_class) finish_class(made);
+  if (makes_class) t.classes->finish(made);
   return made;
 }
 
 // next() of a pre-existing iterator: a resumed loop continues with the real iterator, whatever its position.
-Ref Tracer::next_of_preexisting(PyObject* const* arguments, size_t count) {
-  Ref value = lifter.next_of(arguments[0]);
+static Ref next_of_preexisting(Tracer& t, PyObject* const* arguments, size_t count) {
+  Ref value = t.lifter.next_of(arguments[0]);
   if (value) return value;
   if (count == 2) return Ref::share(arguments[1]);
   PyErr_SetNone(PyExc_StopIteration);

@@ -1,5 +1,9 @@
 // torch.compiler.assume_constant_result: a function's result is the one that it returned while tracing.
+#include "trace/calls/constant_functions.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/recording_mode.h"
 #include "lift/sources/numpy_types.h"
@@ -64,26 +68,26 @@ Ref snapshot(Borrowed value, const Given& arguments) {
 }  // namespace
 
 // It runs once, now, on the real arguments: pre-existing objects, and what the call has computed so far.
-Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref call_constant(Tracer& t, Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  if (transformed_) stop(report::Reason::native_call, "a constant function inside of a transform");
-  forbid_under_modes("a constant function");
+  if (t.functorch->transformed) stop(report::Reason::native_call, "a constant function inside of a transform");
+  t.function_modes->forbid("a constant function");
   Given real(total + 1);
   std::vector<Ref> computed;
   Ref result;
   {
-    const Paused paused(*this);
+    const Paused paused(t);
     const lift::NumpyErrorsAsBefore as_before;
     const fake::Inactive real_tensors;
     const graph::WithoutTopMode unrecorded;
     for (size_t i = 0; i < total; i++) {
-      lift::Known* known = lifter.known(arguments[i]);
+      lift::Known* known = t.lifter.known(arguments[i]);
       real[i + 1] = known != nullptr ? known->original.get() : arguments[i];
       if (graph::is_tensor(arguments[i])) {
         try {
-          computed.push_back(recorder.value_of(arguments[i]));
+          computed.push_back(t.recorder.value_of(arguments[i]));
         } catch (const PyError&) {
-          stop_for_torch("the argument of a constant function");
+          stop_for_torch(t, "the argument of a constant function");
         }
         if (!computed.back())
           stop(report::Reason::native_call, "a constant function after a mutation or a random number");
@@ -98,7 +102,7 @@ Ref Tracer::call_constant(Borrowed function, PyObject* const* arguments, size_t 
   }
   // In a tuple that guards reference strongly: they reference tensors and objects weakly.
   Ref holder = checked(PyTuple_Pack(1, result.get()));
-  return lifter.lift(result, tree->child(lifter.constant(holder), lift::Access::kIndex, {}, 0));
+  return t.lifter.lift(result, t.tree->child(t.lifter.constant(holder), lift::Access::kIndex, {}, 0));
 }
 
 }  // namespace alternator::trace

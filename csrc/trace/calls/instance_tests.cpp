@@ -1,5 +1,8 @@
 // isinstance() and issubclass(): what decides them is guarded.
+#include "trace/calls/instance_tests.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/class_creation.h"
 
 #include "cpython/objects.h"
 #include "trace/calls/natives.h"
@@ -48,28 +51,28 @@ bool are_simple(Borrowed classes) {
 
 }  // namespace
 
-Ref Tracer::call_on_partly_read(Borrowed callable, PyObject* const* arguments, size_t count) {
+Ref call_on_partly_read(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
   const Natives& natives = Natives::table();
-  if (callable.get() == natives.len && count == 1 && lifter.is_open(arguments[0])) {
-    lifter.guard_open_length(arguments[0]);
+  if (callable.get() == natives.len && count == 1 && t.lifter.is_open(arguments[0])) {
+    t.lifter.guard_open_length(arguments[0]);
     return checked(PyLong_FromSsize_t(Py_SIZE(arguments[0])));
   }
-  if (callable.get() != natives.isinstance || count != 2 || !lifter.is_partly_read(arguments[0])) return {};
+  if (callable.get() != natives.isinstance || count != 2 || !t.lifter.is_partly_read(arguments[0])) return {};
   PyTypeObject* const type = Py_TYPE(arguments[0]);
   // Builtin containers do not override __class__.
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && are_simple(arguments[1]))
     return Ref::share(PyObject_IsInstance(arguments[0], arguments[1]) == 1 ? Py_True : Py_False);
-  lifter.escape(arguments[0]);
+  t.lifter.escape(arguments[0]);
   return {};
 }
 
 // isinstance and issubclass against abstract base classes. Their answers come from registries and caches; an answer
 // holds as long as the ABC cache token and the special methods of the subject's class stay the same.
-bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
+bool check_instance_test(Tracer& t, Borrowed subject_class, Borrowed classes) {
   if (PyTuple_Check(classes.get())) {
     size_t abstract = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes.get()); i++)
-      abstract += check_instance_test(subject_class, PyTuple_GET_ITEM(classes.get(), i)) ? 1 : 0;
+      abstract += check_instance_test(t, subject_class, PyTuple_GET_ITEM(classes.get(), i)) ? 1 : 0;
     // Other hooks among them must be traced.
     for (Py_ssize_t i = 0; abstract > 0 && i < PyTuple_GET_SIZE(classes.get()); i++) {
       PyTypeObject* metaclass = Py_TYPE(PyTuple_GET_ITEM(classes.get(), i));
@@ -78,45 +81,45 @@ bool Tracer::check_instance_test(Borrowed subject_class, Borrowed classes) {
     return abstract > 0;
   }
   if (is_tensor_type(classes)) stop(report::Reason::native_call, "an instance test against a tensor type");
-  guard_order_of_bases(subject_class);
-  (void)lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
+  guard_order_of_bases(t, subject_class);
+  (void)t.lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
   if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
   // User hooks that would run as native callbacks, on classes that are not lifted.
   if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
       is_python_hook(classes.type(), "__subclasscheck__")) {
     // Nothing else has tested against a class that the trace made: its registry and its caches belong to the trace, its
     // hooks are traced.
-    if (lifter.made_here(classes)) {
-      (void)lifter.use_special_methods(subject_class.as<PyTypeObject>());
+    if (t.lifter.made_here(classes)) {
+      (void)t.lifter.use_special_methods(subject_class.as<PyTypeObject>());
       return false;
     }
     stop(report::Reason::native_call, "an instance test against an abstract base class");
   }
-  for (PyTypeObject* base : hooked_bases_) {
+  for (PyTypeObject* base : t.classes->hooked_bases) {
     if (PyType_IsSubtype(base, classes.as<PyTypeObject>()))
       stop(report::Reason::native_call, "an instance test against a class with subclasses that the call has made");
   }
   // A user-defined __class__ would be read natively.
   auto* subject = subject_class.as<PyTypeObject>();
-  if (Borrowed(lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
+  if (Borrowed(t.lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
           Borrowed(Natives::table().object_class) ||
       is_python_function(subject, "__getattribute__") || is_python_function(subject, "__getattr__")) {
     stop(report::Reason::native_call, "an instance test of an object that overrides __class__");
   }
-  (void)query(Natives::table().abc_token);
-  (void)lifter.use_special_methods(subject);
+  (void)query(t, Natives::table().abc_token);
+  (void)t.lifter.use_special_methods(subject);
   return true;
 }
 
-void Tracer::guard_order_of_bases(Borrowed cls) {
+void guard_order_of_bases(Tracer& t, Borrowed cls) {
   auto* type = cls.as<PyTypeObject>();
-  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || lifter.made_here(cls)) return;
-  lift::Source* mro = tree->child(lifter.constant(cls), lift::Access::kMro);
-  tree->guard(mro, {lift::GuardKind::kIs, Ref::share(type->tp_mro)});
+  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || t.lifter.made_here(cls)) return;
+  lift::Source* mro = t.tree->child(t.lifter.constant(cls), lift::Access::kMro);
+  t.tree->guard(mro, {lift::GuardKind::kIs, Ref::share(type->tp_mro)});
 }
 
 // type.__instancecheck__ and type.__subclasscheck__, as a metaclass's own hooks call them: the test without any hook.
-Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
+Ref real_instance_test(Tracer& t, Borrowed callable, Borrowed subject) {
   Borrowed cls = PyCFunction_GET_SELF(callable.get());
   if (!cls || !PyType_Check(cls.get())) return {};
   const char* name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
@@ -130,7 +133,7 @@ Ref Tracer::real_instance_test(Borrowed callable, Borrowed subject) {
   PyTypeObject* type = instance ? subject.type() : subject.as<PyTypeObject>();
   if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
     // Then its __class__ is read, which a class may override.
-    Borrowed answer = lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
+    Borrowed answer = t.lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
     if (!answer || answer.get() != PyDict_GetItemString(cpython::own_dict(&PyBaseObject_Type), "__class__")) return {};
   }
   return Ref::share(PyType_IsSubtype(type, cls.as<PyTypeObject>()) ? Py_True : Py_False);

@@ -1,5 +1,6 @@
 // How users (and torch) mark functions: "leave this one alone", "one opaque node", "its result never changes".
 #pragma once
+#include <optional>
 
 #include "py/error.h"
 
@@ -8,6 +9,8 @@
 #include <vector>
 
 namespace alternator::trace {
+
+class Tracer;
 
 enum class Mark : uint8_t {
   kNone,
@@ -56,6 +59,18 @@ class Denying {
 
  private:
   bool before_;
+};
+
+class GraphMarks {
+ public:
+  explicit GraphMarks(Tracer& tracer) : t(tracer) {}
+  bool is_disallowed(Borrowed callable);
+  bool is_allowed_in_graph(Borrowed callable);
+
+ private:
+  std::optional<Ref> disallowed_;  // the tables, loaded on first use
+  std::optional<Ref> allowed_;
+  Tracer& t;
 };
 
 }  // namespace alternator::trace

@@ -1,6 +1,9 @@
 // What native code does with its arguments: iterates over them, converts them to strings, calls them. The gate in
 // call_dispatch.cpp checks a call's own arguments; this checks what the callee itself does with them.
+#include "trace/calls/native_callbacks.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/raised_exceptions.h"
 
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
@@ -12,6 +15,8 @@
 #include <string_view>
 
 namespace alternator::trace {
+
+static void check_shown(Tracer& t, PyObject* const* arguments, size_t count);
 
 namespace {
 
@@ -129,12 +134,12 @@ bool hashes_by_value(PyObject* elements) {
 }  // namespace
 
 // Native code converts the elements to strings one by one.
-void Tracer::check_shown(PyObject* const* arguments, size_t count) {
+static void check_shown(Tracer& t, PyObject* const* arguments, size_t count) {
   for (size_t i = 0; i < count; i++) {
     PyObject* value = arguments[i];
     if (lift::is_plain(value) || PyList_Check(value) || PyTuple_Check(value) || PyAnySet_Check(value) ||
         PyDict_Check(value)) {
-      check_text(value);
+      check_text(t, value);
     } else if (!PyCallable_Check(value)) {
       stop(report::Reason::identity_text, std::string("the elements of ") + Py_TYPE(value)->tp_name);
     }
@@ -142,12 +147,12 @@ void Tracer::check_shown(PyObject* const* arguments, size_t count) {
 }
 
 // A callable that native code itself calls, past the gate.
-void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_t count) {
+void check_callback(Tracer& t, Borrowed callback, PyObject* const* arguments, size_t count) {
   PyObject* c = callback.get();
   if (c == Py_None || PyFunction_Check(c)) return;
-  if (PyMethod_Check(c)) return check_callback(PyMethod_GET_FUNCTION(c), arguments, count);
+  if (PyMethod_Check(c)) return check_callback(t, PyMethod_GET_FUNCTION(c), arguments, count);
   if (is_partial(callback)) {
-    return check_callback(checked(PyObject_GetAttrString(c, "func")), arguments, count);
+    return check_callback(t, checked(PyObject_GetAttrString(c, "func")), arguments, count);
   }
   const Natives& natives = Natives::table();
   if (natives.recorded(callback)) stop(report::Reason::native_call, native_name(callback) + " called by native code");
@@ -155,22 +160,22 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
   if (callback.type() == lift::known_types().key_wrapper) return;  // cmp_to_key() has checked its function
   if (PyType_Check(c)) {
     auto* type = callback.as<PyTypeObject>();
-    if (type == &PyUnicode_Type || type == &PyBytes_Type) return check_shown(arguments, count);
+    if (type == &PyUnicode_Type || type == &PyBytes_Type) return check_shown(t, arguments, count);
     if (type == &PyType_Type || PyType_IsSubtype(type, &PySuper_Type)) {
       if (type != &PyType_Type || count > 2) stop(report::Reason::native_call, "a class is made by native code");
       return;
     }
-    (void)check_class_call(type);
+    (void)check_class_call(t, type);
     return;
   }
   PyTypeObject* owner = nullptr;
   PyObject* self = nullptr;
   const std::string_view name = method_of(callback, &owner, &self);
-  if (self != nullptr && !PyModule_Check(self)) lifter.escape(self);
+  if (self != nullptr && !PyModule_Check(self)) t.lifter.escape(self);
   if (owner == &PyUnicode_Type && is_formatter(name) && (self == nullptr || has_field_path(self)))
     stop(report::Reason::native_call, native_name(callback) + " called by native code");
   if (natives.function(callback) && !name.empty() && !among(kReflective, name)) {
-    if (among(kShowing, name)) check_shown(arguments, count);
+    if (among(kShowing, name)) check_shown(t, arguments, count);
     return;
   }
   // map(hash, values)
@@ -186,11 +191,11 @@ void Tracer::check_callback(Borrowed callback, PyObject* const* arguments, size_
         PyAnySet_Check(bound.get()) || lift::is_plain(bound.get())) {
       Ref method = checked(PyObject_GetAttrString(c, "__name__"));
       const char* text = PyUnicode_AsUTF8(method.get());
-      lifter.escape(bound);
+      t.lifter.escape(bound);
       if (text != nullptr && !among(kReflective, text) && !among(kShowing, text)) return;
     }
   } else if ((callback.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !natives.type(callback.type())) {
-    Borrowed call = lifter.type_attribute(callback.type(), checked(PyUnicode_InternFromString("__call__")));
+    Borrowed call = t.lifter.type_attribute(callback.type(), checked(PyUnicode_InternFromString("__call__")));
     if (call && PyFunction_Check(call.get())) return;  // traced
   } else if (natives.function(callback) && name.empty() && !PyCFunction_Check(c)) {
     return;  // an itemgetter
@@ -218,7 +223,7 @@ static bool reads_elements(PyTypeObject* type, PyObject* const* arguments, size_
   return std::none_of(arguments, arguments + count, is_user_function) && gets_elements(arguments, count);
 }
 
-void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, size_t count) {
+void check_native_use(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
   PyTypeObject* owner = nullptr;
   PyObject* self = nullptr;
   const std::string_view name = method_of(callable, &owner, &self);
@@ -226,10 +231,10 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
   // The methods of exceptions access the fields of the object itself, not those of the trace's private view.
   if (owner != nullptr && PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) != 0) {
     Borrowed exception = bound ? self : count > 0 ? arguments[0] : nullptr;
-    const lift::Known* known = exception ? lifter.known(exception) : nullptr;
+    const lift::Known* known = exception ? t.lifter.known(exception) : nullptr;
     if (known != nullptr && known->instance)
       stop(report::Reason::native_call, std::string(name) + " of a pre-existing exception");
-    if (name == "split" || name == "subgroup") check_group(exception);
+    if (name == "split" || name == "subgroup") t.exceptions->check_group(exception);
   }
   if (owner != nullptr && (name == "encode" || name == "decode")) {
     const size_t skipped = bound ? 0 : 1;
@@ -237,46 +242,46 @@ void Tracer::check_native_use(Borrowed callable, PyObject* const* arguments, siz
   }
   if (is_set_type(owner)) {
     if (!among(kOrdered, name)) return;
-    if (bound) check_order(self, "a set's method");
+    if (bound) check_order(t, self, "a set's method");
   }
   if (among(kShowing, name)) {
-    if (bound && !PyUnicode_Check(self)) check_text(self);
+    if (bound && !PyUnicode_Check(self)) check_text(t, self);
     // object.__repr__ shows the address, whatever the class defines.
     if (owner == &PyBaseObject_Type && name == "__repr__") stop(report::Reason::identity_text, "object.__repr__");
     const bool formats = bound && PyUnicode_Check(self) && name == "format";
     const bool is_builtin = owner == nullptr && name == "format";
     for (size_t i = 0; i < count; i++) {
       if (formats)
-        check_field_text(*this, self, arguments[i]);
+        check_field_text(t, self, arguments[i]);
       else if (is_builtin)
-        check_own_text(*this, arguments[i], OwnText::kFormat);
+        check_own_text(t, arguments[i], OwnText::kFormat);
       else
-        check_text(arguments[i]);
+        check_text(t, arguments[i]);
     }
   }
   if (among(kCallers, name)) {
     for (size_t i = 0; i < count; i++) {
-      if (PyCallable_Check(arguments[i])) check_callback(arguments[i], arguments, count);
+      if (PyCallable_Check(arguments[i])) check_callback(t, arguments[i], arguments, count);
     }
   }
   const bool passes_on = name == "from_iterable" || (name == "reduce" && count > 0 && !is_user_function(arguments[0]));
   if (passes_on && gets_elements(arguments, count)) Reading::later() = true;
   const bool keeps = (owner != nullptr && among(kKeeping, name)) || (owner == nullptr && among(kUnordered, name));
-  for (size_t i = 0; i < count && !keeps; i++) check_order(arguments[i], "a native call");
+  for (size_t i = 0; i < count && !keeps; i++) check_order(t, arguments[i], "a native call");
 }
 
-void Tracer::check_type_use(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
+void check_type_use(Tracer& t, PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
   const bool encodes = base == &PyUnicode_Type || base == &PyBytes_Type || base == &PyByteArray_Type;
   if (encodes && count > 2) check_error_handler(arguments + 1, count - 1);
   if (calls_arguments(type)) {
     if (reads_elements(type, arguments, count)) Reading::later() = true;
     for (size_t i = 0; i < count; i++) {
-      if (PyCallable_Check(arguments[i])) check_callback(arguments[i], arguments, count);
+      if (PyCallable_Check(arguments[i])) check_callback(t, arguments[i], arguments, count);
     }
   }
   const bool keeps = base == &PyBaseObject_Type || type == &PyBool_Type || is_set_type(base) ||
                      PyType_IsSubtype(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) != 0;
-  for (size_t i = 0; i < count && !keeps; i++) check_order(arguments[i], type->tp_name);
+  for (size_t i = 0; i < count && !keeps; i++) check_order(t, arguments[i], type->tp_name);
 }
 
 }  // namespace alternator::trace

@@ -1,5 +1,17 @@
 // Calls of native code: its arguments are checked first, and its side effects are noted.
+#include "trace/calls/native_calls.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/calls/instance_tests.h"
+#include "trace/calls/native_callbacks.h"
+#include "trace/calls/reflective_builtins.h"
 #include "trace/core/tracer.h"
+#include "trace/numpy/array_nodes.h"
+#include "trace/opcodes/class_creation.h"
+#include "trace/opcodes/items.h"
+#include "trace/stdlib/library_functions.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
+#include "trace/torch/legacy_tensors.h"
+#include "trace/torch/torch_calls.h"
 
 #include "cpython/objects.h"
 #include "fake/numpy_scalar_input.h"
@@ -96,40 +108,41 @@ static bool only_keeps(const MethodCall& call) {
   return PyDict_CheckExact(self) && (strcmp(call.name, "setdefault") == 0 || strcmp(call.name, "get") == 0);
 }
 
-Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref call_native(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   const std::string name = native_name(callable);
-  if (name.ends_with("is_grad_enabled")) gradient_questions++;
+  if (name.ends_with("is_grad_enabled")) t.gradient_questions++;
   const MethodCall method = method_call(callable, arguments, total);
   const bool unseen = mutates_without_reading(method);
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
-    if (!unseen) lifter.escape(self);
-    if (!reads_attributes(self)) check_use(self, name.c_str());
-    if (PySlice_Check(self) && holds_symbolic_array(self)) stop(report::Reason::data_dependent, name + " of a slice");
-    if (PyExceptionInstance_Check(self) && lifter.known(self) != nullptr)
+    if (!unseen) t.lifter.escape(self);
+    if (!LibraryFunctions::reads_attributes(self)) check_use(t, self, name.c_str());
+    if (PySlice_Check(self) && t.array_nodes->holds_symbolic_array(self))
+      stop(report::Reason::data_dependent, name + " of a slice");
+    if (PyExceptionInstance_Check(self) && t.lifter.known(self) != nullptr)
       stop(report::Reason::preexisting_exception, name);
   }
   if (unseen)
-    escape_all(method.arguments, method.count);
+    escape_all(t, method.arguments, method.count);
   else
-    escape_all(arguments, total);
+    escape_all(t, arguments, total);
   if (seeds_at_random(method.name, method.self, method.arguments, method.count))
     stop(report::Reason::native_call, "a random generator without a seed");
-  if (looks_around_class(lifter, method)) {
-    if (total == 0 && self != nullptr && name.ends_with(".__subclasses__")) return subclasses_of(self);
+  if (looks_around_class(t.lifter, method)) {
+    if (total == 0 && self != nullptr && name.ends_with(".__subclasses__")) return subclasses_of(t, self);
     stop(report::Reason::native_call, name);
   }
   if (name.ends_with(".throw")) {
     for (size_t i = 0; i < total; i++) {
-      if (PyExceptionInstance_Check(arguments[i]) && lifter.known(arguments[i]) != nullptr)
+      if (PyExceptionInstance_Check(arguments[i]) && t.lifter.known(arguments[i]) != nullptr)
         stop(report::Reason::preexisting_exception, name);
     }
   }
-  if (Ref number = extreme_of_numbers(name, arguments, total)) return number;
-  check_symbols(callable, name, arguments, total);
-  check_native_use(callable, arguments, total);
+  if (Ref number = extreme_of_numbers(t, name, arguments, total)) return number;
+  check_symbols(t, callable, name, arguments, total);
+  check_native_use(t, callable, arguments, total);
   bool tensors = false;
   for (size_t i = 0; i < total; i++) {
     const bool as_key = is_identity(arguments[i]) && is_keyed_method(callable);
@@ -138,10 +151,10 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
                        is_deferred_string(arguments[i]) || is_hook_handle(arguments[i]) ||
                        PyWeakref_CheckProxy(arguments[i]);  // a proxy claims the class of its referent
     const bool keeps_array = i + 1 == total && lift::is_array(arguments[i]) && only_keeps(method);
-    if (PySlice_Check(arguments[i]) && holds_symbolic_array(arguments[i]))
+    if (PySlice_Check(arguments[i]) && t.array_nodes->holds_symbolic_array(arguments[i]))
       stop(report::Reason::data_dependent, name + " of a slice");
     const bool is_called = name == "builtins.callable" && is_deferred_string(arguments[i]);  // no string is callable
-    if (looks && !keeps_array && !is_called && !fake::is_symbol(arguments[i])) check_use(arguments[i], name.c_str());
+    if (looks && !keeps_array && !is_called && !fake::is_symbol(arguments[i])) check_use(t, arguments[i], name.c_str());
     tensors = tensors || graph::is_tensor(arguments[i]);
   }
   if (method.self && PyUnicode_Check(method.self.get()) && is_formatter(method.name)) {
@@ -156,28 +169,28 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
     Borrowed subject = arguments[0];
     if (name == "builtins.isinstance" && fake::is_truth_symbol(subject)) {
       PyObject* as_bool[] = {nullptr, Py_True, arguments[1]};
-      return call_native(callable, as_bool + 1, 2, {});
+      return call_native(t, callable, as_bool + 1, 2, {});
     }
     if (name == "builtins.isinstance" && is_tensor_type(arguments[1]))  // a fake tensor would answer with its own type
-      return Ref::share(graph::is_tensor(subject) && is_of_tensor_type(subject, arguments[1]) ? Py_True : Py_False);
+      return Ref::share(graph::is_tensor(subject) && is_of_tensor_type(t, subject, arguments[1]) ? Py_True : Py_False);
     if (name == "builtins.isinstance" || !PyType_Check(subject.get()))
       subject = reinterpret_cast<PyObject*>(subject.type());
-    if (check_instance_test(subject, arguments[1])) paused.emplace(*this);
+    if (check_instance_test(t, subject, arguments[1])) paused.emplace(t);
   }
-  if (Ref reduced = reduce(callable, arguments, total, name)) return reduced;
+  if (Ref reduced = reduce(t, callable, arguments, total, name)) return reduced;
   for (size_t i = 0; callable == Borrowed(natives.compile) && i < total; i++) {
     if (!lift::is_plain(arguments[i])) stop(report::Reason::native_call, "compile of something other than a string");
   }
-  check_class_call(callable, arguments, total);
+  check_class_call(t, callable, arguments, total);
   std::optional<lift::WarningsRaise> warnings;
-  if (check_array_arguments(name, arguments, total)) warnings.emplace();
-  for (size_t i = 0; i < total && !only_moves(method, name); i++) check_arrays_within(*this, arguments[i]);
-  if (method.self && !only_moves(method, name)) check_arrays_within(*this, method.self);
-  const bool makes_class = begin_class_call(callable, arguments, positional);
-  session.clear_failure();
+  if (t.arrays->check_array_arguments(name, arguments, total)) warnings.emplace();
+  for (size_t i = 0; i < total && !only_moves(method, name); i++) check_arrays_within(t, arguments[i]);
+  if (method.self && !only_moves(method, name)) check_arrays_within(t, method.self);
+  const bool makes_class = t.classes->begin_call(callable, arguments, positional);
+  t.session.clear_failure();
   const SetMethod* const changes = set_method(method);
   if (changes != nullptr)
-    lifter.before_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
+    t.lifter.before_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
   const bool adds = name == "builtins.sum" || name == "builtins.any" || name == "builtins.all";
   const Reading reading(reads_digits(callable, name), adds);
@@ -189,27 +202,27 @@ Ref Tracer::call_native(Borrowed callable, PyObject* const* arguments, size_t po
   if (!warnings) kept.emplace(graph::WarningsKept::Kind::kRun);
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
-  if (kept && !kept->take().empty() && !stopped) {
+  if (kept && !kept->take().empty() && !t.stopped) {
     PyErr_Clear();
     stop(report::Reason::native_call, name + " warns");
   }
   kept.reset();
-  const bool added = !stopped && name == "builtins.sum" && integers_given() != given_before;
+  const bool added = !t.stopped && name == "builtins.sum" && integers_given() != given_before;
   if (added && !(result && Py_IS_TYPE(result.get(), &fake::int_symbol_type))) {
     PyErr_Clear();  // the int may be too large for a float
     stop(report::Reason::unknown_number, name);
   }
   if (!result) {
-    if (!stopped && (session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(name);
-    if (warnings) check_numpy_error(name);
+    if (!t.stopped && (t.session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(t, name);
+    if (warnings) t.arrays->check_numpy_error(name);
     throw PyError();
   }
-  if (name.ends_with("._set_grad_enabled")) note_grad_set(grad_before, recorder);
-  if (makes_class) finish_class(result);
+  if (name.ends_with("._set_grad_enabled")) note_grad_set(grad_before, t.recorder);
+  if (makes_class) t.classes->finish(result);
   if (changes != nullptr)
-    lifter.note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
+    t.lifter.note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   if (PyCode_Check(result.get()) && (name == "builtins.compile" || name == "code.replace"))
-    lifter.note_made_here(result);
+    t.lifter.note_made_here(result);
   return result;
 }
 

@@ -1,5 +1,9 @@
 // Where a trace may be cut when it stops, and the event that is reported.
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/torch/scoped_modes.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "interpreter/capture.h"
 #include "lift/sources/python_twins.h"
@@ -15,7 +19,7 @@ namespace alternator::trace {
 bool Tracer::may_be_cut_at(const Active& active) const {
   if (active.transformed || active.moded) return false;
   PyCodeObject* code = cpython::code_of(active.frame);
-  return !transformed_ || !(is_torchs(code) || is_contextlibs(code));
+  return !functorch->transformed || !(is_torchs(code) || is_contextlibs(code));
 }
 
 // Visits the frames of the traced program, innermost first, until the visitor returns false.
@@ -69,8 +73,8 @@ report::Break Tracer::event_here(report::Reason reason, std::string context, siz
     event.index = index;
   };
   const auto is_stand_in = [](PyCodeObject* code) { return lift::is_stand_in(reinterpret_cast<PyObject*>(code)); };
-  if (left == 0 && frame_ != nullptr && is_stand_in(cpython::code_of(frame_))) left = 1;
-  if (left == 0 && frame_ != nullptr) happened_at(cpython::code_of(frame_), index_);
+  if (left == 0 && current_frame != nullptr && is_stand_in(cpython::code_of(current_frame))) left = 1;
+  if (left == 0 && current_frame != nullptr) happened_at(cpython::code_of(current_frame), current_index);
   size_t depth = 0;
   each_active([&](const Active& active) {
     const size_t at = depth++;
@@ -78,7 +82,7 @@ report::Break Tracer::event_here(report::Reason reason, std::string context, siz
     const int index = cpython::current_index(active.frame);
     if (left > 0 && at == left) {
       happened_at(code, index);
-    } else if (at >= left && active.frame != frame_ && !is_stand_in(code)) {
+    } else if (at >= left && active.frame != current_frame && !is_stand_in(code)) {
       event.callers.push_back({Ref::share(code), line_of(code, index), index});
     }
     return true;
@@ -103,12 +107,12 @@ void Tracer::note_refusal() {
 void Tracer::stop_here(report::Reason reason, std::string context) {
   if (!stopped) {
     const size_t left = reason == report::Reason::opaque_object ? library_methods_here() : 0;
-    const bool of_text = reason == report::Reason::tensor_text && deferred_strings() > 0 && deferred_event_;
+    const bool of_text = reason == report::Reason::tensor_text && deferred_strings() > 0 && deferred->event;
     stopped =
-        of_text && deferred_event_->reason == reason ? *deferred_event_ : event_here(reason, std::move(context), left);
-    break_points = reason == report::Reason::random_number || of_text ? deferred_points_ : points_here(left);
+        of_text && deferred->event->reason == reason ? *deferred->event : event_here(reason, std::move(context), left);
+    break_points = reason == report::Reason::random_number || of_text ? deferred->points : points_here(left);
     // What such a scope holds is not reconstructed: its `with` statement is entered concretely.
-    if (const OpenScope* scope = open_scope()) {
+    if (const OpenScope* scope = scopes->open()) {
       const std::vector<BreakPoint>& opened = scope->points;
       if (break_points.empty() || opened.empty() || opened.front().number < break_points.front().number)
         break_points = opened;
@@ -116,9 +120,9 @@ void Tracer::stop_here(report::Reason reason, std::string context) {
     // A mode that the program entered is not on the thread's real mode stack: its `with` statement is entered
     // concretely too. A default-device mode can be pushed there.
     const bool moded = std::any_of(active_.begin(), active_.end(), [](const Active& active) { return active.moded; });
-    if ((moded || foreign_modes_ > 0) && !mode_points_.empty()) {
-      if (break_points.empty() || mode_points_.front().number < break_points.front().number)
-        break_points = mode_points_;
+    if ((moded || function_modes->foreign > 0) && !function_modes->points.empty()) {
+      if (break_points.empty() || function_modes->points.front().number < break_points.front().number)
+        break_points = function_modes->points;
     }
     note_refusal();
   }

@@ -1,5 +1,9 @@
 // Frames as objects, and the builtins that inspect their calling frame: locals, globals, eval, exec.
+#include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/opcodes/items.h"
+#include "trace/opcodes/raised_exceptions.h"
 
 #include "cpython/frame_objects.h"
 #include "py/names.h"
@@ -12,11 +16,9 @@
 
 namespace alternator::trace {
 
-static bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
-
 // Whether a frame is running now, as part of the trace.
-bool Tracer::is_running_here(cpython::Frame* wanted) const {
-  for (cpython::Frame* frame = cpython::current_frame(PyThreadState_Get()); frame != nullptr && frame != caller_;
+bool FrameAccess::is_running_here(cpython::Frame* wanted) const {
+  for (cpython::Frame* frame = cpython::current_frame(PyThreadState_Get()); frame != nullptr && frame != t.caller_;
        frame = frame->previous) {
     if (frame == wanted) return true;
   }
@@ -25,13 +27,13 @@ bool Tracer::is_running_here(cpython::Frame* wanted) const {
 
 // Frames of the trace are reached through tracebacks, generators and sys._getframe; others through pre-existing
 // tracebacks.
-Ref Tracer::get_from_frame(Borrowed frame, Borrowed name) {
+Ref FrameAccess::get_from_frame(Borrowed frame, Borrowed name) {
   auto* object = frame.as<PyFrameObject>();
-  if (const lift::Known* known = lifter.known(frame); known != nullptr && known->opaque)
+  if (const lift::Known* known = t.lifter.known(frame); known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, "frame." + text_of(name));
   if (equals(name, "f_globals") || equals(name, "f_builtins")) {
     Ref dict = checked(PyObject_GetAttr(frame.get(), name.get()));
-    return lifter.made_here(dict) ? std::move(dict) : Ref(lifter.name_space(dict).copy);
+    return t.lifter.made_here(dict) ? std::move(dict) : Ref(t.lifter.name_space(dict).copy);
   }
   if (equals(name, "f_locals")) {
     if (!is_running_here(object->f_frame)) stop(report::Reason::native_call, "the locals of a frame that has ended");
@@ -42,10 +44,10 @@ Ref Tracer::get_from_frame(Borrowed frame, Borrowed name) {
     return frame_above(object->f_frame, 1);
   }
   Ref value = checked(PyObject_GetAttr(frame.get(), name.get()));
-  return PyCode_Check(value.get()) ? lifter.lift(value, lifter.constant(value)) : std::move(value);
+  return PyCode_Check(value.get()) ? t.lifter.lift(value, t.lifter.constant(value)) : std::move(value);
 }
 
-Ref Tracer::frame_above(cpython::Frame* frame, long depth) {
+Ref FrameAccess::frame_above(cpython::Frame* frame, long depth) {
   Ref object = Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
   for (bool found = false; object;
        object = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(object.as<PyFrameObject>())))) {
@@ -53,70 +55,70 @@ Ref Tracer::frame_above(cpython::Frame* frame, long depth) {
     found = found || object.as<PyFrameObject>()->f_frame == frame;
     if (!found || depth-- > 0) continue;
     // Eager would return the pre-existing frame object, whose frame is not running here.
-    if (lifter.known(object) != nullptr) break;
+    if (t.lifter.known(object) != nullptr) break;
     return object;
   }
   stop(report::Reason::native_call, "a frame of the caller");
 }
 
 // A frame that resumes in the trace is a pre-existing frame object to whoever references it.
-Ref Tracer::stand_in_of_frame(const FrameState& state, lift::Source* source) {
+Ref FrameAccess::stand_in_of_frame(const FrameState& state, lift::Source* source) {
   Ref frame =
       checked(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), state.code.as<PyCodeObject>(),
                                                       state.function.as<PyFunctionObject>()->func_globals, nullptr)));
-  lifter.know_lazy(frame, state.frame_object, source);
-  abandoned_.push_back(Ref(frame));
-  held_frames_.push_back(Ref(frame));
+  t.lifter.know_lazy(frame, state.frame_object, source);
+  t.exceptions->abandoned_frames.push_back(Ref(frame));
+  held_frames.push_back(Ref(frame));
   return frame;
 }
 
-std::vector<Borrowed> Tracer::ended_frames() const {
+std::vector<Borrowed> FrameAccess::ended_frames() const {
   std::vector<Borrowed> ended;
-  for (const Ref& frame : held_frames_) {
+  for (const Ref& frame : held_frames) {
     const auto is_it = [&](const FrameState& state) { return state.frame_object.get() == frame.get(); };
-    if (cpython::is_over(frame.as<PyFrameObject>()) && std::ranges::none_of(cut, is_it)) ended.push_back(frame);
+    if (cpython::is_over(frame.as<PyFrameObject>()) && std::ranges::none_of(t.cut, is_it)) ended.push_back(frame);
   }
   return ended;
 }
 
-bool Tracer::is_held_by_caller(cpython::Frame* frame) const {
-  return frame->frame_obj != nullptr && lifter.known(reinterpret_cast<PyObject*>(frame->frame_obj)) != nullptr;
+bool FrameAccess::is_held_by_caller(cpython::Frame* frame) const {
+  return frame->frame_obj != nullptr && t.lifter.known(reinterpret_cast<PyObject*>(frame->frame_obj)) != nullptr;
 }
 
 // Whoever references the frame object keeps its locals alive after it has ended. A generator among them that still has
 // code to run when it is closed stays alive then: such a frame ends concretely. (For pre-existing objects,
 // check_finalizations() detects that they leave their slot.)
-bool Tracer::may_finalize(const Position& position) const {
-  if (generators_.empty() || !is_held_by_caller(position.frame)) return true;
+bool FrameAccess::may_finalize(const Position& position) const {
+  if (t.exceptions->generators.empty() || !is_held_by_caller(position.frame)) return true;
   cpython::CodeUnit* first = cpython::first_instruction(cpython::code_of(position.frame));
   return !cpython::is_return(cpython::base_opcode(first[position.next_index()]));
 }
 
 // What locals() returns: one dict per frame, updated by each call.
-Ref Tracer::locals_of(cpython::Frame* frame) {
+Ref FrameAccess::locals_of(cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
   if ((code->co_flags & CO_OPTIMIZED) == 0) {  // a class body, a module's code
-    if (frame->f_locals == nullptr || lifter.is_name_space(frame->f_locals))
+    if (frame->f_locals == nullptr || t.lifter.is_name_space(frame->f_locals))
       stop(report::Reason::native_call, "the locals of a module's code");
     return Ref::share(frame->f_locals);
   }
   if (frame->f_locals == nullptr) frame->f_locals = checked(PyDict_New()).release();
   Ref dict = Ref::share(frame->f_locals);
-  lifter.escape(dict);
+  t.lifter.escape(dict);
   for (int i = 0; i < code->co_nlocalsplus; i++) {
     Borrowed name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
     PyObject*& slot = frame->localsplus[i];
     if (slot != nullptr && Py_IS_TYPE(slot, &lazy_type)) {
       auto* lazy = reinterpret_cast<LazyObject*>(slot);
-      Ref lifted = lifter.lift(lazy->value, lazy->source);
+      Ref lifted = t.lifter.lift(lazy->value, lazy->source);
       Py_DECREF(std::exchange(slot, lifted.release()));
     }
     Ref value = Ref::share(slot);
     const auto kind = static_cast<unsigned char>(PyBytes_AS_STRING(code->co_localspluskinds)[i]);
     if (value && (kind & (CO_FAST_CELL | CO_FAST_FREE)) != 0 && PyCell_Check(value.get()))
-      value = lifter.is_preexisting_cell(value) ? lifter.load_cell(value) : Ref::share(PyCell_GET(value.get()));
+      value = t.lifter.is_preexisting_cell(value) ? t.lifter.load_cell(value) : Ref::share(PyCell_GET(value.get()));
     if (value) {
-      lifter.escape(value);
+      t.lifter.escape(value);
       check_status(PyDict_SetItem(dict.get(), name.get(), value.get()));
     } else if (PyDict_DelItem(dict.get(), name.get()) < 0) {
       PyErr_Clear();
@@ -127,22 +129,22 @@ Ref Tracer::locals_of(cpython::Frame* frame) {
 
 // The dict that code runs in when the program passes `globals`: a pre-existing namespace itself, or a dict that the
 // trace made.
-Ref Tracer::globals_for_code(Borrowed globals) {
+Ref FrameAccess::globals_for_code(Borrowed globals) {
   // A dict subclass may override item access, and a non-dict is an error of the call.
   if (!PyDict_CheckExact(globals.get()))
     stop(report::Reason::native_call, "code that runs in something other than a dict");
-  if (lift::Known* known = lifter.known(globals)) {
+  if (lift::Known* known = t.lifter.known(globals)) {
     if (known->shadow == nullptr) stop(report::Reason::native_call, "code that runs in a pre-existing dict");
     if (known->shadow->is_namespace) return Ref(known->original);
-    lifter.escape(globals);
+    t.lifter.escape(globals);
     return Ref::share(globals);
   }
-  lifter.note_made_here(globals);
+  t.lifter.note_made_here(globals);
   return Ref::share(globals);
 }
 
 // eval(source, globals, locals) and exec: the code re-enters the tracer through the frame evaluation hook.
-Ref Tracer::run_code(Borrowed callable, PyObject* const* arguments, size_t count) {
+Ref FrameAccess::run_code(Borrowed callable, PyObject* const* arguments, size_t count) {
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   Ref source = Ref::share(arguments[0]);
   if (!PyUnicode_CheckExact(source.get()) && !PyBytes_CheckExact(source.get()) && !PyCode_Check(source.get()))
@@ -150,22 +152,22 @@ Ref Tracer::run_code(Borrowed callable, PyObject* const* arguments, size_t count
   Ref globals, locals;
   const bool own = count < 2 || arguments[1] == Py_None;
   globals = own ? Ref::share(frame->f_globals) : globals_for_code(arguments[1]);
-  if (own && !lifter.made_here(globals)) lifter.name_space(globals);
+  if (own && !t.lifter.made_here(globals)) t.lifter.name_space(globals);
   if (PyObject* builtins = PyDict_GetItemString(globals.get(), "__builtins__")) {
-    if (PyDict_CheckExact(builtins) && lifter.known(builtins) == nullptr && !lifter.is_name_space(builtins) &&
-        !lifter.is_name_space(globals)) {
-      lifter.note_made_here(builtins);
+    if (PyDict_CheckExact(builtins) && t.lifter.known(builtins) == nullptr && !t.lifter.is_name_space(builtins) &&
+        !t.lifter.is_name_space(globals)) {
+      t.lifter.note_made_here(builtins);
     }
   } else {
-    if (lifter.is_name_space(globals)) stop(report::Reason::native_call, "code in a namespace without __builtins__");
+    if (t.lifter.is_name_space(globals)) stop(report::Reason::native_call, "code in a namespace without __builtins__");
     check_status(
-        PyDict_SetItemString(globals.get(), "__builtins__", lifter.name_space(PyEval_GetBuiltins()).copy.get()));
+        PyDict_SetItemString(globals.get(), "__builtins__", t.lifter.name_space(PyEval_GetBuiltins()).copy.get()));
   }
   if (count > 2 && arguments[2] != Py_None) {
     locals = Ref::share(arguments[2]);
-    lifter.escape(locals);
-    check_use(locals, "the locals of code");
-    if (lift::Known* known = lifter.known(locals);
+    t.lifter.escape(locals);
+    check_use(t, locals, "the locals of code");
+    if (lift::Known* known = t.lifter.known(locals);
         known != nullptr && known->shadow != nullptr && known->shadow->is_namespace)
       locals = Ref(known->original);
   } else {
@@ -175,7 +177,7 @@ Ref Tracer::run_code(Borrowed callable, PyObject* const* arguments, size_t count
   return checked(PyObject_Vectorcall(callable.get(), all + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
-Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
+Ref FrameAccess::call(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
   const Natives& natives = Natives::table();
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   auto is = [&](PyObject* native, size_t least, size_t most) {
@@ -185,7 +187,7 @@ Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size
   };
   if (is(natives.globals, 0, 0)) {
     Borrowed dict = frame->f_globals;
-    return lifter.made_here(dict) ? Ref::share(dict) : Ref(lifter.name_space(dict).copy);
+    return t.lifter.made_here(dict) ? Ref::share(dict) : Ref(t.lifter.name_space(dict).copy);
   }
   if (is(natives.locals, 0, 0) || is(natives.vars, 0, 0)) return locals_of(frame);
   if (is(natives.dir, 0, 0)) {
@@ -208,7 +210,7 @@ Ref Tracer::call_about_frame(Borrowed callable, PyObject* const* arguments, size
     Ref above = asked_frame();
     Borrowed function = cpython::function_of(above.as<PyFrameObject>()->f_frame);
     if (!PyFunction_Check(function.get())) stop(report::Reason::native_call, "sys._getframemodulename");
-    return get_from_function(lifter.lift(function, lifter.constant(function)),
+    return get_from_function(t, t.lifter.lift(function, t.lifter.constant(function)),
                              checked(PyUnicode_InternFromString("__module__")));
   }
   return {};

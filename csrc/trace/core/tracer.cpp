@@ -1,5 +1,26 @@
 #include "trace/core/tracer.h"
+#include "trace/core/frame_access.h"
 #include "trace/core/user_lines.h"
+#include "trace/higher_order/autograd_functions.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/numpy/array_nodes.h"
+#include "trace/numpy/concrete_arrays.h"
+#include "trace/opcodes/class_creation.h"
+#include "trace/opcodes/items.h"
+#include "trace/opcodes/raised_exceptions.h"
+#include "trace/soundness/address_identity.h"
+#include "trace/stdlib/context_variables.h"
+#include "trace/stdlib/decimals.h"
+#include "trace/stdlib/library_functions.h"
+#include "trace/stdlib/optree.h"
+#include "trace/stdlib/output_effects.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/symbolic/speculated_checks.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
+#include "trace/torch/flag_calls.h"
+#include "trace/torch/random_generators.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "trace/soundness/finalizers.h"
 #include "trace/soundness/observable_failures.h"
@@ -57,7 +78,30 @@ Tracer::Tracer()
     : tree(std::make_unique<lift::SourceTree>()),
       session(fake::Options{fake::RealTensors::Refuse, /*copy_attributes=*/false}),
       lifter(*tree, session),
-      recorder(session, traced_stack(*this)) {
+      recorder(session, traced_stack(*this)),
+      identities(std::make_unique<AddressIdentities>()),
+      frames(std::make_unique<FrameAccess>(*this)),
+      exceptions(std::make_unique<RaisedExceptions>(*this)),
+      classes(std::make_unique<ClassCreation>(*this)),
+      marks(std::make_unique<GraphMarks>(*this)),
+      library(std::make_unique<LibraryFunctions>(*this)),
+      output(std::make_unique<OutputEffects>(*this)),
+      context_variables(std::make_unique<ContextVariables>(*this)),
+      decimals(std::make_unique<Decimals>(*this)),
+      optree(std::make_unique<Optree>(*this)),
+      torch_functions(std::make_unique<TorchFunctionMethods>(*this)),
+      function_modes(std::make_unique<TorchFunctionModes>(*this)),
+      scopes(std::make_unique<ScopedModes>(*this)),
+      flags(std::make_unique<FlagCalls>(*this)),
+      generators(std::make_unique<RandomGenerators>(*this)),
+      hooks(std::make_unique<TensorHooks>(*this)),
+      autograd_functions(std::make_unique<AutogradFunctions>(*this)),
+      functorch(std::make_unique<Functorch>(*this)),
+      arrays(std::make_unique<ConcreteArrays>(*this)),
+      array_nodes(std::make_unique<ArrayNodes>(*this)),
+      deferred(std::make_unique<DeferredValues>(*this)),
+      checks(std::make_unique<SpeculatedChecks>(*this)),
+      finalizers(std::make_unique<Finalizers>(*this)) {
   Natives::table();
   load_library();
   load_function_modes();
@@ -69,7 +113,7 @@ Tracer::Tracer()
   recorder.refuse_symbolic_generators();
   if (Borrowed list = recorded_warnings()) lifter.withhold(list);
   forget_identities();
-  outermost_ = cpython::current_frame(PyThreadState_Get());
+  output->outermost = cpython::current_frame(PyThreadState_Get());
   tree->locate = [of = tree.get(), below = cpython::current_frame(PyThreadState_Get())] { locate_guard(*of, below); };
   lifter.untraced = [this](const std::function<void()>& work) {
     std::optional<Paused> paused;
@@ -77,9 +121,9 @@ Tracer::Tracer()
     work();
   };
   recorder.on_override = [this](Borrowed types, Borrowed arguments, Borrowed keywords) {
-    note_override(types, arguments, keywords);
+    torch_functions->note_override(types, arguments, keywords);
   };
-  lifter.on_decimal = [this] { use_decimals(); };
+  lifter.on_decimal = [this] { decimals->use(); };
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
@@ -87,10 +131,10 @@ Tracer::Tracer()
 }
 
 Tracer::~Tracer() {
-  leave_context();
-  end_generators();
-  if (exit_) clear_frames(exit_);
-  for (const Ref& frame : abandoned_) clear_frame(frame);
+  context_variables->leave();
+  exceptions->end_generators();
+  if (exceptions->exit) exceptions->clear_frames(exceptions->exit);
+  for (const Ref& frame : exceptions->abandoned_frames) exceptions->clear_frame(frame);
 }
 
 Paused::Paused(Tracer& tracer) : tracer_(&tracer) {
@@ -140,7 +184,7 @@ static PyObject* run_traced(PyThreadState* ts, cpython::Frame* frame, int throwf
   // Torch functions reached through type slots are recorded like those reached by CALL.
   Tracing tracing(*tracer);
   PyObject* result = ::alternator::run(ts, frame, throwflag, tracing, entry);
-  if (generator != nullptr) tracer->note_generator(generator);
+  if (generator != nullptr) tracer->exceptions->note_generator(generator);
   return result;
 }
 
@@ -199,13 +243,13 @@ static bool gives_digits(PyCodeObject* code) {
 static bool is_unbacked_symbol(const Tracer& tracer, Borrowed result) {
   if (Py_IS_TYPE(result.get(), &fake::int_symbol_type)) integers_given()++;
   return fake::is_symbol(result) ||
-         ((PyTuple_Check(result.get()) || PyList_CheckExact(result.get())) && tracer.may_hold_symbol(result));
+         ((PyTuple_Check(result.get()) || PyList_CheckExact(result.get())) && may_hold_symbol(tracer, result));
 }
 
 // Checks a value before native code inspects it, as the arguments of a native call are checked.
 static void check_given(Tracer& tracer, Borrowed value, const char* what, int depth = 0) {
   constexpr int kDeepest = 3;
-  tracer.check_use(value, what);
+  check_use(tracer, value, what);
   if (depth == kDeepest || !(PyTuple_CheckExact(value.get()) || PyList_CheckExact(value.get()))) return;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.get()); i++)
     check_given(tracer, PySequence_Fast_GET_ITEM(value.get(), i), what, depth + 1);
@@ -239,7 +283,7 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
       stop(report::Reason::unknown_number, name);
     const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may depend on an address
     if (read && !is_hash) check_given(*tracer, result, name);
-    if (!read && added && !unknown) tracer->check_use(result, name);
+    if (!read && added && !unknown) check_use(*tracer, result, name);
     return result.release();
   } catch (const PyError&) {  // the error indicator is set
   } catch (const Stop& stop) {
@@ -359,7 +403,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
   // A slot may hold the last reference to its value: observable finalization is detected here, or by the guard in a
   // later call.
   auto watch = [&](Borrowed value, lift::Source* place) {
-    watch_slot(value);
+    finalizers->watch_slot(value);
     if (!holds_observably_finalized(value)) tree->guard(place, {lift::GuardKind::kUnobserved});
   };
   // In the order of each_value().
@@ -404,7 +448,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       watch(from.stack[j], place);
       to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : lifter.unread(from.stack[j], place);
       lazy_on_stack_ = lazy_on_stack_ || !is_operand;
-      stand_ins_.push_back(to.stack[j].get());
+      finalizers->stand_ins.push_back(to.stack[j].get());
     }
     // It is only compared with operands, or is the instance that __init__ initializes: a plain value is never either.
     if (from.first_argument && (begun || !outermost)) {
@@ -418,7 +462,7 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       to.locals_mapping = lifter.lift(from.locals_mapping, unnamed("locals()"));
     }
     slot++;
-    if (from.frame_object) to.frame_object = stand_in_of_frame(from, unnamed("frame"));
+    if (from.frame_object) to.frame_object = frames->stand_in_of_frame(from, unnamed("frame"));
     slot++;
     if (from.saved_exception_slot >= 0) {
       if (from.handled) {
@@ -438,30 +482,30 @@ Verdict Tracer::begin_instruction(const Position& position) {
               "what may fail inside a `try`, and irreversible mutations, run in separate segments");
     return Verdict::kFail;
   }
-  if ((watches_finalizations_ || shadows_seen_ != lifter.shadows().size()) && !check_finalizations(position))
+  if ((finalizers->watches || finalizers->shadows_seen != lifter.shadows().size()) && !finalizers->check_all(position))
       [[unlikely]]
     return Verdict::kFail;
-  frame_ = position.frame;
-  index_ = position.next_index();
-  if (active_.empty() || active_.back().frame != frame_) {
+  current_frame = position.frame;
+  current_index = position.next_index();
+  if (active_.empty() || active_.back().frame != current_frame) {
     // An outer frame continues: those above it have ended.
     size_t at = active_.size();
-    while (at > 0 && active_[at - 1].frame != frame_) at--;
+    while (at > 0 && active_[at - 1].frame != current_frame) at--;
     if (at > 0) {
       active_.resize(at);
     } else {
-      active_.push_back({frame_, {}});
+      active_.push_back({current_frame, {}});
     }
   }
-  path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(frame_)->co_firstlineno) * 4099 +
-          static_cast<uint64_t>(index_);
+  path_ = path_ * 31 + static_cast<uint64_t>(cpython::code_of(current_frame)->co_firstlineno) * 4099 +
+          static_cast<uint64_t>(current_index);
   active_.back().at = {++instructions_, path_};
-  if (!held_frames_.empty() && !may_finalize(position)) [[unlikely]] {
+  if (!frames->held_frames.empty() && !frames->may_finalize(position)) [[unlikely]] {
     stop_here(report::Reason::last_reference, "generator");
     return Verdict::kFail;
   }
-  active_.back().transformed = transformed_;
-  active_.back().moded = foreign_modes_ > 0;
+  active_.back().transformed = functorch->transformed;
+  active_.back().moded = function_modes->foreign > 0;
   if (until_ != nullptr && until_->number == instructions_ && until_->path == path_) [[unlikely]] {
     control.watch = &watch_;
     return Verdict::kCapture;
@@ -477,12 +521,12 @@ static bool lists(const Ref& table, Borrowed callable) {
   return table && contains(table, checked(PyLong_FromVoidPtr(callable.get()))).value();
 }
 
-bool Tracer::is_disallowed(Borrowed callable) {
+bool GraphMarks::is_disallowed(Borrowed callable) {
   if (!disallowed_) disallowed_ = disallowed_in_graph();
   return lists(*disallowed_, callable);
 }
 
-bool Tracer::is_allowed_in_graph(Borrowed callable) {
+bool GraphMarks::is_allowed_in_graph(Borrowed callable) {
   if (!allowed_) allowed_ = allowed_in_graph();
   return lists(*allowed_, callable);
 }
@@ -500,49 +544,50 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
     });
   }
   each_value(chain, [&](const Ref& value) {
-    if (value && (PyGen_CheckExact(value.get()) || PyCoro_CheckExact(value.get()))) note_generator(value, true);
+    if (value && (PyGen_CheckExact(value.get()) || PyCoro_CheckExact(value.get())))
+      exceptions->note_generator(value, true);
   });
   until_ = until;
   watch_.chain = &cut;
   watch_.below = cpython::current_frame(PyThreadState_Get());
   caller_ = cpython::current_frame(PyThreadState_Get());
-  handled_before = Ref::steal(PyErr_GetHandledException());
+  exceptions->handled_before = Ref::steal(PyErr_GetHandledException());
   Ref result;
-  callers_exception_ = Ref::steal(PyErr_GetHandledException());
+  exceptions->callers_exception = Ref::steal(PyErr_GetHandledException());
   {
     TraceScope scope(*this);
     const graph::Ambient entry = graph::Ambient::now();
-    transforms_before_ = fake::TransformState::now();
-    const int nesting = nesting_before_ = fake::autocast_nesting();
+    functorch->transforms_before = fake::TransformState::now();
+    const int nesting = flags->nesting_before = fake::autocast_nesting();
     const fake::CastSettings casts = fake::CastSettings::now();
     Watch* const watch = control.watch;
     Tracing tracing(*this);
     Chain frames(chain.size());
     recorder.begin();
     auto begin = [&] {
-      if (has_modes) take_modes();
+      if (has_modes) function_modes->take();
       note_open_blocks(chain, recorder);
       fill(chain, &frames);
     };
     if (tracing.status(begin) == 0) result = continue_chain(frames, run_traced);
     control.watch = watch;
-    if (!abandoned()) (void)tracing.status([&] { finish_decimals(); });
-    leave_context();
+    if (!abandoned()) (void)tracing.status([&] { decimals->finish(); });
+    context_variables->leave();
     exit_state = graph::Ambient::now();
     exit_nesting = fake::autocast_nesting() - nesting;
     if (const fake::CastSettings now = fake::CastSettings::now(); !(now == casts)) exit_casts = now;
-    const bool leaves_modes = !note_exit_modes();
+    const bool leaves_modes = !function_modes->note_exit();
     const bool was_cut = control.capturing == &cut;
     if (was_cut) {
       const auto is_cut = [&](const Ref& frame) {
         return std::ranges::any_of(cut,
                                    [&](const FrameState& state) { return state.frame_object.get() == frame.get(); });
       };
-      std::erase_if(abandoned_, is_cut);
+      std::erase_if(exceptions->abandoned_frames, is_cut);
       finish_capture();
     }
     // The default loop may have raised it without a call of raising().
-    if (!was_cut && !abandoned() && !result) (void)tracing.status([&] { raising(); });
+    if (!was_cut && !abandoned() && !result) (void)tracing.status([&] { exceptions->raising(); });
     if (was_cut && !result && !abandoned()) {
       // All frames are in `cut`. The exceptions that their callers handle are not values of theirs.
       for (FrameState& state : cut) {
@@ -559,33 +604,33 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
       finish_abandoning();
       cut.clear();
     } else {
-      if (!result) result = take_exit();
+      if (!result) result = exceptions->take_exit();
       if (!result) {
         stopped = report::Break{report::Reason::raises, {}, {}, 0};
       }
     }
-    lifter.guard_names_in(raised_texts_);
-    if (!stopped && shown_changed()) {
+    lifter.guard_names_in(exceptions->raised_texts);
+    if (!stopped && output->shown_changed()) {
       stopped = report::Break{report::Reason::tensor_text, "it is mutated, or gets a hook, after it was shown", {}, 0};
       cut.clear();
       result.reset();
     }
-    if (!stopped && shared_changed()) {
-      stopped = deferred_event_;
-      break_points = deferred_points_;
+    if (!stopped && arrays->shared_changed()) {
+      stopped = deferred->event;
+      break_points = deferred->points;
       cut.clear();
       result.reset();
     }
     // A mode is an object that is referenced elsewhere; it is not reconstructed.
-    const OpenScope* const scope_left = open_scope();
+    const OpenScope* const scope_left = scopes->open();
     if ((exit_state.inference != entry.inference || leaves_modes || scope_left != nullptr) && !stopped) {
       stopped = report::Break{report::Reason::native_call, "the call leaves a mode behind", {}, 0};
-      if (leaves_modes) break_points = mode_points_;
+      if (leaves_modes) break_points = function_modes->points;
       if (scope_left != nullptr) break_points = scope_left->points;
       result.reset();
       cut.clear();
     }
-    if (!stopped && fake::TransformState::now() != transforms_before_) {
+    if (!stopped && fake::TransformState::now() != functorch->transforms_before) {
       stopped = report::Break{report::Reason::native_call, "the call leaves a functorch transform behind", {}, 0};
       result.reset();
       cut.clear();

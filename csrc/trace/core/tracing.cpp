@@ -1,4 +1,9 @@
 #include "trace/core/tracing.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/opcodes/items.h"
+#include "trace/soundness/value_text.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "cpython/stack_operands.h"
 
@@ -105,7 +110,7 @@ void Tracing::stop_with_error() {
 }
 
 bool Tracing::torch_failed() {
-  if (t.is_unwinding()) return false;
+  if (t.function_modes->is_unwinding()) return false;
   if (PyErr_Occurred() && PyErr_ExceptionMatches(graph::record_error_class().get()) && !t.stopped) {
     stop_with_error();
     return true;
@@ -130,13 +135,14 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
     for (Py_ssize_t i = 0; i < positional; i++) flat[static_cast<size_t>(i) + 1] = PyTuple_GET_ITEM(arguments.get(), i);
     // func(*args, **{}): __torch_function__ receives that dict as kwargs, and otherwise None.
     if (keywords && named == 0 && !PyFunction_Check(callable.get()) && Natives::table().torch(callable) &&
-        !Natives::table().recorded(callable) && t.is_overridden_call(callable, flat.data() + 1, flat.size() - 1)) {
+        !Natives::table().recorded(callable) &&
+        t.torch_functions->is_overridden_call(callable, flat.data() + 1, flat.size() - 1)) {
       for (size_t i = 1; i < flat.size(); i++) {
-        t.check_use(flat[i], "a torch call");
-        t.check_order(flat[i], "a torch call");
+        trace::check_use(t, flat[i], "a torch call");
+        trace::check_order(t, flat[i], "a torch call");
       }
-      return t.run_overridden(native_name(callable),
-                              [&] { return PyObject_Call(callable.get(), arguments.get(), keywords.get()); });
+      return t.torch_functions->run_overridden(
+          native_name(callable), [&] { return PyObject_Call(callable.get(), arguments.get(), keywords.get()); });
     }
     Ref keyword_names;
     if (named > 0) {
@@ -152,7 +158,7 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
         flat[static_cast<size_t>(positional + at) + 1] = item;
       }
     }
-    return t.call(callable, flat.data() + 1, static_cast<size_t>(positional), keyword_names);
+    return trace::call(t, callable, flat.data() + 1, static_cast<size_t>(positional), keyword_names);
   });
 }
 
@@ -212,7 +218,7 @@ Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name
     }
     check_from_list(loaded, fromlist);
     // The module that sys.modules has under the name is guarded, and so is __import__.
-    t.guard_import(name);
+    trace::guard_import(t, name);
     Ref module;
     {
       Paused paused(t);

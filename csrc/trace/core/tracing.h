@@ -1,11 +1,23 @@
 // Tracing: the Semantics that lifts what the program reads, and gates what it calls.
 #pragma once
 
+#include "trace/calls/call_dispatch.h"
+#include "trace/calls/instance_tests.h"
 #include "trace/core/tracer.h"
+#include "trace/numpy/array_nodes.h"
 #include "trace/numpy/concrete_arrays.h"
+#include "trace/numpy/numpy_scalars.h"
+#include "trace/opcodes/attribute_writes.h"
+#include "trace/opcodes/attributes.h"
 #include "trace/opcodes/class_patterns.h"
+#include "trace/opcodes/items.h"
+#include "trace/opcodes/raised_exceptions.h"
 #include "trace/opcodes/tensor_operators.h"
 #include "trace/soundness/value_text.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/record_error.h"
 #include "py/names.h"
@@ -93,13 +105,13 @@ struct Tracing : Concrete {
     return found;
   }
   Ref load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
-    return value([&] { return t.load_global(globals, builtins, name); });
+    return value([&] { return trace::load_global(t, globals, builtins, name); });
   }
   int store_global(Borrowed globals, Borrowed name, Borrowed stored) {
-    return status([&] { t.store_global(globals, name, stored); });
+    return status([&] { trace::store_global(t, globals, name, stored); });
   }
   int delete_global(Borrowed globals, Borrowed name) {
-    return status([&] { t.store_global(globals, name, {}); });
+    return status([&] { trace::store_global(t, globals, name, {}); });
   }
   // A module's code has its globals as its locals.
   Ref load_local_name(Borrowed locals, Borrowed name) {
@@ -108,11 +120,11 @@ struct Tracing : Concrete {
   }
   int store_local_name(Borrowed locals, Borrowed name, Borrowed stored) {
     if (!t.lifter.is_name_space(locals)) return Concrete::store_local_name(locals, name, stored);
-    return status([&] { t.store_global(locals, name, stored); });
+    return status([&] { trace::store_global(t, locals, name, stored); });
   }
   int delete_local_name(Borrowed locals, Borrowed name) {
     if (!t.lifter.is_name_space(locals)) return Concrete::delete_local_name(locals, name);
-    return status([&] { t.store_global(locals, name, {}); });
+    return status([&] { trace::store_global(t, locals, name, {}); });
   }
   Ref load_cell(Borrowed cell) {
     if (!t.lifter.is_preexisting_cell(cell)) return Concrete::load_cell(cell);
@@ -120,58 +132,59 @@ struct Tracing : Concrete {
   }
   int store_cell(Borrowed cell, Ref stored) {
     if (!t.lifter.is_preexisting_cell(cell)) return Concrete::store_cell(cell, std::move(stored));
-    return status([&] { t.store_cell(cell, std::move(stored)); });
+    return status([&] { trace::store_cell(t, cell, std::move(stored)); });
   }
   int copy_free_variables(cpython::Frame* frame) {
     return status([&] { t.lifter.use_closure(cpython::function_of(frame)); });
   }
 
   Ref get_attribute(Borrowed owner, Borrowed name) {
-    return value([&] { return t.get_attribute(owner, name); });
+    return value([&] { return trace::get_attribute(t, owner, name); });
   }
   bool get_method(Borrowed owner, Borrowed name, Ref* method) {
     *method = get_attribute(owner, name);
     return false;
   }
   int set_attribute(Borrowed owner, Borrowed name, Borrowed stored) {
-    return status([&] { t.set_attribute(owner, name, stored); });
+    return status([&] { trace::set_attribute(t, owner, name, stored); });
   }
   Ref get_item(Borrowed container, Borrowed key) {
-    return value([&] { return t.get_item(container, key); });
+    return value([&] { return trace::get_item(t, container, key); });
   }
   int set_item(Borrowed container, Borrowed key, Borrowed stored) {
-    return status([&] { t.set_item(container, key, stored); });
+    return status([&] { trace::set_item(t, container, key, stored); });
   }
   int delete_item(Borrowed container, Borrowed key) {
-    return status([&] { t.set_item(container, key, {}); });
+    return status([&] { trace::set_item(t, container, key, {}); });
   }
   Ref special_method(Borrowed owner, Borrowed name) {
-    return value([&] { return t.special_method(owner, name); });
+    return value([&] { return trace::special_method(t, owner, name); });
   }
   Py_ssize_t length(Borrowed object) {
     return guard(Py_ssize_t(-1), [&] {
       t.lifter.escape(object);
-      if (t.is_symbolic_array(object)) return t.length_of_symbolic(object);
-      t.check_use(object, "len");
-      if (t.may_hold_symbol(object) && !t.has_native_length(object)) stop(report::Reason::unknown_number, "len");
+      if (t.array_nodes->is_symbolic_array(object)) return t.array_nodes->length_of_symbolic(object);
+      trace::check_use(t, object, "len");
+      if (trace::may_hold_symbol(t, object) && !has_native_length(object)) stop(report::Reason::unknown_number, "len");
       return PyObject_Length(object.get());
     });
   }
 
   Ref unary(unaryfunc operation, Borrowed operand) {
     if (Borrowed function = operator_on_tensors(operation, operand)) return record_operator(function, operand, {});
-    if (lift::is_array(operand.get())) return value([&] { return t.operate_on_array(operation, operand); });
+    if (lift::is_array(operand.get())) return value([&] { return t.arrays->operate_on_array(operation, operand); });
     return native(operand, {}, "an operator", [&] { return operation(operand.get()); });
   }
   Ref binary(binaryfunc operation, Borrowed left, Borrowed right) {
     if (is_deferred_random(left) || is_deferred_random(right))
-      return value([&] { return t.combine_deferred_random(operation, left, right); });
+      return value([&] { return t.deferred->combine(operation, left, right); });
     if (is_deferred_string(left) || is_deferred_string(right))
       return use(is_deferred_string(left) ? left : right, "an operator"), Ref();
-    if (t.is_array_operation(left, right)) return value([&] { return t.operate_on_arrays(operation, left, right); });
+    if (t.arrays->is_array_operation(left, right))
+      return value([&] { return t.arrays->operate_on_arrays(operation, left, right); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
-      if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
+      if (status([&] { number = trace::check_numbers(t, &left, &right); }) < 0) return {};
     }
     if (Borrowed function = operator_on_tensors(operation, left, right)) return record_operator(function, left, right);
     if ((operation == PyNumber_Remainder || operation == PyNumber_InPlaceRemainder) &&
@@ -180,15 +193,15 @@ struct Tracing : Concrete {
       if (status([&] {
             check_percent_text(t, left, right);
             if (holds_identity(right)) stop(report::Reason::identity_number, "string formatting");
-            if (t.may_hold_symbol(right)) stop(report::Reason::unknown_number, "string formatting");
+            if (trace::may_hold_symbol(t, right)) stop(report::Reason::unknown_number, "string formatting");
           }) < 0) {
         return {};
       }
     }
     if ((fake::is_symbol(left) || fake::is_symbol(right)) && !graph::is_tensor(left) && !graph::is_tensor(right))
-      return value([&] { return t.operate(operation, left, right); });
+      return value([&] { return trace::operate(t, operation, left, right); });
     if (PyAnySet_Check(right.get()) && (PyList_Check(left.get()))) {
-      if (status([&] { t.check_order(right, "an operator"); }) < 0) return {};  // list += set
+      if (status([&] { trace::check_order(t, right, "an operator"); }) < 0) return {};  // list += set
     }
     return native(left, right, "an operator", [&] { return operation(left.get(), right.get()); });
   }
@@ -197,10 +210,11 @@ struct Tracing : Concrete {
       return use(is_deferred_random(left) ? left : right, "a comparison"), Ref();
     if (is_deferred_string(left) || is_deferred_string(right))
       return use(is_deferred_string(left) ? left : right, "a comparison"), Ref();
-    if (t.is_array_operation(left, right)) return value([&] { return t.compare_arrays(left, right, operation); });
+    if (t.arrays->is_array_operation(left, right))
+      return value([&] { return t.arrays->compare_arrays(left, right, operation); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
-      if (status([&] { number = t.check_numbers(&left, &right); }) < 0) return {};
+      if (status([&] { number = trace::check_numbers(t, &left, &right); }) < 0) return {};
     }
     if (Borrowed function = comparison_of_tensors(operation, left, right))
       return record_operator(function, left, right);
@@ -209,7 +223,7 @@ struct Tracing : Concrete {
     if (status([&] {
           t.lifter.escape(left);  // their contents are lifted from here on
           t.lifter.escape(right);
-          t.check_comparison(left, right);
+          trace::check_comparison(t, left, right);
           check_arrays_within(t, left);
           check_arrays_within(t, right);
         }) < 0) {
@@ -219,36 +233,36 @@ struct Tracing : Concrete {
                   [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }
   Tri contains(Borrowed container, Borrowed element) {
-    return guard(Tri(-1), [&] { return Tri(t.contains(container, element) ? 1 : 0); });
+    return guard(Tri(-1), [&] { return Tri(trace::contains(t, container, element) ? 1 : 0); });
   }
   bool is(Borrowed left, Borrowed right) {
-    status([&] { t.note_identity_test(left, right); });
+    status([&] { trace::note_identity_test(t, left, right); });
     return left == right;
   }
   Tri truth(Borrowed object) {
-    return guard(Tri(-1), [&] { return t.truth(object); });
+    return guard(Tri(-1), [&] { return trace::truth(t, object); });
   }
   Ref format(Borrowed object, PyObject* (*conversion)(PyObject*), Borrowed spec) {
-    if (t.may_show_later(object, spec)) return value([&] { return t.show_later(); });
+    if (t.deferred->may_show_later(object, spec)) return value([&] { return t.deferred->show_later(); });
     const auto check = [&] {
       if (conversion == nullptr || conversion == PyObject_Str)
         check_own_text(t, object, conversion == nullptr ? OwnText::kFormat : OwnText::kStr);
       else
-        t.check_text(object);
+        trace::check_text(t, object);
     };
     if (status(check) < 0) return {};
     return Concrete::format(object, conversion, spec);
   }
   Ref convert(PyObject* (*conversion)(PyObject*), Borrowed object) {
-    if (t.may_show_later(object, {})) return value([&] { return t.show_later(); });
-    const auto check = [&] { conversion == PyObject_Str ? check_own_text(t, object) : t.check_text(object); };
+    if (t.deferred->may_show_later(object, {})) return value([&] { return t.deferred->show_later(); });
+    const auto check = [&] { conversion == PyObject_Str ? check_own_text(t, object) : trace::check_text(t, object); };
     if (status(check) < 0) return {};
     return Concrete::convert(conversion, object);
   }
 
   Ref join(PyObject* const* parts, int count) {
     if (std::any_of(parts, parts + count, [](PyObject* part) { return is_deferred_string(part); }))
-      return value([&] { return t.show_later(); });
+      return value([&] { return t.deferred->show_later(); });
     return Concrete::join(parts, count);
   }
 
@@ -260,13 +274,13 @@ struct Tracing : Concrete {
     return native(iterable, {}, "iteration", [&] { return PyObject_GetIter(iterable.get()); });
   }
   Ref next(Borrowed iterator) {
-    if (status([&] { t.check_use(iterator, "iteration"); }) < 0) return {};
+    if (status([&] { trace::check_use(t, iterator, "iteration"); }) < 0) return {};
     Ref result = Concrete::next(iterator);
     if (!result && torch_failed()) return {};
     return result;
   }
   PySendResult send(Borrowed receiver, Borrowed sent, Ref* result) {
-    if (status([&] { t.check_use(receiver, "a generator step"); }) < 0) return PYGEN_ERROR;
+    if (status([&] { trace::check_use(t, receiver, "a generator step"); }) < 0) return PYGEN_ERROR;
     return Concrete::send(receiver, sent, result);
   }
   bool unpack(Borrowed iterable, int before, int after, PyObject** top) {
@@ -283,8 +297,8 @@ struct Tracing : Concrete {
     }
     if (status([&] {
           t.lifter.escape(iterable);
-          t.check_use(iterable, "unpacking");
-          t.check_order(iterable, "unpacking");
+          trace::check_use(t, iterable, "unpacking");
+          trace::check_order(t, iterable, "unpacking");
         }) < 0) {
       return false;
     }
@@ -306,9 +320,9 @@ struct Tracing : Concrete {
   Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
     return value([&] {
       if (!keyword_names) {
-        if (Ref answer = t.call_on_partly_read(callable, arguments, positional)) return answer;
+        if (Ref answer = trace::call_on_partly_read(t, callable, arguments, positional)) return answer;
       }
-      return t.call(callable, arguments, positional, keyword_names);
+      return trace::call(t, callable, arguments, positional, keyword_names);
     });
   }
   Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
@@ -326,16 +340,16 @@ struct Tracing : Concrete {
       // Raising mutates it: its traceback, its context.
       if (!PyType_Check(exception.get()) && t.lifter.known(exception) != nullptr)
         stop(report::Reason::native_call, "a pre-existing exception is raised, or split by except*");
-      t.check_group(exception);
+      t.exceptions->check_group(exception);
     });
   }
   // Guards the MRO: the bases of the class may change.
   Tri exception_matches(Borrowed exception, Borrowed type) {
-    if (status([&] { t.guard_order_of_bases(exception.type()); }) < 0) return Tri(-1);
+    if (status([&] { trace::guard_order_of_bases(t, exception.type()); }) < 0) return Tri(-1);
     return Concrete::exception_matches(exception, type);
   }
   int before_raise(Ref* exception) {
-    return status([&] { t.before_raise(exception); });
+    return status([&] { t.exceptions->before_raise(exception); });
   }
   // An exception that was raised before the trace is read like any other pre-existing object.
   Ref class_of(Borrowed exception) {
@@ -347,10 +361,10 @@ struct Tracing : Concrete {
     return get_attribute(exception, names::__traceback__);
   }
   void raising() {
-    status([&] { t.raising(); });
+    status([&] { t.exceptions->raising(); });
   }
-  void abandoned(cpython::Frame* frame) { t.note_abandoned(frame->frame_obj); }
-  int handle_breaker(PyThreadState* ts) { return t.handle_breaker(ts); }
+  void abandoned(cpython::Frame* frame) { t.exceptions->note_abandoned(frame->frame_obj); }
+  int handle_breaker(PyThreadState* ts) { return t.exceptions->handle_breaker(ts); }
 
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
   Ref import_from(Borrowed module, Borrowed name) {
@@ -375,12 +389,12 @@ struct Tracing : Concrete {
   // Values on the stack of a resumed frame are lifted when an instruction inspects them.
   int read_operands(const Position& position);
   int check_iteration(Borrowed iterable) {
-    return status([&] { t.check_order(iterable, "iteration"); });
+    return status([&] { trace::check_order(t, iterable, "iteration"); });
   }
   int use(Borrowed object, const char* what) {
     return status([&] {
       t.lifter.escape(object);
-      t.check_use(object, what);
+      trace::check_use(t, object, what);
     });
   }
   // An operation that native code carries out on one or two lifted values.
@@ -390,20 +404,20 @@ struct Tracing : Concrete {
     auto used = [&](Borrowed operand) { return !operand || fake::is_symbol(operand) || use(operand, what) == 0; };
     if (!used(left) || !used(right)) return {};
     std::optional<Paused> torch_paused;  // torch implements symbol arithmetic in Python
-    if (t.recorder.has_symbols() && t.is_torchs_operation(left, right)) {
-      if (status([&] { t.forbid_under_modes("an unbacked symbol"); }) < 0) return {};
+    if (t.recorder.has_symbols() && is_torchs_operation(left, right)) {
+      if (status([&] { t.function_modes->forbid("an unbacked symbol"); }) < 0) return {};
       torch_paused.emplace(t);
     }
     Ref result = Ref::steal(operation());
     torch_paused.reset();
-    if (!result && !torch_failed() && !t.is_unwinding() &&
+    if (!result && !torch_failed() && !t.function_modes->is_unwinding() &&
         (graph::is_tensor(left) || (right && graph::is_tensor(right))))
       t.stop_here(report::Reason::torch_call, what);
     return result;
   }
   Ref record_operator(Borrowed function, Borrowed left, Borrowed right) {
     PyObject* operands[] = {nullptr, left.get(), right.get()};
-    return value([&] { return t.call_torch(function, operands + 1, right ? 2 : 1, {}); });
+    return value([&] { return trace::call_torch(t, function, operands + 1, right ? 2 : 1, {}); });
   }
   // An exception that torch raised on fake tensors is a break, never one that the program may catch.
   bool torch_failed();

@@ -1,5 +1,11 @@
 // MyFunction.apply of a torch.autograd.Function.
+#include "trace/higher_order/autograd_functions.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "py/import.h"
 #include "trace/calls/natives.h"
@@ -47,16 +53,16 @@ bool is_autograd_apply(Borrowed callable) {
 }
 
 // One run of forward() and setup_context(), with its own ctx.
-struct Tracer::Forward {
+struct Forward {
   Ref inputs;   // a tuple
   Ref context;  // ctx
   Ref output;
 };
 
-Tracer::Forward Tracer::run_forward(Borrowed cls, PyObject* const* arguments, size_t count) {
+Forward AutogradFunctions::run_forward(Borrowed cls, PyObject* const* arguments, size_t count) {
   Forward run;
   auto attribute = [&](const char* text) {
-    return get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString(text)));
+    return get_from_type(t, cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString(text)));
   };
   Ref context_class = checked(PyObject_GetAttrString(cls.get(), "_backward_cls"));
   run.context = checked(PyObject_CallNoArgs(context_class.get()));
@@ -73,16 +79,16 @@ Tracer::Forward Tracer::run_forward(Borrowed cls, PyObject* const* arguments, si
   const c10::AutoGradMode without_gradients(false);
   Ref setup = attribute("setup_context");
   const bool one_step = setup.get() == Natives::table().setup_context;
-  run.output = one_step ? call(attribute("forward"), with_context.data() + 1, count + 1, {})
-                        : call(attribute("forward"), with_context.data() + 2, count, {});
+  run.output = one_step ? trace::call(t, attribute("forward"), with_context.data() + 1, count + 1, {})
+                        : trace::call(t, attribute("forward"), with_context.data() + 2, count, {});
   if (!one_step) {
     PyObject* both[] = {nullptr, run.context.get(), run.inputs.get(), run.output.get()};
-    (void)call(setup, both + 1, 3, {});
+    (void)trace::call(t, setup, both + 1, 3, {});
   }
   return run;
 }
 
-bool Tracer::wants_gradient(PyObject* const* arguments, size_t count) {
+bool AutogradFunctions::wants_gradient(PyObject* const* arguments, size_t count) {
   for (size_t i = 0; c10::GradMode::is_enabled() && i < count; i++) {
     if (graph::is_tensor(arguments[i]) && fake::unpack(arguments[i]).requires_grad()) return true;
   }
@@ -91,7 +97,7 @@ bool Tracer::wants_gradient(PyObject* const* arguments, size_t count) {
 
 // What apply() returns for a tensor that forward() returned, where no gradient is needed: an input is returned as
 // another tensor over the same storage.
-Ref Tracer::wrap_output(Borrowed output, const Forward& run, const std::string& name) {
+Ref AutogradFunctions::wrap_output(Borrowed output, const Forward& run, const std::string& name) {
   if (!graph::is_tensor(output)) return Ref::share(output);
   const bool is_input = is_among(output, run.inputs);
   const bool requires_grad = fake::unpack(output.get()).requires_grad();
@@ -101,11 +107,11 @@ Ref Tracer::wrap_output(Borrowed output, const Forward& run, const std::string& 
   PyObject* arguments[] = {nullptr, output.get(), output.get()};
   Ref method = checked(PyObject_GetAttrString(THPVariableClass, requires_grad ? "detach" : "view_as"));
   const c10::AutoGradMode without_gradients(false);
-  return call_torch(method, arguments + 1, requires_grad ? 1 : 2, {});
+  return call_torch(t, method, arguments + 1, requires_grad ? 1 : 2, {});
 }
 
 // Where no gradient is needed, apply() is inlined as its forward().
-Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+Ref AutogradFunctions::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
   const Forward run = run_forward(cls, arguments, count);
   Ref dirty = checked(PyObject_GetAttrString(run.context.get(), "dirty_tensors"));
   if (dirty.get() != Py_None) stop(report::Reason::native_call, name + " that writes to its input");
@@ -122,37 +128,36 @@ Ref Tracer::apply_forward(Borrowed cls, PyObject* const* arguments, size_t count
 // and what cannot be traced is a break. Its writes would happen twice, so it must have none; nor may there be earlier
 // writes, which the node would see too late. `rehearse` returns ctx, or null.
 template <typename Rehearse>
-Ref Tracer::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name,
-                        const Rehearse& rehearse) {
-  if (is_under_modes()) stop(report::Reason::native_call, name + " under a user's torch-function mode");
+Ref AutogradFunctions::apply_whole(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name,
+                                   const Rehearse& rehearse) {
+  if (t.function_modes->is_active()) stop(report::Reason::native_call, name + " under a user's torch-function mode");
   for (size_t i = 0; i < count; i++) {
     if (!is_tensor_or_plain(arguments[i]))
       stop(report::Reason::native_call, name + " on arguments that are neither tensors nor plain values");
   }
-  if (lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to a pre-existing object");
+  if (t.lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to a pre-existing object");
   Ref context;
   {
-    const graph::Recorder::Silent silent(recorder);
+    const graph::Recorder::Silent silent(t.recorder);
     context = rehearse();
   }
-  if (lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to a pre-existing object");
-  function_applied_ = true;
+  if (t.lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to a pre-existing object");
+  applied = true;
   // AOTAutograd would run its backward() only once, at compile time.
-  if (!guard_backward(*this, cls, context, {arguments, count})) recorder.program().keeps_history = true;
+  if (!guard_backward(t, cls, context, {arguments, count})) t.recorder.program().keeps_history = true;
   // torch's Python method, which an exported graph can name. Not the class's, which may be an override that was already
   // inlined.
-  return call_torch(checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
+  return call_torch(t, checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
 }
 
-Ref Tracer::call_autograd_function(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                   Borrowed keyword_names) {
+Ref AutogradFunctions::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   Borrowed cls = PyCFunction_GET_SELF(callable.get());
   const std::string name = native_name(callable);
-  if (transformed_) stop(report::Reason::native_call, name + " inside a transform");
+  if (t.functorch->transformed) stop(report::Reason::native_call, name + " inside a transform");
   // torch finds the autograd node that it creates by its name.
   if (cls.get() == Natives::table().backward_hook) stop(report::Reason::hook, "a full backward hook of a module");
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
-  if (lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the traced function creates");
+  if (t.lifter.made_here(cls)) stop(report::Reason::native_call, name + " of a class that the traced function creates");
   if (!wants_gradient(arguments, positional)) return apply_forward(cls, arguments, positional, name);
   return apply_whole(cls, arguments, positional, name, [&] { return run_forward(cls, arguments, positional).context; });
 }
@@ -205,11 +210,11 @@ class WithoutInnermost {
 };
 
 // Runs the class's vmap rule on the operands that torch passes to it: custom_function_call_vmap_helper().
-void Tracer::run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
+void AutogradFunctions::run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name) {
   Ref functorch = import_module("torch._C._functorch");
   Ref interpreter, level, info;
   {
-    const Paused paused(*this);
+    const Paused paused(t);
     Ref current = graph::torch_name("torch._functorch.pyfunctorch", "retrieve_current_functorch_interpreter");
     interpreter = checked(PyObject_CallNoArgs(current.get()));
     level = checked(PyObject_CallMethod(interpreter.get(), "level", nullptr));
@@ -240,26 +245,26 @@ void Tracer::run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t coun
   if (!any) stop(report::Reason::native_call, name + " without a batched argument");
   std::vector<PyObject*> given{nullptr, info.get(), batched.get()};
   for (const Ref& operand : operands) given.push_back(operand.get());
-  Ref rule = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("vmap")));
+  Ref rule = get_from_type(t, cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("vmap")));
   const WithoutInnermost without_level;
-  (void)call(rule, given.data() + 1, given.size() - 1, {});
+  (void)trace::call(t, rule, given.data() + 1, given.size() - 1, {});
 }
 
 // Under functorch transforms torch calls the class's vmap rule. A generated rule follows from its forward(). Under grad
 // and jvp, torch calls its backward() and jvp() while the program is traced.
-Ref Tracer::call_transformed_function(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                      Borrowed keyword_names) {
+Ref AutogradFunctions::call_transformed(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                        Borrowed keyword_names) {
   Borrowed cls = arguments[0];
   const std::string name = "an autograd.Function inside a transform";
-  if (lift::Known* known = lifter.known(callable))
-    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
+  if (lift::Known* known = t.lifter.known(callable))
+    t.tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(callable)});
   if (keyword_names) stop(report::Reason::native_call, name + " with keywords");
-  if (!PyType_Check(cls.get()) || lifter.made_here(cls))
+  if (!PyType_Check(cls.get()) || t.lifter.made_here(cls))
     stop(report::Reason::native_call, name + " of a class that the traced function creates");
   if (!is_only_batched()) stop(report::Reason::native_call, name + " that differentiates");
   PyObject* const* given = arguments + 1;
   const size_t count = positional - 1;
-  Ref generated = get_from_type(cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("generate_vmap_rule")));
+  Ref generated = get_from_type(t, cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("generate_vmap_rule")));
   if (generated.get() != Py_True)
     return apply_whole(cls, given, count, name, [&] {
       run_vmap_rule(cls, given, count, name);

@@ -1,6 +1,13 @@
 // backward() inside the traced function: the gradients of the leaves are one node, like torch.autograd.grad's; their
 // accumulation is traced as ordinary operations, so that `.grad` is a field like any other.
+#include "trace/higher_order/backward.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/opcodes/attribute_writes.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/torch_types.h"
 #include "lift/sources/tensor_spec.h"
@@ -16,6 +23,8 @@
 #include <unordered_set>
 
 namespace alternator::trace {
+
+static Ref first_gradient(Tracer& t, Borrowed leaf, Borrowed gradient, bool is_free);
 
 namespace {
 
@@ -108,7 +117,7 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-bool Tracer::is_backward(Borrowed callable) const {
+bool is_backward(const Tracer& t, Borrowed callable) {
   const Functions& torch = functions();
   Borrowed function = PyMethod_Check(callable.get()) ? PyMethod_GET_FUNCTION(callable.get()) : callable.get();
   return function == Borrowed(torch.of_tensor) || function == Borrowed(torch.of_function);
@@ -127,16 +136,16 @@ void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name) 
 
 // The value of a leaf's first gradient. The engine takes over the computed gradient if nothing else refers to it and it
 // obeys the layout contract.
-Ref Tracer::first_gradient(Borrowed leaf, Borrowed gradient, bool is_free) {
+static Ref first_gradient(Tracer& t, Borrowed leaf, Borrowed gradient, bool is_free) {
   const Functions& torch = functions();
   const at::Tensor &variable = graph::as_tensor(leaf), &computed = graph::as_tensor(gradient);
   if (is_free && torch::autograd::utils::obeys_layout_contract(computed, variable)) {
     PyObject* arguments[] = {nullptr, gradient.get()};
-    return call_torch(torch.detach, arguments + 1, 1, {});
+    return call_torch(t, torch.detach, arguments + 1, 1, {});
   }
   if (!variable.is_non_overlapping_and_dense()) {
     PyObject* arguments[] = {nullptr, gradient.get(), torch.contiguous.get()};
-    return call_torch(torch.clone, arguments + 1, 1, torch.memory_format);
+    return call_torch(t, torch.clone, arguments + 1, 1, torch.memory_format);
   }
   auto numbers = [](at::IntArrayRef values) {
     Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
@@ -146,13 +155,13 @@ Ref Tracer::first_gradient(Borrowed leaf, Borrowed gradient, bool is_free) {
   };
   Ref sizes = numbers(variable.sizes()), strides = numbers(variable.strides());
   PyObject* layout[] = {nullptr, gradient.get(), sizes.get(), strides.get()};
-  Ref empty = call_torch(torch.new_strided, layout + 1, 3, {});
+  Ref empty = call_torch(t, torch.new_strided, layout + 1, 3, {});
   PyObject* operands[] = {nullptr, empty.get(), gradient.get()};
-  return call_torch(torch.copy, operands + 1, 2, {});
+  return call_torch(t, torch.copy, operands + 1, 2, {});
 }
 
-Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
-                          Borrowed keyword_names) {
+Ref call_backward(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
+                  Borrowed keyword_names) {
   const Functions& torch = functions();
   const bool is_bound = PyMethod_Check(callable.get());
   Borrowed function = is_bound ? PyMethod_GET_FUNCTION(callable.get()) : callable.get();
@@ -163,17 +172,17 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
   };
   // With a graph break here, a backend compiles both the part before it and its backward pass. AOTAutograd cannot trace
   // an autograd graph that is consumed inside the same graph, so such a graph runs the recorded program, uncompiled.
-  refuse(may_break && !recorder.captures_scalars());
+  refuse(t.may_break && !t.recorder.captures_scalars());
   refuse(!pass.outputs);
   refuse(pass.create_graph && pass.create_graph.get() != Py_False, " with create_graph");
   refuse(is_given(pass.inputs), " with inputs");
-  forbid_under_modes("a backward pass");
-  refuse(transformed_ || recorder.is_silent() || recorder.is_checkpointed(),
+  t.function_modes->forbid("a backward pass");
+  refuse(t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed(),
          " in a region that is transformed or recomputed");
   const std::vector<Borrowed> outputs = tensors_in(pass.outputs);
   refuse(outputs.empty());
   for (Borrowed output : outputs) {
-    refuse(!graph::is_tensor(output) || is_overridden(output));
+    refuse(!graph::is_tensor(output) || t.torch_functions->is_overridden(output));
     refuse(graph::as_tensor(output).is_leaf(), " of a tensor without an autograd graph");
   }
   std::unordered_map<c10::StorageImpl*, const c10::TensorImpl*> taken;
@@ -189,8 +198,8 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
   Ref leaves = checked(PyTuple_New(static_cast<Py_ssize_t>(reached.size())));
   for (size_t i = 0; i < reached.size(); i++) {
     Ref leaf = checked(THPVariable_Wrap(reached[i]));
-    refuse(is_overridden(leaf), " to a tensor with a __torch_function__");
-    guard_accumulation(*this, leaf, name);
+    refuse(t.torch_functions->is_overridden(leaf), " to a tensor with a __torch_function__");
+    guard_accumulation(t, leaf, name);
     PyTuple_SET_ITEM(leaves.get(), static_cast<Py_ssize_t>(i), leaf.release());
   }
   PyObject* none = Py_None;
@@ -201,9 +210,9 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
                        pass.retain_graph ? pass.retain_graph.get() : none,
                        Py_False,
                        Py_True};
-  Ref gradients = call_recorded(torch.grad, given + 1, 5, torch.allow_unused);
+  Ref gradients = t.functorch->call_recorded(torch.grad, given + 1, 5, torch.allow_unused);
 
-  recorder.program().keeps_history = true;
+  t.recorder.program().keeps_history = true;
   const at::AutoGradMode without_history(false);
   Ref field = checked(PyUnicode_InternFromString("grad"));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(leaves.get()); i++) {
@@ -211,19 +220,19 @@ Ref Tracer::call_backward(Borrowed callable, const std::string& name, PyObject* 
     if (gradient.get() == Py_None) continue;
     const at::Tensor& computed = graph::as_tensor(gradient);
     refuse(computed.layout() != at::kStrided, " with a gradient that is sparse");
-    Ref before = get_attribute(leaf, field);
+    Ref before = get_attribute(t, leaf, field);
     if (before.get() != Py_None) {
-      refuse(graph::as_tensor(before).layout() != at::kStrided || is_overridden(before),
+      refuse(graph::as_tensor(before).layout() != at::kStrided || t.torch_functions->is_overridden(before),
              " to a gradient with another layout or a __torch_function__");
       PyObject* operands[] = {nullptr, before.get(), gradient.get()};
-      (void)call_torch(torch.add, operands + 1, 2, {});
+      (void)call_torch(t, torch.add, operands + 1, 2, {});
       continue;
     }
     const auto [other, is_free] = taken.try_emplace(storage_of(computed), computed.unsafeGetTensorImpl());
     // It shares the storage of a gradient argument, or of a view of another leaf's gradient: whether the engine takes
     // it over depends on reference counts.
     refuse(!is_free && other->second != computed.unsafeGetTensorImpl(), " with a gradient that shares memory");
-    set_attribute(leaf, field, first_gradient(leaf, gradient, is_free));
+    set_attribute(t, leaf, field, first_gradient(t, leaf, gradient, is_free));
   }
   return Ref::share(Py_None);
 }

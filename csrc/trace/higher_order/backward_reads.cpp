@@ -1,4 +1,5 @@
 #include "trace/higher_order/backward_reads.h"
+#include "trace/opcodes/items.h"
 
 #include "cpython/instructions.h"
 #include "cpython/objects.h"
@@ -142,7 +143,7 @@ class Reads {
     if (!value && PyDict_Check(of->func_builtins)) value = PyDict_GetItemWithError(of->func_builtins, name.get());
     if (!value && PyErr_Occurred()) throw PyError();
     if (!is_code(value)) return;
-    use(tracer_.load_global(of->func_globals, of->func_builtins, name));
+    use(load_global(tracer_, of->func_globals, of->func_builtins, name));
   }
 
   Tracer& tracer_;

@@ -1,7 +1,11 @@
 // torch.utils.checkpoint.checkpoint: the function is inlined and its nodes are marked, so that a backend recomputes
 // them in the backward pass. Eagerly, the function itself runs again then: any side effect would happen twice, so it is
 // a break.
+#include "trace/higher_order/checkpoint.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/autograd_functions.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/node_effects.h"
 #include "trace/calls/natives.h"
@@ -12,6 +16,9 @@
 #include <algorithm>
 
 namespace alternator::trace {
+
+static const char* what_is_not_repeated(Tracer& t, const CheckpointCall& call, size_t first);
+static const char* what_differs_when_reentrant(Tracer& t, const CheckpointCall& call, size_t first, Borrowed result);
 
 namespace {
 
@@ -60,7 +67,7 @@ bool is_text(Borrowed value, const char* ascii) {
 }  // namespace
 
 // One parsed checkpoint() call.
-struct Tracer::CheckpointCall {
+struct CheckpointCall {
   std::vector<PyObject*> given{nullptr};  // the function's arguments, behind a free slot for vectorcall
   size_t positional = 0;
   Ref keyword_names;
@@ -72,8 +79,8 @@ struct Tracer::CheckpointCall {
 };
 
 // Why a second call of the function would do anything besides its nodes. Null: it would not.
-const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t first) {
-  const graph::Program& program = recorder.program();
+static const char* what_is_not_repeated(Tracer& t, const CheckpointCall& call, size_t first) {
+  const graph::Program& program = t.recorder.program();
   auto each_result = [&](const graph::Node& node, auto&& visit) {
     if (node.result != graph::kNowhere && !program.tensors[node.result].is_symbol())
       visit(program.tensors[node.result]);
@@ -88,7 +95,7 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
     if (record.is_symbol() || (!is_older && record.origin != graph::Origin::Input)) continue;
     uint32_t before = is_older ? call.versions[i] : 0;
     if (!is_older) {
-      const at::Tensor real = session.real_of(record.fake);
+      const at::Tensor real = t.session.real_of(record.fake);
       before = real.defined() ? version_of(real) : version_of(record.fake);
     }
     if (version_of(record.fake) != before) return "it writes to a tensor that existed before it";
@@ -127,9 +134,9 @@ const char* Tracer::what_is_not_repeated(const CheckpointCall& call, size_t firs
 
 // With use_reentrant=True the function first runs without gradients, and its result is that of one operation whose
 // inputs are the tensors among the arguments. Why that could be distinguished from an inlined call. Null: it could not.
-const char* Tracer::what_differs_when_reentrant(const CheckpointCall& call, size_t first, Borrowed result) {
-  if (gradient_questions != call.questions) return "it queries the autograd state, with use_reentrant=True";
-  const graph::Program& program = recorder.program();
+static const char* what_differs_when_reentrant(Tracer& t, const CheckpointCall& call, size_t first, Borrowed result) {
+  if (t.gradient_questions != call.questions) return "it queries the autograd state, with use_reentrant=True";
+  const graph::Program& program = t.recorder.program();
   auto is_argument = [&](const at::Tensor& tensor) {
     return std::any_of(
         call.given.begin() + 1, call.given.begin() + 1 + static_cast<ptrdiff_t>(call.positional), [&](PyObject* given) {
@@ -171,14 +178,14 @@ const char* Tracer::what_differs_when_reentrant(const CheckpointCall& call, size
   return nullptr;
 }
 
-Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref call_checkpoint(Tracer& t, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   auto refuse = [](const char* why) { stop(report::Reason::checkpoint, why); };
   const Natives& natives = Natives::table();
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
-  escape_all(arguments, positional + named);
+  escape_all(t, arguments, positional + named);
   if (positional == 0) refuse("the function is passed by name");
   // It is recomputed when the mode is not active any more.
-  forbid_under_modes("torch.utils.checkpoint");
+  t.function_modes->forbid("torch.utils.checkpoint");
   Borrowed function = arguments[0];
   CheckpointCall call;
   call.positional = positional - 1;
@@ -210,11 +217,11 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
   call.reentrant = reentrant.get() == Py_True;
   if (call.reentrant) {
     if (call.keyword_names) refuse("keywords are given, with use_reentrant=True");
-    if (!wants_gradient(call.given.data() + 1, call.positional))
+    if (!AutogradFunctions::wants_gradient(call.given.data() + 1, call.positional))
       refuse("no argument requires a gradient, with use_reentrant=True");
   }
-  Ref debug = lifter.dict_item(lifter.name_space(PyFunction_GET_GLOBALS(natives.checkpoint)),
-                               checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
+  Ref debug = t.lifter.dict_item(t.lifter.name_space(PyFunction_GET_GLOBALS(natives.checkpoint)),
+                                 checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
   if (!debug || debug.get() != Py_None) refuse("set_checkpoint_debug_enabled() was called");
   bool has_inference_tensor = false;
   for (size_t i = 0; i < call.positional; i++) collect_devices(call.given[i + 1], &call.devices, &has_inference_tensor);
@@ -224,19 +231,19 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
     if (other && *other != device.type()) refuse("its tensors are on devices of several types");
     other = device.type();
   }
-  auto run = [&] { return this->call(function, call.given.data() + 1, call.positional, call.keyword_names); };
+  auto run = [&] { return trace::call(t, function, call.given.data() + 1, call.positional, call.keyword_names); };
   // Nothing is saved for a backward pass, so nothing is recomputed.
   if (!c10::GradMode::is_enabled()) return run();
   if (has_inference_tensor) refuse("an argument is an inference tensor");
 
-  graph::Program& program = recorder.program();
+  graph::Program& program = t.recorder.program();
   const size_t first = program.nodes.size(), older = program.tensors.size();
   for (const graph::TensorRecord& record : program.tensors)
     call.versions.push_back(record.is_symbol() ? 0 : version_of(record.fake));
-  const lift::Lifter::WriteMark mark = lifter.mark_writes();
+  const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
   const graph::Ambient state = graph::Ambient::now();
-  call.questions = gradient_questions;
-  Reachable reachable(lifter);
+  call.questions = t.gradient_questions;
+  Reachable reachable(t.lifter);
   bool can_see = reachable.add(function);
   for (PyObject* value : call.given) can_see = can_see && (value == nullptr || reachable.add(value));
   for (const lift::PlaceWrite& write : mark.places) can_see = can_see && (!write.value || reachable.add(write.value));
@@ -245,7 +252,7 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
   }
   Ref result;
   {
-    const graph::Recorder::Checkpoint scope(recorder);
+    const graph::Recorder::Checkpoint scope(t.recorder);
     result = run();
   }
   const bool any_requires_grad =
@@ -254,11 +261,11 @@ Ref Tracer::call_checkpoint(PyObject* const* arguments, size_t positional, Borro
                     return record.origin != graph::Origin::Input && !record.is_symbol() && record.fake.requires_grad();
                   });
   if (call.reentrant) {
-    if (const char* what = what_differs_when_reentrant(call, first, result)) refuse(what);
+    if (const char* what = what_differs_when_reentrant(t, call, first, result)) refuse(what);
   }
   if (!any_requires_grad) return result;
-  if (const char* what = what_is_not_repeated(call, first)) refuse(what);
-  if (lifter.has_writes_since(mark))
+  if (const char* what = what_is_not_repeated(t, call, first)) refuse(what);
+  if (t.lifter.has_writes_since(mark))
     refuse("it writes to a pre-existing object, prints, or draws a random number from Python's random module");
   if (!can_see) refuse("it can reach an object whose state cannot be seen");
   if (!reachable.unchanged()) refuse("it writes to an object that was created before it");

@@ -1,5 +1,11 @@
 // torch.cond: one node over two subgraphs. Both branches are traced, so neither may have side effects.
+#include "trace/higher_order/cond.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/higher_order/functorch.h"
 #include "trace/higher_order/subgraph.h"
+#include "trace/opcodes/items.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "graph/export/fx_export.h"
 #include "py/lasting.h"
@@ -100,27 +106,28 @@ at::Tensor make_result(const at::Tensor& like, at::IntArrayRef sizes, at::IntArr
   return made;
 }
 
-std::vector<at::Tensor> Tracer::Arm::inputs() const {
+std::vector<at::Tensor> Arm::inputs() const {
   std::vector<at::Tensor> used;
   for (uint32_t input : program->inputs) used.push_back(program->tensors[program->declared[input].tensor].fake);
   return used;
 }
 
-Tracer::Arm Tracer::trace_arm(const char* what, Borrowed function, Borrowed operands, bool fresh) {
+Arm trace_arm(Tracer& t, const char* what, Borrowed function, Borrowed operands, bool fresh) {
   Arm branch;
-  graph::Recorder::Part part(recorder);
+  graph::Recorder::Part part(t.recorder);
   std::vector<PyObject*> arguments{nullptr};
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operands.get()); i++)
     arguments.push_back(PySequence_Fast_GET_ITEM(operands.get(), i));
-  for (size_t i = 1; fresh && i < arguments.size(); i++) recorder.declare(fake::unpack(arguments[i]), Py_None, Py_None);
+  for (size_t i = 1; fresh && i < arguments.size(); i++)
+    t.recorder.declare(fake::unpack(arguments[i]), Py_None, Py_None);
   try {
-    branch.result = call(function, arguments.data() + 1, arguments.size() - 1, {});
+    branch.result = call(t, function, arguments.data() + 1, arguments.size() - 1, {});
   } catch (const PyError&) {
-    if (stopped) throw;
+    if (t.stopped) throw;
     PyErr_Clear();
     refuse_subgraph(what, "a branch or body raises an exception");
   }
-  lifter.escape(branch.result);
+  t.lifter.escape(branch.result);
   flatten(what, branch.result, &branch.leaves);
   Ref list = checked(PyList_New(0));
   for (const Ref& leaf : branch.leaves) check_status(PyList_Append(list.get(), leaf.get()));
@@ -133,7 +140,7 @@ Tracer::Arm Tracer::trace_arm(const char* what, Borrowed function, Borrowed oper
   return branch;
 }
 
-void Tracer::Arm::check_aliases(const char* what) const {
+void Arm::check_aliases(const char* what) const {
   std::vector<const c10::StorageImpl*> storages;
   for (const at::Tensor& input : inputs()) storages.push_back(storage_of(input));
   for (const Ref& leaf : leaves) {
@@ -147,25 +154,25 @@ void Tracer::Arm::check_aliases(const char* what) const {
 }
 
 // (pred, true_fn, false_fn, operands); count 0: the arguments do not match this signature.
-Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
+Ref call_cond(Tracer& t, PyObject* const* arguments, size_t count) {
   if (count == 0) refuse("its arguments do not match its signature");
-  forbid_under_modes("torch.cond");
+  t.function_modes->forbid("torch.cond");
   Borrowed pred = arguments[0], operands = arguments[3];
   // No graph break is possible until it has finished.
-  arms_++, note_transforms();
-  escape_all(arguments, count);
+  t.functorch->subgraph_depth++, t.functorch->note();
+  escape_all(t, arguments, count);
   if (!PyTuple_CheckExact(operands.get()) && !PyList_CheckExact(operands.get()))
     refuse("operands are not a tuple or list");
   if (PyBool_Check(pred.get()) || PyLong_CheckExact(pred.get()) || PyFloat_CheckExact(pred.get())) {
-    const bool holds = truth(pred).value();
-    arms_--, note_transforms();
+    const bool holds = truth(t, pred).value();
+    t.functorch->subgraph_depth--, t.functorch->note();
     std::vector<PyObject*> given{nullptr};
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operands.get()); i++)
       given.push_back(PySequence_Fast_GET_ITEM(operands.get(), i));
     try {
-      return call(holds ? arguments[1] : arguments[2], given.data() + 1, given.size() - 1, {});
+      return call(t, holds ? arguments[1] : arguments[2], given.data() + 1, given.size() - 1, {});
     } catch (const PyError&) {
-      if (stopped) throw;
+      if (t.stopped) throw;
       PyErr_Clear();
       // The traceback would lack the frame of torch.cond.
       stop(report::Reason::raises, "a branch of torch.cond raises an exception");
@@ -174,18 +181,19 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
   if (!graph::is_tensor(pred) || !fake::is_fake(fake::unpack(pred.get())) ||
       fake::unpack(pred.get()).scalar_type() != at::kBool || fake::unpack(pred.get()).sym_numel() != 1)
     refuse("the predicate is not a bool tensor with one element");
-  if (recorder.records_numbers()) refuse("after an unbacked symbol");
-  if (recorder.is_silent() || fake::TransformState::now() != transforms_before_) refuse("inside a transform");
-  if (lifter.has_writes()) refuse("after a write to a pre-existing object");
-  const size_t deferred_before = deferred_points_.size();
+  if (t.recorder.records_numbers()) refuse("after an unbacked symbol");
+  if (t.recorder.is_silent() || fake::TransformState::now() != t.functorch->transforms_before)
+    refuse("inside a transform");
+  if (t.lifter.has_writes()) refuse("after a write to a pre-existing object");
+  const size_t deferred_before = t.deferred->points.size();
 
-  Reachable reachable(lifter);
+  Reachable reachable(t.lifter);
   for (size_t i = 1; i < count; i++)
     if (!reachable.add(arguments[i])) refuse("a branch can reach an object whose state cannot be inspected");
   Arm branches[2];
   for (int i = 0; i < 2; i++) {
-    branches[i] = trace_arm(kCond, arguments[1 + i], operands);
-    if (lifter.has_writes() || deferred_points_.size() != deferred_before || !reachable.unchanged())
+    branches[i] = trace_arm(t, kCond, arguments[1 + i], operands);
+    if (t.lifter.has_writes() || t.deferred->points.size() != deferred_before || !reachable.unchanged())
       refuse("a branch mutates an object");
   }
   if (!same_structure(branches[0].result, branches[1].result)) refuse("the branches return different structures");
@@ -198,8 +206,8 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
   }
   Ref given = tuple_of(inputs), results;
   {
-    const Paused paused(*this);
-    const graph::Recorder::Silent silent(recorder);
+    const Paused paused(t);
+    const graph::Recorder::Silent silent(t.recorder);
     std::vector<at::Tensor> made;
     for (size_t i = 0; i < branches[0].leaves.size(); i++) {
       const at::Tensor &one = fake::unpack(branches[0].leaves[i].get()),
@@ -212,9 +220,9 @@ Ref Tracer::call_cond(PyObject* const* arguments, size_t count) {
     PyObject* noted[] = {pred.get(), graphs[0].get(), graphs[1].get(), given.get()};
     static constinit Lasting<Ref> condition;
     const Ref& callee = condition.get([] { return graph::torch_name("torch._higher_order_ops.cond", "cond_op"); });
-    recorder.note_call(callee, noted, 4, Ref(results), branches[0].effects | branches[1].effects);
+    t.recorder.note_call(callee, noted, 4, Ref(results), branches[0].effects | branches[1].effects);
   }
-  arms_--, note_transforms();
+  t.functorch->subgraph_depth--, t.functorch->note();
   Py_ssize_t next = 0;
   return unflatten_result(branches[0].result, results, &next);
 }

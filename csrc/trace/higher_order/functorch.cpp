@@ -1,6 +1,11 @@
 // functorch transforms: vmap, grad, vjp, jvp and their compositions. Their Python code is traced like any other;
 // entering and leaving a transform and wrapping and unwrapping a tensor are nodes, in program order.
+#include "trace/higher_order/functorch.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/autograd_functions.h"
+#include "trace/higher_order/backward.h"
+#include "trace/torch/torch_calls.h"
 
 #include "fake/mirror.h"
 #include "graph/record/recording_mode.h"
@@ -37,8 +42,8 @@ static void check_differentiated(Tracer& tracer, PyObject* const* arguments, siz
   });
 }
 
-bool Tracer::use_iterators(PyObject* const* arguments, size_t positional, Borrowed keyword_names,
-                           std::vector<PyObject*>* given, std::vector<Ref>* tuples) {
+bool Functorch::use_iterators(PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+                              std::vector<PyObject*>* given, std::vector<Ref>* tuples) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   auto is_sequence = [&](size_t i) {
     if (i < positional) return i < 3;
@@ -53,9 +58,9 @@ bool Tracer::use_iterators(PyObject* const* arguments, size_t positional, Borrow
     if (!is_sequence(i) || (!PyIter_Check(arguments[i]) && !PyDictValues_Check(arguments[i]))) continue;
     PyObject* only[] = {nullptr, arguments[i]};
     try {
-      tuples->push_back(call(reinterpret_cast<PyObject*>(&PyTuple_Type), only + 1, 1, {}));
+      tuples->push_back(call(t, reinterpret_cast<PyObject*>(&PyTuple_Type), only + 1, 1, {}));
     } catch (const PyError&) {
-      if (stopped) throw;
+      if (t.stopped) throw;
       PyErr_Clear();
       stop(report::Reason::raises, "inside torch.autograd.grad");  // the traceback would lack its frame
     }
@@ -64,39 +69,39 @@ bool Tracer::use_iterators(PyObject* const* arguments, size_t positional, Borrow
   return !tuples->empty();
 }
 
-Ref Tracer::call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref Functorch::call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const std::string name = native_name(callable);
-  if (is_backward(callable)) return call_backward(callable, name, arguments, positional, keyword_names);
+  if (is_backward(t, callable)) return call_backward(t, callable, name, arguments, positional, keyword_names);
   std::vector<PyObject*> given;
   std::vector<Ref> tuples;
   if (name == "torch.autograd.grad" && use_iterators(arguments, positional, keyword_names, &given, &tuples))
     arguments = given.data() + 1;
   std::optional<graph::ModeOnStack> first;
-  if (!recorder.is_silent() && !graph::is_top_mode(recorder.mode())) {
+  if (!t.recorder.is_silent() && !graph::is_top_mode(t.recorder.mode())) {
     // Our recording mode would see the calls inside after other modes have transformed them.
     if (!Natives::table().unseen(callable))
       stop(report::Reason::native_call, name + " under a user's torch-function mode");
-    first.emplace(recorder.mode());
+    first.emplace(t.recorder.mode());
   }
   // No guard covers the message itself.
-  if (transforms_before_.hooks_message && name.ends_with("disabled_error_message"))
+  if (transforms_before.hooks_message && name.ends_with("disabled_error_message"))
     stop(report::Reason::native_call, name);
   // It would have to run the hooks, which are registered only after the graph.
-  if (hooked_ && name.ends_with("grad")) stop(report::Reason::hook, name);
-  if (function_applied_ && name.ends_with("grad"))
+  if (t.hooks->registered && name.ends_with("grad")) stop(report::Reason::hook, name);
+  if (t.autograd_functions->applied && name.ends_with("grad"))
     stop(report::Reason::backward, name + " through an autograd.Function");
-  if (name == "torch.autograd.grad") check_differentiated(*this, arguments, positional, keyword_names);
+  if (name == "torch.autograd.grad") check_differentiated(t, arguments, positional, keyword_names);
   // A functorch level disables inference mode and restores it when it ends, which no scope of the graph can express.
   // Tensors computed in such a pass are not inference tensors, unlike those of a node.
   if (c10::InferenceMode::is_enabled() &&
       (name.ends_with("_grad_increment_nesting") || name.ends_with("_jvp_increment_nesting") ||
        name.ends_with("autograd_grad") || name.ends_with("autograd.grad")))
     stop(report::Reason::native_call, "a derivative inside inference mode");
-  Ref result = call_torch(callable, arguments, positional, keyword_names);
-  note_transforms();
+  Ref result = call_torch(t, callable, arguments, positional, keyword_names);
+  note();
   return result;
 }
 
-void Tracer::note_transforms() { transformed_ = arms_ > 0 || fake::TransformState::now() != transforms_before_; }
+void Functorch::note() { transformed = subgraph_depth > 0 || fake::TransformState::now() != transforms_before; }
 
 }  // namespace alternator::trace

@@ -1,6 +1,12 @@
 // torch higher-order operators: while_loop, scan, associative_scan and flex_attention. One node over subgraphs that are
 // traced once, on placeholder tensors that represent any iteration or element.
+#include "trace/higher_order/loops.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/higher_order/cond.h"
+#include "trace/higher_order/functorch.h"
 #include "trace/higher_order/subgraph.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "py/import.h"
 #include "py/lasting.h"
@@ -86,9 +92,9 @@ static std::vector<int64_t> strides_of_attention(const std::vector<int64_t>& siz
 class Loops {
  public:
   Loops(Tracer& tracer, const char* what) : tracer_(tracer), what_(what) {
-    tracer.forbid_under_modes(what);
+    tracer.function_modes->forbid(what);
     if (tracer.recorder.records_numbers()) refuse("after an unbacked symbol");
-    if (tracer.recorder.is_silent() || fake::TransformState::now() != tracer.transforms_before_)
+    if (tracer.recorder.is_silent() || fake::TransformState::now() != tracer.functorch->transforms_before)
       refuse("inside a transform");
     if (tracer.lifter.has_writes()) refuse("after a write to a pre-existing object");
   }
@@ -101,7 +107,7 @@ class Loops {
       if (!one.is_non_overlapping_and_dense()) refuse("a tensor with gaps or overlaps is carried");
     const Tensors placeholders = make_placeholders(carried, {});
     reach(arguments, 4);
-    Tracer::Arm condition = trace(arguments[0], placeholders), body = trace(arguments[1], placeholders);
+    Arm condition = trace(arguments[0], placeholders), body = trace(arguments[1], placeholders);
     if (!graph::is_tensor(condition.result) || fake::unpack(condition.result.get()).scalar_type() != at::kBool ||
         fake::unpack(condition.result.get()).dim() != 0)
       refuse("its condition is not a 0-d bool tensor");
@@ -135,7 +141,7 @@ class Loops {
     const int64_t iterations = iterations_of(xs);
     const Tensors placeholders = make_placeholders(carried, xs);
     reach(arguments, 4);
-    Tracer::Arm body = trace(arguments[0], placeholders);
+    Arm body = trace(arguments[0], placeholders);
     // A pair: the carry, the output.
     if (!PyTuple_CheckExact(body.result.get()) || PyTuple_GET_SIZE(body.result.get()) != 2 ||
         count_of(PyTuple_GET_ITEM(body.result.get(), 0)) != carried.size() || body.leaves.size() == carried.size())
@@ -174,7 +180,7 @@ class Loops {
     (void)iterations_of(xs);
     const Tensors placeholders = make_placeholders({}, concat(xs, xs));
     reach(arguments, 3);
-    Tracer::Arm body = trace(arguments[0], placeholders);
+    Arm body = trace(arguments[0], placeholders);
     if (body.leaves.size() != xs.size()) refuse("its function does not return as many tensors as xs has");
     for (size_t i = 0; i < xs.size(); i++) {
       if (!xs[i].is_contiguous()) refuse("xs are not contiguous");
@@ -227,9 +233,9 @@ class Loops {
     }
     const Tensors indices(placeholders.begin() + 1, placeholders.end());
     const Py_ssize_t last = PyTuple_GET_SIZE(mask.get()) - 1;
-    Tracer::Arm score = trace(arguments[3], placeholders, /*may_alias=*/true);
-    Tracer::Arm masks = trace(PyTuple_GET_ITEM(mask.get(), last), indices, /*may_alias=*/true);
-    for (const Tracer::Arm* subgraph : {&score, &masks})
+    Arm score = trace(arguments[3], placeholders, /*may_alias=*/true);
+    Arm masks = trace(PyTuple_GET_ITEM(mask.get(), last), indices, /*may_alias=*/true);
+    for (const Arm* subgraph : {&score, &masks})
       if (!graph::is_tensor(subgraph->result) || fake::unpack(subgraph->result.get()).dim() != 0)
         refuse("score_mod or mask_mod does not return a 0-d tensor");
     const Tensors of_score = captured_by({&score}, placeholders), of_mask = captured_by({&masks}, indices);
@@ -304,27 +310,27 @@ class Loops {
       if (!reachable_.add(arguments[i])) refuse("its function can reach an object whose state cannot be inspected");
   }
 
-  Tracer::Arm trace(Borrowed function, const Tensors& placeholders, bool may_alias = false) {
-    const size_t deferred_before = tracer_.deferred_points_.size();
+  Arm trace(Borrowed function, const Tensors& placeholders, bool may_alias = false) {
+    const size_t deferred_before = tracer_.deferred->points.size();
     Ref operands = tuple_of(placeholders);
-    Tracer::Arm subgraph = tracer_.trace_arm(what_, function, operands, /*fresh=*/true);
+    Arm subgraph = trace_arm(tracer_, what_, function, operands, /*fresh=*/true);
     if (!may_alias) subgraph.check_aliases(what_);
     if (subgraph.effects != graph::kPure) refuse("its function draws random numbers");
-    if (tracer_.lifter.has_writes() || tracer_.deferred_points_.size() != deferred_before || !reachable_.unchanged())
+    if (tracer_.lifter.has_writes() || tracer_.deferred->points.size() != deferred_before || !reachable_.unchanged())
       refuse("its function mutates an object");
     return subgraph;
   }
 
   // An iteration takes the results of the previous one.
-  void check_carry(const Tracer::Arm& body, const Tensors& carried) const {
+  void check_carry(const Arm& body, const Tensors& carried) const {
     for (size_t i = 0; i < carried.size(); i++)
       if (!has_same_metadata(fake::unpack(body.leaves[i].get()), carried[i]))
         refuse("an iteration returns tensors with other metadata than it takes");
   }
 
-  static Tensors captured_by(std::initializer_list<const Tracer::Arm*> subgraphs, const Tensors& placeholders) {
+  static Tensors captured_by(std::initializer_list<const Arm*> subgraphs, const Tensors& placeholders) {
     Tensors found;
-    for (const Tracer::Arm* subgraph : subgraphs)
+    for (const Arm* subgraph : subgraphs)
       for (const at::Tensor& one : subgraph->inputs())
         if (!holds(placeholders, one) && !holds(found, one)) found.push_back(one);
     return found;
@@ -359,22 +365,22 @@ class Loops {
   Reachable reachable_{tracer_.lifter};
 };
 
-Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref call_loop(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Operators& known = operators();
   const bool is_function = callable == Borrowed(known.while_loop) || callable == Borrowed(known.scan) ||
                            callable == Borrowed(known.associative_scan) || is_flex_attention(callable);
   if (is_function) {
     // No graph break is possible until it has finished.
-    arms_++, note_transforms();
+    t.functorch->subgraph_depth++, t.functorch->note();
     Ref result;
     try {
-      result = call_function(callable, arguments, positional, keyword_names);
+      result = call_function(t, callable, arguments, positional, keyword_names);
     } catch (const PyError&) {
-      if (stopped) throw;
+      if (t.stopped) throw;
       PyErr_Clear();  // eager raises in other frames
       refuse_subgraph(native_name(callable).c_str(), "it raises an exception");
     }
-    arms_--, note_transforms();
+    t.functorch->subgraph_depth--, t.functorch->note();
     return result;
   }
   const bool is_while = callable == Borrowed(known.while_loop_op), is_scan = callable == Borrowed(known.scan_op),
@@ -386,9 +392,9 @@ Ref Tracer::call_loop(Borrowed callable, PyObject* const* arguments, size_t posi
   // A keyword can only be `additional_inputs`, the last argument.
   if (total != wanted || (positional != wanted && (is_while || is_flex || positional + 1 != wanted)))
     refuse_subgraph(what, "its arguments do not match its signature");
-  if (arms_ == 0) refuse_subgraph(what, "its operator is called directly");
-  escape_all(arguments, total);
-  Loops loops(*this, what);
+  if (t.functorch->subgraph_depth == 0) refuse_subgraph(what, "its operator is called directly");
+  escape_all(t, arguments, total);
+  Loops loops(t, what);
   if (is_flex) return loops.flex_attention(arguments);
   return is_while ? loops.while_loop(arguments) : is_scan ? loops.scan(arguments) : loops.associative_scan(arguments);
 }

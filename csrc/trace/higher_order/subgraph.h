@@ -8,7 +8,7 @@
 
 namespace alternator::trace {
 
-struct Tracer::Arm {
+struct Arm {
   std::unique_ptr<graph::Program> program;
   Ref result;
   std::vector<Ref> leaves;

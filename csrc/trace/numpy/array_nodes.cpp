@@ -2,8 +2,13 @@
 // numpy itself, in a separate segment outside what a backend compiles: results, dtypes, memory and errors are numpy's.
 // While tracing, the same call runs on example arrays of the same dtypes, shapes and strides with other contents, which
 // shows what the result looks like.
+#include "trace/numpy/array_nodes.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
 #include "trace/numpy/concrete_arrays.h"
+#include "trace/opcodes/items.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "cpython/version.h"
 #include "graph/record/torch_types.h"
@@ -152,18 +157,19 @@ Ref make_example_array(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scala
 
 }  // namespace
 
-bool Tracer::is_symbolic_array(Borrowed value) {
+bool ArrayNodes::is_symbolic_array(Borrowed value) {
   if (!lift::is_array(value.get())) return false;
-  if (lifter.symbolic_arrays.has(value) || lifter.symbolic_arrays.is_result(value)) return true;
-  const lift::Known* known = lifter.known(value);
+  if (t.lifter.symbolic_arrays.has(value) || t.lifter.symbolic_arrays.is_result(value)) return true;
+  const lift::Known* known = t.lifter.known(value);
   return known != nullptr && known->opaque && use_preexisting_array(value);
 }
 
-bool Tracer::use_preexisting_array(Borrowed array) {
-  if (transformed_ || recorder.is_silent() || recorder.is_checkpointed() || !lift::is_number_array(array.get()) ||
-      !lift::is_aligned(array) || !lift::is_writeable(array) || lift::element_count(array) > kMostElements)
+bool ArrayNodes::use_preexisting_array(Borrowed array) {
+  if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed() ||
+      !lift::is_number_array(array.get()) || !lift::is_aligned(array) || !lift::is_writeable(array) ||
+      lift::element_count(array) > kMostElements)
     return false;
-  Ref type = torch_type(array);
+  Ref type = t.arrays->torch_type(array);
   if (!type) return false;
   const lift::ArrayFields& fields = lift::fields_of(array);
   const Py_ssize_t size = lift::element_size(array);
@@ -173,30 +179,30 @@ bool Tracer::use_preexisting_array(Borrowed array) {
     sizes.push_back(fields.shape[i]);
     strides.push_back(fields.strides[i] / size);
   }
-  const lift::Known* known = lifter.known(array);
+  const lift::Known* known = t.lifter.known(array);
   Ref stand_in = [&] {
-    const Paused paused(*this);
+    const Paused paused(t);
     return make_example_array(sizes, strides, reinterpret_cast<THPDtype*>(type.get())->scalar_type);
   }();
   if (!lift::is_number_array(stand_in.get()) || lift::fields_of(stand_in).dtype != fields.dtype) return false;
-  tree->guard(known->source, {lift::GuardKind::kEquals, Ref(stand_in)});
+  t.tree->guard(known->source, {lift::GuardKind::kEquals, Ref(stand_in)});
   Ref label = checked(PyUnicode_FromString(known->source->text().c_str()));
-  recorder.declare_array(array, label, checked(PyLong_FromUnsignedLong(known->source->id)));
-  lifter.symbolic_arrays.add_preexisting(array, std::move(stand_in));
+  t.recorder.declare_array(array, label, checked(PyLong_FromUnsignedLong(known->source->id)));
+  t.lifter.symbolic_arrays.add_preexisting(array, std::move(stand_in));
   return true;
 }
 
-bool Tracer::holds_symbolic_array(Borrowed value, int depth) {
+bool ArrayNodes::holds_symbolic_array(Borrowed value, int depth) {
   PyObject* v = value.get();
   if (lift::is_array(v)) return is_symbolic_array(value);
-  if ((lifter.symbolic_arrays.empty() && !lifter.has_arrays()) || depth > kDeepest) return false;
+  if ((t.lifter.symbolic_arrays.empty() && !t.lifter.has_arrays()) || depth > kDeepest) return false;
   if (PySlice_Check(v)) {
     auto* slice = value.as<PySliceObject>();
     return holds_symbolic_array(slice->start, depth + 1) || holds_symbolic_array(slice->stop, depth + 1) ||
            holds_symbolic_array(slice->step, depth + 1);
   }
   if (!PyList_CheckExact(v) && !PyTuple_CheckExact(v)) return false;
-  lifter.escape(value);
+  t.lifter.escape(value);
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++) {
     if (holds_symbolic_array(PySequence_Fast_GET_ITEM(v, i), depth + 1)) return true;
   }
@@ -205,12 +211,12 @@ bool Tracer::holds_symbolic_array(Borrowed value, int depth) {
 
 // A concrete array of the trace is about to be overwritten with symbolic data: from here on it is a symbolic array of
 // the graph.
-void Tracer::promote_array(Borrowed array, const std::string& what) {
+void ArrayNodes::promote_array(Borrowed array, const std::string& what) {
   Borrowed root = lift::array_owner(array);
   auto refuse = [&](const char* why) { stop(report::Reason::native_call, what + ": " + why); };
-  if (!root || lifter.known(root) != nullptr || !lift::is_writeable(root) || !lift::is_number_array(root.get()))
+  if (!root || t.lifter.known(root) != nullptr || !lift::is_writeable(root) || !lift::is_number_array(root.get()))
     refuse("the array was not created in this call");
-  for (const SharedMemory& shared : shared_) {
+  for (const SharedMemory& shared : t.arrays->shared) {
     if (Borrowed(shared.array) == root) refuse("a tensor shares the memory of the array");
   }
   Ref frozen = frozen_array(root, what);
@@ -220,26 +226,26 @@ void Tracer::promote_array(Borrowed array, const std::string& what) {
   Ref copy = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(lift::array_type()), "copy"));
   Ref order = checked(PyUnicode_InternFromString("K"));
   PyObject* arguments[] = {frozen.get(), order.get()};
-  lifter.symbolic_arrays.add(root);
-  lifter.symbolic_arrays.promoted = true;
-  recorder.note_array_call(copy, arguments, 2, {}, Ref::share(root), false);
+  t.lifter.symbolic_arrays.add(root);
+  t.lifter.symbolic_arrays.promoted = true;
+  t.recorder.note_array_call(copy, arguments, 2, {}, Ref::share(root), false);
 }
 
 // A copy of a concrete array among the arguments, with its current contents.
-Ref Tracer::frozen_array(Borrowed array, const std::string& what) {
+Ref ArrayNodes::frozen_array(Borrowed array, const std::string& what) {
   const lift::ArrayFields& fields = lift::fields_of(array);
   for (int i = 0; i < fields.dimensions; i++) {
     if (fields.strides[i] < 0) stop(report::Reason::native_call, what + ": a constant with negative strides");
   }
   Ref copy = checked(PyObject_CallMethod(array.get(), "copy", "s", "K"));
-  recorder.keep_array(copy);
-  keep_alive.push_back(Ref(copy));
+  t.recorder.keep_array(copy);
+  t.keep_alive.push_back(Ref(copy));
   return copy;
 }
 
 // Records a view that was made of an array before that array was promoted.
-void Tracer::note_symbolic_array(Borrowed array, const std::string& what) {
-  lift::SymbolicArrays& symbolic = lifter.symbolic_arrays;
+void ArrayNodes::note_symbolic_array(Borrowed array, const std::string& what) {
+  lift::SymbolicArrays& symbolic = t.lifter.symbolic_arrays;
   if (symbolic.is_result(array)) return;
   Borrowed root = lift::array_root(array);
   if (!symbolic.is_result(root) || !lift::is_c_contiguous(root) ||
@@ -250,18 +256,19 @@ void Tracer::note_symbolic_array(Borrowed array, const std::string& what) {
   Ref offset = checked(PyLong_FromSsize_t(lift::fields_of(array).data - lift::fields_of(root).data));
   PyObject* arguments[] = {shape.get(), dtype.get(), root.get(), offset.get(), strides.get()};
   symbolic.add(array);
-  recorder.note_array_call(reinterpret_cast<PyObject*>(lift::array_type()), arguments, 5, {}, Ref::share(array), false);
+  t.recorder.note_array_call(reinterpret_cast<PyObject*>(lift::array_type()), arguments, 5, {}, Ref::share(array),
+                             false);
 }
 
 // Records a numpy call as a node. `written`: the arrays that it writes to.
-Ref Tracer::record_array_call(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
-                              size_t positional, Borrowed keyword_names, const std::vector<Borrowed>& written) {
-  lift::SymbolicArrays& symbolic = lifter.symbolic_arrays;
-  if (transformed_ || recorder.is_silent())
+Ref ArrayNodes::record_array_call(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
+                                  size_t positional, Borrowed keyword_names, const std::vector<Borrowed>& written) {
+  lift::SymbolicArrays& symbolic = t.lifter.symbolic_arrays;
+  if (t.functorch->transformed || t.recorder.is_silent())
     stop(report::Reason::native_call, what + " inside a transform, a conditional or an autograd function");
   for (Borrowed array : written) {
     if (!lift::is_array(array.get())) stop(report::Reason::native_call, what + " into something other than an array");
-    if (recorder.has_symbols()) stop(report::Reason::unknown_number, what + ": an array is written");
+    if (t.recorder.has_symbols()) stop(report::Reason::unknown_number, what + ": an array is written");
     if (!is_symbolic_array(array)) promote_array(array, what);
     if (!lift::is_writeable(array)) stop(report::Reason::native_call, what + ": the array is read-only");
   }
@@ -272,7 +279,7 @@ Ref Tracer::record_array_call(const std::string& what, Borrowed callable, const 
   for (PyObject* argument : arguments) {
     given.push_back(with_arrays(argument, [&](Borrowed array) {
       if (is_symbolic_array(array)) return note_symbolic_array(array, what), Ref();
-      check_use(array, what.c_str());
+      check_use(t, array, what.c_str());
       constants.push_back(lift::array_root(array));
       return frozen_array(array, what);
     }));
@@ -283,7 +290,7 @@ Ref Tracer::record_array_call(const std::string& what, Borrowed callable, const 
   }
   Ref result;
   {
-    const Paused paused(*this);
+    const Paused paused(t);
     const lift::WarningsRaise warnings;
     const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
     result = Ref::steal(PyObject_Vectorcall(callable.get(), example_raw.data() + 1,
@@ -305,11 +312,11 @@ Ref Tracer::record_array_call(const std::string& what, Borrowed callable, const 
   }
   for (Borrowed array : arrays) symbolic.add(array);
   if (is_new || !written.empty())
-    recorder.note_array_call(callable, raw.data() + 1, positional, keyword_names, Ref(result), !written.empty());
+    t.recorder.note_array_call(callable, raw.data() + 1, positional, keyword_names, Ref(result), !written.empty());
   return result;
 }
 
-Ref Tracer::operate_on_symbolic(binaryfunc operation, Borrowed left, Borrowed right) {
+Ref ArrayNodes::operate_on_symbolic(binaryfunc operation, Borrowed left, Borrowed right) {
   size_t at = 0;
   while (at < std::size(kBinaryOperations) && kBinaryOperations[at].function != operation) at++;
   if (at == std::size(kBinaryOperations)) stop(report::Reason::native_call, "an operator on an array");
@@ -321,7 +328,7 @@ Ref Tracer::operate_on_symbolic(binaryfunc operation, Borrowed left, Borrowed ri
                            operator_named(kBinaryOperations[at].name), {left.get(), right.get()}, 2, {}, written);
 }
 
-Ref Tracer::operate_on_symbolic(unaryfunc operation, Borrowed operand) {
+Ref ArrayNodes::operate_on_symbolic(unaryfunc operation, Borrowed operand) {
   const char* name = operation == PyNumber_Negative   ? "neg"
                      : operation == PyNumber_Positive ? "pos"
                      : operation == PyNumber_Invert   ? "invert"
@@ -330,7 +337,7 @@ Ref Tracer::operate_on_symbolic(unaryfunc operation, Borrowed operand) {
   return record_array_call(std::string("operator.") + name, operator_named(name), {operand.get()}, 1, {}, {});
 }
 
-Ref Tracer::compare_symbolic(Borrowed left, Borrowed right, int operation) {
+Ref ArrayNodes::compare_symbolic(Borrowed left, Borrowed right, int operation) {
   constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};  // Py_LT ...
   return record_array_call(std::string("operator.") + kNames[operation], operator_named(kNames[operation]),
                            {left.get(), right.get()}, 2, {}, {});
@@ -339,29 +346,29 @@ Ref Tracer::compare_symbolic(Borrowed left, Borrowed right, int operation) {
 // The data of an index may determine the result's size: a mask, or the bounds of a slice.
 static void check_index(Tracer& tracer, Borrowed key, bool writes, int depth = 0) {
   PyObject* k = key.get();
-  if (tracer.is_symbolic_array(key) && !writes) {
+  if (tracer.array_nodes->is_symbolic_array(key) && !writes) {
     Ref kind = checked(PyObject_GetAttrString(lift::fields_of(key).dtype, "kind"));
     if (PyUnicode_CompareWithASCIIString(kind.get(), "b") == 0)
       stop(report::Reason::data_dependent, "an item of an array, by a mask that is computed from a tensor");
   }
-  if (PySlice_Check(k) && tracer.holds_symbolic_array(key))
+  if (PySlice_Check(k) && tracer.array_nodes->holds_symbolic_array(key))
     stop(report::Reason::data_dependent, "an item of an array, by a slice that is computed from a tensor");
   if (depth > 0 || !PyTuple_CheckExact(k)) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(k); i++) check_index(tracer, PyTuple_GET_ITEM(k, i), writes, 1);
 }
 
-Ref Tracer::item_of_symbolic(Borrowed array, Borrowed key) {
-  check_index(*this, key, false);
+Ref ArrayNodes::item_of_symbolic(Borrowed array, Borrowed key) {
+  check_index(t, key, false);
   return record_array_call("an item of an array", operator_named("getitem"), {array.get(), key.get()}, 2, {}, {});
 }
 
-void Tracer::set_item_of_symbolic(Borrowed array, Borrowed key, Borrowed value) {
-  check_index(*this, key, true);
+void ArrayNodes::set_item_of_symbolic(Borrowed array, Borrowed key, Borrowed value) {
+  check_index(t, key, true);
   (void)record_array_call("an item of an array is set", operator_named("setitem"),
                           {array.get(), key.get(), value.get()}, 3, {}, {array});
 }
 
-Ref Tracer::attribute_of_symbolic(Borrowed array, Borrowed name) {
+Ref ArrayNodes::attribute_of_symbolic(Borrowed array, Borrowed name) {
   const std::string_view text = PyUnicode_AsUTF8(name.get());
   if (text == "T" || text == "mT" || text == "real")
     return record_array_call("the attribute " + std::string(text), graph::torch_name("builtins", "getattr"),
@@ -377,8 +384,8 @@ Ref Tracer::attribute_of_symbolic(Borrowed array, Borrowed name) {
 }
 
 // A numpy function or an ndarray method that has a symbolic array among its arguments.
-Ref Tracer::call_on_symbolic(const std::string& name, Borrowed callable, Borrowed self, PyObject* const* arguments,
-                             size_t positional, Borrowed keyword_names, bool is_method) {
+Ref ArrayNodes::call_on_symbolic(const std::string& name, Borrowed callable, Borrowed self, PyObject* const* arguments,
+                                 size_t positional, Borrowed keyword_names, bool is_method) {
   const std::string_view last = last_word(name);
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   std::vector<PyObject*> given;
@@ -392,8 +399,8 @@ Ref Tracer::call_on_symbolic(const std::string& name, Borrowed callable, Borrowe
   given.insert(given.end(), arguments, arguments + total);
   if (!is_method && (last == "shape" || last == "ndim" || last == "size") && given.size() == 1 &&
       lift::is_array(given[0])) {
-    const Paused paused(*this);
-    return checked(PyObject_CallOneArg(callable.get(), lifter.symbolic_arrays.stand_in(given[0]).get()));
+    const Paused paused(t);
+    return checked(PyObject_CallOneArg(callable.get(), t.lifter.symbolic_arrays.stand_in(given[0]).get()));
   }
   const ArrayCall* row = is_method ? find(kMethods, last) : is_ufunc(callable) ? &kUfunc : find(kFunctions, last);
   // With `copy=False` nan_to_num writes to its argument.
@@ -420,7 +427,7 @@ Ref Tracer::call_on_symbolic(const std::string& name, Borrowed callable, Borrowe
       }
       if (is_symbolic) stop(report::Reason::data_dependent, name + " with " + keyword);
     }
-    if (!is_symbolic && !may_compute_with(given[i]))
+    if (!is_symbolic && !t.arrays->may_compute_with(given[i]))
       stop(report::Reason::native_call, name + " on something other than scalars and arrays");
   }
   // A ufunc takes `out` positionally, after the operands.
@@ -442,27 +449,27 @@ Ref Tracer::call_on_symbolic(const std::string& name, Borrowed callable, Borrowe
 // numpy's iterator makes one view at a time; here all are made at once, over the same memory.
 Ref rows_of_symbolic(Tracer& tracer, Borrowed value) {
   constexpr Py_ssize_t kMostRows = 256;
-  if (!tracer.is_symbolic_array(value)) return {};
+  if (!tracer.array_nodes->is_symbolic_array(value)) return {};
   const lift::ArrayFields& fields = lift::fields_of(value);
   if (fields.dimensions < 2 || fields.shape[0] > kMostRows) return {};
   Ref rows = checked(PyList_New(0));
   for (Py_ssize_t i = 0; i < fields.shape[0]; i++) {
-    Ref row = tracer.get_item(value, checked(PyLong_FromSsize_t(i)));
+    Ref row = get_item(tracer, value, checked(PyLong_FromSsize_t(i)));
     check_status(PyList_Append(rows.get(), row.get()));
   }
   return rows;
 }
 
 // len(a), abs(a). Null: it is neither.
-Ref Tracer::call_builtin_on_symbolic(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                     Borrowed keyword_names) {
+Ref ArrayNodes::call_builtin_on_symbolic(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                         Borrowed keyword_names) {
   if (positional != 1 || keyword_names || !is_symbolic_array(arguments[0])) return {};
   if (is_builtin(callable, "len")) return checked(PyLong_FromSsize_t(length_of_symbolic(arguments[0])));
   if (is_builtin(callable, "abs")) return record_array_call("abs", callable, {arguments[0]}, 1, {}, {});
   return {};
 }
 
-Py_ssize_t Tracer::length_of_symbolic(Borrowed array) {
+Py_ssize_t ArrayNodes::length_of_symbolic(Borrowed array) {
   const Py_ssize_t length = PyObject_Length(array.get());
   if (length < 0) throw PyError();
   return length;
@@ -471,29 +478,30 @@ Py_ssize_t Tracer::length_of_symbolic(Borrowed array) {
 // --- between tensors and arrays --------------------------------------------------------------------------------------
 
 // x.numpy(), or numpy.asarray(x). Null: x is not a tensor whose array's layout is known.
-Ref Tracer::array_of_tensor(Borrowed callable, Borrowed tensor) {
-  if (!graph::is_tensor(tensor) || transformed_ || recorder.is_silent() || is_under_modes() || is_overridden(tensor) ||
+Ref ArrayNodes::array_of_tensor(Borrowed callable, Borrowed tensor) {
+  if (!graph::is_tensor(tensor) || t.functorch->transformed || t.recorder.is_silent() ||
+      t.function_modes->is_active() || t.torch_functions->is_overridden(tensor) ||
       tensor.type() != reinterpret_cast<PyTypeObject*>(THPVariableClass))
     return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
   if (!fake::is_fake(fake) || fake::is_wrapped(fake) || !fake.device().is_cpu() || fake.layout() != at::kStrided ||
       fake.requires_grad() || fake.is_conj() || fake.is_neg() || !has_type_of_arrays(fake) ||
       fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() > kMostElements ||
-      session.known_value(fake) || recorder.is_checkpointed()) {
+      t.session.known_value(fake) || t.recorder.is_checkpointed()) {
     return {};
   }
   Ref array = [&] {
-    const Paused paused(*this);
+    const Paused paused(t);
     return make_example_array(fake.sizes(), fake.strides(), fake.scalar_type());
   }();
   if (!lift::is_number_array(array.get())) return {};
   PyObject* arguments[] = {tensor.get()};
-  lifter.symbolic_arrays.add(array);
-  recorder.note_array_call(callable, arguments, 1, {}, Ref(array), false);
+  t.lifter.symbolic_arrays.add(array);
+  t.recorder.note_array_call(callable, arguments, 1, {}, Ref(array), false);
   return array;
 }
 
-Ref Tracer::numpy_of_tensor(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+Ref ArrayNodes::numpy_of_tensor(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
   if (name != "Tensor.numpy") return {};
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (self ? count != 0 : count != 1) return {};
@@ -502,20 +510,21 @@ Ref Tracer::numpy_of_tensor(Borrowed callable, const std::string& name, PyObject
 }
 
 // torch.from_numpy(array), torch.as_tensor(array), torch.tensor(array).
-Ref Tracer::tensor_of_symbolic(const std::string& name, Borrowed callable, PyObject* const* arguments,
-                               size_t positional, Borrowed keyword_names) {
+Ref ArrayNodes::tensor_of_symbolic(const std::string& name, Borrowed callable, PyObject* const* arguments,
+                                   size_t positional, Borrowed keyword_names) {
   Borrowed array = arguments[0];
   const std::string_view last = last_word(name);
   auto refuse = [&](const std::string& why) { stop(report::Reason::native_call, name + " of an array " + why); };
   const bool copies = last == "tensor";
   if (positional != 1 || (!copies && last != "from_numpy" && last != "as_tensor"))
     refuse("that is computed from a tensor");
-  if (transformed_ || recorder.is_silent() || recorder.is_checkpointed()) refuse("inside a transform or a checkpoint");
+  if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed())
+    refuse("inside a transform or a checkpoint");
   if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) refuse("under a torch-function mode");
   note_symbolic_array(array, name);
-  Ref type = torch_type(lifter.symbolic_arrays.stand_in(array));
+  Ref type = t.arrays->torch_type(t.lifter.symbolic_arrays.stand_in(array));
   if (!type) refuse("whose type torch does not have");
-  const lift::ArrayFields& fields = lift::fields_of(lifter.symbolic_arrays.stand_in(array));
+  const lift::ArrayFields& fields = lift::fields_of(t.lifter.symbolic_arrays.stand_in(array));
   if (!lift::is_writeable(array)) refuse("that is read-only");
   const Py_ssize_t size = lift::element_size(array);
   std::vector<int64_t> sizes, strides;
@@ -540,7 +549,7 @@ Ref Tracer::tensor_of_symbolic(const std::string& name, Borrowed callable, PyObj
   at::Tensor fake = at::empty_strided(sizes, strides, at::TensorOptions(at::kCPU).dtype(own_type));
   if (copies || wanted != own_type) fake = fake.to(wanted, /*non_blocking=*/false, /*copy=*/true);
   Ref tensor = checked(THPVariable_Wrap(fake));
-  recorder.note_array_call(callable, given.data() + 1, 1, keyword_names, Ref(tensor), false);
+  t.recorder.note_array_call(callable, given.data() + 1, 1, keyword_names, Ref(tensor), false);
   return tensor;
 }
 

@@ -1,5 +1,9 @@
 // Concrete numpy arrays: made from known values, they are computed while tracing, by numpy itself.
 #include "trace/numpy/concrete_arrays.h"
+#include "trace/numpy/array_nodes.h"
+#include "trace/opcodes/items.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/torch/torch_calls.h"
 
 #include "graph/record/torch_types.h"
 #include "trace/calls/natives.h"
@@ -112,8 +116,8 @@ bool has_canonical_strides(Borrowed array) {
 
 // A CPU tensor may share memory with an array: where the program writes to a pre-existing one, a pre-existing array may
 // have changed too.
-bool Tracer::has_written_memory() {
-  graph::Program& program = recorder.program();
+bool ConcreteArrays::has_written_memory() {
+  graph::Program& program = t.recorder.program();
   for (; nodes_seen_ < program.nodes.size() && !memory_written_; nodes_seen_++) {
     const graph::Node& node = program.nodes[nodes_seen_];
     if ((node.effects & (graph::kMutates | graph::kActs)) == 0) continue;
@@ -121,7 +125,7 @@ bool Tracer::has_written_memory() {
     program.each_tensor_argument(node, [&](uint32_t id) {
       const at::Tensor& argument = program.tensors[id].fake;
       if (!argument.defined() || !argument.device().is_cpu()) return;
-      for (const auto& [lifted, source] : lifter.tensors()) {
+      for (const auto& [lifted, source] : t.lifter.tensors()) {
         const at::Tensor& preexisting = fake::unpack(lifted.get());
         memory_written_ = memory_written_ || !argument.has_storage() || !preexisting.has_storage() ||
                           argument.storage().unsafeGetStorageImpl() == preexisting.storage().unsafeGetStorageImpl();
@@ -131,12 +135,12 @@ bool Tracer::has_written_memory() {
   return memory_written_;
 }
 
-void Tracer::use_array(Borrowed array) {
-  if (lifter.symbolic_arrays.has(array))
+void ConcreteArrays::use_array(Borrowed array) {
+  if (t.lifter.symbolic_arrays.has(array))
     stop(report::Reason::data_dependent, "the data of an array that is computed from a tensor");
-  if (!lifter.has_arrays()) return;
+  if (!t.lifter.has_arrays()) return;
   Borrowed owner = lift::array_owner(array);
-  if (owner && lifter.known(owner) != nullptr && has_written_memory())
+  if (owner && t.lifter.known(owner) != nullptr && has_written_memory())
     stop(report::Reason::native_call, "a pre-existing array after a write to a tensor");
 }
 
@@ -173,7 +177,7 @@ void check_arrays_within(Tracer& tracer, Borrowed value) {
     Ref object = std::move(waiting.back());
     waiting.pop_back();
     if (lift::is_array(object.get()) || is_inspected_natively(tracer.lifter, object))
-      tracer.check_use(object, "native code");
+      check_use(tracer, object, "native code");
     if (!may_be_iterated(object) || !PyObject_IS_GC(object.get()) || !seen.insert(object.get()).second) continue;
     if (seen.size() > kMost)
       stop(report::Reason::native_call, "a large container, where there are pre-existing arrays or opaque objects");
@@ -188,39 +192,39 @@ void check_arrays_within(Tracer& tracer, Borrowed value) {
 }
 
 // Arguments that numpy may receive: known values without user-defined methods.
-bool Tracer::may_compute_with(Borrowed value, int depth) {
+bool ConcreteArrays::may_compute_with(Borrowed value, int depth) {
   PyObject* v = value.get();
   if (lift::is_plain(v)) return !lift::is_enum_member(v);
   if (lift::is_array(v)) {
-    check_use(value, "numpy");
+    check_use(t, value, "numpy");
     return lift::is_number_array(v);
   }
   if (is_type_of_numbers(value)) return true;
   if (PySlice_Check(v)) {
-    check_use(value, "numpy");  // a pre-existing one was not inspected yet
+    check_use(t, value, "numpy");  // a pre-existing one was not inspected yet
     auto* slice = reinterpret_cast<PySliceObject*>(v);
     return may_compute_with(slice->start, depth + 1) && may_compute_with(slice->stop, depth + 1) &&
            may_compute_with(slice->step, depth + 1);
   }
   if (depth > kDeepest || (!PyList_CheckExact(v) && !PyTuple_CheckExact(v))) return false;
-  lifter.escape(value);
+  t.lifter.escape(value);
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++) {
     if (!may_compute_with(PySequence_Fast_GET_ITEM(v, i), depth + 1)) return false;
   }
   return true;
 }
 
-void Tracer::check_numpy_error(const std::string& what) {
+void ConcreteArrays::check_numpy_error(const std::string& what) {
   if (!PyErr_ExceptionMatches(PyExc_Warning)) return;
   PyErr_Clear();
   stop(report::Reason::native_call, what + " warns");
 }
 
 template <class Operation>
-Ref Tracer::compute(const std::string& what, Operation&& operation) {
+Ref ConcreteArrays::compute(const std::string& what, Operation&& operation) {
   Ref result;
   {
-    const Paused paused(*this);
+    const Paused paused(t);
     const lift::WarningsRaise warnings;
     result = Ref::steal(operation());
   }
@@ -233,24 +237,26 @@ Ref Tracer::compute(const std::string& what, Operation&& operation) {
   return result;
 }
 
-Ref Tracer::call_numpy(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref ConcreteArrays::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   Borrowed self;
-  if (Ref result = call_builtin_on_symbolic(callable, arguments, positional, keyword_names)) return result;
+  if (Ref result = t.array_nodes->call_builtin_on_symbolic(callable, arguments, positional, keyword_names))
+    return result;
   const Callee callee = callee_of(callable, arguments, positional, &self);
   if (callee == Callee::kNone) return {};
   const std::string name = native_name(callable);
   const std::string_view last = last_word(name);
   if (callee == Callee::kMethod && !among(kMethods, last)) stop(report::Reason::native_call, name);
   const bool is_symbolic =
-      (self && is_symbolic_array(self)) ||
-      std::any_of(arguments, arguments + total, [&](PyObject* a) { return holds_symbolic_array(a); });
+      (self && t.array_nodes->is_symbolic_array(self)) ||
+      std::any_of(arguments, arguments + total, [&](PyObject* a) { return t.array_nodes->holds_symbolic_array(a); });
   if (is_symbolic && callee != Callee::kNumber && !lift::is_dtype_class(callable))
-    return call_on_symbolic(name, callable, self, arguments, positional, keyword_names, callee == Callee::kMethod);
+    return t.array_nodes->call_on_symbolic(name, callable, self, arguments, positional, keyword_names,
+                                           callee == Callee::kMethod);
   if (last == "asarray" && total == 1 && positional == 1) {
-    if (Ref array = array_of_tensor(callable, arguments[0])) return array;
+    if (Ref array = t.array_nodes->array_of_tensor(callable, arguments[0])) return array;
   }
-  if (self) check_use(self, name.c_str());
+  if (self) check_use(t, self, name.c_str());
   for (size_t i = 0; i < total; i++) {
     if (!may_compute_with(arguments[i]))
       stop(report::Reason::native_call, name + " on something other than scalars and arrays");
@@ -273,7 +279,7 @@ Ref Tracer::call_numpy(Borrowed callable, PyObject* const* arguments, size_t pos
   });
 }
 
-bool Tracer::is_array_operation(Borrowed left, Borrowed right) {
+bool ConcreteArrays::is_array_operation(Borrowed left, Borrowed right) {
   auto makes_array = [](Borrowed number, Borrowed other) {
     return (PyList_Check(other.get()) || PyTuple_Check(other.get())) && lift::is_numpy_number(number.get());
   };
@@ -283,58 +289,61 @@ bool Tracer::is_array_operation(Borrowed left, Borrowed right) {
          makes_array(right, left);
 }
 
-Ref Tracer::operate_on_arrays(binaryfunc operation, Borrowed left, Borrowed right) {
-  const bool left_symbolic = holds_symbolic_array(left), right_symbolic = holds_symbolic_array(right);
+Ref ConcreteArrays::operate_on_arrays(binaryfunc operation, Borrowed left, Borrowed right) {
+  const bool left_symbolic = t.array_nodes->holds_symbolic_array(left),
+             right_symbolic = t.array_nodes->holds_symbolic_array(right);
   if ((!left_symbolic && !may_compute_with(left)) || (!right_symbolic && !may_compute_with(right)))
     stop(report::Reason::native_call, "an operator of an array and something else");
-  if (left_symbolic || right_symbolic) return operate_on_symbolic(operation, left, right);
+  if (left_symbolic || right_symbolic) return t.array_nodes->operate_on_symbolic(operation, left, right);
   return compute("an operator on an array", [&] { return operation(left.get(), right.get()); });
 }
 
-Ref Tracer::operate_on_array(unaryfunc operation, Borrowed operand) {
-  if (is_symbolic_array(operand)) return operate_on_symbolic(operation, operand);
-  check_use(operand, "an operator");
+Ref ConcreteArrays::operate_on_array(unaryfunc operation, Borrowed operand) {
+  if (t.array_nodes->is_symbolic_array(operand)) return t.array_nodes->operate_on_symbolic(operation, operand);
+  check_use(t, operand, "an operator");
   return compute("an operator on an array", [&] { return operation(operand.get()); });
 }
 
-Ref Tracer::compare_arrays(Borrowed left, Borrowed right, int operation) {
-  const bool left_symbolic = holds_symbolic_array(left), right_symbolic = holds_symbolic_array(right);
+Ref ConcreteArrays::compare_arrays(Borrowed left, Borrowed right, int operation) {
+  const bool left_symbolic = t.array_nodes->holds_symbolic_array(left),
+             right_symbolic = t.array_nodes->holds_symbolic_array(right);
   if ((!left_symbolic && !may_compute_with(left)) || (!right_symbolic && !may_compute_with(right)))
     stop(report::Reason::native_call, "a comparison of an array and something else");
-  if (left_symbolic || right_symbolic) return compare_symbolic(left, right, operation);
+  if (left_symbolic || right_symbolic) return t.array_nodes->compare_symbolic(left, right, operation);
   return compute("a comparison of an array", [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
 }
 
-Ref Tracer::get_from_array(Borrowed array, Borrowed name) {
+Ref ConcreteArrays::get_from_array(Borrowed array, Borrowed name) {
   PyTypeObject* type = array.type();
   if (_PyType_Lookup(type, name.get()) == nullptr) return checked(PyObject_GetAttr(array.get(), name.get()));
-  if (is_symbolic_array(array)) return attribute_of_symbolic(array, name);
-  check_use(array, "an attribute");
+  if (t.array_nodes->is_symbolic_array(array)) return t.array_nodes->attribute_of_symbolic(array, name);
+  check_use(t, array, "an attribute");
   const char* text = PyUnicode_AsUTF8(name.get());
   if (text == nullptr) throw PyError();
   const bool is_method = among(kMethods, text);
   // The memory of a pre-existing array is that of our copy.
   const bool is_base = strcmp(text, "base") == 0;
   Borrowed owner = is_base ? lift::array_owner(array) : Borrowed();
-  if ((!is_method && !among(kAttributes, text)) || (is_base && (!owner || lifter.known(owner) != nullptr)))
+  if ((!is_method && !among(kAttributes, text)) || (is_base && (!owner || t.lifter.known(owner) != nullptr)))
     stop(report::Reason::native_call, std::string("the attribute ") + text + " of an array");
   return checked(PyObject_GetAttr(array.get(), name.get()));
 }
 
-Ref Tracer::item_of_array(Borrowed array, Borrowed key) {
-  const bool key_symbolic = holds_symbolic_array(key);
+Ref ConcreteArrays::item_of_array(Borrowed array, Borrowed key) {
+  const bool key_symbolic = t.array_nodes->holds_symbolic_array(key);
   if (!key_symbolic && !may_compute_with(key)) stop(report::Reason::native_call, "an index of an array");
-  if (key_symbolic || is_symbolic_array(array)) return item_of_symbolic(array, key);
+  if (key_symbolic || t.array_nodes->is_symbolic_array(array)) return t.array_nodes->item_of_symbolic(array, key);
   return compute("an item of an array", [&] { return PyObject_GetItem(array.get(), key.get()); });
 }
 
-void Tracer::set_item_of_array(Borrowed array, Borrowed key, Borrowed value) {
-  const bool key_symbolic = holds_symbolic_array(key), value_symbolic = value && holds_symbolic_array(value);
+void ConcreteArrays::set_item_of_array(Borrowed array, Borrowed key, Borrowed value) {
+  const bool key_symbolic = t.array_nodes->holds_symbolic_array(key),
+             value_symbolic = value && t.array_nodes->holds_symbolic_array(value);
   if ((!key_symbolic && !may_compute_with(key)) || (value && !value_symbolic && !may_compute_with(value)))
     stop(report::Reason::native_call, "an item of an array is set");
-  if (value && (key_symbolic || value_symbolic || is_symbolic_array(array)))
-    return set_item_of_symbolic(array, key, value);
-  if (is_symbolic_array(array)) stop(report::Reason::native_call, "an item of an array is deleted");
+  if (value && (key_symbolic || value_symbolic || t.array_nodes->is_symbolic_array(array)))
+    return t.array_nodes->set_item_of_symbolic(array, key, value);
+  if (t.array_nodes->is_symbolic_array(array)) stop(report::Reason::native_call, "an item of an array is deleted");
   (void)compute("an item of an array", [&]() -> PyObject* {
     const int status =
         value ? PyObject_SetItem(array.get(), key.get(), value.get()) : PyObject_DelItem(array.get(), key.get());
@@ -342,7 +351,7 @@ void Tracer::set_item_of_array(Borrowed array, Borrowed key, Borrowed value) {
   });
 }
 
-bool Tracer::array_contains(Borrowed array, Borrowed value) {
+bool ConcreteArrays::array_contains(Borrowed array, Borrowed value) {
   if (!may_compute_with(value)) stop(report::Reason::native_call, "a membership test of an array");
   Ref answer = compute("a membership test of an array", [&]() -> PyObject* {
     const int found = PySequence_Contains(array.get(), value.get());
@@ -351,7 +360,7 @@ bool Tracer::array_contains(Borrowed array, Borrowed value) {
   return answer.get() == Py_True;
 }
 
-Tri Tracer::truth_of_array(Borrowed array) {
+Tri ConcreteArrays::truth_of_array(Borrowed array) {
   Ref answer = compute("the truth of an array", [&]() -> PyObject* {
     const int found = PyObject_IsTrue(array.get());
     return found < 0 ? nullptr : PyBool_FromLong(found);
@@ -360,7 +369,7 @@ Tri Tracer::truth_of_array(Borrowed array) {
 }
 
 // To be called before native code receives arguments. True: there are arrays among them.
-bool Tracer::check_array_arguments(const std::string& name, PyObject* const* arguments, size_t count) {
+bool ConcreteArrays::check_array_arguments(const std::string& name, PyObject* const* arguments, size_t count) {
   bool arrays = false, tensors = false;
   for (size_t i = 0; i < count; i++) {
     arrays = arrays || lift::is_array(arguments[i]);
@@ -373,7 +382,8 @@ bool Tracer::check_array_arguments(const std::string& name, PyObject* const* arg
 }
 
 // The same for a class that reads memory or warns. Classes that only store the array are allowed.
-bool Tracer::check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
+bool ConcreteArrays::check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments,
+                                           size_t count) {
   bool arrays = false;
   for (size_t i = 0; i < count; i++) {
     if (!lift::is_array(arguments[i])) continue;
@@ -403,8 +413,8 @@ static bool is_last_user(Borrowed array) {
 }
 
 // Null: torch has no such dtype.
-Ref Tracer::torch_type(Borrowed array) {
-  const Paused paused(*this);  // numpy computes the name in Python code
+Ref ConcreteArrays::torch_type(Borrowed array) {
+  const Paused paused(t);  // numpy computes the name in Python code
   Ref name = checked(PyObject_GetAttrString(lift::fields_of(array).dtype, "name"));
   const char* text = PyUnicode_AsUTF8(name.get());
   if (text == nullptr) throw PyError();
@@ -415,8 +425,8 @@ Ref Tracer::torch_type(Borrowed array) {
 
 // torch.tensor(array) copies, torch.from_numpy(array) and torch.as_tensor(array) share the memory: here that is a copy
 // too, so no write to either may be observable through the other (see shared_changed()). Null: it is no such call.
-Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments, size_t positional,
-                            Borrowed keyword_names) {
+Ref ConcreteArrays::tensor_of_array(const std::string& name, PyObject* const* arguments, size_t positional,
+                                    Borrowed keyword_names) {
   const std::string_view last = last_word(name);
   const bool shares_memory = last == "from_numpy" || last == "as_tensor";
   if ((!shares_memory && last != "tensor") || positional != 1) return {};
@@ -425,7 +435,7 @@ Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments,
   const bool is_number = lift::is_numpy_number(array.get()) && last != "from_numpy";
   if (!is_number && !lift::is_array(array.get())) return {};
   if (is_number) {
-    const Paused paused(*this);
+    const Paused paused(t);
     array = checked(PyObject_CallOneArg(graph::torch_name("numpy", "asarray").get(), array.get()));
   }
   auto refuse = [&](const char* why) { stop(report::Reason::native_call, name + " of an array " + why); };
@@ -435,7 +445,7 @@ Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments,
   if (!type) refuse("whose type torch does not have");
   if (lift::element_count(array) > kMostTensorElements) refuse("that is large");
   Borrowed owner = lift::array_owner(array);
-  const bool preexisting = owner && lifter.known(owner) != nullptr;
+  const bool preexisting = owner && t.lifter.known(owner) != nullptr;
   // numpy gives empty arrays zero strides, and torch keeps them.
   const bool is_empty = lift::element_count(array) == 0 && lift::fields_of(array).dimensions == 1;
   const bool has_zero_stride = is_empty && lift::fields_of(array).strides[0] == 0;
@@ -481,21 +491,21 @@ Ref Tracer::tensor_of_array(const std::string& name, PyObject* const* arguments,
     stride = checked(Py_BuildValue("(i)", has_zero_stride ? 0 : 1));
     given[1] = data.get();
     given.insert(given.begin() + 2, stride.get());
-    tensor = call_torch(graph::torch_name("torch", "empty_strided"), given.data() + 1, 2, keyword_tuple);
+    tensor = call_torch(t, graph::torch_name("torch", "empty_strided"), given.data() + 1, 2, keyword_tuple);
   } else {
     data = checked(PyObject_CallMethod(array.get(), "tolist", nullptr));
     given[1] = data.get();
-    tensor = call_torch(graph::torch_name("torch", "tensor"), given.data() + 1, 1, keyword_tuple);
+    tensor = call_torch(t, graph::torch_name("torch", "tensor"), given.data() + 1, 1, keyword_tuple);
   }
   if (shares && (preexisting || !last_use)) {
-    if (deferred_points_.empty()) {
-      deferred_points_ = points_here();
-      deferred_event_ = event_here(report::Reason::native_call, name + ": the tensor and the array share memory");
+    if (t.deferred->points.empty()) {
+      t.deferred->points = t.points_here();
+      t.deferred->event = t.event_here(report::Reason::native_call, name + ": the tensor and the array share memory");
     }
     const lift::ArrayFields& memory = lift::fields_of(owner);
     const auto size = static_cast<size_t>(lift::element_count(owner) * lift::element_size(owner));
-    shared_.push_back(
-        {Ref::share(owner), std::string(memory.data, size), Ref(tensor), recorder.program().nodes.size(), preexisting});
+    shared.push_back({Ref::share(owner), std::string(memory.data, size), Ref(tensor), t.recorder.program().nodes.size(),
+                      preexisting});
   }
   return tensor;
 }
@@ -506,9 +516,9 @@ static bool same_storage(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Whether a tensor, or the array that shares its memory, was written to.
-bool Tracer::shared_changed() {
-  graph::Program& program = recorder.program();
-  return std::ranges::any_of(shared_, [&](const SharedMemory& shared) {
+bool ConcreteArrays::shared_changed() {
+  graph::Program& program = t.recorder.program();
+  return std::ranges::any_of(shared, [&](const SharedMemory& shared) {
     if (std::memcmp(lift::fields_of(shared.array).data, shared.bytes.data(), shared.bytes.size()) != 0) return true;
     bool written = false;
     for (size_t i = shared.position; i < program.nodes.size(); i++) {
@@ -523,8 +533,8 @@ bool Tracer::shared_changed() {
   });
 }
 
-bool Tracer::leaves_with_array(const std::vector<Ref>& tensors) const {
-  return std::ranges::any_of(shared_, [&](const SharedMemory& shared) {
+bool ConcreteArrays::leaves_with_array(const std::vector<Ref>& tensors) const {
+  return std::ranges::any_of(shared, [&](const SharedMemory& shared) {
     if (!shared.outside && Py_REFCNT(shared.array.get()) == 1) return false;  // the array does not leave the call
     return std::ranges::any_of(tensors, [&](const Ref& tensor) {
       return graph::is_tensor(tensor) && same_storage(fake::unpack(tensor.get()), fake::unpack(shared.tensor.get()));

@@ -1,5 +1,9 @@
 // numpy scalars, and objects with __index__: computed while tracing, like Python scalars.
+#include "trace/numpy/numpy_scalars.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/opcodes/items.h"
 
 #include "graph/record/torch_symbol.h"
 #include "trace/calls/natives.h"
@@ -85,7 +89,7 @@ bool takes_sizes(const std::string& name) {
 
 }  // namespace
 
-Ref Tracer::check_numbers(Borrowed* left, Borrowed* right) {
+Ref check_numbers(Tracer& t, Borrowed* left, Borrowed* right) {
   Borrowed* number = lift::is_numpy_number(left->get()) ? left : right;
   Borrowed* other = number == left ? right : left;
   if (is_number(other->get())) return {};
@@ -104,7 +108,7 @@ void refuse_index_objects(PyObject* value) {
 void check_slices(Tracer& tracer, Borrowed value, int depth) {
   PyObject* v = value.get();
   if (PySlice_Check(v)) {
-    if (!lift::is_plain(v)) tracer.check_use(value, "an index");
+    if (!lift::is_plain(v)) check_use(tracer, value, "an index");
   } else if ((PyTuple_Check(v) || PyList_Check(v)) && depth <= kDeepest) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++)
       check_slices(tracer, PySequence_Fast_GET_ITEM(v, i), depth + 1);
@@ -112,14 +116,14 @@ void check_slices(Tracer& tracer, Borrowed value, int depth) {
 }
 
 // Converts index objects (in indices) and numpy scalars to Python scalars.
-Ref Tracer::number_for_torch(Borrowed value, int depth) {
+Ref number_for_torch(Tracer& t, Borrowed value, int depth) {
   PyObject* v = value.get();
-  if (depth == 0) check_slices(*this, value);
+  if (depth == 0) check_slices(t, value);
   if (is_index_object(v)) {
     if (is_sequence(value.type())) refuse_index_objects(v);
-    Ref method = special_method(value, checked(PyUnicode_InternFromString("__index__")));
+    Ref method = special_method(t, value, checked(PyUnicode_InternFromString("__index__")));
     PyObject* none[] = {nullptr};
-    Ref number = method ? call(method, none + 1, 0, {}) : Ref();
+    Ref number = method ? call(t, method, none + 1, 0, {}) : Ref();
     if (!number || !PyLong_CheckExact(number.get()))
       stop(report::Reason::native_call, std::string("a torch call with a ") + value.type()->tp_name);
     return number;
@@ -141,7 +145,7 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
     Ref parts[3];
     PyObject* before[3] = {slice->start, slice->stop, slice->step};
     for (int i = 0; i < 3; i++) {
-      parts[i] = number_for_torch(before[i], depth + 1);
+      parts[i] = number_for_torch(t, before[i], depth + 1);
       if (!parts[i]) parts[i] = Ref::share(before[i]);
     }
     return checked(PySlice_New(parts[0].get(), parts[1].get(), parts[2].get()));
@@ -153,7 +157,7 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
   Ref copy = checked(PyTuple_CheckExact(v) ? PyTuple_New(count) : PyList_New(count));
   for (Py_ssize_t i = 0; i < count; i++) {
     Borrowed element = PySequence_Fast_GET_ITEM(v, i);
-    Ref number = number_for_torch(element, depth + 1);
+    Ref number = number_for_torch(t, element, depth + 1);
     PyObject* item = number ? number.release() : Ref::share(element).release();
     if (PyTuple_CheckExact(v)) {
       PyTuple_SET_ITEM(copy.get(), i, item);
@@ -164,11 +168,11 @@ Ref Tracer::number_for_torch(Borrowed value, int depth) {
   return copy;
 }
 
-bool Tracer::use_numbers(PyObject* const* arguments, size_t count, const std::string& name,
-                         std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
+bool use_numbers(Tracer& t, PyObject* const* arguments, size_t count, const std::string& name,
+                 std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
   for (size_t i = 0; i < count; i++) {
     if (!takes_sizes(name)) refuse_index_objects(arguments[i]);
-    Ref number = number_for_torch(arguments[i]);
+    Ref number = number_for_torch(t, arguments[i]);
     if (!number) continue;
     if (takes_data(name)) stop(report::Reason::native_call, name + " of numpy scalars or objects with __index__");
     if (given->empty()) {

@@ -1,5 +1,13 @@
 // Attribute writes and deletes.
+#include "trace/opcodes/attribute_writes.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/higher_order/functorch.h"
 #include "trace/opcodes/attributes.h"
+#include "trace/opcodes/items.h"
+#include "trace/soundness/finalizers.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
+#include "trace/torch/torch_runs.h"
 
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
@@ -14,6 +22,9 @@
 #include "trace/torch/tensor_hooks.h"
 
 namespace alternator::trace {
+
+static void set_on_class(Tracer& t, PyTypeObject* type, Borrowed name, Borrowed value);  // null: delete
+static void lift_descriptor(Tracer& t, PyTypeObject* type, Borrowed attribute, Borrowed name);
 
 static bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
 
@@ -57,205 +68,207 @@ static bool set_on_custom_module(Tracer& tracer, Borrowed module, Borrowed name,
   return true;
 }
 
-void Tracer::set_attribute(Borrowed owner, Borrowed name, Borrowed value) {
+void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
-  if (value) lifter.escape(value);
+  if (value) t.lifter.escape(value);
   auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
-  if (is_proxy_of_trace(lifter, owner)) return set_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name, value);
+  if (is_proxy_of_trace(t.lifter, owner))
+    return set_attribute(t, Ref::share(PyWeakref_GetObject(owner.get())), name, value);
   if (PyType_Check(owner.get())) {
-    if (!lifter.made_here(owner)) return set_on_class(owner.as<PyTypeObject>(), name, value);
+    if (!t.lifter.made_here(owner)) return set_on_class(t, owner.as<PyTypeObject>(), name, value);
     return natively();
   }
   if (lift::is_array(owner.get())) stop(report::Reason::native_call, text_of(name) + " of an array is set");
-  lift::Known* known = lifter.known(owner);
+  lift::Known* known = t.lifter.known(owner);
   if (is_tensor(owner)) {
     const bool is_grad = equals(name, "grad");
     // An attribute that torch's classes do not define is the program's own, and in the tensor's dict.
-    if (known != nullptr && known->source != nullptr && !lifter.type_attribute(type, name) &&
+    if (known != nullptr && known->source != nullptr && !t.lifter.type_attribute(type, name) &&
         is_generic(_PyType_Lookup(type, checked(PyUnicode_InternFromString("__setattr__")).get()),
                    PyObject_GenericSetAttr)) {
-      if (lift::Shadow* attributes = lifter.attributes(owner)) {
-        if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
-        return lifter.dict_store(*attributes, name, value);
+      if (lift::Shadow* attributes = t.lifter.attributes(owner)) {
+        if (!value && !t.lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
+        return t.lifter.dict_store(*attributes, name, value);
       }
     }
     if (known != nullptr && equals(name, "requires_grad") && value && PyBool_Check(value.get()) &&
-        get_attribute(owner, name) == value &&
-        get_attribute(owner, checked(PyUnicode_InternFromString("is_leaf"))).get() == Py_True) {
+        get_attribute(t, owner, name) == value &&
+        get_attribute(t, owner, checked(PyUnicode_InternFromString("is_leaf"))).get() == Py_True) {
       return;  // it does not change
     }
     // Setting `.data` of a Tensor or Parameter itself is a node, as for a tensor that the trace has made.
-    const bool is_data = equals(name, "data") && value && is_tensor(value) && !transformed_ && !is_under_modes() &&
+    const bool is_data = equals(name, "data") && value && is_tensor(value) && !t.functorch->transformed &&
+                         !t.function_modes->is_active() &&
                          (type == graph::torch_types().tensor || type == graph::torch_types().parameter);
     if (known != nullptr && !is_data && (!is_grad || known->source == nullptr))
       stop(report::Reason::tensor_attribute, text_of(name) + " is set");
-    if (is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))
+    if (t.torch_functions->is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))
       stop(report::Reason::tensor_attribute, text_of(name) + " of a tensor with a __torch_function__ is set");
-    const TorchRuns runs(*this);
+    const TorchRuns runs(t);
     if (known != nullptr && is_data) {
       if (PyObject_SetAttr(owner.get(), name.get(), value.get()) == 0) return;
-      if (is_unwinding()) throw PyError();
+      if (t.function_modes->is_unwinding()) throw PyError();
       PyErr_Clear();
       stop(report::Reason::torch_call, "data is set");
     }
     natively();  // with eager's checks
-    if (known != nullptr && is_grad) lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
+    if (known != nullptr && is_grad) t.lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
     return;
   }
   if (PyModule_Check(owner.get())) {
     const bool has_custom_class = !graph::is_plain_module_class(type);
-    if (has_custom_class && set_on_custom_module(*this, owner, name, value)) return;
+    if (has_custom_class && set_on_custom_module(t, owner, name, value)) return;
     if (PyObject* attribute = has_custom_class ? _PyType_Lookup(type, name.get()) : nullptr;
         attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
-      return set_generic(owner, name, value);
-    lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(owner.get()));
-    if (!value && !lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
-    check_finalization(lifter.peek(PyModule_GetDict(owner.get()), name), nullptr);
-    return lifter.dict_store(name_space, name, value);
+      return set_generic(t, owner, name, value);
+    lift::Shadow& name_space = t.lifter.name_space(PyModule_GetDict(owner.get()));
+    if (!value && !t.lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
+    t.finalizers->check(t.lifter.peek(PyModule_GetDict(owner.get()), name), nullptr);
+    return t.lifter.dict_store(name_space, name, value);
   }
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
-  Borrowed hook = lifter.type_attribute(type, hook_name);
+  Borrowed hook = t.lifter.type_attribute(type, hook_name);
   if (known == nullptr || !known->instance) {
     // Objects without attributes in the trace: a property, a cell, a partial.
     if (known != nullptr && known->shadow == nullptr) {
-      if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && lifter.is_preexisting_cell(owner))
-        return store_cell(owner, Ref::share(value));
+      if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && t.lifter.is_preexisting_cell(owner))
+        return store_cell(t, owner, Ref::share(value));
       if (lift::is_decimal_context(owner.get())) return natively();  // the copy; it is written back at the end
       stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
     }
     // A private object: its own dict is private too; what its class defines is guarded.
-    lifter.open_attributes(owner);
-    if (Borrowed attribute = lifter.type_attribute(type, name)) {
-      use_descriptor(attribute, type, name);
-      lift_descriptor(type, attribute, name);
+    t.lifter.open_attributes(owner);
+    if (Borrowed attribute = t.lifter.type_attribute(type, name)) {
+      use_descriptor(t, attribute, type, name);
+      lift_descriptor(t, type, attribute, name);
     }
-    if (is_generic(hook, PyObject_GenericSetAttr) && set_member_of_container(lifter, owner, name, value)) return;
+    if (is_generic(hook, PyObject_GenericSetAttr) && set_member_of_container(t.lifter, owner, name, value)) return;
     return natively();
   }
   if (PyFunction_Check(owner.get())) {
-    if (lifter.made_here(owner)) return natively();
+    if (t.lifter.made_here(owner)) return natively();
     if (_PyType_Lookup(type, name.get()) != nullptr) {
       // Only fields that calling the function does not read.
       if (!value || !is_written_field(name)) stop(report::Reason::native_call, "a field of a function is set");
       const bool is_name = !equals(name, "__doc__") && !equals(name, "__module__");
       if (is_name && !PyUnicode_CheckExact(value.get()))
         stop(report::Reason::native_call, "a name of a function is set to something other than a string");
-      return lifter.store_field(owner, name, Ref::share(value));
+      return t.lifter.store_field(owner, name, Ref::share(value));
     }
-    return set_generic(owner, name, value);
+    return set_generic(t, owner, name, value);
   }
   if (hook && PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get(), value.get()};
-    (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    (void)call_function(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
     return;
   }
   const bool is_local = hook && cpython::is_thread_local_slot(hook.get());
   if (hook && !is_generic(hook, PyObject_GenericSetAttr) && !(is_local && !equals(name, "__dict__")))
     stop(report::Reason::native_call, std::string(type->tp_name) + "." + text_of(hook_name));
-  set_generic(owner, name, value);
+  set_generic(t, owner, name, value);
 }
 
 // A descriptor of a Python class whose __set__ native code is about to call.
-void Tracer::lift_descriptor(PyTypeObject* type, Borrowed attribute, Borrowed name) {
-  if (!attribute || attribute.type()->tp_descr_set == nullptr || lifter.made_here(attribute) ||
-      lifter.attribute_source(type, name) == nullptr || lifter.known(attribute) != nullptr ||
+static void lift_descriptor(Tracer& t, PyTypeObject* type, Borrowed attribute, Borrowed name) {
+  if (!attribute || attribute.type()->tp_descr_set == nullptr || t.lifter.made_here(attribute) ||
+      t.lifter.attribute_source(type, name) == nullptr || t.lifter.known(attribute) != nullptr ||
       (attribute.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
     return;
   }
-  lifter.use_special_methods(attribute.type());
-  if (Borrowed(lifter.lift(attribute, lifter.attribute_source(type, name))) != attribute)
+  t.lifter.use_special_methods(attribute.type());
+  if (Borrowed(t.lifter.lift(attribute, t.lifter.attribute_source(type, name))) != attribute)
     stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
 }
 
 // A pre-existing class is not mutated: the program's writes are kept beside it, and every look-up of the tracer finds
 // them there. Native code does its own look-ups, so what it may look up is refused: special methods, data descriptors.
-void Tracer::set_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
+static void set_on_class(Tracer& t, PyTypeObject* type, Borrowed name, Borrowed value) {
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   PyTypeObject* metaclass = cls.type();
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
-  Borrowed hook = lifter.type_attribute(metaclass, hook_name);
+  Borrowed hook = t.lifter.type_attribute(metaclass, hook_name);
   if (hook && PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, cls.get(), name.get(), value.get()};
-    (void)call_function(lifter.lift(hook, lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    (void)call_function(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
     return;
   }
   if (hook && hook.type() != &PyWrapperDescr_Type) stop(report::Reason::class_write, metaclass->tp_name);
-  store_on_class(type, name, value);
+  store_on_class(t, type, name, value);
 }
 
-void Tracer::store_on_class(PyTypeObject* type, Borrowed name, Borrowed value) {
+void store_on_class(Tracer& t, PyTypeObject* type, Borrowed name, Borrowed value) {
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   const std::string what = std::string(type->tp_name) + "." + text_of(name);
   auto refuse = [&](bool condition) {
     if (condition) stop(report::Reason::class_write, what);
   };
-  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || lifter.made_here(cls)) {
+  if ((type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0 || t.lifter.made_here(cls)) {
     check_status(PyType_Type.tp_setattro(cls.get(), name.get(), value.get()));
     return;
   }
   const std::string text = text_of(name);
   refuse(!PyUnicode_CheckExact(name.get()) || (text.size() > 4 && text.starts_with("__") && text.ends_with("__")));
   refuse(PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0);
-  Borrowed of_metaclass = lifter.type_attribute(cls.type(), name);
+  Borrowed of_metaclass = t.lifter.type_attribute(cls.type(), name);
   refuse(of_metaclass && of_metaclass.type()->tp_descr_set != nullptr);
   Borrowed before = _PyType_Lookup(type, name.get());
   refuse(before && before.type()->tp_descr_set != nullptr);
   refuse(value && value.type()->tp_descr_set != nullptr);
-  const lift::Place* place = lifter.class_place(type, name);
+  const lift::Place* place = t.lifter.class_place(type, name);
   bool writes = true;
   if (!value) {
     const bool has = PyDict_GetItemWithError(cpython::own_dict(type), name.get()) != nullptr;
     refuse(place != nullptr ? !place->value : !has);
-    tree->guard(tree->child(lifter.constant(cls), lift::Access::kDict),
-                {has ? lift::GuardKind::kHasKey : lift::GuardKind::kLacksKey, Ref::share(name)});
+    t.tree->guard(t.tree->child(t.lifter.constant(cls), lift::Access::kDict),
+                  {has ? lift::GuardKind::kHasKey : lift::GuardKind::kLacksKey, Ref::share(name)});
     writes = has;  // set and deleted again in the call: nothing is left to do
   }
   // That it is no data descriptor is guarded too.
   if (place == nullptr && before)
-    tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
-  if (place == nullptr && !before) tree->guard(lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});
-  if (place == nullptr && before) check_finalization(before, lifter.attribute_source(type, name));
-  lifter.store_class_attribute(type, name, Ref::share(value), writes);
+    t.tree->guard(t.lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
+  if (place == nullptr && !before) t.tree->guard(t.lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});
+  if (place == nullptr && before) t.finalizers->check(before, t.lifter.attribute_source(type, name));
+  t.lifter.store_class_attribute(type, name, Ref::share(value), writes);
 }
 
-void Tracer::set_generic(Borrowed owner, Borrowed name, Borrowed value) {
+void set_generic(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
-  Borrowed attribute = lifter.type_attribute(type, name);
-  if (attribute) use_descriptor(attribute, type, name);
+  Borrowed attribute = t.lifter.type_attribute(type, name);
+  if (attribute) use_descriptor(t, attribute, type, name);
   if (attribute && attribute.type()->tp_descr_set != nullptr) {
     if (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type)) {
-      if (!value && !lifter.load_field(owner, name, attribute)) {
+      if (!value && !t.lifter.load_field(owner, name, attribute)) {
         PyErr_SetObject(PyExc_AttributeError, name.get());
         throw PyError();
       }
-      if (lift::Known* known = lifter.known(owner); known != nullptr && !lifter.written_field(owner, name)) {
+      if (lift::Known* known = t.lifter.known(owner); known != nullptr && !t.lifter.written_field(owner, name)) {
         Ref old = Ref::steal(
             attribute.type()->tp_descr_get(attribute.get(), known->original.get(), reinterpret_cast<PyObject*>(type)));
         if (!old) PyErr_Clear();
-        check_finalization(old, tree->child(known->source, lift::Access::kField, name));
+        t.finalizers->check(old, t.tree->child(known->source, lift::Access::kField, name));
       }
-      return lifter.store_field(owner, name, Ref::share(value));
+      return t.lifter.store_field(owner, name, Ref::share(value));
     }
     if (Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type)) stop(report::Reason::native_call, text_of(name) + " is set");
     if (Py_IS_TYPE(attribute.get(), &PyProperty_Type)) {
       Ref setter = checked(PyObject_GetAttrString(attribute.get(), value ? "fset" : "fdel"));
       if (PyFunction_Check(setter.get())) {
         PyObject* arguments[] = {nullptr, owner.get(), value.get()};
-        (void)call_function(lifter.lift(setter, lifter.constant(setter)), arguments + 1, value ? 2 : 1, {});
+        (void)call_function(t, t.lifter.lift(setter, t.lifter.constant(setter)), arguments + 1, value ? 2 : 1, {});
         return;
       }
     } else {
-      lift_descriptor(type, attribute, name);
+      lift_descriptor(t, type, attribute, name);
     }
     check_status(attribute.type()->tp_descr_set(attribute.get(), owner.get(), value.get()));
     return;
   }
-  lift::Shadow* attributes = lifter.attributes(owner);
+  lift::Shadow* attributes = t.lifter.attributes(owner);
   if (attributes == nullptr) no_attribute(owner, name, true);
-  if (!value && !lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
-  lifter.dict_store(*attributes, name, value);
+  if (!value && !t.lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
+  t.lifter.dict_store(*attributes, name, value);
 }
 
 }  // namespace alternator::trace

@@ -1,5 +1,13 @@
 // Attribute reads: the language's rules, over private copies and guarded classes.
 #include "trace/opcodes/attributes.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/calls/instance_tests.h"
+#include "trace/core/frame_access.h"
+#include "trace/numpy/concrete_arrays.h"
+#include "trace/opcodes/items.h"
+#include "trace/stdlib/library_functions.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/torch/random_generators.h"
 #include "trace/torch/tensor_hooks.h"
 
 #include "cpython/attribute_error.h"
@@ -20,6 +28,11 @@
 #include <frameobject.h>
 
 namespace alternator::trace {
+
+static Ref get_from_module(Tracer& t, Borrowed module, Borrowed name);
+static Ref get_from_super(Tracer& t, Borrowed super, Borrowed name);
+static Ref get_with_hooks(Tracer& t, Borrowed owner, Borrowed name);
+static Ref get_cached_property(Tracer& t, Borrowed property, Borrowed owner, lift::Source* source);
 
 namespace {
 
@@ -75,32 +88,32 @@ void no_attribute(Borrowed owner, Borrowed name, bool writes) {
   throw PyError();
 }
 
-Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
+Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   PyTypeObject* type = owner.type();
-  if (PyModule_Check(owner.get())) return get_from_module(owner, name);
-  if (PyType_Check(owner.get())) return get_from_type(owner.as<PyTypeObject>(), name);
-  if (type == &PySuper_Type) return get_from_super(owner, name);
-  if (is_tensor(owner)) return get_from_tensor(owner, name);
-  if (PyFunction_Check(owner.get())) return get_from_function(owner, name);
-  if (PyFrame_Check(owner.get())) return get_from_frame(owner, name);
-  if (lift::is_array(owner.get())) return get_from_array(owner, name);
-  if (is_proxy_of_trace(lifter, owner)) return get_attribute(Ref::share(PyWeakref_GetObject(owner.get())), name);
+  if (PyModule_Check(owner.get())) return get_from_module(t, owner, name);
+  if (PyType_Check(owner.get())) return get_from_type(t, owner.as<PyTypeObject>(), name);
+  if (type == &PySuper_Type) return get_from_super(t, owner, name);
+  if (is_tensor(owner)) return get_from_tensor(t, owner, name);
+  if (PyFunction_Check(owner.get())) return get_from_function(t, owner, name);
+  if (PyFrame_Check(owner.get())) return t.frames->get_from_frame(owner, name);
+  if (lift::is_array(owner.get())) return t.arrays->get_from_array(owner, name);
+  if (is_proxy_of_trace(t.lifter, owner)) return get_attribute(t, Ref::share(PyWeakref_GetObject(owner.get())), name);
   // A bound method forwards attributes that it lacks to its function, and __doc__ too.
   if (type == &PyMethod_Type && (_PyType_Lookup(type, name.get()) == nullptr || equals(name, "__doc__")))
-    return get_attribute(Ref::share(PyMethod_GET_FUNCTION(owner.get())), name);
+    return get_attribute(t, Ref::share(PyMethod_GET_FUNCTION(owner.get())), name);
   if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
   if (fake::is_symbol(owner)) {
     if (equals(name, "__class__")) return Ref::share(fake::class_of_symbol(owner));
     stop(report::Reason::unknown_number, "the attribute " + text_of(name));
   }
-  lift::Known* known = lifter.known(owner);
+  lift::Known* known = t.lifter.known(owner);
   if (is_deferred_random(owner)) stop(report::Reason::random_number, "an attribute");
   if (is_deferred_string(owner)) stop(report::Reason::tensor_text, "an attribute");
   if (is_hook_handle(owner)) stop(report::Reason::hook, "its handle is used");
   if (known != nullptr && known->opaque) {
-    if (Ref method = random_method(owner, name)) return method;
-    if (Ref attribute = cache_attribute(owner, name)) return attribute;
-    if (graph::is_generator(owner)) return generator_attribute(owner, name);
+    if (Ref method = t.deferred->random_method(owner, name)) return method;
+    if (Ref attribute = t.library->cache_attribute(owner, name)) return attribute;
+    if (graph::is_generator(owner)) return t.generators->attribute(owner, name);
     // They are called through call_context_variable().
     if (PyContextVar_CheckExact(owner.get()) && (equals(name, "get") || equals(name, "set") || equals(name, "reset")))
       return checked(PyObject_GetAttr(owner.get(), name.get()));
@@ -110,10 +123,10 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
   if (Py_IS_TYPE(owner.get(), &PyContextToken_Type)) stop(report::Reason::native_call, "Token." + text_of(name));
   const bool has_attributes = known != nullptr && known->instance;  // an exception, say
   if (has_attributes || ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)))
-    return get_with_hooks(owner, name);
+    return get_with_hooks(t, owner, name);
 
-  if (PyCell_Check(owner.get()) && lifter.is_preexisting_cell(owner) && equals(name, "cell_contents")) {
-    if (Ref contents = lifter.load_cell(owner)) return contents;
+  if (PyCell_Check(owner.get()) && t.lifter.is_preexisting_cell(owner) && equals(name, "cell_contents")) {
+    if (Ref contents = t.lifter.load_cell(owner)) return contents;
     PyErr_SetString(PyExc_ValueError, "Cell is empty");
     throw PyError();
   }
@@ -123,22 +136,22 @@ Ref Tracer::get_attribute(Borrowed owner, Borrowed name) try {
     stop(report::Reason::opaque_object, "the __dict__ of a partial that has none yet");
   if (equals(name, "__dict__") || equals(name, "__reduce_ex__") || equals(name, "__reduce__") ||
       _PyType_Lookup(type, name.get()) == nullptr)
-    lifter.open_attributes(owner);
+    t.lifter.open_attributes(owner);
   // Objects of builtin types: the contents of a private object are lifted; those of a pre-existing one are not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
   const bool is_private = known == nullptr || Borrowed(known->original) != owner;
   if (is_private || known->shadow != nullptr || PyCFunction_Check(value.get()) ||
       Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyMethod_Check(value.get()) ||
-      lifter.known(value) != nullptr) {
+      t.lifter.known(value) != nullptr) {
     return value;
   }
   Borrowed field = _PyType_Lookup(type, name.get());
   if (field && (Py_IS_TYPE(field.get(), &PyMemberDescr_Type) || Py_IS_TYPE(field.get(), &PyGetSetDescr_Type)))
-    return lifter.lift(value, tree->child(known->source, lift::Access::kField, name));
+    return t.lifter.lift(value, t.tree->child(known->source, lift::Access::kField, name));
   if (field == Borrowed(value)) return value;  // of the type, which is guarded
   stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
 } catch (const PyError&) {
-  if (!stopped) cpython::name_attribute_error(owner, name);
+  if (!t.stopped) cpython::name_attribute_error(owner, name);
   throw;
 }
 
@@ -153,33 +166,33 @@ static void make_overload(Tracer& tracer, Borrowed owner, Borrowed name) {
 }
 
 // Python-level __getattribute__ and __getattr__, if a class defines them.
-Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
+static Ref get_with_hooks(Tracer& t, Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
-  make_overload(*this, owner, name);
-  Borrowed getattribute = lifter.type_attribute(type, names::__getattribute__);
+  make_overload(t, owner, name);
+  Borrowed getattribute = t.lifter.type_attribute(type, names::__getattribute__);
   bool absent = false;
   Ref value;
   if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr ||
       ((is_generic(getattribute, PyObject_GenericGetAttr) || cpython::is_thread_local_slot(getattribute.get())) &&
-       lifter.known(owner) != nullptr)) {
-    value = get_generic(owner, name, &absent);
+       t.lifter.known(owner) != nullptr)) {
+    value = get_generic(t, owner, name, &absent);
   } else if (PyFunction_Check(getattribute.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get()};
     try {
-      value = call_function(lifter.lift(getattribute, lifter.constant(getattribute)), arguments + 1, 2, {});
+      value = call_function(t, t.lifter.lift(getattribute, t.lifter.constant(getattribute)), arguments + 1, 2, {});
     } catch (const PyError&) {
-      if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
       absent = true;
     }
-  } else if (lifter.known(owner) == nullptr && is_native_slot(getattribute)) {
-    lifter.type_attribute(type, name);  // an object that the trace made, of a C type; its class is guarded
-    if (is_written(type, name)) stop(report::Reason::class_write, type->tp_name + ("." + text_of(name)));
+  } else if (t.lifter.known(owner) == nullptr && is_native_slot(getattribute)) {
+    t.lifter.type_attribute(type, name);  // an object that the trace made, of a C type; its class is guarded
+    if (is_written_by_program(t, type, name)) stop(report::Reason::class_write, type->tp_name + ("." + text_of(name)));
     return checked(PyObject_GetAttr(owner.get(), name.get()));
   } else {
     stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattribute__");
   }
   if (!absent) return value;
-  Borrowed fallback = lifter.type_attribute(type, names::__getattr__);
+  Borrowed fallback = t.lifter.type_attribute(type, names::__getattr__);
   if (!fallback) {
     if (PyErr_Occurred()) throw PyError();
     no_attribute(owner, name);
@@ -187,48 +200,48 @@ Ref Tracer::get_with_hooks(Borrowed owner, Borrowed name) {
   PyErr_Clear();
   PyObject* arguments[] = {nullptr, owner.get(), name.get()};
   if (PyFunction_Check(fallback.get()))
-    return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
+    return call_function(t, t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {});
   if (Py_IS_TYPE(fallback.get(), &PyWrapperDescr_Type) || Py_IS_TYPE(fallback.get(), &PyMethodDescr_Type))
-    return call(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});  // dict.__getitem__
+    return call(t, t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {});  // dict.__getitem__
   stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
 }
 
 // Whether an object of a Python class is a descriptor depends on that class, which may be changed. Descriptors and
 // callables are guarded by identity; a plain value may be replaced by a descriptor.
-void Tracer::use_descriptor(Borrowed attribute, PyTypeObject* type, Borrowed name) {
+void use_descriptor(Tracer& t, Borrowed attribute, PyTypeObject* type, Borrowed name) {
   PyTypeObject* kind = attribute.type();
   const bool is_python = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(attribute.get());
   const bool is_value = kind->tp_descr_get == nullptr && !PyCallable_Check(attribute.get());
-  if ((!is_python && !is_value) || lifter.made_here(attribute) || is_written(type, name)) return;
-  lift::Source* source = lifter.attribute_source(type, name);
+  if ((!is_python && !is_value) || t.lifter.made_here(attribute) || is_written_by_program(t, type, name)) return;
+  lift::Source* source = t.lifter.attribute_source(type, name);
   if (source == nullptr) return;
-  tree->guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(kind))});
-  if (is_python && !is_tensor(attribute)) lifter.use_special_methods(kind);
+  t.tree->guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(kind))});
+  if (is_python && !is_tensor(attribute)) t.lifter.use_special_methods(kind);
 }
 
 // Whether it is a data descriptor, which takes precedence over the instance dict.
-bool Tracer::comes_first(Borrowed attribute, PyTypeObject* type, Borrowed name) {
-  use_descriptor(attribute, type, name);
+bool comes_first(Tracer& t, Borrowed attribute, PyTypeObject* type, Borrowed name) {
+  use_descriptor(t, attribute, type, name);
   return is_data_descriptor(attribute);
 }
 
 // object.__getattribute__: data descriptor, instance dict, other descriptor, class attribute.
-Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
+Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent) {
   PyTypeObject* type = owner.type();
-  lift::Known* known = lifter.known(owner);
+  lift::Known* known = t.lifter.known(owner);
   const bool preexisting = known != nullptr && known->instance;
   if (preexisting && cpython::is_thread_local(type)) {
-    if (equals(name, "__dict__")) return Ref(lifter.attributes(owner)->copy);
+    if (equals(name, "__dict__")) return Ref(t.lifter.attributes(owner)->copy);
     // threading.local itself looks there first.
     if (lift::layout_base(type) == type) {
-      if (Ref value = lifter.dict_item(*lifter.attributes(owner), name)) return value;
+      if (Ref value = t.lifter.dict_item(*t.lifter.attributes(owner), name)) return value;
     }
   }
   // The look-up in the instance dict may run an __eq__, which may remove it from the class.
-  const Ref attribute = Ref::share(lifter.type_attribute(type, name));
-  if (attribute && comes_first(attribute, type, name)) {
+  const Ref attribute = Ref::share(t.lifter.type_attribute(type, name));
+  if (attribute && comes_first(t, attribute, type, name)) {
     if (preexisting && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
-      if (lift::Shadow* attributes = lifter.attributes(owner)) return Ref(attributes->copy);
+      if (lift::Shadow* attributes = t.lifter.attributes(owner)) return Ref(attributes->copy);
     }
     if (preexisting && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
       return Ref::share(reinterpret_cast<PyObject*>(type));
@@ -239,21 +252,21 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
     const bool is_member = Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type);
     if ((preexisting && (is_member || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) ||
         (is_member && known != nullptr && known->shadow != nullptr)) {
-      Ref value = lifter.load_field(owner, name, attribute);
+      Ref value = t.lifter.load_field(owner, name, attribute);
       *absent = !value;
       return value;
     }
     try {
-      return bind_descriptor(attribute, owner, type, lifter.attribute_source(type, name));
+      return bind_descriptor(t, attribute, owner, type, t.lifter.attribute_source(type, name));
     } catch (const PyError&) {
-      if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
       *absent = true;
       return {};
     }
   }
   if (preexisting) {
-    if (lift::Shadow* attributes = lifter.attributes(owner)) {
-      if (Ref value = lifter.dict_item(*attributes, name)) return value;
+    if (lift::Shadow* attributes = t.lifter.attributes(owner)) {
+      if (Ref value = t.lifter.dict_item(*attributes, name)) return value;
     }
   } else if (PyObject** dict = _PyObject_GetDictPtr(owner.get()); dict != nullptr && *dict != nullptr) {
     if (PyObject* value = PyDict_GetItemWithError(*dict, name.get())) return Ref::share(value);
@@ -261,9 +274,10 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
   }
   if (attribute) {
     try {
-      return bind_descriptor(attribute, owner, type, lifter.attribute_source(type, name), is_written(type, name));
+      return bind_descriptor(t, attribute, owner, type, t.lifter.attribute_source(type, name),
+                             is_written_by_program(t, type, name));
     } catch (const PyError&) {
-      if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     }
   }
   *absent = true;
@@ -272,13 +286,13 @@ Ref Tracer::get_generic(Borrowed owner, Borrowed name, bool* absent) {
 
 // Binds an attribute found on a class to `owner` (null: to the class itself). Without a source, it belongs to a class
 // that the trace made.
-Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source,
-                            bool written) {
+Ref bind_descriptor(Tracer& t, Borrowed attribute, Borrowed owner, PyTypeObject* type, lift::Source* source,
+                    bool written) {
   PyTypeObject* kind = attribute.type();
   const Ref held = Ref::share(attribute);  // its __get__ may remove it from the class
-  const bool fixed = written || source == nullptr || lifter.made_here(attribute);
+  const bool fixed = written || source == nullptr || t.lifter.made_here(attribute);
   auto function_of = [&](Borrowed function) {
-    return fixed || !function ? Ref::share(function) : lifter.lift(function, lifter.constant(function));
+    return fixed || !function ? Ref::share(function) : t.lifter.lift(function, t.lifter.constant(function));
   };
   if (PyFunction_Check(attribute.get())) {
     Ref function = function_of(attribute);
@@ -288,17 +302,17 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
     Ref getter = checked(PyObject_GetAttrString(attribute.get(), "fget"));
     if (PyFunction_Check(getter.get())) {
       PyObject* arguments[] = {nullptr, owner.get()};
-      return call_function(function_of(getter), arguments + 1, 1, {});
+      return call_function(t, function_of(getter), arguments + 1, 1, {});
     }
   }
-  if (owner && !fixed && is_cached_property(kind)) return get_cached_property(attribute, owner, source);
+  if (owner && !fixed && is_cached_property(kind)) return get_cached_property(t, attribute, owner, source);
   descrgetfunc get = kind->tp_descr_get;
-  if (get == nullptr) return fixed ? Ref::share(attribute) : lifter.lift(attribute, source);
+  if (get == nullptr) return fixed ? Ref::share(attribute) : t.lifter.lift(attribute, source);
   // The __get__ of a descriptor of a Python class runs as a traced frame, on the lifted descriptor itself.
   const bool python_descriptor = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
   if (python_descriptor && !fixed) {
-    lifter.use_special_methods(kind);
-    if (Borrowed(lifter.lift(attribute, source)) != attribute)
+    t.lifter.use_special_methods(kind);
+    if (Borrowed(t.lifter.lift(attribute, source)) != attribute)
       stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
   }
   Ref value = checked(get(attribute.get(), owner.get(), reinterpret_cast<PyObject*>(type)));
@@ -309,7 +323,7 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
   if (fixed || python_descriptor) return value;
   // The fields of an object that the trace made, its __dict__ among them, belong to the trace too.
   const bool is_field = kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type;
-  if (is_field && owner && lifter.known(owner) == nullptr && !PyType_Check(value.get())) return value;
+  if (is_field && owner && t.lifter.known(owner) == nullptr && !PyType_Check(value.get())) return value;
   if (PyMethod_Check(value.get())) {
     (void)function_of(PyMethod_GET_FUNCTION(value.get()));  // a class method's code is guarded like any other
     return value;
@@ -317,44 +331,44 @@ Ref Tracer::bind_descriptor(Borrowed attribute, Borrowed owner, PyTypeObject* ty
   if (PyFunction_Check(value.get())) return function_of(value);
   if (PyCFunction_Check(value.get()) || Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type)) return value;
   // What a C descriptor reads from an object that the trace made belongs to the trace: a slot, its __dict__.
-  if (owner && (lifter.known(owner) == nullptr || PyTuple_Check(owner.get()))) return value;
+  if (owner && (t.lifter.known(owner) == nullptr || PyTuple_Check(owner.get()))) return value;
   // ... and what it reads from a pre-existing object has no source that could be followed again.
   if (owner && !PyType_Check(owner.get()) && kind != &PyStaticMethod_Type)
     stop(report::Reason::native_call, std::string("a descriptor of type ") + kind->tp_name);
   if (lift::is_plain(value.get())) return value;
-  return lifter.lift(value, lifter.constant(value));
+  return t.lifter.lift(value, t.lifter.constant(value));
 }
 
 // functools.cached_property, without the lock that it takes up to CPython 3.11.
-Ref Tracer::get_cached_property(Borrowed property, Borrowed owner, lift::Source* source) {
-  Ref lifted = lifter.lift(property, source);
-  auto field = [&](const char* name) { return get_attribute(lifted, checked(PyUnicode_InternFromString(name))); };
+static Ref get_cached_property(Tracer& t, Borrowed property, Borrowed owner, lift::Source* source) {
+  Ref lifted = t.lifter.lift(property, source);
+  auto field = [&](const char* name) { return get_attribute(t, lifted, checked(PyUnicode_InternFromString(name))); };
   Ref name = field("attrname"), function = field("func");
   if (!PyUnicode_CheckExact(name.get())) stop(report::Reason::native_call, "a cached_property without a name");
   PyObject* arguments[] = {nullptr, owner.get()};
-  Ref value = call(function, arguments + 1, 1, {});
-  Ref dict = get_attribute(owner, names::__dict__);
-  set_item(dict, name, value);
+  Ref value = call(t, function, arguments + 1, 1, {});
+  Ref dict = get_attribute(t, owner, names::__dict__);
+  set_item(t, dict, name, value);
   return value;
 }
 
-Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
-  lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(module.get()));
+static Ref get_from_module(Tracer& t, Borrowed module, Borrowed name) {
+  lift::Shadow& name_space = t.lifter.name_space(PyModule_GetDict(module.get()));
   if (equals(name, "__dict__")) return Ref(name_space.copy);
   if (!graph::is_plain_module_class(module.type())) {  // torch.backends.cudnn.enabled
     PyObject* attribute = _PyType_Lookup(module.type(), name.get());
     if (attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr &&
         (Py_TYPE(attribute)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0)
-      return bind_descriptor(attribute, module, module.type(), lifter.constant(attribute));
-    Borrowed property = lifter.type_attribute(module.type(), name);
+      return bind_descriptor(t, attribute, module, module.type(), t.lifter.constant(attribute));
+    Borrowed property = t.lifter.type_attribute(module.type(), name);
     if (property && Py_IS_TYPE(property.get(), &PyProperty_Type))
-      return bind_descriptor(property, module, module.type(), lifter.attribute_source(module.type(), name));
+      return bind_descriptor(t, property, module, module.type(), t.lifter.attribute_source(module.type(), name));
   }
-  if (Ref value = lifter.dict_item(name_space, name)) return value;
-  Ref fallback = lifter.dict_item(name_space, names::__getattr__);
+  if (Ref value = t.lifter.dict_item(name_space, name)) return value;
+  Ref fallback = t.lifter.dict_item(name_space, names::__getattr__);
   if (fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, name.get()};
-    return call_function(fallback, arguments + 1, 1, {});
+    return call_function(t, fallback, arguments + 1, 1, {});
   }
   if (PyObject* attribute = _PyType_Lookup(module.type(), name.get());
       attribute != nullptr && graph::is_plain_module_class(module.type())) {
@@ -367,7 +381,7 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     if (text == nullptr || (strcmp(text, "torch") != 0 && strncmp(text, "torch.", 6) != 0))
       stop(report::Reason::native_call, "an attribute of a module with a class of its own");
     Ref value = [&] {
-      const Paused paused(*this);
+      const Paused paused(t);
       return checked(PyObject_GetAttr(module.get(), name.get()));
     }();
     // Created objects are kept; a scalar or a string may be another one next time.
@@ -375,85 +389,87 @@ Ref Tracer::get_from_module(Borrowed module, Borrowed name) {
     if (PyMethod_Check(value.get()) && Borrowed(PyMethod_GET_SELF(value.get())) == module) {
       // A method of the module's class: bound again on each access, so that no guard may be about this bound method.
       Borrowed function = PyMethod_GET_FUNCTION(value.get());
-      return checked(PyMethod_New(lifter.lift(function, lifter.constant(function)).get(), module.get()));
+      return checked(PyMethod_New(t.lifter.lift(function, t.lifter.constant(function)).get(), module.get()));
     }
-    return lifter.lift(value, lifter.constant(value));
+    return t.lifter.lift(value, t.lifter.constant(value));
   }
   PyErr_Format(PyExc_AttributeError, "module '%s' has no attribute '%U'", PyModule_GetName(module.get()), name.get());
   throw PyError();
 }
 
 // type.__getattribute__: the metaclass's data descriptors, the class and its bases, the metaclass.
-Ref Tracer::get_from_type(PyTypeObject* type, Borrowed name) {
+Ref get_from_type(Tracer& t, PyTypeObject* type, Borrowed name) {
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   PyTypeObject* metaclass = cls.type();
   if (metaclass != &PyType_Type) {
     // A metaclass that defines __getattr__: it is called after the regular rules.
     Ref getattribute_name = checked(PyUnicode_InternFromString("__getattribute__"));
-    Borrowed getattribute = lifter.type_attribute(metaclass, getattribute_name);
+    Borrowed getattribute = t.lifter.type_attribute(metaclass, getattribute_name);
     if (PyFunction_Check(getattribute.get())) stop(report::Reason::native_call, "a metaclass with __getattribute__");
   }
-  const Ref meta_attribute = Ref::share(lifter.type_attribute(metaclass, name));
-  if (meta_attribute && comes_first(meta_attribute, metaclass, name)) {
+  const Ref meta_attribute = Ref::share(t.lifter.type_attribute(metaclass, name));
+  if (meta_attribute && comes_first(t, meta_attribute, metaclass, name)) {
     if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type) ||
         Py_IS_TYPE(meta_attribute.get(), &PyMemberDescr_Type)) {
-      if (equals(name, "__dict__")) return checked(PyDictProxy_New(lifter.class_dict(type).get()));
+      if (equals(name, "__dict__")) return checked(PyDictProxy_New(t.lifter.class_dict(type).get()));
       Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, ...
       const bool fixed = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0;
-      if (lifter.made_here(cls)) return value;
+      if (t.lifter.made_here(cls)) return value;
       if (fixed && (lift::is_plain(value.get()) || PyType_Check(value.get()))) return value;
-      return lifter.lift(value, tree->child(lifter.constant(cls), lift::Access::kField, name));
+      return t.lifter.lift(value, t.tree->child(t.lifter.constant(cls), lift::Access::kField, name));
     }
-    return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
+    return bind_descriptor(t, meta_attribute, cls, metaclass, t.lifter.attribute_source(metaclass, name));
   }
-  if (Borrowed attribute = lifter.type_attribute(type, name)) {
-    return bind_descriptor(attribute, {}, type, lifter.attribute_source(type, name), is_written(type, name));
+  if (Borrowed attribute = t.lifter.type_attribute(type, name)) {
+    return bind_descriptor(t, attribute, {}, type, t.lifter.attribute_source(type, name),
+                           is_written_by_program(t, type, name));
   }
-  if (meta_attribute) return bind_descriptor(meta_attribute, cls, metaclass, lifter.attribute_source(metaclass, name));
+  if (meta_attribute)
+    return bind_descriptor(t, meta_attribute, cls, metaclass, t.lifter.attribute_source(metaclass, name));
   Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
-  if (Borrowed fallback = lifter.type_attribute(metaclass, getattr_name);
+  if (Borrowed fallback = t.lifter.type_attribute(metaclass, getattr_name);
       fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, cls.get(), name.get()};
-    return call_function(lifter.lift(fallback, lifter.constant(fallback)), arguments + 1, 2, {});
+    return call_function(t, t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {});
   }
   no_attribute(cls, name);
 }
 
-Ref Tracer::get_from_function(Borrowed function, Borrowed name) {
-  if (lifter.made_here(function)) return checked(PyObject_GetAttr(function.get(), name.get()));
-  lift::Known* known = lifter.known(function);
+Ref get_from_function(Tracer& t, Borrowed function, Borrowed name) {
+  if (t.lifter.made_here(function)) return checked(PyObject_GetAttr(function.get(), name.get()));
+  lift::Known* known = t.lifter.known(function);
   if (known == nullptr) {
-    (void)lifter.lift(function, lifter.constant(function));
-    known = lifter.known(function);
+    (void)t.lifter.lift(function, t.lifter.constant(function));
+    known = t.lifter.known(function);
   }
   if (equals(name, "__dict__")) {
-    if (lift::Shadow* attributes = lifter.attributes(function)) return Ref(attributes->copy);
+    if (lift::Shadow* attributes = t.lifter.attributes(function)) return Ref(attributes->copy);
   }
   if (_PyType_Lookup(function.type(), name.get()) == nullptr) {
-    if (lift::Shadow* attributes = lifter.attributes(function)) {
-      if (Ref value = lifter.dict_item(*attributes, name)) return value;
+    if (lift::Shadow* attributes = t.lifter.attributes(function)) {
+      if (Ref value = t.lifter.dict_item(*attributes, name)) return value;
     }
     no_attribute(function, name);
   }
   if (is_written_field(name)) {
-    Ref value = lifter.load_field(function, name, _PyType_Lookup(function.type(), name.get()));
+    Ref value = t.lifter.load_field(function, name, _PyType_Lookup(function.type(), name.get()));
     if (!value) no_attribute(function, name);
     return value;
   }
   Ref value = checked(PyObject_GetAttr(function.get(), name.get()));
   if (Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyType_Check(value.get())) return value;
-  if (equals(name, "__globals__")) return Ref(lifter.name_space(value).copy);
-  return lifter.lift(value, tree->child(lifter.known(function)->source, lift::Access::kField, name));
+  if (equals(name, "__globals__")) return Ref(t.lifter.name_space(value).copy);
+  return t.lifter.lift(value, t.tree->child(t.lifter.known(function)->source, lift::Access::kField, name));
 }
 
 // The classes after __thisclass__ in the instance's MRO; for each that lacks the name, that is guarded.
-Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
+static Ref get_from_super(Tracer& t, Borrowed super, Borrowed name) {
   auto field = [&](const char* text) { return checked(PyObject_GetAttrString(super.get(), text)); };
   if (equals(name, "__class__")) return Ref::share(reinterpret_cast<PyObject*>(super.type()));
   Ref after = field("__thisclass__"), start = field("__self_class__"), self = field("__self__");
   if (!PyType_Check(start.get())) return checked(PyObject_GetAttr(super.get(), name.get()));
   PyObject* order = start.as<PyTypeObject>()->tp_mro;
-  if (order != nullptr) guard_order_of_bases(start);  // else the class is being created: its mro() runs
+  if (order != nullptr) guard_order_of_bases(t, start);  // else the class is being created: its mro() runs
   bool found_class = false;
   for (Py_ssize_t i = 0; order != nullptr && i < PyTuple_GET_SIZE(order); i++) {
     Borrowed cls = PyTuple_GET_ITEM(order, i);
@@ -463,42 +479,47 @@ Ref Tracer::get_from_super(Borrowed super, Borrowed name) {
     }
     auto* type = cls.as<PyTypeObject>();
     const bool unbound_class = Borrowed(self) == Borrowed(start);
-    if (const lift::Place* place = lifter.class_place(type, name)) {
+    if (const lift::Place* place = t.lifter.class_place(type, name)) {
       if (!place->value) continue;
-      return bind_descriptor(place->value, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
-                             lifter.constant(place->value), true);
+      return bind_descriptor(t, place->value, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
+                             t.lifter.constant(place->value), true);
     }
     Borrowed attribute = PyDict_GetItemWithError(cpython::own_dict(type), name.get());
-    const bool guarded = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0 && !lifter.made_here(cls);
+    const bool guarded = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0 && !t.lifter.made_here(cls);
     if (guarded) {
-      lift::Source* own = tree->child(lifter.constant(cls), lift::Access::kDict);
+      lift::Source* own = t.tree->child(t.lifter.constant(cls), lift::Access::kDict);
       if (attribute) {
-        tree->guard(tree->child(own, lift::Access::kItem, name), {lift::GuardKind::kIs, Ref::share(attribute)});
+        t.tree->guard(t.tree->child(own, lift::Access::kItem, name), {lift::GuardKind::kIs, Ref::share(attribute)});
       } else {
-        tree->guard(own, {lift::GuardKind::kLacksKey, Ref::share(name)});
+        t.tree->guard(own, {lift::GuardKind::kLacksKey, Ref::share(name)});
       }
     }
     if (!attribute) continue;
-    return bind_descriptor(attribute, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
-                           lifter.made_here(cls) ? nullptr : lifter.constant(attribute));
+    return bind_descriptor(t, attribute, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
+                           t.lifter.made_here(cls) ? nullptr : t.lifter.constant(attribute));
   }
   return checked(PyObject_GetAttr(super.get(), name.get()));
 }
 
-Ref Tracer::special_method(Borrowed owner, Borrowed name) {
+Ref special_method(Tracer& t, Borrowed owner, Borrowed name) {
   if (is_hook_handle(owner)) stop(report::Reason::hook, "its handle is used");
-  lift::Known* known = lifter.known(owner);
+  lift::Known* known = t.lifter.known(owner);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));
-  Borrowed attribute = lifter.type_attribute(owner.type(), name);
+  Borrowed attribute = t.lifter.type_attribute(owner.type(), name);
   if (!attribute) return {};
-  if (name.get() == names::__exit__ && frame_ != nullptr) {
-    keep_alive.push_back(Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame_))));
-    note_manager(cpython::code_of(frame_), index_, owner);
+  if (name.get() == names::__exit__ && t.current_frame != nullptr) {
+    t.keep_alive.push_back(Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame))));
+    note_manager(cpython::code_of(t.current_frame), t.current_index, owner);
   }
   if (known != nullptr && known->instance && Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type))
-    return lifter.load_field(owner, name, attribute);
-  return bind_descriptor(attribute, owner, owner.type(), lifter.attribute_source(owner.type(), name));
+    return t.lifter.load_field(owner, name, attribute);
+  return bind_descriptor(t, attribute, owner, owner.type(), t.lifter.attribute_source(owner.type(), name));
+}
+
+bool is_written_by_program(Tracer& t, PyTypeObject* type, Borrowed name) {
+  PyObject* value;
+  return t.lifter.find_written(type, name, &value);
 }
 
 }  // namespace alternator::trace

@@ -1,5 +1,6 @@
 // What reading and writing attributes have in common.
 #pragma once
+#include "lift/sources/source.h"
 
 #include "trace/core/tracer.h"
 #include "trace/torch/tensor_attributes.h"
@@ -27,5 +28,17 @@ bool is_generic(Borrowed method, Slot* slot) {
   return Py_IS_TYPE(method.get(), &PyWrapperDescr_Type) &&
          reinterpret_cast<PyWrapperDescrObject*>(method.get())->d_wrapped == reinterpret_cast<void*>(slot);
 }
+
+Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name);
+Ref special_method(Tracer& t, Borrowed owner, Borrowed name);
+void use_descriptor(Tracer& t, Borrowed attribute, PyTypeObject* type, Borrowed name);
+bool comes_first(Tracer& t, Borrowed attribute, PyTypeObject* type, Borrowed name);
+Ref get_from_type(Tracer& t, PyTypeObject* type, Borrowed name);
+Ref get_from_function(Tracer& t, Borrowed function, Borrowed name);
+Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent);
+// `written`: the program set it on the class during the trace.
+Ref bind_descriptor(Tracer& t, Borrowed descriptor, Borrowed owner, PyTypeObject* type, lift::Source* source,
+                    bool written = false);
+bool is_written_by_program(Tracer& t, PyTypeObject* type, Borrowed name);
 
 }  // namespace alternator::trace

@@ -1,4 +1,6 @@
 // Class creation, and dir().
+#include "trace/opcodes/class_creation.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -15,43 +17,43 @@ static bool is_method_of_type(Borrowed callable, const char* name) {
   return self && PyType_Check(self.get()) && strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, name) == 0;
 }
 
-void Tracer::begin_class_of(Borrowed bases) {
+void ClassCreation::begin(Borrowed bases) {
   if (!PyTuple_Check(bases.get())) return;
-  if (PyTuple_GET_SIZE(bases.get()) == 0) lifter.begin_class(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases.get()); i++) lifter.begin_class(PyTuple_GET_ITEM(bases.get(), i));
+  if (PyTuple_GET_SIZE(bases.get()) == 0) t.lifter.begin_class(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases.get()); i++) t.lifter.begin_class(PyTuple_GET_ITEM(bases.get(), i));
 }
 
 // type.__new__ of any metaclass, or the builtin behind a class statement.
-bool Tracer::begin_class_call(Borrowed callable, PyObject* const* arguments, size_t positional) {
+bool ClassCreation::begin_call(Borrowed callable, PyObject* const* arguments, size_t positional) {
   const Natives& natives = Natives::table();
   if (callable == Borrowed(natives.build_class)) {
     Ref origin_name = checked(PyUnicode_InternFromString("__origin__"));
-    lifter.begin_class(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+    t.lifter.begin_class(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
     for (size_t i = 2; i < positional; i++) {
       Borrowed base = arguments[i];
-      lifter.begin_class(base);
+      t.lifter.begin_class(base);
       if (PyType_Check(base.get())) continue;
       // A generic alias stands for its class, and for typing.Generic.
       Ref origin = Ref::steal(PyObject_GetAttr(base.get(), origin_name.get()));
-      if (origin) lifter.begin_class(origin);
+      if (origin) t.lifter.begin_class(origin);
       PyErr_Clear();
-      lifter.begin_class(natives.generic);
+      t.lifter.begin_class(natives.generic);
     }
     return true;
   }
   if (positional == 4 && PyType_Check(arguments[0]) && is_method_of_type(callable, "__new__") &&
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(arguments[0]), &PyType_Type)) {
-    begin_class_of(arguments[2]);
+    begin(arguments[2]);
     return true;
   }
   return false;
 }
 
-void Tracer::finish_class(Borrowed cls) {
+void ClassCreation::finish(Borrowed cls) {
   if (!PyType_Check(cls.get())) return;
-  if (!lifter.made_here(cls)) {
+  if (!t.lifter.made_here(cls)) {
     // A metaclass may return a pre-existing class.
-    if (!lifter.existed_before(cls)) stop(report::Reason::preexisting_subclass, native_name(cls));
+    if (!t.lifter.existed_before(cls)) stop(report::Reason::preexisting_subclass, native_name(cls));
     return;
   }
   // A pre-existing abstract base class queries its subclasses, but does not know those that the trace made. An instance
@@ -61,15 +63,15 @@ void Tracer::finish_class(Borrowed cls) {
     PyObject* bases = cls.as<PyTypeObject>()->tp_mro;
     for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(bases); i++) {
       Borrowed base = PyTuple_GET_ITEM(bases, i);
-      if ((base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.made_here(base))
-        hooked_bases_.push_back(base.as<PyTypeObject>());
+      if ((base.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !t.lifter.made_here(base))
+        hooked_bases.push_back(base.as<PyTypeObject>());
     }
   }
-  lifter.finish_class(cls);
+  t.lifter.finish_class(cls);
 }
 
 // _abc_init itself reads what the bases declare as abstract.
-void Tracer::guard_abstract_methods(Borrowed cls) {
+void ClassCreation::guard_abstract_methods(Borrowed cls) {
   Ref declared_name = checked(PyUnicode_InternFromString("__abstractmethods__"));
   auto* type = cls.as<PyTypeObject>();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_bases); i++) {
@@ -78,30 +80,31 @@ void Tracer::guard_abstract_methods(Borrowed cls) {
     if (!declared || base == &PyType_Type) continue;  // type has the descriptor for all classes there
     Ref names = checked(PySequence_Tuple(declared.get()));
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names.get()); k++)
-      lifter.type_attribute(type, PyTuple_GET_ITEM(names.get(), k));
+      t.lifter.type_attribute(type, PyTuple_GET_ITEM(names.get(), k));
   }
 }
 
 // Checks before a native call that is about classes.
-void Tracer::check_class_call(Borrowed callable, PyObject* const* arguments, size_t count) {
+void check_class_call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
   const Natives& natives = Natives::table();
   if (callable == Borrowed(natives.abc_init) && count == 1 && PyType_Check(arguments[0]))
-    return guard_abstract_methods(arguments[0]);
+    return t.classes->guard_abstract_methods(arguments[0]);
   if (is_method_of_type(callable, "__subclasses__") ||
       (callable == Borrowed(natives.subclasses) && count == 1 && PyType_Check(arguments[0]))) {
     Borrowed cls = callable == Borrowed(natives.subclasses) ? Borrowed(arguments[0]) : self_of(callable);
-    if (!lifter.made_here(cls)) stop(report::Reason::native_call, "the subclasses of a pre-existing class");
+    if (!t.lifter.made_here(cls)) stop(report::Reason::native_call, "the subclasses of a pre-existing class");
   }
 }
 
 // dir(object): the names in its own dict and in those of its classes, which are guarded.
-Ref Tracer::names_of(Borrowed object) {
+Ref ClassCreation::names_of(Borrowed object) {
   Ref hook_name = checked(PyUnicode_InternFromString("__dir__"));
-  Borrowed hook = lifter.type_attribute(object.type(), hook_name);
+  Borrowed hook = t.lifter.type_attribute(object.type(), hook_name);
   const bool is_type = PyType_Check(object.get());
   if (PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, object.get()};
-    Ref names = checked(PySequence_List(call(lifter.lift(hook, lifter.constant(hook)), arguments + 1, 1, {}).get()));
+    Ref names =
+        checked(PySequence_List(call(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, 1, {}).get()));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); i++) {
       if (!PyUnicode_CheckExact(PyList_GET_ITEM(names.get(), i)))
         stop(report::Reason::native_call, "dir of an object whose __dir__ gives other things than names");
@@ -110,8 +113,8 @@ Ref Tracer::names_of(Borrowed object) {
     return names;
   }
   if (!Py_IS_TYPE(hook.get(), &PyMethodDescr_Type)) stop(report::Reason::native_call, "dir with an unusual __dir__");
-  lift::Known* known = lifter.known(object);
-  if (lifter.has_class_writes() || graph::is_tensor(object) || PyFunction_Check(object.get()) ||
+  lift::Known* known = t.lifter.known(object);
+  if (t.lifter.has_class_writes() || graph::is_tensor(object) || PyFunction_Check(object.get()) ||
       (known != nullptr && known->opaque) || (is_type && object.type() != &PyType_Type)) {
     stop(report::Reason::native_call, "dir");
   }
@@ -120,13 +123,13 @@ Ref Tracer::names_of(Borrowed object) {
   if (PyModule_Check(object.get())) {
     if (PyDict_GetItemString(PyModule_GetDict(object.get()), "__dir__") != nullptr)
       stop(report::Reason::native_call, "dir of a module with a __dir__ of its own");
-    lift::Shadow& name_space = lifter.name_space(PyModule_GetDict(object.get()));
-    lifter.guard_names(name_space);
+    lift::Shadow& name_space = t.lifter.name_space(PyModule_GetDict(object.get()));
+    t.lifter.guard_names(name_space);
     add(name_space.copy);
   } else {
     if (!is_type) {
-      if (lift::Shadow* attributes = known != nullptr ? lifter.attributes(object) : nullptr) {
-        lifter.guard_names(*attributes);
+      if (lift::Shadow* attributes = known != nullptr ? t.lifter.attributes(object) : nullptr) {
+        t.lifter.guard_names(*attributes);
         add(attributes->copy);
       } else if (PyObject** dict = _PyObject_GetDictPtr(object.get()); dict != nullptr && *dict != nullptr) {
         add(*dict);
@@ -135,7 +138,7 @@ Ref Tracer::names_of(Borrowed object) {
     PyTypeObject* type = is_type ? object.as<PyTypeObject>() : object.type();
     for (Py_ssize_t i = 0; type->tp_mro != nullptr && i < PyTuple_GET_SIZE(type->tp_mro); i++) {
       auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-      lifter.guard_names(cls);
+      t.lifter.guard_names(cls);
       add(cpython::own_dict(cls));
     }
   }

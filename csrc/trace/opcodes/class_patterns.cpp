@@ -1,4 +1,7 @@
 #include "trace/opcodes/class_patterns.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/opcodes/items.h"
 
 #include "trace/calls/natives.h"
 
@@ -9,7 +12,7 @@ namespace {
 // Null: there is none.
 Ref attribute_if_any(Tracer& tracer, Borrowed owner, Borrowed name) {
   try {
-    return tracer.get_attribute(owner, name);
+    return get_attribute(tracer, owner, name);
   } catch (const PyError&) {
     if (tracer.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     PyErr_Clear();
@@ -23,8 +26,8 @@ class ClassPattern {
 
   bool is_instance() {
     PyObject* arguments[] = {nullptr, subject_.get(), type_.get()};
-    Ref answer = tracer_.call(Natives::table().isinstance, arguments + 1, 2, {});
-    return tracer_.truth(answer).value();
+    Ref answer = call(tracer_, Natives::table().isinstance, arguments + 1, 2, {});
+    return truth(tracer_, answer).value();
   }
 
   bool match_positional(Py_ssize_t count) {

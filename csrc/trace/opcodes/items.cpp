@@ -1,6 +1,19 @@
 // Items, membership, truth, globals, identity.
+#include "trace/opcodes/items.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/numpy/array_nodes.h"
+#include "trace/numpy/numpy_scalars.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/soundness/finalizers.h"
+#include "trace/stdlib/library_functions.h"
+#include "trace/symbolic/speculated_checks.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/tensor_hooks.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
+#include "trace/torch/torch_runs.h"
 
 #include "fake/numpy_scalar_input.h"
 #include "trace/calls/native_reads.h"
@@ -31,8 +44,8 @@ static bool is_instance(Borrowed object) {
 static void check_no_symbolic_array(Tracer& tracer, Borrowed key) {
   if (lift::is_plain(key.get())) return;
   if (PySlice_Check(key.get()))
-    tracer.check_use(key, "an index");  // the fields of a pre-existing slice have not been checked
-  if (tracer.holds_symbolic_array(key))
+    check_use(tracer, key, "an index");  // the fields of a pre-existing slice have not been checked
+  if (tracer.array_nodes->holds_symbolic_array(key))
     stop(report::Reason::data_dependent, "an index or element that is computed from a tensor");
 }
 
@@ -57,7 +70,7 @@ static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
     if (dimensions == 0 || (is_whole && dimensions != 1))
       stop(report::Reason::native_call, "an index of a tensor is an array of another shape");
     PyObject* arguments[] = {nullptr, array.get()};
-    Ref tensor = tracer.call(graph::torch_name("torch", "tensor"), arguments + 1, 1, {});
+    Ref tensor = call(tracer, graph::torch_name("torch", "tensor"), arguments + 1, 1, {});
     const at::ScalarType type = fake::unpack(tensor.get()).scalar_type();
     if (type != at::kLong && type != at::kInt && type != at::kBool)
       stop(report::Reason::native_call, "an index of a tensor is an array of another type");
@@ -97,7 +110,7 @@ static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref
     else if (part != Py_None && part != Py_Ellipsis && !PyLong_CheckExact(part) && !PySlice_Check(part))
       return false;
   }
-  if (!found || tracer.is_under_modes() || tracer.is_overridden(tensor)) return false;
+  if (!found || tracer.function_modes->is_active() || tracer.torch_functions->is_overridden(tensor)) return false;
   Ref parts = checked(PySequence_List(whole.get()));
   *view = Ref::share(tensor);
   for (Py_ssize_t i = PyList_GET_SIZE(parts.get()); i-- > 0;) {
@@ -110,29 +123,29 @@ static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref
     if (dimension < 0 || dimension >= fake::unpack(view->get()).dim()) return false;  // an error in eager
     Ref position = checked(PyLong_FromLongLong(dimension));
     PyObject* given[] = {nullptr, view->get(), position.get(), PyList_GET_ITEM(parts.get(), i)};
-    *view = tracer.call_torch(graph::torch_name("torch", "select"), given + 1, 3, {});
+    *view = call_torch(tracer, graph::torch_name("torch", "select"), given + 1, 3, {});
     check_status(PySequence_DelItem(parts.get(), i));
   }
   *rest = checked(PyList_AsTuple(parts.get()));
   return true;
 }
 
-Ref Tracer::get_item(Borrowed container, Borrowed key) {
-  if (lifter.is_open(container)) {
+Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
+  if (t.lifter.is_open(container)) {
     const bool is_index = PyLong_CheckExact(key.get());
     const Py_ssize_t index = is_index ? PyLong_AsSsize_t(key.get()) : 0;
     const bool is_too_large = index == -1 && PyErr_Occurred() != nullptr;
     if (is_too_large) PyErr_Clear();
-    if (Ref item = is_index && !is_too_large ? lifter.open_item(container, index) : Ref()) return item;
+    if (Ref item = is_index && !is_too_large ? t.lifter.open_item(container, index) : Ref()) return item;
     if (is_index) {
-      lifter.guard_open_length(container);
+      t.lifter.guard_open_length(container);
       return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
     }
-    lifter.escape(container);
+    t.lifter.escape(container);
   }
-  if (lift::Shadow* shadow = open_shadow(lifter, container)) {
+  if (lift::Shadow* shadow = open_shadow(t.lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(key)) {
-      if (Ref value = lifter.dict_item(*shadow, key)) return value;
+      if (Ref value = t.lifter.dict_item(*shadow, key)) return value;
       cpython::set_key_error(key.get());
       throw PyError();
     }
@@ -141,108 +154,109 @@ Ref Tracer::get_item(Borrowed container, Borrowed key) {
       const Py_ssize_t length = Py_SIZE(container.get());
       Py_ssize_t index = PyLong_AsSsize_t(key.get());
       if (index == -1 && PyErr_Occurred()) PyErr_Clear(), index = length;
-      guard_length_for(lifter, *shadow, index);
+      guard_length_for(t.lifter, *shadow, index);
       if (index < 0) index += length;
-      if (index >= 0 && index < length) return lifter.list_item(*shadow, index);
-      lifter.guard_length(*shadow);
+      if (index >= 0 && index < length) return t.lifter.list_item(*shadow, index);
+      t.lifter.guard_length(*shadow);
       return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
     }
-    lifter.lift_whole(*shadow);
+    t.lifter.lift_whole(*shadow);
   }
-  if (is_symbolic_array(container)) return item_of_array(container, key);
-  check_use(container, "an item");
-  lifter.escape(key);
-  if (lift::is_array(container.get())) return item_of_array(container, key);
-  check_no_symbolic_array(*this, key);
+  if (t.array_nodes->is_symbolic_array(container)) return t.arrays->item_of_array(container, key);
+  check_use(t, container, "an item");
+  t.lifter.escape(key);
+  if (lift::is_array(container.get())) return t.arrays->item_of_array(container, key);
+  check_no_symbolic_array(t, key);
   if (PyType_Check(container.get())) {  // Class[item]
     Ref name = checked(PyUnicode_InternFromString("__class_getitem__"));
-    if (lifter.type_attribute(container.as<PyTypeObject>(), name) != nullptr &&
+    if (t.lifter.type_attribute(container.as<PyTypeObject>(), name) != nullptr &&
         (container.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
       PyObject* arguments[] = {nullptr, key.get()};
-      return call(get_from_type(container.as<PyTypeObject>(), name), arguments + 1, 1, {});
+      return call(t, get_from_type(t, container.as<PyTypeObject>(), name), arguments + 1, 1, {});
     }
   }
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
-  if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
+  if (!graph::is_tensor(container) && may_hold_symbol(t, key) && !is_instance(container))
     stop(report::Reason::unknown_number, "an index");
   if (graph::is_tensor(container)) {
     check_index_of_tensor(key);
-    Ref index = index_without_arrays(*this, key);
+    Ref index = index_without_arrays(t, key);
     if (index) key = index;
     Ref view, rest;
-    if (may_hold_symbol(key) && select_by_symbols(*this, container, key, &view, &rest))
-      return PyTuple_GET_SIZE(rest.get()) == 0 ? std::move(view) : get_item(view, rest);
-    session.clear_failure();
-    Ref cut = slices_with_numbers(*this, key);
+    if (may_hold_symbol(t, key) && select_by_symbols(t, container, key, &view, &rest))
+      return PyTuple_GET_SIZE(rest.get()) == 0 ? std::move(view) : get_item(t, view, rest);
+    t.session.clear_failure();
+    Ref cut = slices_with_numbers(t, key);
     if (cut) key = cut;
-    Ref number = number_for_torch(key);
+    Ref number = number_for_torch(t, key);
     if (number) key = number;
     PyObject* const operands[] = {container.get(), key.get()};
-    const TorchRuns runs(*this, is_overridden(operands, 2));
+    const TorchRuns runs(t, t.torch_functions->is_overridden(operands, 2));
     if (Ref item = Ref::steal(PyObject_GetItem(container.get(), key.get()))) return item;
-    stop_for_torch("an item of a tensor");
+    stop_for_torch(t, "an item of a tensor");
   }
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
   const LookingUp looking_up(key);
   return checked(PyObject_GetItem(container.get(), key.get()));
 }
 
-void Tracer::set_item(Borrowed container, Borrowed key, Borrowed value) {
-  if (value) lifter.escape(value);
-  if (lift::Shadow* shadow = open_shadow(lifter, container)) {
-    if (value && PyDict_CheckExact(container.get()) && is_plain_key(key)) return lifter.dict_store(*shadow, key, value);
-    lifter.lift_whole(*shadow);
+void set_item(Tracer& t, Borrowed container, Borrowed key, Borrowed value) {
+  if (value) t.lifter.escape(value);
+  if (lift::Shadow* shadow = open_shadow(t.lifter, container)) {
+    if (value && PyDict_CheckExact(container.get()) && is_plain_key(key))
+      return t.lifter.dict_store(*shadow, key, value);
+    t.lifter.lift_whole(*shadow);
   }
-  if (is_symbolic_array(container)) return set_item_of_array(container, key, value);
-  check_use(container, "an item");
-  lifter.escape(key);
-  if (lift::is_array(container.get())) return set_item_of_array(container, key, value);
-  check_no_symbolic_array(*this, key);
+  if (t.array_nodes->is_symbolic_array(container)) return t.arrays->set_item_of_array(container, key, value);
+  check_use(t, container, "an item");
+  t.lifter.escape(key);
+  if (lift::is_array(container.get())) return t.arrays->set_item_of_array(container, key, value);
+  check_no_symbolic_array(t, key);
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
-  if (!graph::is_tensor(container) && may_hold_symbol(key) && !is_instance(container))
+  if (!graph::is_tensor(container) && may_hold_symbol(t, key) && !is_instance(container))
     stop(report::Reason::unknown_number, "an index");
   std::optional<TorchRuns> runs;
   Ref index, cut, key_number, value_number;
   if (graph::is_tensor(container)) {
     check_index_of_tensor(key);
-    if ((index = index_without_arrays(*this, key))) key = index;
+    if ((index = index_without_arrays(t, key))) key = index;
     Ref view, rest;
-    if (value && may_hold_symbol(key) && select_by_symbols(*this, container, key, &view, &rest)) {
+    if (value && may_hold_symbol(t, key) && select_by_symbols(t, container, key, &view, &rest)) {
       if (PyTuple_GET_SIZE(rest.get()) == 0) rest = checked(PyTuple_Pack(1, Py_Ellipsis));
-      return set_item(view, rest, value);
+      return set_item(t, view, rest, value);
     }
-    session.clear_failure();
-    if ((cut = slices_with_numbers(*this, key))) key = cut;
-    if ((key_number = number_for_torch(key))) key = key_number;
+    t.session.clear_failure();
+    if ((cut = slices_with_numbers(t, key))) key = cut;
+    if ((key_number = number_for_torch(t, key))) key = key_number;
     if (value) {
       refuse_index_objects(value.get());
-      if ((value_number = number_for_torch(value))) value = value_number;
+      if ((value_number = number_for_torch(t, value))) value = value_number;
     }
     PyObject* const operands[] = {container.get(), key.get(), value ? value.get() : Py_None};
-    runs.emplace(*this, is_overridden(operands, 3));
+    runs.emplace(t, t.torch_functions->is_overridden(operands, 3));
   }
   const int status =
       value ? PyObject_SetItem(container.get(), key.get(), value.get()) : PyObject_DelItem(container.get(), key.get());
-  if (status < 0 && runs) stop_for_torch("an item of a tensor is set");
+  if (status < 0 && runs) stop_for_torch(t, "an item of a tensor is set");
   check_status(status);
 }
 
-bool Tracer::contains(Borrowed container, Borrowed value) {
-  if (lift::Shadow* shadow = open_shadow(lifter, container)) {
-    if (PyDict_CheckExact(container.get()) && is_lazy_key(value)) return lifter.dict_contains(*shadow, value);
+bool contains(Tracer& t, Borrowed container, Borrowed value) {
+  if (lift::Shadow* shadow = open_shadow(t.lifter, container)) {
+    if (PyDict_CheckExact(container.get()) && is_lazy_key(value)) return t.lifter.dict_contains(*shadow, value);
     if (PySet_CheckExact(container.get())) {
-      if (is_plain_key(value)) return lifter.set_contains(*shadow, value);
-      lifter.lift_whole(*shadow);
+      if (is_plain_key(value)) return t.lifter.set_contains(*shadow, value);
+      t.lifter.lift_whole(*shadow);
     } else {
-      lifter.lift_whole(*shadow);
+      t.lifter.lift_whole(*shadow);
     }
   }
-  check_use(container, "a membership test");
-  lifter.escape(value);
-  if (lift::is_array(container.get())) return array_contains(container, value);
-  check_no_symbolic_array(*this, value);
-  check_arrays_within(*this, container);
+  check_use(t, container, "a membership test");
+  t.lifter.escape(value);
+  if (lift::is_array(container.get())) return t.arrays->array_contains(container, value);
+  check_no_symbolic_array(t, value);
+  check_arrays_within(t, container);
   if (value.type() == &identity_type && !PyDict_Check(container.get()) && !PyAnySet_Check(container.get()) &&
       !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
     stop(report::Reason::identity_number, "a membership test");
@@ -250,7 +264,7 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
   // A key is hashable, so it is no unbacked symbol.
   const bool asks_keys = PyDict_Check(container.get()) || PyDictKeys_Check(container.get());
-  const bool may_meet = !asks_keys && may_hold_symbol(container);
+  const bool may_meet = !asks_keys && may_hold_symbol(t, container);
   if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
     stop(report::Reason::unknown_number, "a membership test");
   const LookingUp looking_up(value);
@@ -258,42 +272,43 @@ bool Tracer::contains(Borrowed container, Borrowed value) {
   return alternator::contains(container, value).value();
 }
 
-Tri Tracer::truth(Borrowed value) {
+Tri truth(Tracer& t, Borrowed value) {
   if (value.get() == Py_True || value.type() == &identity_type) return Tri(1);
   if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
   if (fake::is_symbol(value)) {
-    if (const std::optional<bool> assumed = assume_comparison(value)) return Tri(*assumed ? 1 : 0);
+    if (const std::optional<bool> assumed = t.checks->assume_comparison(value)) return Tri(*assumed ? 1 : 0);
     const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
     stop(report::Reason::data_dependent, std::string(what) + " of an unbacked symbol");
   }
-  if (lifter.is_open(value)) {
-    lifter.guard_open_truth(value);
+  if (t.lifter.is_open(value)) {
+    t.lifter.guard_open_truth(value);
     return Tri(Py_SIZE(value.get()) > 0 ? 1 : 0);
   }
-  if (lift::Shadow* shadow = open_shadow(lifter, value)) {
-    lifter.guard_truth(*shadow);
+  if (lift::Shadow* shadow = open_shadow(t.lifter, value)) {
+    t.lifter.guard_truth(*shadow);
     return Tri(PyObject_Length(value.get()) > 0 ? 1 : 0);
   }
-  check_use(value, "a truth test");
-  if (lift::is_array(value.get())) return truth_of_array(value);
+  check_use(t, value, "a truth test");
+  if (lift::is_array(value.get())) return t.arrays->truth_of_array(value);
   if (!graph::is_tensor(value)) return alternator::truth(value);
   const Tri answer = alternator::truth(value);
   if (answer.error()) {
-    if (is_unwinding()) throw PyError();
+    if (t.function_modes->is_unwinding()) throw PyError();
     PyErr_Clear();
-    if (is_overridden(value)) stop(report::Reason::torch_call, "the truth of a tensor with a __torch_function__");
-    if (const std::optional<bool> assumed = assume_truth(value)) return Tri(*assumed ? 1 : 0);
+    if (t.torch_functions->is_overridden(value))
+      stop(report::Reason::torch_call, "the truth of a tensor with a __torch_function__");
+    if (const std::optional<bool> assumed = t.checks->assume_truth(value)) return Tri(*assumed ? 1 : 0);
     stop(report::Reason::data_dependent, "the truth of a tensor");
   }
   return answer;
 }
 
-Ref Tracer::load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
+Ref load_global(Tracer& t, Borrowed globals, Borrowed builtins, Borrowed name) {
   for (Borrowed dict : {globals, builtins}) {
-    if (lifter.made_here(dict)) {  // the namespaces that exec was given
+    if (t.lifter.made_here(dict)) {  // the namespaces that exec was given
       if (PyObject* value = PyDict_GetItemWithError(dict.get(), name.get())) return Ref::share(value);
       if (PyErr_Occurred()) throw PyError();
-    } else if (Ref value = lifter.dict_item(lifter.name_space(dict), name)) {
+    } else if (Ref value = t.lifter.dict_item(t.lifter.name_space(dict), name)) {
       return value;
     }
   }
@@ -301,17 +316,17 @@ Ref Tracer::load_global(Borrowed globals, Borrowed builtins, Borrowed name) {
   throw PyError();
 }
 
-void Tracer::guard_import(Borrowed name) {
+void guard_import(Tracer& t, Borrowed name) {
   Ref hook_name = checked(PyUnicode_InternFromString("__import__"));
-  Ref hook = lifter.dict_item(lifter.name_space(PyEval_GetBuiltins()), hook_name);
+  Ref hook = t.lifter.dict_item(t.lifter.name_space(PyEval_GetBuiltins()), hook_name);
   if (!hook || !PyCFunction_Check(hook.get())) stop(report::Reason::native_call, "a user-defined __import__");
   // `import a.b` returns a, and finds b in it.
   Ref part = Ref::share(name);
-  lift::Source* modules = lifter.constant(PyImport_GetModuleDict());
+  lift::Source* modules = t.lifter.constant(PyImport_GetModuleDict());
   while (true) {
     Ref module = Ref::steal(PyImport_GetModule(part.get()));
     if (!module) break;
-    tree->guard(tree->child(modules, lift::Access::kItem, part), {lift::GuardKind::kIs, std::move(module)});
+    t.tree->guard(t.tree->child(modules, lift::Access::kItem, part), {lift::GuardKind::kIs, std::move(module)});
     const Py_ssize_t dot = PyUnicode_FindChar(part.get(), '.', 0, PyUnicode_GET_LENGTH(part.get()), -1);
     if (dot < 0) break;
     part = checked(PyUnicode_Substring(part.get(), 0, dot));
@@ -319,30 +334,30 @@ void Tracer::guard_import(Borrowed name) {
   PyErr_Clear();
 }
 
-void Tracer::store_global(Borrowed globals, Borrowed name, Borrowed value) {
-  if (lifter.made_here(globals)) {
+void store_global(Tracer& t, Borrowed globals, Borrowed name, Borrowed value) {
+  if (t.lifter.made_here(globals)) {
     check_status(value ? PyDict_SetItem(globals.get(), name.get(), value.get())
                        : PyDict_DelItem(globals.get(), name.get()));
     return;
   }
-  lift::Shadow& name_space = lifter.name_space(globals);
-  if (!value && !lifter.dict_item(name_space, name)) {
+  lift::Shadow& name_space = t.lifter.name_space(globals);
+  if (!value && !t.lifter.dict_item(name_space, name)) {
     cpython::set_key_error(name.get());
     throw PyError();
   }
-  check_finalization(lifter.peek(globals, name), nullptr);
-  lifter.dict_store(name_space, name, value);
+  t.finalizers->check(t.lifter.peek(globals, name), nullptr);
+  t.lifter.dict_store(name_space, name, value);
 }
 
-void Tracer::store_cell(Borrowed cell, Ref value) {
-  if (!lifter.is_written_cell(cell)) {
-    lift::Source* place = tree->child(lifter.known(cell)->source, lift::Access::kContents);
-    check_finalization(PyCell_GET(cell.get()), place);
+void store_cell(Tracer& t, Borrowed cell, Ref value) {
+  if (!t.lifter.is_written_cell(cell)) {
+    lift::Source* place = t.tree->child(t.lifter.known(cell)->source, lift::Access::kContents);
+    t.finalizers->check(PyCell_GET(cell.get()), place);
   }
-  lifter.store_cell(cell, std::move(value));
+  t.lifter.store_cell(cell, std::move(value));
 }
 
-void Tracer::note_identity_test(Borrowed left, Borrowed right) {
+void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
   auto is_value = [](Borrowed object) {
     PyObject* o = object.get();
     return lift::is_plain(o) && !lift::is_nan(o) && o != Py_None && o != Py_True && o != Py_False && o != Py_Ellipsis &&
@@ -350,7 +365,7 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
   };
   // Whether two ints or floats are one object depends on their values.
   auto is_number = [](Borrowed object) { return PyLong_Check(object.get()) || PyFloat_Check(object.get()); };
-  if (left == right && fake::is_symbol(left) && recorder.shares_symbols())
+  if (left == right && fake::is_symbol(left) && t.recorder.shares_symbols())
     stop(report::Reason::unknown_number, "an identity test");
   if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
     stop(report::Reason::unknown_number, "an identity test");
@@ -363,15 +378,17 @@ void Tracer::note_identity_test(Borrowed left, Borrowed right) {
     stop(report::Reason::unknown_number, "an identity test");
   // A constant tuple of the code, and a pre-existing one: no guard checks which object that is.
   auto is_literal = [&](Borrowed object) {
-    return PyTuple_CheckExact(object.get()) && lifter.is_code_constant(object);
+    return PyTuple_CheckExact(object.get()) && t.lifter.is_code_constant(object);
   };
-  auto is_preexisting = [&](Borrowed object) { return PyTuple_Check(object.get()) && lifter.known(object) != nullptr; };
+  auto is_preexisting = [&](Borrowed object) {
+    return PyTuple_Check(object.get()) && t.lifter.known(object) != nullptr;
+  };
   if ((is_literal(left) && is_preexisting(right)) || (is_literal(right) && is_preexisting(left)))
     stop(report::Reason::native_call, "an identity test of a literal");
   // Guards prove equality of plain values, not identity, unless identity is guarded.
-  if (left == right && is_value(left) && lifter.has_one_origin(left)) return;
+  if (left == right && is_value(left) && t.lifter.has_one_origin(left)) return;
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
-    if (lifter.guard_identity(left) && lifter.guard_identity(right)) return;
+    if (t.lifter.guard_identity(left) && t.lifter.guard_identity(right)) return;
     stop(report::Reason::native_call, "an identity test of two equal constants");
   }
 }
@@ -393,24 +410,25 @@ static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const
     stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing exception with changed arguments");
 }
 
-void Tracer::check_use(Borrowed value, const char* what) {
+void check_use(Tracer& t, Borrowed value, const char* what) {
   if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
   if (is_deferred_random(value)) stop(report::Reason::random_number, what);
   if (is_deferred_string(value)) stop(report::Reason::tensor_text, what);
   if (fake::is_symbol(value)) stop(report::Reason::unknown_number, what);
   if (is_hook_handle(value)) stop(report::Reason::hook, "its handle is used");
-  lift::Known* known = lifter.known(value);
+  lift::Known* known = t.lifter.known(value);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
-  if (lift::is_array(value.get())) return use_array(value);
-  if (lifter.symbolic_arrays.promoted && PyIter_Check(value.get())) check_arrays_within(*this, value);
+  if (lift::is_array(value.get())) return t.arrays->use_array(value);
+  if (t.lifter.symbolic_arrays.promoted && PyIter_Check(value.get())) check_arrays_within(t, value);
   if (known != nullptr && known->instance && lift::layout_base(value.type()) == lift::known_types().simple_namespace)
     stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing types.SimpleNamespace");
   if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))
-    check_exception_text(lifter, value, what);
-  if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
-  if (PyWeakref_CheckProxy(value.get())) return check_use(PyWeakref_GetObject(value.get()), what);
-  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !lifter.use_special_methods(value.type()) &&
+    check_exception_text(t.lifter, value, what);
+  if (LibraryFunctions::reads_attributes(value))
+    stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
+  if (PyWeakref_CheckProxy(value.get())) return check_use(t, PyWeakref_GetObject(value.get()), what);
+  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !t.lifter.use_special_methods(value.type()) &&
       !lift::is_native_enum_member(value.get()))
     stop(report::Reason::native_call, std::string("a special method of ") + value.type()->tp_name + " is no function");
 }

@@ -1,4 +1,8 @@
 // Exceptions in a trace: what is raised, what interrupts, what leaves the function.
+#include "trace/opcodes/raised_exceptions.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/calls/instance_tests.h"
+#include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
@@ -57,30 +61,30 @@ void stop_for_interrupt(Tracer& tracer, const std::string& what) {
 }
 
 // Native code may not read the contents of a pre-existing exception group: they would not be guarded.
-void Tracer::check_group(Borrowed exception, int depth) {
+void RaisedExceptions::check_group(Borrowed exception, int depth) {
   constexpr int kDeepest = 100;
   auto* group = reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup);
-  if (exception && PyExceptionInstance_Check(exception.get())) guard_order_of_bases(exception.type());
+  if (exception && PyExceptionInstance_Check(exception.get())) guard_order_of_bases(t, exception.type());
   if (!exception || !PyObject_TypeCheck(exception.get(), group)) return;
-  if (depth > kDeepest || lifter.known(exception) != nullptr)
+  if (depth > kDeepest || t.lifter.known(exception) != nullptr)
     stop(report::Reason::native_call, "a pre-existing exception group is iterated over");
   PyObject* parts = exception.as<PyBaseExceptionGroupObject>()->excs;
   for (Py_ssize_t i = 0; parts != nullptr && i < PyTuple_GET_SIZE(parts); i++)
     check_group(PyTuple_GET_ITEM(parts, i), depth + 1);
 }
 
-void Tracer::before_raise(Ref* exception) {
+void RaisedExceptions::before_raise(Ref* exception) {
   if (PyExceptionClass_Check(exception->get())) {
     PyObject* arguments[] = {nullptr};
-    Ref made = call(*exception, arguments + 1, 0, {});
+    Ref made = call(t, *exception, arguments + 1, 0, {});
     if (made.type() != exception->as<PyTypeObject>())
       stop(report::Reason::native_call, "a raise of a class that makes something else");
     *exception = std::move(made);
   }
   // Its context, cause and traceback would be mutated.
-  if (lifter.known(*exception) != nullptr && PyExceptionInstance_Check(exception->get()))
+  if (t.lifter.known(*exception) != nullptr && PyExceptionInstance_Check(exception->get()))
     stop(report::Reason::preexisting_exception, exception->type()->tp_name);
-  if (!PyErr_GivenExceptionMatches(exception->get(), PyExc_Exception)) lifter.note_made_here(*exception);
+  if (!PyErr_GivenExceptionMatches(exception->get(), PyExc_Exception)) t.lifter.note_made_here(*exception);
 }
 
 // The message of an exception: a str that is not normalized to an instance yet, or the first argument of one.
@@ -94,12 +98,12 @@ static void note_message(PyObject* value, std::unordered_set<std::string>* texts
   PyErr_Clear();
 }
 
-void Tracer::raising() {
+void RaisedExceptions::raising() {
   PyObject* type = PyErr_Occurred();
   if (type == nullptr) return;
   if (is_resource_error(type)) stop(report::Reason::raises, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   // An exception that torch raised on fake tensors is never the program's.
-  if (const fake::Failure* failure = session.failure()) {
+  if (const fake::Failure* failure = t.session.failure()) {
     stop(
         failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
         failure->op + ": " + failure->reason);
@@ -107,25 +111,26 @@ void Tracer::raising() {
   if (is_recorder_error(type)) stop(report::Reason::torch_call, reinterpret_cast<PyTypeObject*>(type)->tp_name);
   PyObject* value = raised_value();
   // Raised by native code that checks for signals, or that runs code which does.
-  const bool is_preexisting = value != nullptr && (value == callers_exception_.get() || lifter.known(value) != nullptr);
-  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) && !is_preexisting && is_interrupt(*this))
-    stop_for_interrupt(*this, "native code");
+  const bool is_preexisting =
+      value != nullptr && (value == callers_exception.get() || t.lifter.known(value) != nullptr);
+  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) && !is_preexisting && is_interrupt(t))
+    stop_for_interrupt(t, "native code");
   // Eager may warn, ignore it or raise.
   if (lift::is_numpy_error(type, value)) stop(report::Reason::native_call, "a numpy floating-point error");
   // The program sees a read-only copy of a pre-existing array.
-  if (lifter.has_arrays() && lift::is_read_only_error(type, value))
+  if (t.lifter.has_arrays() && lift::is_read_only_error(type, value))
     stop(report::Reason::native_call, "a write to a pre-existing array");
-  note_message(value, &raised_texts_);
+  note_message(value, &raised_texts);
   if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) {
     const SavedError raised;
-    lifter.guard_defaults();
+    t.lifter.guard_defaults();
   }
   if (is_preexisting && PyExceptionInstance_Check(value)) {
     stop(report::Reason::preexisting_exception, Py_TYPE(value)->tp_name);
   }
-  if (!held_frames_.empty() && !generators_.empty()) {
+  if (!t.frames->held_frames.empty() && !generators.empty()) {
     cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
-    if (frame != nullptr && is_held_by_caller(frame)) stop(report::Reason::last_reference, "generator");
+    if (frame != nullptr && t.frames->is_held_by_caller(frame)) stop(report::Reason::last_reference, "generator");
   }
   if (!callers_exception_used_) {
     const SavedError raised;
@@ -133,42 +138,42 @@ void Tracer::raising() {
   }
 }
 
-void Tracer::use_callers_exception() {
+void RaisedExceptions::use_callers_exception() {
   callers_exception_used_ = true;
-  lift::Source* source = tree->child(lifter.constant(query_of_handled()), lift::Access::kQuery);
-  (void)lifter.lift(callers_exception_ ? Borrowed(callers_exception_) : Borrowed(Py_None), source);
+  lift::Source* source = t.tree->child(t.lifter.constant(query_of_handled()), lift::Access::kQuery);
+  (void)t.lifter.lift(callers_exception ? Borrowed(callers_exception) : Borrowed(Py_None), source);
 }
 
 // A user's signal handler is not part of the program: it runs concretely, and an exception from it ends the trace.
-int Tracer::handle_breaker(PyThreadState* ts) {
+int RaisedExceptions::handle_breaker(PyThreadState* ts) {
   int status;
   {
-    Paused paused(*this);
+    Paused paused(t);
     const lift::NumpyErrorsAsBefore as_before;
     // Other threads, and signal handlers, see torch's flags as they were before the trace.
-    const std::optional<fake::Flags> flags = recorder.watches_flags() ? fake::Flags::now() : std::nullopt;
-    if (flags) flags_before->apply();
+    const std::optional<fake::Flags> flags = t.recorder.watches_flags() ? fake::Flags::now() : std::nullopt;
+    if (flags) t.flags_before->apply();
     status = cpython::handle_breaker(ts);
     if (flags) flags->apply();
   }
   if (status < 0) {
-    interrupted = cpython::take_raised();
-    stop_here(report::Reason::interrupted, interrupted.type()->tp_name);
+    t.interrupted = cpython::take_raised();
+    t.stop_here(report::Reason::interrupted, t.interrupted.type()->tp_name);
   }
   return status;
 }
 
 // Called whenever a generator's frame has run, and for the generators that the chain holds. Closing one that is
 // suspended in a try runs it again, so it is tracked here as long as it is alive; no strong reference to it is kept.
-void Tracer::note_generator(Borrowed generator, bool preexisting) {
+void RaisedExceptions::note_generator(Borrowed generator, bool preexisting) {
   auto* object = generator.as<PyGenObject>();
   const bool waits = cpython::is_suspended(object) &&
                      PyBytes_GET_SIZE(cpython::code_of(cpython::frame_of_generator(object))->co_exceptiontable) > 0;
   if (!waits) {
-    generators_.erase(generator.get());
+    generators.erase(generator.get());
     return;
   }
-  Ref& reference = generators_[generator.get()];
+  Ref& reference = generators[generator.get()];
   if (preexisting) {
     preexisting_generators_.insert(generator.get());
   } else if (preexisting_generators_.count(generator.get()) == 0 &&
@@ -180,14 +185,14 @@ void Tracer::note_generator(Borrowed generator, bool preexisting) {
 }
 
 // A generator in a reference cycle would be closed by the cycle collector, and run, long after the trace.
-void Tracer::end_generators() {
+void RaisedExceptions::end_generators() {
   std::vector<Ref> open;
-  for (const auto& [address, reference] : generators_) {
+  for (const auto& [address, reference] : generators) {
     if (!reference) continue;
     Ref generator = Ref::share(PyWeakref_GET_OBJECT(reference.get()));
-    if (generator.get() == address && lifter.known(generator) == nullptr) open.push_back(std::move(generator));
+    if (generator.get() == address && t.lifter.known(generator) == nullptr) open.push_back(std::move(generator));
   }
-  generators_.clear();
+  generators.clear();
   for (const Ref& generator : open) {
     if (!Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr))) PyErr_Clear();
   }
@@ -195,26 +200,26 @@ void Tracer::end_generators() {
 
 // The frames of a traceback keep their locals alive: a generator that is suspended there would be closed when the
 // exception is deallocated, which no residual program does.
-Ref Tracer::take_exit() {
-  if (!generators_.empty()) {
+Ref RaisedExceptions::take_exit() {
+  if (!generators.empty()) {
     const Discarding discarding;
     PyErr_Clear();
     return {};
   }
-  raises = true;
-  exit_ = cpython::take_raised();
-  return Ref(exit_);
+  t.raises = true;
+  exit = cpython::take_raised();
+  return Ref(exit);
 }
 
-void Tracer::clear_frame(Borrowed frame) {
+void RaisedExceptions::clear_frame(Borrowed frame) {
   Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame.as<PyFrameObject>())));
   const bool suspends = (code.as<PyCodeObject>()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
   if (!suspends) PyFrame_Type.tp_clear(frame.get());
 }
 
-void Tracer::clear_frames(Borrowed exception, int depth) {
+void RaisedExceptions::clear_frames(Borrowed exception, int depth) {
   constexpr int kDeepest = 100;
-  if (exception == Borrowed(callers_exception_) || lifter.known(exception) != nullptr) return;
+  if (exception == Borrowed(callers_exception) || t.lifter.known(exception) != nullptr) return;
   auto* e = exception.as<PyBaseExceptionObject>();
   Ref traceback = Ref::steal(std::exchange(e->traceback, nullptr));
   // `e.__traceback__ = None`, and what `except*` merges, leave None in the field.
@@ -225,6 +230,10 @@ void Tracer::clear_frames(Borrowed exception, int depth) {
   }
   if (e->cause != nullptr) clear_frames(e->cause, depth + 1);
   if (e->context != nullptr) clear_frames(e->context, depth + 1);
+}
+
+void RaisedExceptions::note_abandoned(PyFrameObject* frame) {
+  if (frame != nullptr) abandoned_frames.push_back(Ref::share(reinterpret_cast<PyObject*>(frame)));
 }
 
 }  // namespace alternator::trace

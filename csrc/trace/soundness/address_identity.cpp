@@ -38,17 +38,17 @@ static PyObject* refuse_identity() { return refuse(report::Reason::identity_numb
 
 static bool is_unguarded(PyObject* identity) {
   Tracer* tracer = Tracer::current();
-  return tracer == nullptr || tracer->unguarded_identities.count(identity) != 0;
+  return tracer == nullptr || tracer->identities->unguarded.count(identity) != 0;
 }
 
 // Guards the identity of a plain value. False: impossible.
 static bool guard_now(PyObject* identity) {
   Tracer* tracer = Tracer::current();
   if (tracer == nullptr || tracer->stopped) return false;
-  auto found = tracer->unguarded_identities.find(identity);
-  if (found == tracer->unguarded_identities.end()) return true;
+  auto found = tracer->identities->unguarded.find(identity);
+  if (found == tracer->identities->unguarded.end()) return true;
   if (!tracer->lifter.guard_text_identity(found->second)) return false;
-  tracer->unguarded_identities.erase(found);
+  tracer->identities->unguarded.erase(found);
   return true;
 }
 
@@ -57,8 +57,8 @@ static bool guard_now(PyObject* identity) {
 static bool guard_address(PyObject* identity) {
   Tracer* tracer = Tracer::current();
   if (tracer == nullptr || tracer->stopped) return false;
-  auto found = tracer->identities.find(identity);
-  lift::Known* known = found != tracer->identities.end() ? tracer->lifter.known(found->second) : nullptr;
+  auto found = tracer->identities->guarded.find(identity);
+  lift::Known* known = found != tracer->identities->guarded.end() ? tracer->lifter.known(found->second) : nullptr;
   if (known == nullptr || known->original.get() != found->second) return false;
   if (known->source->access != lift::Access::kConstant)
     tracer->tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(known->original)});
@@ -92,8 +92,8 @@ static Py_hash_t hash_identity(PyObject* identity) {
     Tracer* tracer = Tracer::current();
     if (tracer == nullptr) return refuse_identity(), -1;
     // A lookup in a container that holds only identities of non-plain objects finds nothing, whichever object it is.
-    if (!LookingUp::now) tracer->stores_plain_identities = true;
-    if (tracer->stores_plain_identities && !guard_now(identity)) return refuse_identity(), -1;
+    if (!LookingUp::now) tracer->identities->stores_plain = true;
+    if (tracer->identities->stores_plain && !guard_now(identity)) return refuse_identity(), -1;
   }
   return PyLong_Type.tp_hash(identity);
 }

@@ -1,9 +1,12 @@
 // Values and iteration orders that depend on an object's address: they differ in every run.
 #pragma once
+#include <unordered_map>
 
 #include "lift/lifting/lifter.h"
 
 namespace alternator::trace {
+
+class Tracer;
 
 // What id() returns in a trace, or hash() of an object that is hashed by its address: an int that may be used as a key
 // or compared with another identity, since that only shows which object it was. Any other use is a break, and it never
@@ -51,5 +54,13 @@ bool may_hold_address(Borrowed container);
 
 // Whether it is or contains an identity: in lists, tuples and dicts, down to some depth.
 bool holds_identity(Borrowed value, int depth = 0);
+
+struct AddressIdentities {
+  // id() results of plain values: they may be looked up where they are not found; any other use is a break.
+  std::unordered_map<PyObject*, PyObject*> unguarded;  // -> the value
+  std::unordered_map<PyObject*, PyObject*> guarded;    // of other objects -> the object
+  // Once one of them is stored, all of them are guarded.
+  bool stores_plain = false;
+};
 
 }  // namespace alternator::trace

@@ -2,6 +2,7 @@
 // callback, a generator with a pending `finally`. Objects that the program drops stay alive until the compiled part has
 // ended, so an instruction that drops the last reference to such an object is executed concretely.
 #include "trace/soundness/finalizers.h"
+#include "trace/stdlib/output_effects.h"
 
 #include "trace/core/tracer.h"
 
@@ -90,27 +91,27 @@ bool holds_observably_finalized(Borrowed value) {
 
 // To be called before a location that holds `old` is overwritten. Without `place`: in a container, where replay checks
 // each element.
-void Tracer::check_finalization(Borrowed old, lift::Source* place) {
-  if (old && is_finalization_observable(lifter, old)) stop(report::Reason::last_reference, old.type()->tp_name);
+void Finalizers::check(Borrowed old, lift::Source* place) {
+  if (old && is_finalization_observable(t.lifter, old)) stop(report::Reason::last_reference, old.type()->tp_name);
   if (place == nullptr) return;
-  tree->guard(place, {old ? lift::GuardKind::kUnobserved : lift::GuardKind::kAbsent});
+  t.tree->guard(place, {old ? lift::GuardKind::kUnobserved : lift::GuardKind::kAbsent});
 }
 
 // A value of a suspended frame: the frame's slots may hold the only references.
-void Tracer::watch_slot(Borrowed value) {
-  behind_a_break_ = true;
+void Finalizers::watch_slot(Borrowed value) {
+  behind_a_break = true;
   if (!is_observably_finalized_in_slot(value)) return;
   const auto same = [&](const Ref& other) { return Borrowed(other) == value; };
   if (std::ranges::none_of(held_in_slots_, same)) held_in_slots_.push_back(Ref::share(value));
-  watches_finalizations_ = true;
+  watches = true;
 }
 
 // Registers containers that were lifted since the last instruction: an element counts as dropped if the private copy
 // does not hold it any more. Module namespaces are excluded: their writes are checked one by one.
-void Tracer::watch_containers() {
-  const std::deque<lift::Shadow>& shadows = lifter.shadows();
-  for (; shadows_seen_ < shadows.size(); shadows_seen_++) {
-    const lift::Shadow& shadow = shadows[shadows_seen_];
+void Finalizers::watch_containers() {
+  const std::deque<lift::Shadow>& shadows = t.lifter.shadows();
+  for (; shadows_seen < shadows.size(); shadows_seen++) {
+    const lift::Shadow& shadow = shadows[shadows_seen];
     if (shadow.is_namespace || shadow.length == 0 || shadow.length > kLarge) continue;
     HeldInside held{&shadow, {}, version_word(shadow)};
     each_part(shadow.kind, shadow.original.get(), [&](PyObject* part) {
@@ -118,23 +119,24 @@ void Tracer::watch_containers() {
     });
     if (held.objects.empty()) continue;
     held_inside_.push_back(std::move(held));
-    watches_finalizations_ = true;
+    watches = true;
   }
 }
 
-PyObject* Tracer::original_of(PyObject* value) const {
+PyObject* Finalizers::original_of(PyObject* value) const {
   if (value == nullptr) return nullptr;
   if (Py_IS_TYPE(value, &lazy_type)) return reinterpret_cast<LazyObject*>(value)->value;
-  const lift::Known* known = lifter.known(value);
+  const lift::Known* known = t.lifter.known(value);
   return known != nullptr && known->original ? known->original.get() : value;
 }
 
-bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
+bool Finalizers::is_in_a_slot(const Position& position, Borrowed wanted) const {
   // The exceptions being handled; those of suspended handlers are on the value stacks.
   for (const _PyErr_StackItem* item = position.ts->exc_info; item != nullptr; item = item->previous_item) {
     if (original_of(item->exc_value) == wanted.get()) return true;
   }
-  for (cpython::Frame* frame = position.frame; frame != nullptr && frame != outermost_; frame = frame->previous) {
+  for (cpython::Frame* frame = position.frame; frame != nullptr && frame != t.output->outermost;
+       frame = frame->previous) {
     if (cpython::is_incomplete(frame)) continue;
     PyCodeObject* code = cpython::code_of(frame);
     PyObject** const locals = frame->localsplus;
@@ -147,7 +149,7 @@ bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
     // dereferenced.
     for (PyObject** slot = end; slot < end + code->co_stacksize; slot++) {
       if (*slot == wanted.get()) return true;
-      const bool lives = std::ranges::find(stand_ins_, *slot) != stand_ins_.end();
+      const bool lives = std::ranges::find(stand_ins, *slot) != stand_ins.end();
       if (lives && original_of(*slot) == wanted.get()) return true;
     }
   }
@@ -155,7 +157,7 @@ bool Tracer::is_in_a_slot(const Position& position, Borrowed wanted) const {
 }
 
 // Null: the last instruction dropped no last reference to an object whose finalization is observable.
-Borrowed Tracer::dropped(const Position& position) {
+Borrowed Finalizers::dropped(const Position& position) {
   for (HeldInside& held : held_inside_) {
     if (held.version != nullptr && *held.version == held.seen) continue;
     size_t found = 0;
@@ -169,7 +171,7 @@ Borrowed Tracer::dropped(const Position& position) {
   for (auto held = held_in_slots_.begin(); held != held_in_slots_.end();) {
     if (is_in_a_slot(position, *held)) {
       ++held;
-    } else if (is_finalization_observable(lifter, *held)) {
+    } else if (is_finalization_observable(t.lifter, *held)) {
       return *held;
     } else {
       held = held_in_slots_.erase(held);  // an exhausted generator
@@ -179,23 +181,23 @@ Borrowed Tracer::dropped(const Position& position) {
 }
 
 // To be called at the start of an instruction. False: the trace ends at the previous one.
-bool Tracer::check_finalizations(const Position& position) {
+bool Finalizers::check_all(const Position& position) {
   watch_containers();
-  if (!watches_finalizations_) return true;
+  if (!watches) return true;
   Borrowed object = dropped(position);
   if (!object) return true;
   std::vector<BreakPoint> points;
-  if (!active_.empty()) {
-    points.push_back(active_.back().at);  // its frame may have been deallocated
-    for (const BreakPoint& point : points_here()) {
+  if (!t.active_.empty()) {
+    points.push_back(t.active_.back().at);  // its frame may have been deallocated
+    for (const BreakPoint& point : t.points_here()) {
       if (point.number < points.back().number) points.push_back(point);
     }
   }
-  frame_ = position.frame;
-  index_ = position.next_index();
+  t.current_frame = position.frame;
+  t.current_index = position.next_index();
   std::string name = object.type()->tp_name;
-  stop_here(report::Reason::last_reference, std::move(name));
-  break_points = std::move(points);
+  t.stop_here(report::Reason::last_reference, std::move(name));
+  t.break_points = std::move(points);
   return false;
 }
 

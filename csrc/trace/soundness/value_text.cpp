@@ -1,5 +1,6 @@
 // str() and repr(): what a native function may show of a value without exposing its data or its address.
 #include "trace/soundness/value_text.h"
+#include "trace/opcodes/items.h"
 
 #include "cpython/objects.h"
 #include "lift/sources/decimal_values.h"
@@ -38,7 +39,7 @@ static bool shows_decimals(PyTypeObject* type) {
 
 // Native objects whose string is composed of the strings of their parts.
 static bool shows_parts(Tracer& t, Borrowed value, int depth) {
-  auto show = [&](const Ref& part) { t.check_text(part, depth + 1); };
+  auto show = [&](const Ref& part) { check_text(t, part, depth + 1); };
   auto show_field = [&](const char* name) { show(checked(PyObject_GetAttrString(value.get(), name))); };
   PyTypeObject* type = value.type();
   const std::string name = type->tp_name;
@@ -70,7 +71,7 @@ static bool shows_parts(Tracer& t, Borrowed value, int depth) {
 }
 
 // A string must not show a tensor's data or an object's address, nor depend on anything that is not guarded.
-void Tracer::check_text(Borrowed value, int depth) {
+void check_text(Tracer& t, Borrowed value, int depth) {
   PyObject* v = value.get();
   PyTypeObject* type = value.type();
   if (graph::is_tensor(value)) stop(report::Reason::tensor_text, {});
@@ -79,38 +80,38 @@ void Tracer::check_text(Borrowed value, int depth) {
   if (lift::is_array(v)) stop(report::Reason::native_call, "the string of an array");
   if (lift::is_plain(v)) return;
   if (depth > kDeepestText) stop(report::Reason::identity_text, "a deeply nested object");
-  lifter.escape(value);
-  check_use(value, "text");
+  t.lifter.escape(value);
+  check_use(t, value, "text");
   if (PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v) || type == lift::known_types().deque) {
-    check_order(value, "the text");
+    check_order(t, value, "the text");
     Ref items = checked(PySequence_Tuple(v));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); i++)
-      check_text(PyTuple_GET_ITEM(items.get(), i), depth + 1);
+      check_text(t, PyTuple_GET_ITEM(items.get(), i), depth + 1);
     return;
   }
   if (PyDict_Check(v)) {
     PyObject *key, *item;
     for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
-      check_text(key, depth + 1);
-      check_text(item, depth + 1);
+      check_text(t, key, depth + 1);
+      check_text(t, item, depth + 1);
     }
     if (PyType_IsSubtype(type, lift::known_types().default_dict))
-      check_text(checked(PyObject_GetAttrString(v, "default_factory")), depth + 1);
+      check_text(t, checked(PyObject_GetAttrString(v, "default_factory")), depth + 1);
     return;
   }
   if (is_python(type, "__repr__")) return;  // its frame is traced
   if (PyExceptionInstance_Check(v)) {
     if (is_python(type, "__str__")) return;
     // Native code reads its arguments.
-    if (lifter.known(value) != nullptr) stop(report::Reason::native_call, "the string of a pre-existing exception");
-    return check_text(checked(PyObject_GetAttrString(v, "args")), depth + 1);
+    if (t.lifter.known(value) != nullptr) stop(report::Reason::native_call, "the string of a pre-existing exception");
+    return check_text(t, checked(PyObject_GetAttrString(v, "args")), depth + 1);
   }
-  if (PyType_Check(v)) return guard_name(*this, value);
+  if (PyType_Check(v)) return guard_name(t, value);
   if (PyModule_Check(v) || PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ||
       PyComplex_Check(v) || PyByteArray_Check(v)) {
     return;
   }
-  if (shows_parts(*this, value, depth)) return;
+  if (shows_parts(t, value, depth)) return;
   if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v) != nullptr && PyModule_Check(PyCFunction_GET_SELF(v))) return;
   stop(report::Reason::identity_text, type->tp_name);
 }
@@ -123,9 +124,9 @@ void check_own_text(Tracer& t, Borrowed value, OwnText how) {
     const bool is_plain = _PyType_Lookup(type, name.get()) == _PyType_Lookup(&PyBaseObject_Type, name.get());
     is_own = is_plain && is_python(type, "__str__");  // which object.__format__ calls
   }
-  if (!is_own || graph::is_tensor(value) || lift::is_plain(value.get())) return t.check_text(value);
+  if (!is_own || graph::is_tensor(value) || lift::is_plain(value.get())) return check_text(t, value);
   t.lifter.escape(value);
-  t.check_use(value, "text");
+  check_use(t, value, "text");
 }
 
 // Whether a %-format uses repr(): %r and %a.
@@ -146,7 +147,7 @@ static bool percent_uses_repr(Borrowed format) {
 }
 
 void check_percent_text(Tracer& t, Borrowed format, Borrowed value) {
-  if (percent_uses_repr(format)) return t.check_text(value);
+  if (percent_uses_repr(format)) return check_text(t, value);
   if (!PyTuple_CheckExact(value.get())) return check_own_text(t, value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); i++) check_own_text(t, PyTuple_GET_ITEM(value.get(), i));
 }
@@ -154,14 +155,14 @@ void check_percent_text(Tracer& t, Borrowed format, Borrowed value) {
 void check_field_text(Tracer& t, Borrowed format, Borrowed value) {
   const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
   const bool converts = PyUnicode_FindChar(format.get(), '!', 0, length, 1) != -1;  // {!r}
-  if (converts) return t.check_text(value);
+  if (converts) return check_text(t, value);
   check_own_text(t, value, OwnText::kFormat);
 }
 
 // Checks sets in a list or tuple too: native code may iterate over them in turn.
-void Tracer::check_order(Borrowed value, const char* what) {
+void check_order(Tracer& t, Borrowed value, const char* what) {
   auto check = [&](Borrowed one) {
-    if (PyAnySet_Check(one.get()) && iterates_by_address(lifter, one)) stop(report::Reason::identity_order, what);
+    if (PyAnySet_Check(one.get()) && iterates_by_address(t.lifter, one)) stop(report::Reason::identity_order, what);
   };
   check(value);
   if (!PyList_CheckExact(value.get()) && !PyTuple_CheckExact(value.get())) return;

@@ -14,4 +14,8 @@ void check_percent_text(Tracer& t, Borrowed format, Borrowed value);
 // Checks what format.format(value) shows.
 void check_field_text(Tracer& t, Borrowed format, Borrowed value);
 
+void check_text(Tracer& t, Borrowed value, int depth = 0);
+// Before native code iterates over a value, or over what it holds: stops on a set whose order depends on addresses.
+void check_order(Tracer& t, Borrowed value, const char* what);
+
 }  // namespace alternator::trace

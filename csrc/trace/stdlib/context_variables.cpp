@@ -1,7 +1,10 @@
 // contextvars.ContextVar. The program's writes go to the trace's own context, which is entered at the first of them:
 // there, the real methods run. Values that were set before the trace are lifted when they are read. Values that are set
 // at the end are set again in the caller's context.
+#include "trace/stdlib/context_variables.h"
 #include "trace/core/tracer.h"
+#include "trace/stdlib/decimals.h"
+#include "trace/torch/scoped_modes.h"
 
 #include "py/import.h"
 #include "py/lasting.h"
@@ -21,8 +24,7 @@ Borrowed set_method() {
 
 }  // namespace
 
-Ref Tracer::call_context_variable(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                  Borrowed keyword_names) {
+Ref ContextVariables::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   Borrowed variable;
   std::string_view name;
   if (PyCFunction_Check(callable.get())) {
@@ -39,70 +41,70 @@ Ref Tracer::call_context_variable(Borrowed callable, PyObject* const* arguments,
   } else {
     return {};
   }
-  const lift::Known* known = lifter.known(variable);
+  const lift::Known* known = t.lifter.known(variable);
   if (known != nullptr && !keyword_names) {
-    if (name == "get" && positional <= 1) return context_value(variable, positional > 0 ? arguments[0] : Borrowed());
-    if (name == "set" && positional == 1) return set_context_value(variable, arguments[0]);
+    if (name == "get" && positional <= 1) return value(variable, positional > 0 ? arguments[0] : Borrowed());
+    if (name == "set" && positional == 1) return set(variable, arguments[0]);
     if (name == "reset" && positional == 1 && Py_IS_TYPE(arguments[0], &PyContextToken_Type)) {
-      reset_context_value(variable, arguments[0]);
+      reset(variable, arguments[0]);
       return Ref::share(Py_None);
     }
   }
   stop(report::Reason::native_call, "ContextVar." + std::string(name));
 }
 
-Ref Tracer::context_value(Borrowed variable, Borrowed otherwise) {
-  if (auto found = context_values_.find(variable.get()); found != context_values_.end()) return found->second;
-  const lift::Known* known = lifter.known(variable);
-  lift::Source* source = tree->child(known->source, lift::Access::kContextValue, {}, otherwise ? 1 : 0);
+Ref ContextVariables::value(Borrowed variable, Borrowed otherwise) {
+  if (auto found = values_.find(variable.get()); found != values_.end()) return found->second;
+  const lift::Known* known = t.lifter.known(variable);
+  lift::Source* source = t.tree->child(known->source, lift::Access::kContextValue, {}, otherwise ? 1 : 0);
   Ref owner;
-  if (Borrowed value = lift::follow(*source, known->original.get(), &owner)) return lifter.lift(value, source);
-  tree->guard(source, {lift::GuardKind::kAbsent});
+  if (Borrowed value = lift::follow(*source, known->original.get(), &owner)) return t.lifter.lift(value, source);
+  t.tree->guard(source, {lift::GuardKind::kAbsent});
   if (otherwise) return Ref::share(otherwise);
   PyErr_SetObject(PyExc_LookupError, variable.get());
   throw PyError();
 }
 
-void Tracer::store_context_value(Borrowed variable, std::optional<Ref> value) {
+void ContextVariables::store(Borrowed variable, std::optional<Ref> value) {
   Borrowed set = set_method();
-  lifter.drop_effect(set, variable);
+  t.lifter.drop_effect(set, variable);
   if (!value) {
-    context_values_.erase(variable.get());
+    values_.erase(variable.get());
     return;
   }
-  context_values_[variable.get()] = *value;
-  lifter.known(variable)->source->bears_identity = true;
-  lifter.note_constant(set);
-  lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(2, variable.get(), value->get())), {}});
+  values_[variable.get()] = *value;
+  t.lifter.known(variable)->source->bears_identity = true;
+  t.lifter.note_constant(set);
+  t.lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(2, variable.get(), value->get())), {}});
 }
 
-Ref Tracer::set_context_value(Borrowed variable, Borrowed value) {
-  lifter.escape(value);
-  if (!context_) {
-    context_ = checked(PyContext_CopyCurrent());
-    check_status(PyContext_Enter(context_.get()));
+Ref ContextVariables::set(Borrowed variable, Borrowed value) {
+  t.lifter.escape(value);
+  if (!context) {
+    context = checked(PyContext_CopyCurrent());
+    check_status(PyContext_Enter(context.get()));
   }
-  auto before = context_values_.find(variable.get());
+  auto before = values_.find(variable.get());
   Ref token = checked(PyContextVar_Set(variable.get(), value.get()));
-  context_changes_.push_back({token, before != context_values_.end() ? std::optional(before->second) : std::nullopt});
-  open_scope(token);
-  store_context_value(variable, Ref::share(value));
+  changes_.push_back({token, before != values_.end() ? std::optional(before->second) : std::nullopt});
+  t.scopes->open(token);
+  store(variable, Ref::share(value));
   return token;
 }
 
-void Tracer::reset_context_value(Borrowed variable, Borrowed token) {
-  for (const ContextChange& change : context_changes_) {
+void ContextVariables::reset(Borrowed variable, Borrowed token) {
+  for (const ContextChange& change : changes_) {
     if (Borrowed(change.token) != token) continue;
     check_status(PyContextVar_Reset(variable.get(), token.get()));  // with eager's checks
-    store_context_value(variable, change.before);
+    store(variable, change.before);
     return;
   }
   stop(report::Reason::native_call, "ContextVar.reset with a pre-existing token");
 }
 
-void Tracer::leave_context() {
-  decimals_used_ = true;  // no decimal is computed any more
-  const Ref left = std::move(context_);
+void ContextVariables::leave() {
+  t.decimals->used = true;  // no decimal is computed any more
+  const Ref left = std::move(context);
   if (left && PyContext_Exit(left.get()) < 0) PyErr_Clear();
 }
 

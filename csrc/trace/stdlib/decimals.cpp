@@ -1,7 +1,9 @@
 // The module decimal. Its contexts hold settings that arithmetic reads, and flags that it sets. A trace computes in its
 // own copy of the thread's context, which is entered before the program can reach anything that computes; the final
 // state of that and other contexts is written back to the real ones.
+#include "trace/stdlib/decimals.h"
 #include "lift/sources/decimal_values.h"
+#include "trace/stdlib/context_variables.h"
 
 #include "cpython/decimal_layout.h"
 #include "py/lasting.h"
@@ -35,24 +37,24 @@ Borrowed flag_raiser() {
 
 }  // namespace
 
-void Tracer::use_decimals() {
-  if (decimals_used_) return;
-  decimals_used_ = true;
+void Decimals::use() {
+  if (used) return;
+  used = true;
   const lift::DecimalTypes& types = *lift::decimal_types();
   // The thread's decimal context, which the trace's contextvars context lacks if the thread had none so far.
-  if (context_) check_status(PyContext_Exit(context_.get()));
+  if (t.context_variables->context) check_status(PyContext_Exit(t.context_variables->context.get()));
   Ref preexisting = Ref::steal(PyObject_CallNoArgs(types.get));
-  if (!context_) context_ = Ref::steal(PyContext_CopyCurrent());
-  if (!context_ || PyContext_Enter(context_.get()) < 0) {
-    context_.reset();
+  if (!t.context_variables->context) t.context_variables->context = Ref::steal(PyContext_CopyCurrent());
+  if (!t.context_variables->context || PyContext_Enter(t.context_variables->context.get()) < 0) {
+    t.context_variables->context.reset();
     throw PyError();
   }
   if (!preexisting) throw PyError();
   if (!lift::is_decimal_context(preexisting.get()))
     stop(report::Reason::opaque_object, "the thread's context is of a subclass of decimal.Context");
-  lift::Source* source = tree->child(lifter.constant(types.get), lift::Access::kQuery);
-  decimal_context_ = lifter.lift_decimal_context(preexisting, source, false);
-  checked(PyObject_CallOneArg(types.set, decimal_context_.get())).reset();
+  lift::Source* source = t.tree->child(t.lifter.constant(types.get), lift::Access::kQuery);
+  context_ = t.lifter.lift_decimal_context(preexisting, source, false);
+  checked(PyObject_CallOneArg(types.set, context_.get())).reset();
 }
 
 // The templates of Context(); setcontext() sets copies of them.
@@ -65,68 +67,68 @@ static bool is_template(const lift::Lifter& lifter, Borrowed context) {
 
 static Ref current_context() { return checked(PyObject_CallNoArgs(lift::decimal_types()->get)); }
 
-void Tracer::set_decimal_context(Borrowed context) {
+void Decimals::set_context(Borrowed context) {
   const lift::DecimalTypes& types = *lift::decimal_types();
-  if (const lift::Known* known = lifter.known(context); known != nullptr && known->opaque)
+  if (const lift::Known* known = t.lifter.known(context); known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, "decimal.setcontext");
   Ref given = Ref::share(context);
-  if (is_template(lifter, context)) {
+  if (is_template(t.lifter, context)) {
     given = checked(PyObject_CallMethod(context.get(), "copy", nullptr));
     checked(PyObject_CallMethod(given.get(), "clear_flags", nullptr)).reset();
   }
   checked(PyObject_CallOneArg(types.set, given.get())).reset();  // with eager's checks
-  note_decimal_context(given);
+  note_context(given);
 }
 
 // The context that becomes the thread's when the call ends.
-void Tracer::note_decimal_context(Borrowed context) {
+void Decimals::note_context(Borrowed context) {
   Borrowed set = lift::decimal_types()->set;
-  if (decimal_context_set_) lifter.drop_effect(set, decimal_context_set_);
-  decimal_context_set_ = Ref::share(context);
-  lifter.note_constant(set);
-  lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(1, context.get())), {}});
+  if (context_set_) t.lifter.drop_effect(set, context_set_);
+  context_set_ = Ref::share(context);
+  t.lifter.note_constant(set);
+  t.lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(1, context.get())), {}});
 }
 
-Ref Tracer::call_decimal(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref Decimals::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const lift::DecimalTypes* types = lift::decimal_types();
   if (types == nullptr) return {};
   if (PyType_Check(callable.get())) {
     if (PyType_IsSubtype(callable.as<PyTypeObject>(), types->context) == 0) return {};
     // Its native code starts from the real template.
     Borrowed original = types->templates[0];
-    Ref copy = lifter.lift(original, lifter.constant(original));
+    Ref copy = t.lifter.lift(original, t.lifter.constant(original));
     if (!lift::plain_equal(lift::parts_of_context(copy).get(), lift::parts_of_context(original).get()))
       stop(report::Reason::native_call, "a context after a default that was changed");
     return {};
   }
   const bool gets = callable.get() == types->get, sets = callable.get() == types->set;
   if (!gets && !sets && callable.get() != types->local) return {};
-  use_decimals();
+  use();
   if (sets && positional == 1 && !keyword_names) {
-    set_decimal_context(arguments[0]);
+    set_context(arguments[0]);
     return Ref::share(Py_None);
   }
   // The context that it returns, or copies, has flags that the program may read.
-  lifter.see_decimal_flags(current_context());
+  t.lifter.see_decimal_flags(current_context());
   for (size_t i = 0; i < positional; i++) {
-    if (const lift::Known* known = lifter.known(arguments[i]); known != nullptr && known->opaque)
+    if (const lift::Known* known = t.lifter.known(arguments[i]); known != nullptr && known->opaque)
       stop(report::Reason::opaque_object, native_name(callable));
   }
   return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
 }
 
-void Tracer::finish_decimals() {
-  if (!decimal_context_) return;
+void Decimals::finish() {
+  if (!context_) return;
   const SavedError outer;
-  for (const lift::Lifter::DecimalContext& context : lifter.decimal_contexts()) {
+  for (const lift::Lifter::DecimalContext& context : t.lifter.decimal_contexts()) {
     Ref now = lift::parts_of_context(context.copy);
     auto part = [&](Py_ssize_t i) { return PyTuple_GET_ITEM(now.get(), i); };
     auto is_changed = [&](Py_ssize_t i) {
       return !lift::plain_equal(part(i), PyTuple_GET_ITEM(context.before.get(), i));
     };
     auto call = [&](Borrowed callable, Ref arguments) {
-      lifter.note_constant(callable);
-      lifter.add_effect({Ref::share(callable), std::move(arguments), {}});
+      t.lifter.note_constant(callable);
+      t.lifter.add_effect({Ref::share(callable), std::move(arguments), {}});
     };
     PyObject* copy = context.copy.get();
     for (Py_ssize_t i = 0; i < lift::kFlagsPart; i++) {
@@ -143,9 +145,9 @@ void Tracer::finish_decimals() {
     }
   }
   Ref current = current_context();
-  if (decimal_context_set_ && Borrowed(current) == Borrowed(decimal_context_set_)) return;
-  if (decimal_context_set_) lifter.drop_effect(lift::decimal_types()->set, decimal_context_set_);
-  if (Borrowed(current) != Borrowed(decimal_context_)) note_decimal_context(current);
+  if (context_set_ && Borrowed(current) == Borrowed(context_set_)) return;
+  if (context_set_) t.lifter.drop_effect(lift::decimal_types()->set, context_set_);
+  if (Borrowed(current) != Borrowed(context_)) note_context(current);
 }
 
 }  // namespace alternator::trace

@@ -1,6 +1,11 @@
 // Standard library functions that are handled specially: caches that must not be mutated, C code that has a twin in
 // Python.
+#include "trace/stdlib/library_functions.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/stdlib/logging.h"
+#include "trace/stdlib/single_dispatch.h"
 
 #include "cpython/objects.h"
 #include "lift/sources/python_twins.h"
@@ -77,7 +82,7 @@ void load_library() {
 
 // re caches compiled patterns: the same pattern is the same object as long as the cache has it. The cache is read, not
 // mutated.
-Ref Tracer::compile_pattern(PyObject* const* arguments) {
+Ref LibraryFunctions::compile_pattern(PyObject* const* arguments) {
   const Library& lib = library();
   Borrowed pattern = arguments[0];
   Ref flags = checked(PyNumber_Index(arguments[1]));  // an int, or a member of re.RegexFlag
@@ -85,29 +90,29 @@ Ref Tracer::compile_pattern(PyObject* const* arguments) {
   if (PyErr_Occurred()) throw PyError();
   if ((PyLong_AsLong(flags.get()) & kDebugFlag) != 0) stop(report::Reason::native_call, "re.compile with re.DEBUG");
   Ref key = checked(PyTuple_Pack(3, pattern.type(), pattern.get(), flags.get()));
-  if (!patterns) patterns = checked(PyDict_New());
-  if (PyObject* known = PyDict_GetItemWithError(patterns.get(), key.get())) return Ref::share(known);
+  if (!patterns_) patterns_ = checked(PyDict_New());
+  if (PyObject* known = PyDict_GetItemWithError(patterns_.get(), key.get())) return Ref::share(known);
   if (PyErr_Occurred()) throw PyError();
   Ref found = Ref::share(PyDict_GetItemWithError(lib.re_cache, key.get()));
   if (!found) {
-    Paused paused(*this);
+    Paused paused(t);
     found = Ref::steal(PyObject_CallFunctionObjArgs(lib.sre_compile, pattern.get(), flags.get(), nullptr));
   }
   if (!found) {
     PyErr_Clear();  // its traceback has frames of re
     stop(report::Reason::native_call, "re.compile, which fails");
   }
-  found = lifter.lift(found, lifter.constant(found));
-  check_status(PyDict_SetItem(patterns.get(), key.get(), found.get()));
+  found = t.lifter.lift(found, t.lifter.constant(found));
+  check_status(PyDict_SetItem(patterns_.get(), key.get(), found.get()));
   return found;
 }
 
 // operator.attrgetter and methodcaller read attributes natively: done here instead.
-Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
+Ref LibraryFunctions::call_getter(Borrowed getter, Borrowed object) {
   const lift::Words bound = lift::words_of_getter(getter);
   Borrowed names = bound.positional;
   if (getter.type() == library().method_caller) {
-    Ref method = get_attribute(object, PyTuple_GET_ITEM(names.get(), 0));
+    Ref method = get_attribute(t, object, PyTuple_GET_ITEM(names.get(), 0));
     std::vector<PyObject*> arguments{nullptr};
     for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(names.get()); i++)
       arguments.push_back(PyTuple_GET_ITEM(names.get(), i));
@@ -118,7 +123,7 @@ Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
       PyTuple_SET_ITEM(keyword_names.get(), i, Py_NewRef(name));
       arguments.push_back(argument);
     }
-    return call(method, arguments.data() + 1, positional, keyword_names);
+    return trace::call(t, method, arguments.data() + 1, positional, keyword_names);
   }
   auto follow = [&](Borrowed path) {
     Ref value = Ref::share(object);
@@ -126,7 +131,7 @@ Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(steps.get()); i++) {
       PyObject* name = Py_NewRef(PyList_GET_ITEM(steps.get(), i));
       PyUnicode_InternInPlace(&name);
-      value = get_attribute(value, Ref::steal(name));
+      value = get_attribute(t, value, Ref::steal(name));
     }
     return value;
   };
@@ -134,7 +139,7 @@ Ref Tracer::call_getter(Borrowed getter, Borrowed object) {
   Ref values = checked(PyTuple_New(PyTuple_GET_SIZE(names.get())));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); i++) {
     Ref value = follow(PyTuple_GET_ITEM(names.get(), i));
-    lifter.escape(value);
+    t.lifter.escape(value);
     PyTuple_SET_ITEM(values.get(), i, value.release());
   }
   return values;
@@ -165,7 +170,7 @@ static bool is_value(Borrowed value) {
 }
 
 // Values that may be looked up in the cache of a pre-existing function: the trace has made none of them.
-bool Tracer::is_preexisting_value(Borrowed value) {
+bool LibraryFunctions::is_preexisting_value(Borrowed value) {
   PyObject* v = value.get();
   if (PyTuple_CheckExact(v)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); i++) {
@@ -174,8 +179,8 @@ bool Tracer::is_preexisting_value(Borrowed value) {
     return true;
   }
   if (lift::is_plain(v)) return true;
-  if (PyType_Check(v)) return !lifter.made_here(value) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash;
-  lift::Known* known = lifter.known(value);
+  if (PyType_Check(v)) return !t.lifter.made_here(value) && Py_TYPE(v)->tp_hash == PyBaseObject_Type.tp_hash;
+  lift::Known* known = t.lifter.known(value);
   if (known == nullptr || known->original.get() != v) return false;
   Ref module = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(value.type()), "__module__"));
   PyErr_Clear();
@@ -185,7 +190,7 @@ bool Tracer::is_preexisting_value(Borrowed value) {
     return false;
   }
   if (known->source->access != lift::Access::kConstant)
-    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(v)});
+    t.tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(v)});
   return true;
 }
 
@@ -218,37 +223,37 @@ thread_local int InCachedCall::depth = 0;
 
 // What its cache already has for these arguments: a pre-existing object with a source like any other. The call itself,
 // which counts the hit and updates the LRU order, is repeated on every run; it runs no user code.
-Ref Tracer::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count) {
+Ref LibraryFunctions::find_cached(Borrowed wrapper, PyObject* const* arguments, size_t count) {
   PyObject* cache = cpython::lru_cache_dict(wrapper.get());
   if (cache == nullptr) return {};
   Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
   for (size_t i = 0; i < count; i++) {
-    const lift::Known* known = lifter.known(arguments[i]);
+    const lift::Known* known = t.lifter.known(arguments[i]);
     const bool logger = is_lasting_logger(known, arguments[i]);
     if (!logger && (!lift::is_plain(arguments[i]) || lift::is_nan(arguments[i]))) return {};  // one NaN is not another
     if (logger && known->source->access != lift::Access::kConstant)
-      tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(arguments[i])});
+      t.tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(arguments[i])});
     PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
   }
   const bool alone = count == 1 && (PyUnicode_CheckExact(arguments[0]) || PyLong_CheckExact(arguments[0]));
   Borrowed key = alone ? Borrowed(arguments[0]) : Borrowed(given);
-  lift::Source* source = tree->child(lifter.known(wrapper)->source, lift::Access::kCached, key);
+  lift::Source* source = t.tree->child(t.lifter.known(wrapper)->source, lift::Access::kCached, key);
   Ref owner;
   PyObject* kept = lift::follow(*source, wrapper.get(), &owner);
   if (kept == nullptr) return {};
-  Ref result = lifter.lift(kept, source);
-  if (InCachedCall::depth == 0) lifter.add_effect({Ref::share(wrapper), std::move(given), {}});
+  Ref result = t.lifter.lift(kept, source);
+  if (InCachedCall::depth == 0) t.lifter.add_effect({Ref::share(wrapper), std::move(given), {}});
   return result;
 }
 
 // What functools.update_wrapper or the program has set on an lru_cache function. Null: it is another object, or the
 // attribute is about its cache.
-Ref Tracer::cache_attribute(Borrowed owner, Borrowed name) {
+Ref LibraryFunctions::cache_attribute(Borrowed owner, Borrowed name) {
   if (owner.type() != library().lru_cache) return {};
   PyObject* of_type = _PyType_Lookup(owner.type(), name.get());
   if (of_type != nullptr && Py_TYPE(of_type)->tp_descr_set != nullptr) return {};
-  lift::Shadow* attributes = lifter.attributes(owner);
-  return attributes != nullptr ? lifter.dict_item(*attributes, name) : Ref();
+  lift::Shadow* attributes = t.lifter.attributes(owner);
+  return attributes != nullptr ? t.lifter.dict_item(*attributes, name) : Ref();
 }
 
 static lift::EffectCall repeat_call(Borrowed callable, PyObject* const* arguments, size_t positional,
@@ -277,11 +282,12 @@ static Ref key_of_call(Borrowed wrapper, PyObject* const* arguments, size_t tota
 }
 
 // A pre-existing lru_cache function.
-Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref LibraryFunctions::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t positional,
+                                  Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   Ref wrapped = checked(PyObject_GetAttrString(wrapper.get(), "__wrapped__"));
   auto inlined = [&] {
-    return call(lifter.lift(wrapped, lifter.constant(wrapped)), arguments, positional, keyword_names);
+    return trace::call(t, t.lifter.lift(wrapped, t.lifter.constant(wrapped)), arguments, positional, keyword_names);
   };
   if (!is_of_pure_module(wrapped)) {
     if (!keyword_names) {
@@ -293,24 +299,25 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
       if (!is_value(arguments[i]))
         stop(report::Reason::native_call, "an lru_cache function that is called with an object");
     }
-    if (!cached) cached = checked(PyDict_New());
+    if (!cached_) cached_ = checked(PyDict_New());
     Ref key = key_of_call(wrapper, arguments, total, keyword_names);
-    Ref result = Ref::share(PyDict_GetItemWithError(cached.get(), key.get()));
+    Ref result = Ref::share(PyDict_GetItemWithError(cached_.get(), key.get()));
     if (PyErr_Occurred()) throw PyError();
     if (!result) {
-      const lift::Lifter::WriteMark mark = lifter.mark_writes();
+      const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
       {
-        const lift::OnlyLasting only_lasting(lifter);
-        const graph::Recorder::Silent silent(recorder);
+        const lift::OnlyLasting only_lasting(t.lifter);
+        const graph::Recorder::Silent silent(t.recorder);
         const InCachedCall inside;
         result = inlined();
       }
       if (!is_value(result) && !PyModule_Check(result.get()))
         stop(report::Reason::native_call, "an object from a function with an lru_cache");
-      if (lifter.has_writes_since(mark)) stop(report::Reason::native_call, "a function with an lru_cache that writes");
-      check_status(PyDict_SetItem(cached.get(), key.get(), result.get()));
+      if (t.lifter.has_writes_since(mark))
+        stop(report::Reason::native_call, "a function with an lru_cache that writes");
+      check_status(PyDict_SetItem(cached_.get(), key.get(), result.get()));
     }
-    if (InCachedCall::depth == 0) lifter.add_effect(repeat_call(wrapper, arguments, positional, keyword_names));
+    if (InCachedCall::depth == 0) t.lifter.add_effect(repeat_call(wrapper, arguments, positional, keyword_names));
     return result;
   }
   // One object for equal arguments. The cache itself is used, unless it would see what the trace has made.
@@ -319,17 +326,17 @@ Ref Tracer::call_cached(Borrowed wrapper, PyObject* const* arguments, size_t pos
   if (preexisting) {
     Ref found;
     {
-      const Paused paused(*this);
+      const Paused paused(t);
       found = checked(PyObject_Vectorcall(wrapper.get(), arguments, positional, keyword_names.get()));
     }
-    return lifter.lift(found, lifter.constant(found));
+    return t.lifter.lift(found, t.lifter.constant(found));
   }
   Ref key = key_of_call(wrapper, arguments, total, keyword_names);
-  if (!cached) cached = checked(PyDict_New());
-  if (PyObject* known = PyDict_GetItemWithError(cached.get(), key.get())) return Ref::share(known);
+  if (!cached_) cached_ = checked(PyDict_New());
+  if (PyObject* known = PyDict_GetItemWithError(cached_.get(), key.get())) return Ref::share(known);
   if (PyErr_Occurred()) throw PyError();  // not hashable
   Ref result = inlined();
-  check_status(PyDict_SetItem(cached.get(), key.get(), result.get()));
+  check_status(PyDict_SetItem(cached_.get(), key.get(), result.get()));
   return result;
 }
 
@@ -389,7 +396,8 @@ static bool takes_key(Borrowed callable) {
 }
 
 // Which argument the callable calls, and that reads objects natively: map(operator.attrgetter("name"), rows). -1: none.
-int Tracer::place_of_reader(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+int LibraryFunctions::place_of_reader(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                      Borrowed keyword_names) {
   const Library& lib = library();
   for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
     const size_t place = positional + static_cast<size_t>(i);
@@ -404,32 +412,32 @@ int Tracer::place_of_reader(Borrowed callable, PyObject* const* arguments, size_
 }
 
 // Native code gets a Python function instead, which is traced. If that raises, the trace stops (run_for_native).
-Ref Tracer::call_with_stand_in(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
-                               size_t place) {
+Ref LibraryFunctions::call_with_stand_in(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                         Borrowed keyword_names, size_t place) {
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
   std::vector<PyObject*> given{nullptr};
   given.insert(given.end(), arguments, arguments + positional + named);
   Ref function = lift::stand_in_for(arguments[place]);
   given[1 + place] = function.get();
-  return call(callable, given.data() + 1, positional, keyword_names);
+  return trace::call(t, callable, given.data() + 1, positional, keyword_names);
 }
 
-Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref LibraryFunctions::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Library& lib = library();
   if (callable.get() == lib.re_compile && positional == 2 && !keyword_names && is_text(arguments[0]) &&
       (PyLong_CheckExact(arguments[1]) || lift::is_plain(arguments[1]))) {
     return compile_pattern(arguments);
   }
   if (PyFunction_Check(callable.get()) && !keyword_names) {
-    if (Ref function = positional == 1 ? call_dispatch(callable, arguments[0]) : Ref()) return function;
-    if (Ref logger = find_logger(callable, arguments, positional)) return logger;
+    if (Ref function = positional == 1 ? call_dispatch(t, callable, arguments[0]) : Ref()) return function;
+    if (Ref logger = find_logger(t, callable, arguments, positional)) return logger;
   }
   if (auto twin = lib.twins.find(callable.get()); twin != lib.twins.end()) {
-    Ref function = lifter.lift(twin->second, lifter.constant(twin->second));
+    Ref function = t.lifter.lift(twin->second, t.lifter.constant(twin->second));
     try {
-      return call(function, arguments, positional, keyword_names);
+      return trace::call(t, function, arguments, positional, keyword_names);
     } catch (const PyError&) {
-      if (stopped) throw;
+      if (t.stopped) throw;
       PyErr_Clear();  // the twin's message and traceback differ
       stop(report::Reason::native_call, native_name(callable) + ", which fails");
     }
@@ -440,7 +448,7 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
   }
   if (callable.get() == lib.import) {
     Ref module = find_imported(arguments, positional, keyword_names);
-    return lifter.lift(module, lifter.constant(module));
+    return t.lifter.lift(module, t.lifter.constant(module));
   }
   if ((callable.type() == lib.attribute_getter || callable.type() == lib.method_caller) && positional == 1 &&
       !keyword_names) {
@@ -448,19 +456,19 @@ Ref Tracer::call_library(Borrowed callable, PyObject* const* arguments, size_t p
   }
   if (const int place = place_of_reader(callable, arguments, positional, keyword_names); place >= 0)
     return call_with_stand_in(callable, arguments, positional, keyword_names, static_cast<size_t>(place));
-  if (callable.type() == lib.lru_cache && lifter.known(callable) != nullptr)
+  if (callable.type() == lib.lru_cache && t.lifter.known(callable) != nullptr)
     return call_cached(callable, arguments, positional, keyword_names);
   return {};
 }
 
 // Native code may not be given a callable that natively reads pre-existing objects.
-bool Tracer::reads_attributes(Borrowed value) {
+bool LibraryFunctions::reads_attributes(Borrowed value) {
   const Library& lib = library();
   return value.type() == lib.attribute_getter || value.type() == lib.method_caller;
 }
 
 // ... and builtins that the tracer handles only where they are called by name.
-bool Tracer::reads_objects(Borrowed value) {
+bool LibraryFunctions::reads_objects(Borrowed value) {
   const Natives& natives = Natives::table();
   for (PyObject* function : {natives.getattr, natives.hasattr, natives.setattr, natives.isinstance}) {
     if (value.get() == function) return true;

@@ -1,13 +1,20 @@
 // Logging: whether a record is enabled is decided while tracing, and guarded; the residual program creates and handles
 // an enabled record. The handlers must be the standard library's: other code could observe objects before the program's
 // writes are applied to them.
+#include "trace/stdlib/logging.h"
 #include "cpython/objects.h"
 #include "lift/lifting/written.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/opcodes/items.h"
+#include "trace/stdlib/output_effects.h"
 
 namespace alternator::trace {
+
+static void check_handlers(Tracer& t, Borrowed logger, long level);
+static void check_handler(Tracer& t, Borrowed handler);
 
 namespace {
 
@@ -57,17 +64,17 @@ bool is_empty_list(Borrowed value) { return PyList_CheckExact(value.get()) && Py
 }  // namespace
 
 // An existing logger is read without the lock that protects logger creation.
-Ref Tracer::find_logger(Borrowed function, PyObject* const* arguments, size_t count) {
+Ref find_logger(Tracer& t, Borrowed function, PyObject* const* arguments, size_t count) {
   if (function.get() != library().get_logger || count != 2 || !PyUnicode_CheckExact(arguments[1])) return {};
-  Ref loggers = get_attribute(arguments[0], name_of("loggerDict"));
-  if (!PyDict_CheckExact(loggers.get()) || !contains(loggers, arguments[1])) return {};
-  Ref found = get_item(loggers, arguments[1]);
+  Ref loggers = get_attribute(t, arguments[0], name_of("loggerDict"));
+  if (!PyDict_CheckExact(loggers.get()) || !contains(t, loggers, arguments[1])) return {};
+  Ref found = get_item(t, loggers, arguments[1]);
   return Py_IS_TYPE(found.get(), reinterpret_cast<PyTypeObject*>(library().place_holder)) ? Ref() : std::move(found);
 }
 
 // A standard library logger, with none of its methods replaced.
-void Tracer::check_logger(Borrowed logger) {
-  lift::Known* known = lifter.known(logger);
+void check_logger(Tracer& t, Borrowed logger) {
+  lift::Known* known = t.lifter.known(logger);
   if (known == nullptr || !known->instance ||
       (logger.type() != reinterpret_cast<PyTypeObject*>(library().logger) &&
        logger.type() != reinterpret_cast<PyTypeObject*>(library().root_logger))) {
@@ -75,102 +82,102 @@ void Tracer::check_logger(Borrowed logger) {
   }
   for (const char* part :
        {"isEnabledFor", "getEffectiveLevel", "_log", "makeRecord", "handle", "callHandlers", "findCaller", "filter"}) {
-    if (!is_library_code(get_attribute(logger, name_of(part))))
+    if (!is_library_code(get_attribute(t, logger, name_of(part))))
       stop(report::Reason::native_call, "a logger of another kind");
   }
 }
 
 // Logger.isEnabledFor(), without its lock. Its cache is not guarded: it gives the same answer.
-bool Tracer::is_logged(Borrowed logger, long level) {
-  if (truth(get_attribute(logger, name_of("disabled"))).value()) return false;
-  if (Ref asked = checked(PyLong_FromLong(level)); !remembers_level(lifter, logger, asked))
-    add_effect(library().is_enabled, checked(PyTuple_Pack(2, logger.get(), asked.get())), {});
+bool is_logged(Tracer& t, Borrowed logger, long level) {
+  if (truth(t, get_attribute(t, logger, name_of("disabled"))).value()) return false;
+  if (Ref asked = checked(PyLong_FromLong(level)); !remembers_level(t.lifter, logger, asked))
+    t.output->add_effect(library().is_enabled, checked(PyTuple_Pack(2, logger.get(), asked.get())), {});
   auto number = [&](Borrowed value) {
     if (!PyLong_CheckExact(value.get())) stop(report::Reason::native_call, "logging with a level that is no int");
     return PyLong_AsLong(value.get());
   };
-  Ref manager = get_attribute(logger, name_of("manager"));
-  if (number(get_attribute(manager, name_of("disable"))) >= level) return false;
-  for (Ref at = Ref::share(logger); at.get() != Py_None; at = get_attribute(at, name_of("parent"))) {
-    const long own = number(get_attribute(at, name_of("level")));
+  Ref manager = get_attribute(t, logger, name_of("manager"));
+  if (number(get_attribute(t, manager, name_of("disable"))) >= level) return false;
+  for (Ref at = Ref::share(logger); at.get() != Py_None; at = get_attribute(t, at, name_of("parent"))) {
+    const long own = number(get_attribute(t, at, name_of("level")));
     if (own != 0) return level >= own;
   }
   return level >= 0;
 }
 
 // The record is handled by the real objects, which the program's writes reach after all output.
-void Tracer::check_unwritten(Borrowed object) {
-  const lift::Known* known = lifter.known(object);
-  const lift::Shadow* own = known != nullptr && known->shadow != nullptr ? known->shadow : lifter.attributes(object);
+void check_unwritten(Tracer& t, Borrowed object) {
+  const lift::Known* known = t.lifter.known(object);
+  const lift::Shadow* own = known != nullptr && known->shadow != nullptr ? known->shadow : t.lifter.attributes(object);
   if (own != nullptr && lift::is_written(*own))
     stop(report::Reason::native_call, "something is shown after a change of how it is shown");
 }
 
-void Tracer::check_handler(Borrowed handler) {
+static void check_handler(Tracer& t, Borrowed handler) {
   PyTypeObject* type = handler.type();
   auto refuse = [&] {
     stop(report::Reason::native_call, std::string("a logging handler of the type ") + type->tp_name);
   };
   if (!is_of_the_library(type)) refuse();
-  lifter.use_special_methods(type);
+  t.lifter.use_special_methods(type);
   for (const char* name : {"handle", "emit", "format", "filter"}) {
-    Borrowed method = lifter.type_attribute(type, name_of(name));
+    Borrowed method = t.lifter.type_attribute(type, name_of(name));
     if (!method || !PyFunction_Check(method.get())) refuse();
   }
-  if (lift::Shadow* own = lifter.attributes(handler)) {
+  if (lift::Shadow* own = t.lifter.attributes(handler)) {
     for (const char* name : {"handle", "emit", "format", "filter", "flush"}) {
-      if (lifter.dict_item(*own, name_of(name))) refuse();
+      if (t.lifter.dict_item(*own, name_of(name))) refuse();
     }
   }
-  if (!is_empty_list(get_attribute(handler, name_of("filters")))) refuse();
-  Ref formatter = get_attribute(handler, name_of("formatter"));
+  if (!is_empty_list(get_attribute(t, handler, name_of("filters")))) refuse();
+  Ref formatter = get_attribute(t, handler, name_of("formatter"));
   if (formatter.get() != Py_None) {
     if (!is_of_the_library(formatter.type())) refuse();
-    check_unwritten(formatter);
-    check_unwritten(get_attribute(formatter, name_of("_style")));
+    check_unwritten(t, formatter);
+    check_unwritten(t, get_attribute(t, formatter, name_of("_style")));
   }
   Ref stream;
   try {
-    stream = get_attribute(handler, name_of("stream"));
+    stream = get_attribute(t, handler, name_of("stream"));
   } catch (const PyError&) {
-    if (stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     PyErr_Clear();
   }
-  if (stream) check_stream(stream, "a stream of a logging handler");
+  if (stream) t.output->check_stream(stream, "a stream of a logging handler");
 }
 
-void Tracer::check_handlers(Borrowed logger, long level) {
+static void check_handlers(Tracer& t, Borrowed logger, long level) {
   size_t found = 0;
-  if (lift::is_written(lifter.name_space(PyModule_GetDict(library().module))))
+  if (lift::is_written(t.lifter.name_space(PyModule_GetDict(library().module))))
     stop(report::Reason::native_call, "something is logged after a change of the module logging");
-  check_unwritten(get_attribute(library().module, name_of("_levelToName")));
+  check_unwritten(t, get_attribute(t, library().module, name_of("_levelToName")));
   auto visit = [&](Borrowed handler) {
-    check_unwritten(handler);
-    Ref least = get_attribute(handler, name_of("level"));
+    check_unwritten(t, handler);
+    Ref least = get_attribute(t, handler, name_of("level"));
     if (!PyLong_CheckExact(least.get())) stop(report::Reason::native_call, "a logging handler whose level is no int");
-    if (level >= PyLong_AsLong(least.get())) check_handler(handler);
+    if (level >= PyLong_AsLong(least.get())) check_handler(t, handler);
   };
-  for (Ref at = Ref::share(logger); at.get() != Py_None; at = get_attribute(at, name_of("parent"))) {
-    check_unwritten(at);
-    Ref handlers = get_attribute(at, name_of("handlers"));
-    check_unwritten(handlers);
+  for (Ref at = Ref::share(logger); at.get() != Py_None; at = get_attribute(t, at, name_of("parent"))) {
+    check_unwritten(t, at);
+    Ref handlers = get_attribute(t, at, name_of("handlers"));
+    check_unwritten(t, handlers);
     if (!PyList_CheckExact(handlers.get())) stop(report::Reason::native_call, "logging handlers that are no list");
-    lifter.escape(handlers);
+    t.lifter.escape(handlers);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(handlers.get()); i++, found++) visit(PyList_GET_ITEM(handlers.get(), i));
-    if (!truth(get_attribute(at, name_of("propagate"))).value()) break;
+    if (!truth(t, get_attribute(t, at, name_of("propagate"))).value()) break;
   }
   if (found > 0) return;
-  Ref last = get_attribute(library().module, name_of("lastResort"));
+  Ref last = get_attribute(t, library().module, name_of("lastResort"));
   if (last.get() != Py_None) visit(last);
 }
 
 // Logger.debug() and the like, and Logger.log(): (self, [level,] msg, *args, extra=None, stacklevel=1, ...).
-void Tracer::log(Borrowed method, Arguments& given) {
+void log(Tracer& t, Borrowed method, Arguments& given) {
   const std::string name = PyUnicode_AsUTF8(method.as<PyFunctionObject>()->func_name);
   const bool with_level = name == "log";
   if (given.count() < (with_level ? 3u : 2u)) stop(report::Reason::native_call, "logging without a message");
   Borrowed logger = given[0];
-  check_logger(logger);
+  check_logger(t, logger);
   long level = 0;
   if (with_level) {
     if (!PyLong_CheckExact(given[1].get())) stop(report::Reason::native_call, "logging with a level that is no int");
@@ -178,7 +185,7 @@ void Tracer::log(Borrowed method, Arguments& given) {
   } else {
     level = name == "debug" ? 10 : name == "info" ? 20 : name == "warning" ? 30 : name == "error" ? 40 : 50;
   }
-  if (!is_logged(logger, level)) return;
+  if (!is_logged(t, logger, level)) return;
   for (const char* keyword : {"exc_info", "stack_info"}) {
     Borrowed value = given.keyword(keyword);
     if (value && value.get() != Py_None && value.get() != Py_False)
@@ -187,17 +194,17 @@ void Tracer::log(Borrowed method, Arguments& given) {
   Borrowed levels = given.keyword("stacklevel"), extra = given.keyword("extra");
   if ((levels && !PyLong_CheckExact(levels.get())) || (extra && extra.get() != Py_None) || !given.all_taken())
     stop(report::Reason::native_call, "logging with other arguments than a message");
-  if (get_attribute(library().module, name_of("_logRecordFactory")).get() != library().record ||
-      !is_empty_list(get_attribute(logger, name_of("filters")))) {
+  if (get_attribute(t, library().module, name_of("_logRecordFactory")).get() != library().record ||
+      !is_empty_list(get_attribute(t, logger, name_of("filters")))) {
     stop(report::Reason::native_call, "logging through user code");
   }
-  check_handlers(logger, level);
+  check_handlers(t, logger, level);
 
   // Logger.findCaller(): the frames of the library do not count.
   long up = levels ? PyLong_AsLong(levels.get()) : 1;
   if (up < 1) stop(report::Reason::native_call, "logging with a stacklevel below 1");
   const UserFrame* caller = nullptr;
-  const std::vector<UserFrame> frames = user_frames();
+  const std::vector<UserFrame> frames = t.output->user_frames();
   for (const UserFrame& frame : frames) {
     if (PyUnicode_Compare(frame.code->co_filename, library().source_file) == 0 || --up > 0) continue;
     caller = &frame;
@@ -206,18 +213,18 @@ void Tracer::log(Borrowed method, Arguments& given) {
   if (caller == nullptr) stop(report::Reason::native_call, "logging with a stacklevel outside of the function");
 
   const size_t first = with_level ? 2 : 1;
-  Ref message = freeze(given[first]);
+  Ref message = t.output->freeze(given[first]);
   Ref arguments = checked(PyTuple_New(static_cast<Py_ssize_t>(given.count() - first - 1)));
   for (size_t i = first + 1; i < given.count(); i++) {
-    Ref frozen = freeze(given[i]);
+    Ref frozen = t.output->freeze(given[i]);
     if (!frozen) stop(report::Reason::native_call, "an object that may change is logged");
     PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(i - first - 1), frozen.release());
   }
   if (!message) stop(report::Reason::native_call, "an object that may change is logged");
-  add_effect(log_function(),
-             checked(Py_BuildValue("(OlOiOOO)", logger.get(), level, caller->code->co_filename, caller->line,
-                                   message.get(), arguments.get(), caller->code->co_name)),
-             {});
+  t.output->add_effect(log_function(),
+                       checked(Py_BuildValue("(OlOiOOO)", logger.get(), level, caller->code->co_filename, caller->line,
+                                             message.get(), arguments.get(), caller->code->co_name)),
+                       {});
 }
 
 }  // namespace alternator::trace

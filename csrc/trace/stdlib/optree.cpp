@@ -1,7 +1,16 @@
 // optree, the native twin of torch.utils._pytree. Its functions themselves traverse containers and call what is
 // registered for a class: they run eagerly, on trees that are fully lifted. Registrations are read from optree's Python
 // table, which mirrors its native one.
+#include "trace/stdlib/optree.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/calls/native_callbacks.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/opcodes/items.h"
+#include "trace/soundness/value_text.h"
+#include "trace/torch/flag_calls.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "lift/sources/optree_types.h"
 #include "py/import.h"
@@ -97,60 +106,60 @@ bool has_foreign_node(Borrowed spec) {
 }  // namespace
 
 // Which classes are nodes, and their flatten and unflatten functions: read once, from then on guarded.
-void Tracer::use_tree_registry() {
-  if (std::exchange(tree_registry_used_, true)) return;
-  Ref module = lifter.lift(library()->registry, lifter.constant(library()->registry));
-  Ref registry = get_attribute(module, checked(PyUnicode_InternFromString("_NODETYPE_REGISTRY")));
+void Optree::use_registry() {
+  if (std::exchange(registry_used_, true)) return;
+  Ref module = t.lifter.lift(library()->registry, t.lifter.constant(library()->registry));
+  Ref registry = get_attribute(t, module, checked(PyUnicode_InternFromString("_NODETYPE_REGISTRY")));
   if (!PyDict_CheckExact(registry.get())) stop(report::Reason::native_call, "optree of another version");
-  lifter.escape(registry);
+  t.lifter.escape(registry);
   Ref items = checked(PyDict_Items(registry.get()));
   Ref names[] = {checked(PyUnicode_InternFromString("flatten_func")),
                  checked(PyUnicode_InternFromString("unflatten_func"))};
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); i++) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
     if (!is_registered_for_a_class(PyTuple_GET_ITEM(item, 0))) continue;  // those are handled by optree's native code
-    for (const Ref& name : names) check_callback(get_attribute(PyTuple_GET_ITEM(item, 1), name), nullptr, 0);
+    for (const Ref& name : names) check_callback(t, get_attribute(t, PyTuple_GET_ITEM(item, 1), name), nullptr, 0);
   }
   // Whether dicts are traversed in insertion order or in key order, in torch's namespace and without a namespace.
   if (library()->is_ordered == nullptr) return;
   Ref named = checked(PyUnicode_InternFromString(kNamespace.data()));
   for (PyObject* name_space : {named.get(), checked(PyUnicode_InternFromString("")).get()})
-    (void)ask_flag(library()->is_ordered, &name_space, 1);
+    (void)t.flags->ask(library()->is_ordered, &name_space, 1);
 }
 
 // Objects that are nodes by their class alone; keys that user code hashes or compares must not reach native code.
-void Tracer::check_tree(Borrowed tree, int depth) {
-  PyObject* t = tree.get();
+void Optree::check(Borrowed tree, int depth) {
+  PyObject* node = tree.get();
   if (depth > kDeepest) stop(report::Reason::native_call, "a tree that is too deep");
-  lifter.escape(tree);
-  if (PyDict_Check(t)) {
+  t.lifter.escape(tree);
+  if (PyDict_Check(node)) {
     PyObject *key, *value;
-    for (Py_ssize_t position = 0; PyDict_Next(t, &position, &key, &value);) {
+    for (Py_ssize_t position = 0; PyDict_Next(node, &position, &key, &value);) {
       if (!lift::is_plain(key)) stop(report::Reason::native_call, "a tree with keys of other types");
-      check_tree(value, depth + 1);
+      check(value, depth + 1);
     }
-  } else if (PyTuple_Check(t)) {
+  } else if (PyTuple_Check(node)) {
     for (const char* name : {"_fields", "_make", "_asdict"}) {
-      if (!PyTuple_CheckExact(t)) lifter.type_attribute(tree.type(), checked(PyUnicode_InternFromString(name)));
+      if (!PyTuple_CheckExact(node)) t.lifter.type_attribute(tree.type(), checked(PyUnicode_InternFromString(name)));
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(t); i++) check_tree(PyTuple_GET_ITEM(t, i), depth + 1);
-  } else if (PyList_Check(t)) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(t); i++) check_tree(PyList_GET_ITEM(t, i), depth + 1);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(node); i++) check(PyTuple_GET_ITEM(node, i), depth + 1);
+  } else if (PyList_Check(node)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(node); i++) check(PyList_GET_ITEM(node, i), depth + 1);
   } else if (tree.type() == lift::known_types().deque) {
-    Ref elements = checked(PySequence_Tuple(t));
+    Ref elements = checked(PySequence_Tuple(node));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(elements.get()); i++)
-      check_tree(PyTuple_GET_ITEM(elements.get(), i), depth + 1);
+      check(PyTuple_GET_ITEM(elements.get(), i), depth + 1);
   }
 }
 
-Ref Tracer::call_tree(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref Optree::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   if (!(PyCFunction_Check(callable.get()) || PyType_Check(callable.get())) || library() == nullptr) return {};
   auto found = library()->functions.find(callable.get());
   if (found == library()->functions.end()) return {};
   const std::string& name = found->second;
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
-  use_tree_registry();
-  escape_all(arguments, positional + named);
+  use_registry();
+  escape_all(t, arguments, positional + named);
   for (size_t i = 0; i < positional + named; i++) {
     Borrowed argument = arguments[i];
     if (fake::is_symbol(argument)) {
@@ -159,21 +168,21 @@ Ref Tracer::call_tree(Borrowed callable, PyObject* const* arguments, size_t posi
       if (PyUnicode_CompareWithASCIIString(argument.get(), kNamespace.data()) != 0)
         stop(report::Reason::native_call, name + " in a namespace that is not torch's");
     } else if (i > 0 && PyCallable_Check(argument.get())) {
-      check_callback(argument, arguments, 0);
+      check_callback(t, argument, arguments, 0);
     } else {
       // Of a leaf only the class is read, which is guarded; what is iterated over is used.
-      if (const lift::Known* known = lifter.known(argument); i > 0 && known != nullptr && known->opaque)
-        check_use(argument, name.c_str());
-      check_order(argument, "a native call");
-      check_tree(argument);
+      if (const lift::Known* known = t.lifter.known(argument); i > 0 && known != nullptr && known->opaque)
+        check_use(t, argument, name.c_str());
+      check_order(t, argument, "a native call");
+      check(argument);
     }
   }
-  session.clear_failure();
+  t.session.clear_failure();
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
   if (!result) {
-    if (is_unwinding()) throw PyError();
-    if (session.failure() != nullptr) stop_for_torch(name);
+    if (t.function_modes->is_unwinding()) throw PyError();
+    if (t.session.failure() != nullptr) stop_for_torch(t, name);
     // Its message may show addresses of objects; an exception from a callback is the program's.
     Ref error = cpython::take_raised();
     Ref traceback = checked(PyObject_GetAttrString(error.get(), "__traceback__"));

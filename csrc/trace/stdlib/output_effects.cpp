@@ -2,6 +2,10 @@
 // executes them, with real tensors. Their other arguments are fixed here: plain values as they are, everything else as
 // its string.
 #include "trace/stdlib/output_effects.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/opcodes/items.h"
+#include "trace/stdlib/logging.h"
+#include "trace/torch/torch_calls.h"
 
 #include "fake/python_tensor.h"
 #include "graph/run/torch_warnings.h"
@@ -144,7 +148,7 @@ bool Arguments::all_taken() const {
   return !keyword_names_ || taken_ == static_cast<size_t>(PyTuple_GET_SIZE(keyword_names_.get()));
 }
 
-bool Tracer::call_effect(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
+bool OutputEffects::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
                          Ref* result) {
   const Effect effect = effect_of(callable);
   if (effect == Effect::kNone) return false;
@@ -158,43 +162,43 @@ bool Tracer::call_effect(Borrowed callable, PyObject* const* arguments, size_t p
       break;
     case Effect::kForget:  // resets which warnings were shown; to warn under changed filters is a break
       if (given.count() != 0 || keyword_names) return false;
-      recorder.refuse_warnings();
+      t.recorder.refuse_warnings();
       add_effect(callable, checked(PyTuple_New(0)), {});
       break;
     case Effect::kLogs:
       if (given.count() != 2 || !given.all_taken() || !PyLong_CheckExact(given[1].get())) return false;
-      check_logger(given[0]);
-      *result = Ref::share(is_logged(given[0], PyLong_AsLong(given[1].get())) ? Py_True : Py_False);
+      check_logger(t, given[0]);
+      *result = Ref::share(is_logged(t, given[0], PyLong_AsLong(given[1].get())) ? Py_True : Py_False);
       return true;
     default:
-      log(callable, given);
+      log(t, callable, given);
       break;
   }
   *result = Ref::share(Py_None);
   return true;
 }
 
-void Tracer::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
+void OutputEffects::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
   // torch warnings that were raised meanwhile are shown before.
   if (const size_t warnings = graph::new_warnings(); warnings > 0) {
     Borrowed giver = own_function(&give_warnings_method);
-    lifter.note_constant(giver);
-    lifter.add_effect({Ref::share(giver), checked(Py_BuildValue("(n)", static_cast<Py_ssize_t>(warnings))), {}});
+    t.lifter.note_constant(giver);
+    t.lifter.add_effect({Ref::share(giver), checked(Py_BuildValue("(n)", static_cast<Py_ssize_t>(warnings))), {}});
   }
-  lifter.note_constant(callable);
-  lifter.add_effect({Ref::share(callable), std::move(arguments), std::move(keywords)});
+  t.lifter.note_constant(callable);
+  t.lifter.add_effect({Ref::share(callable), std::move(arguments), std::move(keywords)});
 }
 
 // --- what is shown ------------------------------------------------------------------------------------------------
 
 // A tensor is converted to a string after the graph has run. One that does not require grad is cloned, since it may be
 // mutated until then; the string of the others shows how they were computed, and is right only if they are not mutated.
-Ref Tracer::show_tensor(Borrowed tensor) {
+Ref OutputEffects::show_tensor(Borrowed tensor) {
   static constinit Lasting<PyObject*> lasting;
   Borrowed options = lasting.get(
       [] { return checked(PyObject_GetAttrString(import_module("torch._tensor_str").get(), "PRINT_OPTS")).release(); });
-  if (lifter.is_lifted(options.get())) check_unwritten(lifter.lift(options, lifter.constant(options)));
-  if (transformed_) stop(report::Reason::tensor_text, "inside of a transform");
+  if (t.lifter.is_lifted(options.get())) check_unwritten(t, t.lifter.lift(options, t.lifter.constant(options)));
+  if (t.functorch->transformed) stop(report::Reason::tensor_text, "inside of a transform");
   // The string is made after the graph has run: the __torch_function__ would run then.
   if (graph::has_own_torch_function(tensor.type()))
     stop(report::Reason::tensor_text, "of a tensor with a __torch_function__");
@@ -205,16 +209,16 @@ Ref Tracer::show_tensor(Borrowed tensor) {
     PyObject* arguments[] = {nullptr, tensor.get()};
     static constinit Lasting<PyObject*> clone;
     return call_torch(
-        clone.get([] { return checked(PyObject_GetAttrString(import_module("torch").get(), "clone")).release(); }),
+        t, clone.get([] { return checked(PyObject_GetAttrString(import_module("torch").get(), "clone")).release(); }),
         arguments + 1, 1, {});
   }
-  shown_.push_back({Ref::share(tensor), recorder.program().nodes.size()});
+  shown.push_back({Ref::share(tensor), t.recorder.program().nodes.size()});
   return Ref::share(tensor);
 }
 
-bool Tracer::shown_changed() {
-  graph::Program& program = recorder.program();
-  for (const Shown& shown : shown_) {
+bool OutputEffects::shown_changed() {
+  graph::Program& program = t.recorder.program();
+  for (const Shown& shown : shown) {
     const at::Tensor& tensor = fake::unpack(shown.tensor.get());
     for (size_t i = shown.position; i < program.nodes.size(); i++) {
       const graph::Node& node = program.nodes[i];
@@ -239,7 +243,7 @@ static bool is_basic(PyObject* value) {
 }
 
 // A snapshot of what the program showed: nothing that happens later in the call changes it. Null: impossible.
-Ref Tracer::freeze(Borrowed value, int depth) {
+Ref OutputEffects::freeze(Borrowed value, int depth) {
   constexpr int kDeepest = 20;
   PyObject* v = value.get();
   // Not an enum member: its class may define its string.
@@ -247,11 +251,11 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   if (graph::is_tensor(value)) return show_tensor(value);
   if (fake::is_symbol(value)) return Ref::share(value);  // a scalar by then
   if (lift::is_number_array(v)) {                        // its string depends on numpy's print options when it is shown
-    check_use(value, "text");
+    check_use(t, value, "text");
     return checked(PyObject_CallMethod(v, "copy", "s", "K"));
   }
   if (depth > kDeepest) stop(report::Reason::native_call, "objects that are nested too deeply are shown");
-  lifter.escape(value);
+  t.lifter.escape(value);
   if (PyList_CheckExact(v) || PyTuple_CheckExact(v)) {
     Ref items = checked(PySequence_List(v));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); i++) {
@@ -280,29 +284,29 @@ Ref Tracer::freeze(Borrowed value, int depth) {
   if (!shows_text_) return {};
   // Its __repr__ runs now, as traced code.
   if (depth == 0)
-    check_own_text(*this, value);
+    check_own_text(t, value);
   else
-    check_text(value);
-  const size_t before = lifter.effects().size();
+    check_text(t, value);
+  const size_t before = t.lifter.effects().size();
   Ref text = Ref::steal(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
-  if (!text && stopped) throw PyError();
+  if (!text && t.stopped) throw PyError();
   if (!text) {  // eager has written the preceding arguments by then
     PyErr_Clear();
     stop(report::Reason::native_call, "print of an object whose string conversion raises");
   }
-  if (lifter.effects().size() != before) stop(report::Reason::native_call, "print of an object that prints");
+  if (t.lifter.effects().size() != before) stop(report::Reason::native_call, "print of an object that prints");
   if (depth == 0) return checked(PyUnicode_FromObject(text.get()));
   Ref shown = make_shown(checked(PyUnicode_FromObject(text.get())));
-  lifter.note_constant(shown);
+  t.lifter.note_constant(shown);
   return shown;
 }
 
 // The stream must be native: other code could observe objects before the program's writes are applied to them.
-void Tracer::check_stream(Borrowed stream, const char* what) {
+void OutputEffects::check_stream(Borrowed stream, const char* what) {
   if (stream.get() == Py_None) return;
   for (const char* name : {"write", "flush"}) {
     Ref text = checked(PyUnicode_InternFromString(name));
-    Borrowed method = lifter.type_attribute(stream.type(), text);
+    Borrowed method = t.lifter.type_attribute(stream.type(), text);
     if (!method || !Py_IS_TYPE(method.get(), &PyMethodDescr_Type))
       stop(report::Reason::native_call, std::string(what) + " that Python code implements");
   }
@@ -310,7 +314,7 @@ void Tracer::check_stream(Borrowed stream, const char* what) {
 
 // --- print ----------------------------------------------------------------------------------------------------------
 
-void Tracer::print(Arguments& given) {
+void OutputEffects::print(Arguments& given) {
   Ref keywords = checked(PyDict_New());
   for (const char* name : {"sep", "end", "flush"}) {
     Borrowed value = given.keyword(name);
@@ -323,7 +327,7 @@ void Tracer::print(Arguments& given) {
   Borrowed file = given.keyword("file");
   if (!given.all_taken()) stop(report::Reason::native_call, "print");
   if (file && file.get() != Py_None) {
-    lift::Known* known = lifter.known(file);
+    lift::Known* known = t.lifter.known(file);
     if (known == nullptr || !known->opaque) stop(report::Reason::native_call, "print to an object of Python code");
     check_stream(file, "a file");
     check_status(PyDict_SetItemString(keywords.get(), "file", file.get()));
@@ -331,7 +335,7 @@ void Tracer::print(Arguments& given) {
     static constinit Lasting<PyObject*> sys;
     Borrowed module = sys.get([] { return import_module("sys").release(); });
     Ref name = checked(PyUnicode_InternFromString("stdout"));
-    Ref stream = lifter.dict_item(lifter.name_space(PyModule_GetDict(module.get())), name);
+    Ref stream = t.lifter.dict_item(t.lifter.name_space(PyModule_GetDict(module.get())), name);
     PyObject* real = PySys_GetObject("stdout");
     if (!stream || stream.get() != real) stop(report::Reason::native_call, "print after a change of sys.stdout");
     check_stream(stream, "a sys.stdout");
@@ -349,10 +353,10 @@ void Tracer::print(Arguments& given) {
 
 // --- warnings -------------------------------------------------------------------------------------------------------
 
-std::vector<Tracer::UserFrame> Tracer::user_frames() const {
+std::vector<UserFrame> OutputEffects::user_frames() const {
   std::vector<UserFrame> frames;
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
-  for (; frame != nullptr && frame != outermost_; frame = frame->previous) {
+  for (; frame != nullptr && frame != outermost; frame = frame->previous) {
     if (cpython::is_incomplete(frame)) continue;
     PyCodeObject* code = cpython::code_of(frame);
     frames.push_back(
@@ -388,21 +392,21 @@ static bool is_function_of(Borrowed function, const char* module) {
 }
 
 // A filter that turns the warning into an error is a break; its absence is guarded.
-void Tracer::check_filters(Borrowed category) {
+void OutputEffects::check_filters(Borrowed category) {
   static constinit Lasting<PyObject*> lasting;
   Borrowed module = lasting.get([] { return import_module("warnings").release(); });
-  lift::Shadow& names = lifter.name_space(PyModule_GetDict(module.get()));
+  lift::Shadow& names = t.lifter.name_space(PyModule_GetDict(module.get()));
   Ref filters_name = checked(PyUnicode_InternFromString("filters"));
-  Ref filters = lifter.dict_item(names, filters_name);
+  Ref filters = t.lifter.dict_item(names, filters_name);
   for (const char* name : {"filters", "defaultaction", "onceregistry", "showwarning", "_showwarnmsg",
                            "_showwarnmsg_impl", "formatwarning", "_formatwarnmsg", "_formatwarnmsg_impl"}) {
     if (is_changed(names, name)) stop(report::Reason::native_call, "a warning after a change of warnings");
   }
-  lift::Known* known = filters ? lifter.known(filters) : nullptr;
+  lift::Known* known = filters ? t.lifter.known(filters) : nullptr;
   if (known == nullptr || known->shadow == nullptr || !PyList_CheckExact(filters.get()))
     stop(report::Reason::native_call, "warnings.filters is not a list");
   const auto named = [&](const char* name) {
-    return lifter.dict_item(names, checked(PyUnicode_InternFromString(name)));
+    return t.lifter.dict_item(names, checked(PyUnicode_InternFromString(name)));
   };
   if (named("showwarning").get() != named("_showwarning_orig").get() ||
       named("formatwarning").get() != named("_formatwarning_orig").get())
@@ -410,15 +414,15 @@ void Tracer::check_filters(Borrowed category) {
   // They may be recorded (catch_warnings(record=True)): in a list that nothing may read meanwhile.
   Borrowed shows = PyDict_GetItemString(names.original.get(), "_showwarnmsg_impl");
   if (shows && recording_list(shows)) {
-    tree->guard(
-        tree->child(names.source, lift::Access::kItem, checked(PyUnicode_InternFromString("_showwarnmsg_impl"))),
+    t.tree->guard(
+        t.tree->child(names.source, lift::Access::kItem, checked(PyUnicode_InternFromString("_showwarnmsg_impl"))),
         {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(shows.type()))});
   } else if (!shows || !is_function_of(named("_showwarnmsg_impl"), "warnings")) {
     stop(report::Reason::native_call, "a warning that user code shows");
   }
   lift::Source* source = known->source;
-  lifter.lift_whole(*known->shadow);
-  Ref original = Ref::share(lifter.known(filters)->original);
+  t.lifter.lift_whole(*known->shadow);
+  Ref original = Ref::share(t.lifter.known(filters)->original);
   if (PyList_GET_SIZE(original.get()) != PyList_GET_SIZE(filters.get()))
     stop(report::Reason::native_call, "a warning after a change of warnings.filters");
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(filters.get()); i++) {
@@ -427,11 +431,12 @@ void Tracer::check_filters(Borrowed category) {
         filter.get() != PyList_GET_ITEM(original.get(), i)) {
       stop(report::Reason::native_call, "a warning under a filter of an unknown kind");
     }
-    lift::Source* element = tree->child(source, lift::Access::kIndex, {}, i);
+    lift::Source* element = t.tree->child(source, lift::Access::kIndex, {}, i);
     for (Py_ssize_t part : {1, 3}) {
       Borrowed pattern = PyTuple_GET_ITEM(filter.get(), part);
       if (pattern.get() != Py_None)
-        tree->guard(tree->child(element, lift::Access::kIndex, {}, part), {lift::GuardKind::kIs, Ref::share(pattern)});
+        t.tree->guard(t.tree->child(element, lift::Access::kIndex, {}, part),
+                      {lift::GuardKind::kIs, Ref::share(pattern)});
     }
     Borrowed action = PyTuple_GET_ITEM(filter.get(), 0), about = PyTuple_GET_ITEM(filter.get(), 2);
     const bool is_error = PyUnicode_Check(action.get()) && PyUnicode_CompareWithASCIIString(action.get(), "error") == 0;
@@ -441,12 +446,12 @@ void Tracer::check_filters(Borrowed category) {
     }
   }
   Ref default_name = checked(PyUnicode_InternFromString("defaultaction"));
-  Ref action = lifter.dict_item(names, default_name);
+  Ref action = t.lifter.dict_item(names, default_name);
   if (!action || !PyUnicode_CheckExact(action.get()) || PyUnicode_CompareWithASCIIString(action.get(), "error") == 0)
     stop(report::Reason::native_call, "a warning whose default is an error");
 }
 
-void Tracer::warn(Arguments& given) {
+void OutputEffects::warn(Arguments& given) {
   auto argument = [&](size_t position, const char* name) {
     Borrowed named = given.keyword(name);
     return named ? named : position < given.count() ? given[position] : Borrowed();
@@ -456,11 +461,11 @@ void Tracer::warn(Arguments& given) {
   if (!given.all_taken() || given.count() > 4) stop(report::Reason::native_call, "warnings.warn");
   if (!category || category.get() == Py_None) category = PyExc_UserWarning;
   const bool known_kind = message && PyUnicode_CheckExact(message.get()) && PyType_Check(category.get()) &&
-                          !lifter.made_here(category) &&
+                          !t.lifter.made_here(category) &&
                           PyType_IsSubtype(category.as<PyTypeObject>(), reinterpret_cast<PyTypeObject*>(PyExc_Warning));
   if (!known_kind || (source && source.get() != Py_None) || (level && !PyLong_CheckExact(level.get())))
     stop(report::Reason::native_call, "a warning that is not a string");
-  lifter.use_special_methods(category.as<PyTypeObject>());
+  t.lifter.use_special_methods(category.as<PyTypeObject>());
   check_filters(category);
   const Py_ssize_t levels = level ? PyLong_AsSsize_t(level.get()) : 1;
   if (levels < 1) stop(report::Reason::native_call, "a warning with a stacklevel below 1");
@@ -478,7 +483,7 @@ void Tracer::warn(Arguments& given) {
     return;
   }
   const UserFrame& frame = frames[static_cast<size_t>(levels) - 1];
-  lifter.note_constant(frame.globals);
+  t.lifter.note_constant(frame.globals);
   add_effect(own_function(&warn_at_method),
              checked(Py_BuildValue("(OOOiO)", message.get(), category.get(), frame.code->co_filename, frame.line,
                                    frame.globals)),

@@ -1,7 +1,12 @@
 // functools.singledispatch. Its functions cache what they have found for a class in a WeakKeyDictionary, which has no
 // more information than the registry. So the registry is read and guarded; the cache is only compared, and the residual
 // program fills it as the call would have.
+#include "trace/stdlib/single_dispatch.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/items.h"
+#include "trace/stdlib/output_effects.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "py/import.h"
 #include "py/lasting.h"
@@ -62,20 +67,20 @@ Ref cached_for(Borrowed cache, Borrowed cls) {
 
 }  // namespace
 
-Ref Tracer::call_dispatch(Borrowed function, Borrowed cls) {
+Ref call_dispatch(Tracer& t, Borrowed function, Borrowed cls) {
   const Library& lib = library();
   auto* f = function.as<PyFunctionObject>();
   if (lib.dispatch_code == nullptr || f->func_code != lib.dispatch_code || !PyType_Check(cls.get()) ||
-      lifter.made_here(function) || lifter.made_here(cls) || lifter.known(function) == nullptr) {
+      t.lifter.made_here(function) || t.lifter.made_here(cls) || t.lifter.known(function) == nullptr) {
     return {};
   }
-  lifter.use_closure(function);
-  auto variable = [&](Py_ssize_t index) { return lifter.load_cell(PyTuple_GET_ITEM(f->func_closure, index)); };
+  t.lifter.use_closure(function);
+  auto variable = [&](Py_ssize_t index) { return t.lifter.load_cell(PyTuple_GET_ITEM(f->func_closure, index)); };
   Ref token = variable(lib.cache_token), cache = variable(lib.dispatch_cache), registry = variable(lib.registry);
   if (!token || !cache || !registry || cache.type() != reinterpret_cast<PyTypeObject*>(lib.weak_dict)) return {};
   // Otherwise the cache would be cleared first.
-  if (token.get() != Py_None && !lift::plain_equal(token.get(), query(lib.get_cache_token).get())) return {};
-  lift::Known *known_cache = lifter.known(cache), *known_registry = lifter.known(registry);
+  if (token.get() != Py_None && !lift::plain_equal(token.get(), query(t, lib.get_cache_token).get())) return {};
+  lift::Known *known_cache = t.lifter.known(cache), *known_registry = t.lifter.known(registry);
   if (known_cache == nullptr || known_cache->attributes != nullptr || known_registry == nullptr ||
       known_registry->shadow == nullptr)
     return {};
@@ -87,30 +92,30 @@ Ref Tracer::call_dispatch(Borrowed function, Borrowed cls) {
   const Ref preexisting_cache = known_cache->original;
 
   Ref found;
-  if (contains(registry, cls)) {
-    found = get_item(registry, cls);
+  if (contains(t, registry, cls)) {
+    found = get_item(t, registry, cls);
   } else {
     PyObject* arguments[] = {nullptr, cls.get(), registry.get()};
     try {
-      found = call(lifter.lift(lib.find_impl, lifter.constant(lib.find_impl)), arguments + 1, 2, {});
+      found = call(t, t.lifter.lift(lib.find_impl, t.lifter.constant(lib.find_impl)), arguments + 1, 2, {});
     } catch (const PyError&) {
-      if (is_unwinding()) throw;
+      if (t.function_modes->is_unwinding()) throw;
       stop(report::Reason::raises, "through a frame that tracing skips");  // a traceback would lack it
     }
   }
-  const lift::Known* known_found = lifter.known(found);
+  const lift::Known* known_found = t.lifter.known(found);
   if (known_found == nullptr) stop(report::Reason::native_call, "what a singledispatch function is registered with");
   if (Ref cached = cached_for(preexisting_cache, cls)) {
     if (cached != known_found->original)
       stop(report::Reason::native_call, "a singledispatch function whose cache says something else");
     return found;
   }
-  for (const lift::EffectCall& effect : lifter.effects()) {
+  for (const lift::EffectCall& effect : t.lifter.effects()) {
     if (effect.callable.get() == lib.set_item && PyTuple_GET_ITEM(effect.arguments.get(), 0) == cache.get() &&
         PyTuple_GET_ITEM(effect.arguments.get(), 1) == cls.get())
       return found;
   }
-  add_effect(lib.set_item, checked(PyTuple_Pack(3, cache.get(), cls.get(), found.get())), {});
+  t.output->add_effect(lib.set_item, checked(PyTuple_Pack(3, cache.get(), cls.get(), found.get())), {});
   return found;
 }
 

@@ -1,4 +1,7 @@
 #include "trace/symbolic/deferred_values.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
@@ -102,17 +105,18 @@ Ref make_deferred_string() {
 
 // Whether the string that an f-string shows for it may be deferred. Formatting must not be able to fail, so a format
 // specification needs the value.
-bool Tracer::may_show_later(Borrowed value, Borrowed format) const {
+bool DeferredValues::may_show_later(Borrowed value, Borrowed format) const {
   if (format && !(PyUnicode_CheckExact(format.get()) && PyUnicode_GET_LENGTH(format.get()) == 0)) return false;
-  if (transformed_ || recorder.is_silent() || at::impl::PythonTorchFunctionTLS::stack_len() != 1) return false;
+  if (t.functorch->transformed || t.recorder.is_silent() || at::impl::PythonTorchFunctionTLS::stack_len() != 1)
+    return false;
   if (is_deferred_string(value) || fake::is_symbol(value)) return true;
   return value.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) && fake::is_fake(fake::unpack(value.get()));
 }
 
-Ref Tracer::show_later() {
-  if (deferred_points_.empty()) {
-    deferred_points_ = points_here();
-    deferred_event_ = event_here(report::Reason::tensor_text, {});
+Ref DeferredValues::show_later() {
+  if (points.empty()) {
+    points = t.points_here();
+    event = t.event_here(report::Reason::tensor_text, {});
   }
   return make_deferred_string();
 }
@@ -131,32 +135,32 @@ static Borrowed native_draw() {
   });
 }
 
-Ref Tracer::random_method(Borrowed owner, Borrowed name) {
+Ref DeferredValues::random_method(Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
   Borrowed draw = native_draw();
   if (!PyUnicode_Check(name.get()) || PyUnicode_CompareWithASCIIString(name.get(), "random") != 0 ||
       PyType_IsSubtype(type, reinterpret_cast<PyDescrObject*>(draw.get())->d_type) == 0 ||
-      type->tp_getattro != PyObject_GenericGetAttr || Borrowed(lifter.type_attribute(type, name)) != draw) {
+      type->tp_getattro != PyObject_GenericGetAttr || Borrowed(t.lifter.type_attribute(type, name)) != draw) {
     return {};
   }
-  if (lift::Shadow* attributes = lifter.attributes(owner); attributes != nullptr) {
-    if (lifter.dict_contains(*attributes, name)) return {};
+  if (lift::Shadow* attributes = t.lifter.attributes(owner); attributes != nullptr) {
+    if (t.lifter.dict_contains(*attributes, name)) return {};
   }
   return checked(PyCFunction_NewEx(draw.as<PyMethodDescrObject>()->d_method, owner.get(), nullptr));
 }
 
-Ref Tracer::call_random(Borrowed callable, size_t count) {
+Ref DeferredValues::call(Borrowed callable, size_t count) {
   if (!PyCFunction_Check(callable.get()) || count != 0) return {};
   Borrowed draw = native_draw(), self = PyCFunction_GET_SELF(callable.get());
   if (!self || callable.as<PyCFunctionObject>()->m_ml != draw.as<PyMethodDescrObject>()->d_method) return {};
-  const lift::Known* known = lifter.known(self);
+  const lift::Known* known = t.lifter.known(self);
   // What is run eagerly by a node would draw a second time.
-  if (known == nullptr || known->source == nullptr || recorder.is_silent()) return {};
-  if (deferred_points_.empty()) {
-    deferred_points_ = points_here();
-    deferred_event_ = event_here(report::Reason::random_number, {});
+  if (known == nullptr || known->source == nullptr || t.recorder.is_silent()) return {};
+  if (points.empty()) {
+    points = t.points_here();
+    event = t.event_here(report::Reason::random_number, {});
   }
-  lifter.add_effect({Ref::share(callable), checked(PyTuple_New(0)), {}});
+  t.lifter.add_effect({Ref::share(callable), checked(PyTuple_New(0)), {}});
   return make_deferred_random();
 }
 
@@ -197,7 +201,7 @@ static Ref combine_numpy_scalar_input(Tracer& tracer, binaryfunc operation, Borr
   if (name == nullptr || (!tensor && (!fits(left) || !fits(right)))) refuse("an operator on a numpy scalar");
   if (tensor) {
     const at::Tensor& fake = fake::unpack(tensor.get());
-    if (!Tracer::is_torchs_operation(tensor, {}) || !fake::is_fake(fake) || fake::is_wrapped(fake) ||
+    if (!is_torchs_operation(tensor, {}) || !fake::is_fake(fake) || fake::is_wrapped(fake) ||
         tracer.session.known_value(fake))
       refuse("an operator on a numpy scalar and a tensor that is constant or of a subclass");
   }
@@ -233,12 +237,12 @@ static Ref combine_numpy_scalar_input(Tracer& tracer, binaryfunc operation, Borr
   return result;
 }
 
-Ref Tracer::combine_deferred_random(binaryfunc operation, Borrowed left, Borrowed right) {
+Ref DeferredValues::combine(binaryfunc operation, Borrowed left, Borrowed right) {
   if (fake::is_numpy_scalar_input(left) || fake::is_numpy_scalar_input(right)) {
-    if (transformed_ || recorder.is_silent() || recorder.is_checkpointed() || is_under_modes() ||
-        at::impl::PythonTorchFunctionTLS::stack_len() != 1)
+    if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed() ||
+        t.function_modes->is_active() || at::impl::PythonTorchFunctionTLS::stack_len() != 1)
       stop(report::Reason::unknown_number, "a numpy scalar under a mode or inside a transform");
-    return combine_numpy_scalar_input(*this, operation, left, right);
+    return combine_numpy_scalar_input(t, operation, left, right);
   }
   const bool divides = operation == PyNumber_TrueDivide || operation == PyNumber_InPlaceTrueDivide;
   const bool known = divides || operation == PyNumber_Add || operation == PyNumber_Subtract ||

@@ -1,10 +1,15 @@
 // Deferred values: Python random numbers, which the residual program draws and which have no value while tracing, and
 // deferred strings.
 #pragma once
+#include <optional>
+#include <vector>
+#include "trace/core/stop.h"
 
 #include "py/error.h"
 
 namespace alternator::trace {
+
+class Tracer;
 
 // What random.random() returns in a trace, and what is computed from it with +, -, * and /: a float of unknown value.
 // It may be stored and dropped; the generator advances in every run. Any other use ends the trace, which then breaks
@@ -24,5 +29,24 @@ inline bool is_deferred_string(Borrowed object) { return Py_IS_TYPE(object.get()
 // How many are alive.
 size_t deferred_strings();
 Ref make_deferred_string();
+
+class DeferredValues {
+ public:
+  explicit DeferredValues(Tracer& tracer) : t(tracer) {}
+  // An operator on a deferred random value (deferred_values.cpp).
+  Ref combine(binaryfunc operation, Borrowed left, Borrowed right);
+  // An f-string over values that are only known at run time becomes a deferred string (deferred_values.h).
+  bool may_show_later(Borrowed value, Borrowed format) const;
+  Ref show_later();
+  // deferred_values.cpp. Null: it is no method that draws from a Python random generator; it is no call of such a
+  // method.
+  Ref random_method(Borrowed owner, Borrowed name);
+  Ref call(Borrowed callable, size_t count);
+  std::vector<BreakPoint> points;
+  std::optional<report::Break> event;
+
+ private:
+  Tracer& t;
+};
 
 }  // namespace alternator::trace

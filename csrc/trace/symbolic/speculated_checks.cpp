@@ -1,7 +1,12 @@
 // Data-dependent checks that raise: `assert (x > 0).all()`, `if x.isnan().any(): raise ValueError(...)`. The trace
 // speculates that the check passes and follows the path that does not raise; the graph returns the speculated
 // conditions. A call whose data violates one falls back to eager: by then no side effect has happened.
+#include "trace/symbolic/speculated_checks.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/symbolic/symbol_tensors.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
+#include "trace/torch/torch_calls.h"
 
 #include "py/import.h"
 #include "py/lasting.h"
@@ -126,11 +131,11 @@ void distrust(Borrowed code, int index) {
 }
 void forget_distrust() { distrusted().clear(); }
 
-bool Tracer::may_assume_here() const {
-  if (!may_assume || transformed_ || recorder.is_silent() || frame_ == nullptr) return false;
+bool SpeculatedChecks::may_assume_here() const {
+  if (!t.may_assume || t.functorch->transformed || t.recorder.is_silent() || t.current_frame == nullptr) return false;
   if (at::impl::PythonTorchFunctionTLS::stack_len() > 1) return false;
-  const auto found = distrusted().find(reinterpret_cast<PyObject*>(cpython::code_of(frame_)));
-  return found == distrusted().end() || found->second.indices.count(index_) == 0;
+  const auto found = distrusted().find(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)));
+  return found == distrusted().end() || found->second.indices.count(t.current_index) == 0;
 }
 
 static bool is_plain_tensor(Borrowed tensor) {
@@ -139,33 +144,34 @@ static bool is_plain_tensor(Borrowed tensor) {
 }
 
 // `flag`: a fresh tensor that nothing writes to later.
-void Tracer::assume(Ref flag, bool wanted) {
-  Ref where = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(frame_)));
-  assumptions.push_back({std::move(flag), wanted, std::move(where), index_});
+void SpeculatedChecks::assume(Ref flag, bool wanted) {
+  Ref where = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)));
+  t.assumptions.push_back({std::move(flag), wanted, std::move(where), t.current_index});
 }
 
-std::optional<bool> Tracer::assume_truth(Borrowed tensor) {
+std::optional<bool> SpeculatedChecks::assume_truth(Borrowed tensor) {
   if (!is_plain_tensor(tensor) || !may_assume_here()) return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
   if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() != 1) return {};
-  const std::optional<bool> wanted = truth_without_raise(cpython::code_of(frame_), index_);
+  const std::optional<bool> wanted = truth_without_raise(cpython::code_of(t.current_frame), t.current_index);
   if (!wanted) return {};
   static constinit Lasting<PyObject*> not_equal;
   Ref zero = checked(PyLong_FromLong(0));
   PyObject* arguments[] = {nullptr, tensor.get(), zero.get()};
-  assume(call_torch(not_equal.get(
-                        [] { return checked(PyObject_GetAttrString(import_module("torch").get(), "ne")).release(); }),
+  assume(call_torch(t, not_equal.get([] {
+           return checked(PyObject_GetAttrString(import_module("torch").get(), "ne")).release();
+         }),
                     arguments + 1, 2, {}),
          *wanted);
   return wanted;
 }
 
 // The same for a comparison of unbacked integers: `assert lengths.max().item() <= 4`.
-std::optional<bool> Tracer::assume_comparison(Borrowed truth) {
+std::optional<bool> SpeculatedChecks::assume_comparison(Borrowed truth) {
   const auto compared =
-      std::ranges::find_if(comparisons_, [&](const Comparison& c) { return Borrowed(c.truth) == truth; });
-  if (compared == comparisons_.end() || !may_assume_here()) return {};
-  const std::optional<bool> wanted = truth_without_raise(cpython::code_of(frame_), index_);
+      std::ranges::find_if(comparisons, [&](const Comparison& c) { return Borrowed(c.truth) == truth; });
+  if (compared == comparisons.end() || !may_assume_here()) return {};
+  const std::optional<bool> wanted = truth_without_raise(cpython::code_of(t.current_frame), t.current_index);
   if (!wanted) return {};
   // Compared as tensors, which a graph can return. torch.tensor() of unbacked symbols becomes nodes.
   constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
@@ -179,41 +185,43 @@ std::optional<bool> Tracer::assume_comparison(Borrowed truth) {
       continue;
     }
     PyObject* number[] = {nullptr, operand.get()};
-    Ref tensor = tensor_of_symbols("torch.tensor", number + 1, 1, {});
+    Ref tensor = tensor_of_symbols(t, "torch.tensor", number + 1, 1, {});
     if (!tensor) return {};
     operand = std::move(tensor);
   }
   if (!graph::is_tensor(operands[0])) return {};
   PyObject* arguments[] = {nullptr, operands[0].get(), operands[1].get()};
-  assume(call_torch(graph::torch_name("torch", kNames[operation]), arguments + 1, 2, {}), *wanted);
+  assume(call_torch(t, graph::torch_name("torch", kNames[operation]), arguments + 1, 2, {}), *wanted);
   return wanted;
 }
 
 // torch._check_tensor_all_with(error, condition): every call checks that all elements are true. Where checks cannot be
 // speculated and unbacked symbols are captured, the graph itself raises. False: neither is possible.
-bool Tracer::expect_all(Borrowed condition) {
+bool SpeculatedChecks::expect_all(Borrowed condition) {
   if (!is_plain_tensor(condition)) return false;
   const at::Tensor& fake = fake::unpack(condition.get());
-  if (!fake::is_fake(fake) || fake.scalar_type() != at::kBool || session.known_value(fake)) return false;
+  if (!fake::is_fake(fake) || fake.scalar_type() != at::kBool || t.session.known_value(fake)) return false;
   const bool speculates = may_assume_here();
-  if (!speculates && (may_assume || !recorder.captures_scalars() || transformed_ || recorder.is_silent())) return false;
+  if (!speculates &&
+      (t.may_assume || !t.recorder.captures_scalars() || t.functorch->transformed || t.recorder.is_silent()))
+    return false;
   static constinit Lasting<PyObject*> all_true, to_integer;
   auto method = [](Lasting<PyObject*>& lasting, const char* name) {
     return lasting.get([&] { return checked(PyObject_GetAttrString(THPVariableClass, name)).release(); });
   };
   PyObject* arguments[] = {nullptr, condition.get()};
-  Ref all = call_torch(method(all_true, "_is_all_true"), arguments + 1, 1, {});
+  Ref all = call_torch(t, method(all_true, "_is_all_true"), arguments + 1, 1, {});
   if (speculates) {
     assume(std::move(all), true);
     return true;
   }
   PyObject* of_all[] = {nullptr, all.get()};
-  Ref integer = call_torch(method(to_integer, "long"), of_all + 1, 1, {});
+  Ref integer = call_torch(t, method(to_integer, "long"), of_all + 1, 1, {});
   PyObject* of_integer[] = {nullptr, integer.get()};
-  Ref number = call_torch(graph::torch_types().tensor_item, of_integer + 1, 1, {});
+  Ref number = call_torch(t, graph::torch_types().tensor_item, of_integer + 1, 1, {});
   if (!fake::is_symbol(number)) return PyLong_CheckExact(number.get()) && PyLong_AsLong(number.get()) == 1;
   Ref one = checked(PyLong_FromLong(1));
-  return expect(compare_numbers(number, one, Py_EQ));
+  return expect(t, compare_numbers(t, number, one, Py_EQ));
 }
 
 }  // namespace alternator::trace

@@ -1,6 +1,9 @@
 // torch.tensor() of unbacked symbols. Eagerly it writes their values into memory; recorded are 0-d tensors, one for
 // each scalar, stacked.
+#include "trace/symbolic/symbol_tensors.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/torch/torch_calls.h"
 
 #include "graph/record/torch_symbol.h"
 #include "graph/record/torch_types.h"
@@ -96,21 +99,21 @@ Ref tensor_of_scalars(Tracer& tracer, Borrowed callable, PyObject* const* argume
     check_status(PyList_Append(names.get(), checked(PyUnicode_InternFromString("dtype")).get()));
     given.push_back(reinterpret_cast<PyObject*>(torch::getTHPDtype(*type)));
   }
-  return tracer.call_torch(callable, given.data() + 1, 1, checked(PyList_AsTuple(names.get())));
+  return call_torch(tracer, callable, given.data() + 1, 1, checked(PyList_AsTuple(names.get())));
 }
 
 }  // namespace
 
 // Each scalar becomes a tensor of the widest dtype, since torch.tensor() turns what overflows a narrow one into
 // infinity, and scalar_tensor() raises.
-Ref Tracer::tensor_of_symbols(const std::string& name, PyObject* const* arguments, size_t positional,
-                              Borrowed keyword_names) {
-  if (name != "torch.tensor" || positional != 1 || transformed_) return {};
-  if (recorder.captures_scalars()) {
+Ref tensor_of_symbols(Tracer& t, const std::string& name, PyObject* const* arguments, size_t positional,
+                      Borrowed keyword_names) {
+  if (name != "torch.tensor" || positional != 1 || t.functorch->transformed) return {};
+  if (t.recorder.captures_scalars()) {
     Ref callable = graph::torch_name("torch", "tensor");
-    if (Ref made = tensor_of_scalars(*this, callable, arguments, keyword_names)) return made;
+    if (Ref made = tensor_of_scalars(t, callable, arguments, keyword_names)) return made;
   }
-  if (!recorder.has_symbols()) return {};
+  if (!t.recorder.has_symbols()) return {};
   ScalarData numbers;
   if (!inspect(arguments[0], 0, &numbers) || !numbers.has_symbol) return {};
   Ref dtype, device;
@@ -138,18 +141,18 @@ Ref Tracer::tensor_of_symbols(const std::string& name, PyObject* const* argument
   auto build = [&](auto& self, Borrowed data) -> Ref {
     if (!PyList_CheckExact(data.get()) && !PyTuple_CheckExact(data.get())) {
       PyObject* given[] = {nullptr, data.get(), wide.get(), device.get()};
-      return call_torch(make, given + 1, 1, names);
+      return call_torch(t, make, given + 1, 1, names);
     }
     Ref parts = checked(PyList_New(0));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(data.get()); i++)
       check_status(PyList_Append(parts.get(), self(self, PySequence_Fast_GET_ITEM(data.get(), i)).get()));
     PyObject* given[] = {nullptr, parts.get()};
-    return call_torch(stack, given + 1, 1, {});
+    return call_torch(t, stack, given + 1, 1, {});
   };
   Ref made = build(build, arguments[0]);
   if (type_of(dtype) == type_of(wide)) return made;
   PyObject* given[] = {nullptr, made.get(), dtype.get()};
-  return call_torch(checked(PyObject_GetAttrString(THPVariableClass, "to")), given + 1, 2, {});
+  return call_torch(t, checked(PyObject_GetAttrString(THPVariableClass, "to")), given + 1, 2, {});
 }
 
 }  // namespace alternator::trace

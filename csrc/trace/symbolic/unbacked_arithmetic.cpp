@@ -1,5 +1,8 @@
 // Unbacked symbols (fake/unbacked_symbol.h): what a program may do with one.
+#include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/core/tracer.h"
+#include "trace/symbolic/speculated_checks.h"
+#include "trace/torch/torch_calls.h"
 
 #include "cpython/objects.h"
 #include "graph/record/torch_types.h"
@@ -59,12 +62,12 @@ PyObject* in_slot(Body&& body) noexcept {
 PyObject* operate_in_slot(const char* function, PyObject* left, PyObject* right) noexcept {
   return in_slot([&](Tracer& tracer) {
     PyObject* operands[] = {left, right};
-    return tracer.operate(graph::torch_name("operator", function), operands, right != nullptr ? 2 : 1);
+    return operate(tracer, graph::torch_name("operator", function), operands, right != nullptr ? 2 : 1);
   });
 }
 
 PyObject* compare_in_slot(PyObject* left, PyObject* right, int operation) noexcept {
-  return in_slot([&](Tracer& tracer) { return tracer.compare_numbers(left, right, operation); });
+  return in_slot([&](Tracer& tracer) { return compare_numbers(tracer, left, right, operation); });
 }
 
 void refuse_in_slot(const char* what) noexcept {
@@ -177,43 +180,43 @@ int init_symbol_hooks() {
   return fake::init_symbols();
 }
 
-Ref Tracer::operate(Borrowed function, PyObject* const* arguments, size_t count) {
-  const Paused paused(*this);
-  return recorder.operate(function, arguments, count);
+Ref operate(Tracer& t, Borrowed function, PyObject* const* arguments, size_t count) {
+  const Paused paused(t);
+  return t.recorder.operate(function, arguments, count);
 }
 
 constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
 // The result is a bool where it follows from the symbols' ranges; otherwise it is an unbacked bool.
-Ref Tracer::compare_numbers(Borrowed left, Borrowed right, int operation) {
+Ref compare_numbers(Tracer& t, Borrowed left, Borrowed right, int operation) {
   // Integers only: x - x == 0 fails for an infinite float, which torch's ranges do not account for.
   if (is_integer(left) && is_integer(right)) {
-    const Paused paused(*this);
-    Ref torch_left = is_symbol(left) ? recorder.torch_symbol(left) : Ref::share(left);
-    Ref torch_right = is_symbol(right) ? recorder.torch_symbol(right) : Ref::share(right);
+    const Paused paused(t);
+    Ref torch_left = is_symbol(left) ? t.recorder.torch_symbol(left) : Ref::share(left);
+    Ref torch_right = is_symbol(right) ? t.recorder.torch_symbol(right) : Ref::share(right);
     Ref answer = checked(PyObject_RichCompare(torch_left.get(), torch_right.get(), operation));
     const int truth = PyObject_IsTrue(answer.get());
     if (truth >= 0) return Ref::share(truth != 0 ? Py_True : Py_False);
     PyErr_Clear();
     PyObject* operands[] = {left.get(), right.get()};
-    Ref symbol = recorder.operate(graph::torch_name("operator", kComparisons[operation]), operands, 2);
+    Ref symbol = t.recorder.operate(graph::torch_name("operator", kComparisons[operation]), operands, 2);
     if (fake::is_truth_symbol(symbol))
-      comparisons_.push_back({Ref(symbol), Ref::share(left), Ref::share(right), operation});
+      t.checks->comparisons.push_back({Ref(symbol), Ref::share(left), Ref::share(right), operation});
     return symbol;
   }
   stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
 }
 
 // torch._check(n > 3) and its like: every run checks the condition, and it is known from here on.
-bool Tracer::expect(Borrowed value) {
+bool expect(Tracer& t, Borrowed value) {
   if (!fake::is_truth_symbol(value)) return false;
   PyObject* arguments[] = {value.get()};
-  (void)operate(graph::torch_name("torch", "_check"), arguments, 1);
+  (void)operate(t, graph::torch_name("torch", "_check"), arguments, 1);
   return true;
 }
 
 // A binary operator with an unbacked symbol on one side and no tensor on the other.
-Ref Tracer::operate(binaryfunc operation, Borrowed left, Borrowed right) {
+Ref operate(Tracer& t, binaryfunc operation, Borrowed left, Borrowed right) {
   if (!is_number(left) || !is_number(right))
     stop(report::Reason::unknown_number,
          std::string("an operator") + kOfSymbol + " and " + (is_symbol(left) ? right : left).type()->tp_name);
@@ -225,52 +228,52 @@ Ref Tracer::operate(binaryfunc operation, Borrowed left, Borrowed right) {
 }
 
 // int(x), float(x) of a symbol.
-Ref Tracer::convert_number(PyTypeObject* type, Borrowed number) {
+Ref convert_number(Tracer& t, PyTypeObject* type, Borrowed number) {
   if (type == fake::class_of_symbol(number)) return Ref::share(number);
   PyObject* arguments[] = {number.get()};
-  return operate(graph::torch_name("torch", type == &PyFloat_Type ? "sym_float" : "sym_int"), arguments, 1);
+  return operate(t, graph::torch_name("torch", type == &PyFloat_Type ? "sym_float" : "sym_int"), arguments, 1);
 }
 
 // max(a, b) and min(a, b) of two integers or two floats, one of them a symbol. Null: it is no such call.
-Ref Tracer::extreme_of_numbers(const std::string& name, PyObject* const* arguments, size_t count) {
+Ref extreme_of_numbers(Tracer& t, const std::string& name, PyObject* const* arguments, size_t count) {
   if (count != 2 || !(is_symbol(arguments[0]) || is_symbol(arguments[1]))) return {};
   if ((name != "builtins.max" && name != "builtins.min") || !is_number(arguments[0]) || !is_number(arguments[1]) ||
       is_integer(arguments[0]) != is_integer(arguments[1])) {
     return {};
   }
-  return operate(graph::torch_name("torch", name == "builtins.max" ? "sym_max" : "sym_min"), arguments, 2);
+  return operate(t, graph::torch_name("torch", name == "builtins.max" ? "sym_max" : "sym_min"), arguments, 2);
 }
 
 // int(tensor), float(tensor); null: the value is known, or it is not an unbacked scalar.
-Ref Tracer::convert_tensor(PyTypeObject* type, Borrowed tensor) {
-  if (!recorder.captures_scalars() || (type != &PyLong_Type && type != &PyFloat_Type)) return {};
+Ref convert_tensor(Tracer& t, PyTypeObject* type, Borrowed tensor) {
+  if (!t.recorder.captures_scalars() || (type != &PyLong_Type && type != &PyFloat_Type)) return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
-  if (fake.sym_numel() != 1 || fake.scalar_type() == at::kBool || session.known_value(fake)) return {};
+  if (fake.sym_numel() != 1 || fake.scalar_type() == at::kBool || t.session.known_value(fake)) return {};
   PyObject* arguments[] = {nullptr, tensor.get()};
-  Ref number = call_torch(graph::torch_types().tensor_item, arguments + 1, 1, {});
-  return is_symbol(number) ? convert_number(type, number) : Ref();
+  Ref number = call_torch(t, graph::torch_types().tensor_item, arguments + 1, 1, {});
+  return is_symbol(number) ? convert_number(t, type, number) : Ref();
 }
 
 // x.tolist(): .item() of the elements, one by one.
-Ref Tracer::list_of_numbers(Borrowed tensor) {
+Ref list_of_numbers(Tracer& t, Borrowed tensor) {
   constexpr int64_t kMost = 1024;
   const at::Tensor& fake = fake::unpack(tensor.get());
   PyObject* arguments[] = {nullptr, tensor.get()};
-  if (fake.dim() == 0) return call_torch(graph::torch_types().tensor_item, arguments + 1, 1, {});
+  if (fake.dim() == 0) return call_torch(t, graph::torch_types().tensor_item, arguments + 1, 1, {});
   if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() > kMost)
     stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
-  Ref rows = call_torch(graph::torch_types().tensor_unbind, arguments + 1, 1, {});
+  Ref rows = call_torch(t, graph::torch_types().tensor_unbind, arguments + 1, 1, {});
   Ref list = checked(PyList_New(0));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows.get()); i++)
-    check_status(PyList_Append(list.get(), list_of_numbers(PyTuple_GET_ITEM(rows.get(), i)).get()));
+    check_status(PyList_Append(list.get(), list_of_numbers(t, PyTuple_GET_ITEM(rows.get(), i)).get()));
   return list;
 }
 
-bool Tracer::may_hold_symbol(Borrowed value) const {
-  return (recorder.has_symbols() || deferred_strings() > 0) && may_hold(value);
+bool may_hold_symbol(const Tracer& t, Borrowed value) {
+  return (t.recorder.has_symbols() || deferred_strings() > 0) && may_hold(value);
 }
 
-bool Tracer::has_native_length(Borrowed object) {
+bool has_native_length(Borrowed object) {
   PyTypeObject* type = object.type();
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return true;
   PyObject* length = _PyType_Lookup(type, checked(PyUnicode_InternFromString("__len__")).get());
@@ -286,11 +289,11 @@ static bool holds_cells(Borrowed object) {
 }
 
 // A float on the left would compare natively with the value of a symbol on the right, in a container too.
-void Tracer::check_comparison(Borrowed left, Borrowed right) {
+void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
   // Native code compares the cells' contents, and the traced program may have rebound them.
   if (left != right && (holds_cells(left) || holds_cells(right)))
     stop(report::Reason::native_call, "a comparison of cells");
-  if (!recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
+  if (!t.recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
   const bool numbers = is_number(left) && is_number(right);
   if (numbers && (is_symbol(left) || is_symbol(right))) {
     if (!is_integer(left) || !is_integer(right))
@@ -307,7 +310,7 @@ void Tracer::check_comparison(Borrowed left, Borrowed right) {
   if (holds(left) || holds(right)) stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
 }
 
-bool Tracer::is_torchs_operation(Borrowed left, Borrowed right) {
+bool is_torchs_operation(Borrowed left, Borrowed right) {
   auto is_torchs = [](Borrowed object) {
     return Borrowed(object.type()) == Borrowed(THPVariableClass) || Borrowed(object.type()) == Borrowed(ParameterClass);
   };
@@ -352,9 +355,9 @@ size_t& integers_given() {
 }
 
 // To be called before native code receives a symbol whose value it might read.
-void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
-  if (!recorder.has_symbols() && deferred_strings() == 0) return;
-  const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
+void check_symbols(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+  if (!t.recorder.has_symbols() && deferred_strings() == 0) return;
+  const auto reason = t.recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
   if (name == "str.join" && deferred_strings() > 0 && count > 0 && may_hold(arguments[0]))
     stop(report::Reason::tensor_text, name);
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
@@ -381,9 +384,9 @@ void Tracer::check_symbols(Borrowed callable, const std::string& name, PyObject*
 }
 
 // The same for the constructor of a type with the layout of `base`.
-void Tracer::check_symbols(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
-  if (!recorder.has_symbols() && deferred_strings() == 0) return;
-  const auto reason = recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
+void check_symbols(Tracer& t, PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
+  if (!t.recorder.has_symbols() && deferred_strings() == 0) return;
+  const auto reason = t.recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
   const bool keeps = keeps_arguments(base);
   const bool moves = moves_arguments(base);
   for (size_t i = 0; i < count; i++) {

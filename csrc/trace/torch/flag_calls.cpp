@@ -1,5 +1,9 @@
 // Process-wide torch flags: the traced program reads and sets them; they are restored at the end of the trace.
+#include "trace/torch/flag_calls.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/stdlib/output_effects.h"
 
 #include "lift/sources/plain.h"
 #include "py/import.h"
@@ -79,50 +83,50 @@ bool is_known(Borrowed value) {
 
 void load_flags() { (void)functions(); }
 
-void Tracer::use_flags(uint8_t groups) {
-  if (!flags_before) flags_before = fake::Flags::now();
-  if (!flags_before)
+void FlagCalls::use(uint8_t groups) {
+  if (!t.flags_before) t.flags_before = fake::Flags::now();
+  if (!t.flags_before)
     stop(report::Reason::native_call, "torch flags that were set through both the legacy and the new API");
-  flag_groups |= groups;
+  t.flag_groups |= groups;
 }
 
-void Tracer::use_flags_of(const std::string& name) {
-  if ((flag_groups & fake::kAttention) != 0) return;
+void FlagCalls::use_for(const std::string& name) {
+  if ((t.flag_groups & fake::kAttention) != 0) return;
   for (const char* word : {"attention", "transformer"})  // a transformer encoder layer is one call
-    if (name.find(word) != std::string::npos) return use_flags(fake::kAttention);
+    if (name.find(word) != std::string::npos) return use(fake::kAttention);
 }
 
 // The guard calls the getter again and compares its result.
-Ref Tracer::ask_flag(Borrowed getter, PyObject* const* arguments, size_t count) {
+Ref FlagCalls::ask(Borrowed getter, PyObject* const* arguments, size_t count) {
   Ref getter_call = checked(PyTuple_New(static_cast<Py_ssize_t>(count) + 1));
   PyTuple_SET_ITEM(getter_call.get(), 0, Py_NewRef(getter.get()));
   for (size_t i = 0; i < count; i++) {
-    if (recorder.watches_flags() && PyUnicode_Check(arguments[i]) &&
+    if (t.recorder.watches_flags() && PyUnicode_Check(arguments[i]) &&
         PyUnicode_CompareWithASCIIString(arguments[i], "matmul") == 0)
       stop(report::Reason::native_call, native_name(getter) + " after a flag was set");
     PyTuple_SET_ITEM(getter_call.get(), static_cast<Py_ssize_t>(i) + 1, Py_NewRef(arguments[i]));
   }
-  if (count == 0) return query(getter);
+  if (count == 0) return query(t, getter);
   // Sources are rooted in an object that the guards keep alive.
   Ref bound_getter = checked(PyCFunction_New(&call_getter_method, getter_call.get()));
   Ref holder = checked(PyTuple_Pack(1, bound_getter.get()));
   Ref value = checked(PyObject_CallNoArgs(bound_getter.get()));
   if (!lift::is_plain(value.get())) stop(report::Reason::native_call, native_name(getter));
-  lift::Source* source = tree->child(lifter.constant(holder), lift::Access::kIndex, {}, 0);
-  tree->guard(tree->child(source, lift::Access::kQuery), {lift::GuardKind::kEquals, Ref(value)});
+  lift::Source* source = t.tree->child(t.lifter.constant(holder), lift::Access::kIndex, {}, 0);
+  t.tree->guard(t.tree->child(source, lift::Access::kQuery), {lift::GuardKind::kEquals, Ref(value)});
   return value;
 }
 
 // Autocast caches the casts of weights per thread while a scope is open; no node represents that cache. Clearing it
 // inside a scope observably drops the casts, and so does leaving the caller's last scope and entering another.
-void Tracer::check_casts(bool clears, Borrowed callable) {
-  const int caller_depth = nesting_before_ > 0 ? 1 : 0;  // see ThreadState
+void FlagCalls::check_casts(bool clears, Borrowed callable) {
+  const int caller_depth = nesting_before > 0 ? 1 : 0;  // see ThreadState
   const bool inside = fake::autocast_nesting() > caller_depth;
   if (clears ? inside : caller_depth != 0 && !inside) stop(report::Reason::native_call, native_name(callable));
-  clears_casts = clears_casts || (clears && caller_depth == 0);
+  t.clears_casts = t.clears_casts || (clears && caller_depth == 0);
 }
 
-Ref Tracer::call_flag(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref FlagCalls::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   if (!PyCFunction_Check(callable.get())) return {};
   const auto found = functions().find(callable.get());
   if (found == functions().end()) return {};
@@ -132,30 +136,30 @@ Ref Tracer::call_flag(Borrowed callable, PyObject* const* arguments, size_t posi
     return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
   }
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  escape_all(arguments, total);
+  escape_all(t, arguments, total);
   for (size_t i = 0; i < total; i++)
     if (!is_known(arguments[i])) stop(report::Reason::native_call, native_name(callable));
   if (function.use == Use::kQuery || function.use == Use::kSetUnchanged) {
     if (keyword_names || (function.use == Use::kSetUnchanged && positional == 0))
       stop(report::Reason::native_call, native_name(callable));
-    if (function.use == Use::kQuery) return ask_flag(callable, arguments, positional);
-    Ref now = ask_flag(function.getter, arguments, positional - 1);
+    if (function.use == Use::kQuery) return ask(callable, arguments, positional);
+    Ref now = ask(function.getter, arguments, positional - 1);
     Borrowed wanted = arguments[positional - 1];
     if (now.type() != wanted.type() || PyObject_RichCompareBool(now.get(), wanted.get(), Py_EQ) != 1)
       stop(report::Reason::native_call, native_name(callable));
     Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(positional)));
     for (size_t i = 0; i < positional; i++)
       PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
-    add_effect(callable, std::move(given), {});
+    t.output->add_effect(callable, std::move(given), {});
     return Ref::share(Py_None);
   }
-  use_flags(function.group);
+  use(function.group);
   if (function.use == Use::kSet) {
     // A subgraph (a branch of a cond) would set it on one path only; a checkpoint sets it again in the backward pass.
-    if (arms_ != 0) stop(report::Reason::torch_call, native_name(callable) + " in a subgraph");
-    if (recorder.is_checkpointed()) stop(report::Reason::torch_call, native_name(callable) + " in a checkpoint");
-    if (!recorder.watch_flags()) stop(report::Reason::native_call, native_name(callable));
-    use_flags(fake::kAttention | fake::kKernels);
+    if (t.functorch->subgraph_depth != 0) stop(report::Reason::torch_call, native_name(callable) + " in a subgraph");
+    if (t.recorder.is_checkpointed()) stop(report::Reason::torch_call, native_name(callable) + " in a checkpoint");
+    if (!t.recorder.watch_flags()) stop(report::Reason::native_call, native_name(callable));
+    use(fake::kAttention | fake::kKernels);
   }
   return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
 }

@@ -1,6 +1,10 @@
 // Legacy constructors: torch.autograd.Variable(x), torch.Tensor(2, 3), torch.LongTensor([1, 2]). They fill memory
 // without the dispatcher; their results are recorded as calls of the modern functions.
+#include "trace/torch/legacy_tensors.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/torch/torch_calls.h"
 
 #include "cpython/objects.h"
 #include "graph/record/torch_types.h"
@@ -14,6 +18,11 @@
 #include <algorithm>
 
 namespace alternator::trace {
+
+static Ref call_parameter(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
+                          Borrowed keyword_names);
+static Ref call_buffer(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
+                       Borrowed keyword_names);
 
 namespace {
 
@@ -64,7 +73,7 @@ bool are_sizes(PyObject* const* arguments, size_t count) {
 
 bool is_tensor_type(Borrowed object) { return cpython::is_native(object.type(), "torch.tensortype"); }
 
-bool Tracer::is_of_tensor_type(Borrowed tensor, Borrowed type) {
+bool is_of_tensor_type(Tracer& t, Borrowed tensor, Borrowed type) {
   const at::Tensor& value = fake::unpack(tensor.get());
   Ref dtype = checked(PyObject_GetAttrString(type.get(), "dtype"));
   const bool is_cuda = is_true(type, "is_cuda");
@@ -76,33 +85,35 @@ bool Tracer::is_of_tensor_type(Borrowed tensor, Borrowed type) {
 
 // torch.nn.Parameter(x): an autograd leaf that shares x's storage. Other classes than torch.Tensor define their own
 // construction.
-Ref Tracer::call_parameter(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+static Ref call_parameter(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
+                          Borrowed keyword_names) {
   const graph::TorchTypes& types = graph::torch_types();
   if (callable.get() != reinterpret_cast<PyObject*>(types.parameter) || positional == 0) return {};
   PyTypeObject* type = Py_TYPE(arguments[0]);
   if (type != types.tensor && type != types.parameter) return {};
-  return call_torch(callable, arguments, positional, keyword_names);
+  return call_torch(t, callable, arguments, positional, keyword_names);
 }
 
 // torch.nn.Buffer() returns a torch.Tensor that its __new__ makes: not an instance of Buffer, so __init__ does not run.
-Ref Tracer::call_buffer(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+static Ref call_buffer(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
+                       Borrowed keyword_names) {
   static constinit Lasting<Ref> lasting;
   if (callable != Borrowed(lasting.get([] { return graph::torch_name("torch.nn", "Buffer"); }))) return {};
   if (positional == 0 || Py_TYPE(arguments[0]) != graph::torch_types().tensor) return {};
   const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
   std::vector<PyObject*> given{nullptr, callable.get()};
   given.insert(given.end(), arguments, arguments + positional + named);
-  return call(get_attribute(callable, checked(PyUnicode_InternFromString("__new__"))), given.data() + 1, positional + 1,
-              keyword_names);
+  return call(t, get_attribute(t, callable, checked(PyUnicode_InternFromString("__new__"))), given.data() + 1,
+              positional + 1, keyword_names);
 }
 
-Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                    Borrowed keyword_names) {
-  if (Ref made = call_parameter(callable, arguments, positional, keyword_names)) return made;
-  if (Ref made = call_buffer(callable, arguments, positional, keyword_names)) return made;
+Ref call_legacy_constructor(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
+                            Borrowed keyword_names) {
+  if (Ref made = call_parameter(t, callable, arguments, positional, keyword_names)) return made;
+  if (Ref made = call_buffer(t, callable, arguments, positional, keyword_names)) return made;
   if (callable == Borrowed(legacy_variable())) {
     if (positional == 0 || !graph::is_tensor(arguments[0])) return {};
-    return call_torch(callable, arguments, positional, keyword_names);
+    return call_torch(t, callable, arguments, positional, keyword_names);
   }
   const bool is_tensor_class = callable == Borrowed(THPVariableClass);
   if ((!is_tensor_class && !is_tensor_type(callable)) || keyword_names) return {};
@@ -115,7 +126,7 @@ Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* argument
     if (is_true(callable, "is_cuda") || !is_in(callable, "torch")) return {};
     dtype = checked(PyObject_GetAttrString(callable.get(), "dtype"));
   }
-  escape_all(arguments, positional);
+  escape_all(t, arguments, positional);
   Ref list;
   PyObject* only[1];
   if (positional == 1 && PyRange_Check(arguments[0])) {
@@ -132,13 +143,13 @@ Ref Tracer::call_legacy_constructor(Borrowed callable, PyObject* const* argument
   given.push_back(dtype.get());
   const char* modern = sizes ? "empty" : array ? "as_tensor" : "tensor";
   Ref function = graph::torch_name("torch", modern), names = checked(Py_BuildValue("(s)", "dtype"));
-  return call(function, given.data() + 1, given.size() - 2, names);
+  return call(t, function, given.data() + 1, given.size() - 2, names);
 }
 
 // x.new_tensor(data) and x.new(data) write into memory, which a fake has not: recorded as torch.tensor() with x's dtype
 // and device.
-Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
-                          Borrowed keyword_names) {
+Ref new_from_data(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
+                  Borrowed keyword_names) {
   if (name != "Tensor.new_tensor" && name != "Tensor.new") return {};
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (!self || !graph::is_tensor(self)) {
@@ -151,7 +162,7 @@ Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* 
   if (!graph::is_tensor(self) || positional != 1 || (!array && !is_data(arguments[0]))) return {};
   if (is_new && (keyword_names || is_number(arguments[0]))) return {};
   auto attribute_of_self = [&](const char* attribute) {
-    return get_attribute(self, checked(PyUnicode_InternFromString(attribute)));
+    return get_attribute(t, self, checked(PyUnicode_InternFromString(attribute)));
   };
   Ref options[] = {attribute_of_self("dtype"), attribute_of_self("device"), {}};
   constexpr const char* kNames[] = {"dtype", "device", "requires_grad"};
@@ -168,7 +179,7 @@ Ref Tracer::new_from_data(Borrowed callable, const std::string& name, PyObject* 
   Ref names = options[2] ? checked(Py_BuildValue("(sss)", kNames[0], kNames[1], kNames[2]))
                          : checked(Py_BuildValue("(ss)", kNames[0], kNames[1]));
   const char* modern = array && is_new ? "as_tensor" : "tensor";
-  return call(graph::torch_name("torch", modern), given.data() + 1, 1, names);
+  return call(t, graph::torch_name("torch", modern), given.data() + 1, 1, names);
 }
 
 }  // namespace alternator::trace

@@ -1,6 +1,10 @@
 // Random number generators (torch.Generator, torch.manual_seed). A call that mutates a generator or reads its state is
 // a node in a separate segment, outside what a backend compiles; tracing never touches a pre-existing generator.
+#include "trace/torch/random_generators.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/torch/torch_calls.h"
 
 #include "fake/session.h"
 #include "fake/unbacked_symbol.h"
@@ -66,31 +70,31 @@ bool is_seed(Borrowed value) {
 
 void load_generators() { random_module(); }
 
-void Tracer::use_generator(Borrowed generator) {
-  if (transformed_ || recorder.is_silent())
+void RandomGenerators::use(Borrowed generator) {
+  if (t.functorch->transformed || t.recorder.is_silent())
     stop(report::Reason::native_call, "a generator inside a transform, a conditional or an autograd function");
-  const lift::Known* known = lifter.known(generator);
+  const lift::Known* known = t.lifter.known(generator);
   if (known == nullptr) return;  // created in this trace
   if (!is_default(generator)) {
     Ref label = checked(PyUnicode_FromString(known->source->text().c_str()));
-    recorder.declare_generator(generator, label, checked(PyLong_FromUnsignedLong(known->source->id)));
+    t.recorder.declare_generator(generator, label, checked(PyLong_FromUnsignedLong(known->source->id)));
     return;
   }
   if (known->source->access != lift::Access::kConstant)
-    tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(generator)});
-  recorder.declare_generator(generator, {}, {});
+    t.tree->guard(known->source, {lift::GuardKind::kIs, Ref::share(generator)});
+  t.recorder.declare_generator(generator, {}, {});
 }
 
-Ref Tracer::generator_attribute(Borrowed generator, Borrowed name) {
+Ref RandomGenerators::attribute(Borrowed generator, Borrowed name) {
   Ref value = checked(PyObject_GetAttr(generator.get(), name.get()));
   if (PyCFunction_Check(value.get())) return value;
   if (PyUnicode_CompareWithASCIIString(name.get(), "device") != 0)
     stop(report::Reason::opaque_object, std::string("torch.Generator.") + PyUnicode_AsUTF8(name.get()));
-  return lifter.lift(value, tree->child(lifter.known(generator)->source, lift::Access::kField, name));
+  return t.lifter.lift(value, t.tree->child(t.lifter.known(generator)->source, lift::Access::kField, name));
 }
 
-void Tracer::note_seed(Borrowed generator, Borrowed seed) {
-  if (lifter.known(generator) != nullptr) {
+void RandomGenerators::note_seed(Borrowed generator, Borrowed seed) {
+  if (t.lifter.known(generator) != nullptr) {
     last_seeded_ = generator.get();
     last_seed_ = Ref::share(seed);
     return;
@@ -105,21 +109,21 @@ void Tracer::note_seed(Borrowed generator, Borrowed seed) {
 }
 
 // Two pre-existing generators may alias in another call: only the seed that was set last is known.
-Ref Tracer::initial_seed(Borrowed generator) {
-  if (lifter.known(generator) == nullptr) {
+Ref RandomGenerators::initial_seed(Borrowed generator) {
+  if (t.lifter.known(generator) == nullptr) {
     if (unknown_seeds_.count(generator.get()) == 0)
       return checked(PyObject_CallMethod(generator.get(), "initial_seed", nullptr));
   } else if (last_seeded_ == nullptr && is_default(generator)) {
-    return query(random_module().initial_seed);
+    return query(t, random_module().initial_seed);
   } else if (last_seeded_ == generator.get() && last_seed_ && _PyLong_Sign(last_seed_.get()) >= 0) {
     return last_seed_;
   }
   stop(report::Reason::native_call, "torch.Generator.initial_seed of a generator with unknown state");
 }
 
-Ref Tracer::state_of_generator(Borrowed generator) {
-  if (const lift::Known* known = lifter.known(generator); known != nullptr && !is_default(generator))
-    (void)generator_attribute(generator, checked(PyUnicode_InternFromString("device")));
+Ref RandomGenerators::state_of(Borrowed generator) {
+  if (const lift::Known* known = t.lifter.known(generator); known != nullptr && !is_default(generator))
+    (void)attribute(generator, checked(PyUnicode_InternFromString("device")));
   const int64_t size = [&] {
     const fake::Inactive inactive;
     return generator.as<THPGenerator>()->cdata.get_state().numel();
@@ -127,9 +131,9 @@ Ref Tracer::state_of_generator(Borrowed generator) {
   return checked(THPVariable_Wrap(at::empty({size}, at::TensorOptions(at::kCPU).dtype(at::kByte))));
 }
 
-Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref RandomGenerators::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const RandomModule& random = random_module();
-  if (callable.get() == THPGeneratorClass) return make_generator(arguments, positional, keyword_names);
+  if (callable.get() == THPGeneratorClass) return make(arguments, positional, keyword_names);
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   const bool reseeds_all = callable == Borrowed(random.seed) && total == 0;
   const bool seeds_all = reseeds_all || callable == Borrowed(random.manual_seed);
@@ -139,15 +143,15 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
   if (call.name == nullptr) return {};
   const std::string name = std::string("torch.Generator.") + call.name;
   if (keyword_names && !(seeds_all && total == 1)) stop(report::Reason::native_call, name);
-  if (seeds_all) (void)lifter.lift(call.generator, lifter.constant(call.generator));
-  use_generator(call.generator);
+  if (seeds_all) (void)t.lifter.lift(call.generator, t.lifter.constant(call.generator));
+  use(call.generator);
   PyObject* given[] = {call.generator.get(), call.count > 0 ? call.arguments[0] : nullptr};
   // `function`: its counterpart in `torch.random`, which does the same for the default generator.
   auto note = [&](Borrowed function, Ref result) {
     if (function && is_default(call.generator))
-      return recorder.note_separate_segment(function, given + 1, call.count, result);
+      return t.recorder.note_separate_segment(function, given + 1, call.count, result);
     Ref method_descriptor = checked(PyObject_GetAttrString(THPGeneratorClass, call.name));
-    recorder.note_separate_segment(method_descriptor, given, call.count + 1, std::move(result));
+    t.recorder.note_separate_segment(method_descriptor, given, call.count + 1, std::move(result));
   };
   const std::string_view method = call.name;
   if (method == "manual_seed" && call.count == 1 && is_seed(call.arguments[0])) {
@@ -156,16 +160,16 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
     note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
     return Ref::share(call.generator);
   }
-  if (method == "seed" && call.count == 0 && recorder.captures_scalars()) {
+  if (method == "seed" && call.count == 0 && t.recorder.captures_scalars()) {
     // The system supplies a new seed in every run.
     note_seed(call.generator, {});
-    const Paused paused(*this);
-    if (reseeds_all) return recorder.number_separately(random.seed, nullptr, 0);
-    return recorder.number_separately(checked(PyObject_GetAttrString(THPGeneratorClass, call.name)), given, 1);
+    const Paused paused(t);
+    if (reseeds_all) return t.recorder.number_separately(random.seed, nullptr, 0);
+    return t.recorder.number_separately(checked(PyObject_GetAttrString(THPGeneratorClass, call.name)), given, 1);
   }
   if (method == "initial_seed" && call.count == 0) return initial_seed(call.generator);
   if (method == "get_state" && call.count == 0) {
-    Ref state = state_of_generator(call.generator);
+    Ref state = state_of(call.generator);
     note(random.get_state, Ref(state));
     return state;
   }
@@ -173,7 +177,7 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
     const at::Tensor& state = graph::as_tensor(call.arguments[0]);
     if (!state.is_cpu() || state.scalar_type() != at::kByte || state.layout() != at::kStrided ||
         state.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
-        !(graph::as_tensor(state_of_generator(call.generator)).sizes() == state.sizes()))
+        !(graph::as_tensor(state_of(call.generator)).sizes() == state.sizes()))
       stop(report::Reason::torch_call, name + ": the tensor is not a state of this generator");
     note(random.set_state, Ref::share(Py_None));
     note_seed(call.generator, {});
@@ -182,15 +186,15 @@ Ref Tracer::call_generator(Borrowed callable, PyObject* const* arguments, size_t
   stop(report::Reason::native_call, name);
 }
 
-Ref Tracer::make_generator(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  if (transformed_ || recorder.is_silent() || (keyword_names && positional > 0))
+Ref RandomGenerators::make(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  if (t.functorch->transformed || t.recorder.is_silent() || (keyword_names && positional > 0))
     stop(report::Reason::native_call, "torch.Generator");
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
   if (total > 1 || (total == 1 && !lift::is_plain(arguments[0]))) stop(report::Reason::native_call, "torch.Generator");
   Ref made = Ref::steal(PyObject_Vectorcall(THPGeneratorClass, arguments, positional, keyword_names.get()));
-  if (!made) stop_for_torch("torch.Generator");
-  keep_alive.push_back(Ref(made));
-  recorder.note_separate_segment(THPGeneratorClass, arguments, total, Ref(made));
+  if (!made) stop_for_torch(t, "torch.Generator");
+  t.keep_alive.push_back(Ref(made));
+  t.recorder.note_separate_segment(THPGeneratorClass, arguments, total, Ref(made));
   return made;
 }
 

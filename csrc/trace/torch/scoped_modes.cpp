@@ -1,4 +1,5 @@
 #include "trace/torch/scoped_modes.h"
+#include "trace/calls/call_dispatch.h"
 
 #include "trace/calls/natives.h"
 #include "trace/core/tracer.h"
@@ -32,7 +33,7 @@ PyObject* enter(PyObject* self, PyObject*) {
     return nullptr;
   }
   return guarded([&]() -> Ref {
-    tracer->open_scope(self);
+    tracer->scopes->open(self);
     new (scope->guard) c10::InferenceMode(scope->mode);
     scope->entered = true;
     return Ref::share(Py_None);
@@ -43,7 +44,7 @@ PyObject* leave(PyObject* self, PyObject*) {
   auto* scope = reinterpret_cast<InferenceScope*>(self);
   if (scope->entered) guard_of(scope)->~InferenceMode();
   scope->entered = false;
-  if (Tracer* tracer = Tracer::current()) tracer->close_scope(self);
+  if (Tracer* tracer = Tracer::current()) tracer->scopes->close(self);
   return Py_NewRef(Py_None);
 }
 
@@ -89,7 +90,7 @@ PyObject* enter_subclass_scope(PyObject* self, PyObject*) {
   }
   return guarded([&]() -> Ref {
     using at::impl::PythonTorchFunctionTLS;
-    tracer->open_scope(self);
+    tracer->scopes->open(self);
     auto& before = reinterpret_cast<SubclassScope*>(self)->before;
     before = PythonTorchFunctionTLS::get_disabled_state();
     if (before == at::impl::TorchFunctionDisabledState::ENABLED)
@@ -100,7 +101,7 @@ PyObject* enter_subclass_scope(PyObject* self, PyObject*) {
 
 PyObject* leave_subclass_scope(PyObject* self, PyObject*) {
   at::impl::PythonTorchFunctionTLS::set_disabled_state(reinterpret_cast<SubclassScope*>(self)->before);
-  if (Tracer* tracer = Tracer::current()) tracer->close_scope(self);
+  if (Tracer* tracer = Tracer::current()) tracer->scopes->close(self);
   return Py_NewRef(Py_None);
 }
 
@@ -126,25 +127,25 @@ int init_modes() {
   return PyType_Ready(&inference_scope_type) < 0 ? -1 : PyType_Ready(&subclass_scope_type);
 }
 
-void Tracer::open_scope(Borrowed scope) { open_scopes_.push_back({scope.get(), points_here()}); }
+void ScopedModes::open(Borrowed scope) { open_.push_back({scope.get(), t.points_here()}); }
 
 // A ContextVar token whose only reference is ours is not an open scope: nothing can reset it any more.
-const Tracer::OpenScope* Tracer::open_scope() const {
-  for (const OpenScope& one : open_scopes_) {
+const OpenScope* ScopedModes::open() const {
+  for (const OpenScope& one : open_) {
     if (!Py_IS_TYPE(one.scope, &PyContextToken_Type) || Py_REFCNT(one.scope) > 1) return &one;
   }
   return nullptr;
 }
 
-void Tracer::close_scope(Borrowed scope) {
-  for (size_t i = open_scopes_.size(); i-- > 0;) {
-    if (open_scopes_[i].scope != scope.get()) continue;
-    open_scopes_.erase(open_scopes_.begin() + static_cast<ptrdiff_t>(i));
+void ScopedModes::close(Borrowed scope) {
+  for (size_t i = open_.size(); i-- > 0;) {
+    if (open_[i].scope != scope.get()) continue;
+    open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
     return;
   }
 }
 
-Ref Tracer::call_mode(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref ScopedModes::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const Natives& natives = Natives::table();
   if (callable == Borrowed(natives.inference_mode)) {
     if (keyword_names || positional != 1 || !PyBool_Check(arguments[0])) return {};
@@ -160,13 +161,13 @@ Ref Tracer::call_mode(Borrowed callable, PyObject* const* arguments, size_t posi
   if ((!begins && callable != Borrowed(natives.record_exit)) || positional == 0 || keyword_names) return {};
   // record_function only labels a profile, and does nothing where no profiler runs. A graph does not contain it, not
   // even where breaks are disallowed.
-  if (query(natives.profiler_enabled).get() == Py_True && may_break)
+  if (query(t, natives.profiler_enabled).get() == Py_True && t.may_break)
     stop(report::Reason::native_call, native_name(callable) + ", while a profiler is running");
   if (begins) {
-    open_scope(arguments[0]);
+    open(arguments[0]);
     return Ref::share(arguments[0]);
   }
-  close_scope(arguments[0]);
+  close(arguments[0]);
   return Ref::share(Py_None);
 }
 

@@ -1,9 +1,13 @@
 // torch modes whose lifetime an object holds (RAII guards in C++).
 #pragma once
+#include <vector>
+#include "trace/core/stop.h"
 
 #include "py/error.h"
 
 namespace alternator::trace {
+
+class Tracer;
 
 // The traced counterpart of torch._C._InferenceMode(mode): the same mode, but deallocating the object does not end it,
 // since objects of a trace may be deallocated at any time.
@@ -16,5 +20,23 @@ int init_modes();
 
 // Exactly torch.utils._device.DeviceContext, no subclass.
 bool is_device_context(PyTypeObject* type);
+
+struct OpenScope {
+  PyObject* scope;  // borrowed: only compared
+  std::vector<BreakPoint> points;
+};
+class ScopedModes {
+ public:
+  explicit ScopedModes(Tracer& tracer) : t(tracer) {}
+  void open(Borrowed scope);
+  void close(Borrowed scope);
+  // torch modes that an object holds, and profiler ranges (scoped_modes.cpp). Null: it is no such call.
+  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  const OpenScope* open() const;  // the first; null: there is none
+
+ private:
+  std::vector<OpenScope> open_;
+  Tracer& t;
+};
 
 }  // namespace alternator::trace

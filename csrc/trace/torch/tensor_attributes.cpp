@@ -1,5 +1,9 @@
 // Tensor attributes: those that guards cover, those that a fake knows, those that a subclass defines.
 #include "trace/core/tracer.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
+#include "trace/torch/torch_runs.h"
 
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
@@ -10,10 +14,11 @@
 
 namespace alternator::trace {
 
+static void use_memory_of(Tracer& t, Borrowed tensor, const std::string& name);
+
 namespace {
 
 bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
-bool equals(Borrowed name, const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; }
 
 // Attributes that the tensor guard does not cover.
 bool is_unguarded_tensor_attribute(std::string_view name) {
@@ -78,89 +83,91 @@ bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
 
 // A fact about a tensor's storage is read. Its storage offset follows from the offsets of the pre-existing tensors in
 // that storage, each of which is guarded. Nothing else is known of such a storage.
-void Tracer::use_memory_of(Borrowed tensor, const std::string& name) {
+static void use_memory_of(Tracer& t, Borrowed tensor, const std::string& name) {
   const bool is_offset = name.ends_with("storage_offset");
-  for (const auto& [lifted, source] : lifter.tensors()) {
+  for (const auto& [lifted, source] : t.lifter.tensors()) {
     if (storage_of(lifted) != storage_of(tensor)) continue;
     if (!is_offset) stop(report::Reason::tensor_attribute, name);
-    Borrowed original = lifter.known(lifted)->original;
+    Borrowed original = t.lifter.known(lifted)->original;
     lift::TensorSpec spec = lift::describe_tensor(original);
     spec.offset = fake::unpack(original.get()).storage_offset();
     lift::Guard guard{lift::GuardKind::kTensor};
     guard.tensor = std::make_shared<const lift::TensorSpec>(std::move(spec));
-    tree->guard(source, std::move(guard));
+    t.tree->guard(source, std::move(guard));
   }
 }
 
-void Tracer::check_tensor_method(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+void check_tensor_method(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments,
+                         size_t count) {
   const std::string_view method = std::string_view(name).substr(name.rfind('.') + 1);
   if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would be attached to the autograd graph of a fake
   const bool memory = shows_memory(method);
   if (method == "storage_offset" || is_shared_fact(method)) {
     Borrowed of = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
     if (!of || !is_tensor(of)) of = count > 0 ? arguments[0] : nullptr;
-    if (of && is_tensor(of)) use_memory_of(of, name);
+    if (of && is_tensor(of)) use_memory_of(t, of, name);
   }
   if (!memory && !is_unguarded_tensor_attribute(method)) return;
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
-  if (self && is_tensor(self) && (memory || lifter.known(self) != nullptr))
+  if (self && is_tensor(self) && (memory || t.lifter.known(self) != nullptr))
     stop(report::Reason::tensor_attribute, name);
 }
 
-Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
-  lift::Known* known = lifter.known(tensor);
-  if (is_overridden(tensor) && is_torchs_getter(_PyType_Lookup(tensor.type(), name.get())) &&
+Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
+  lift::Known* known = t.lifter.known(tensor);
+  if (t.torch_functions->is_overridden(tensor) && is_torchs_getter(_PyType_Lookup(tensor.type(), name.get())) &&
       has_torchs_attribute(tensor.type(), name)) {
     // Torch dispatches to the class's __torch_function__, also for .grad and .grad_fn.
-    (void)lifter.type_attribute(tensor.type(), name);
-    return run_overridden("the attribute " + text_of(name) + " of a tensor",
-                          [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
+    (void)t.lifter.type_attribute(tensor.type(), name);
+    return t.torch_functions->run_overridden("the attribute " + text_of(name) + " of a tensor",
+                                             [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
   }
   const bool preexisting = known != nullptr && known->source != nullptr;
-  if (preexisting && (equals(name, "grad_fn") || equals(name, "grad"))) forbid_under_modes("the gradient of a tensor");
+  if (preexisting && (equals(name, "grad_fn") || equals(name, "grad")))
+    t.function_modes->forbid("the gradient of a tensor");
   // The tensor guard includes is_leaf.
   if (preexisting && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
   if (shows_memory(text_of(name)) || (preexisting && is_unguarded_tensor_attribute(text_of(name))))
     stop(report::Reason::tensor_attribute, text_of(name));
-  if (!preexisting && is_shared_fact(text_of(name))) use_memory_of(tensor, text_of(name));
+  if (!preexisting && is_shared_fact(text_of(name))) use_memory_of(t, tensor, text_of(name));
   if (!preexisting && equals(name, "grad") && fake::is_fake(fake::unpack(tensor.get())) &&
       !fake::unpack(tensor.get()).is_leaf() && !fake::unpack(tensor.get()).retains_grad())
     stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
   if (!preexisting && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
-    gradient_questions++;
+    t.gradient_questions++;
   // A fake's autograd graph is not the one that the real tensor will have, but a fake is a leaf where the real tensor
   // is one.
-  if (!preexisting && equals(name, "grad_fn") && !is_under_modes() && fake::is_fake(fake::unpack(tensor.get())) &&
-      fake::unpack(tensor.get()).is_leaf()) {
-    gradient_questions++;
+  if (!preexisting && equals(name, "grad_fn") && !t.function_modes->is_active() &&
+      fake::is_fake(fake::unpack(tensor.get())) && fake::unpack(tensor.get()).is_leaf()) {
+    t.gradient_questions++;
     return Ref::share(Py_None);
   }
   if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
   if (preexisting && equals(name, "grad")) {
-    if (std::optional<Ref> written = lifter.written_field(tensor, name)) return std::move(*written);
-    lift::Source* source = tree->child(known->source, lift::Access::kGrad);
+    if (std::optional<Ref> written = t.lifter.written_field(tensor, name)) return std::move(*written);
+    lift::Source* source = t.tree->child(known->source, lift::Access::kGrad);
     Ref owner;
     Borrowed grad = lift::follow(*source, known->original.get(), &owner);
     // Torch warns about this read, in each call.
     if ((!grad || grad.get() == Py_None) && !fake::unpack(tensor.get()).is_leaf())
       stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
-    return lifter.lift(grad ? grad : Borrowed(Py_None), source);
+    return t.lifter.lift(grad ? grad : Borrowed(Py_None), source);
   }
   PyTypeObject* type = tensor.type();
   const bool is_torchs = has_torchs_attribute(type, name);
-  Borrowed attribute = lifter.type_attribute(type, name);
+  Borrowed attribute = t.lifter.type_attribute(type, name);
   if (type != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
     for (const char* hook : {"__getattr__", "__getattribute__"}) {
-      Borrowed found = lifter.type_attribute(type, checked(PyUnicode_InternFromString(hook)));
+      Borrowed found = t.lifter.type_attribute(type, checked(PyUnicode_InternFromString(hook)));
       if (found && PyFunction_Check(found.get()) && (!attribute || strcmp(hook, "__getattribute__") == 0))
         stop(report::Reason::native_call, std::string("a tensor class with ") + hook);
     }
   }
-  if (!attribute || !comes_first(attribute, type, name)) {  // instance attributes take precedence
+  if (!attribute || !comes_first(t, attribute, type, name)) {  // instance attributes take precedence
     if (preexisting) {
-      if (lift::Shadow* attributes = lifter.attributes(tensor)) {
-        if (Ref value = lifter.dict_item(*attributes, name)) return value;
+      if (lift::Shadow* attributes = t.lifter.attributes(tensor)) {
+        if (Ref value = t.lifter.dict_item(*attributes, name)) return value;
       }
       if (!attribute) no_attribute(tensor, name);
     } else if (PyObject** dict = _PyObject_GetDictPtr(tensor.get()); dict != nullptr && *dict != nullptr) {
@@ -169,16 +176,16 @@ Ref Tracer::get_from_tensor(Borrowed tensor, Borrowed name) {
     }
   }
   if (attribute && PyFunction_Check(attribute.get())) {  // a Python method
-    return checked(PyMethod_New(lifter.lift(attribute, lifter.constant(attribute)).get(), tensor.get()));
+    return checked(PyMethod_New(t.lifter.lift(attribute, t.lifter.constant(attribute)).get(), tensor.get()));
   }
   // What a user's subclass adds is read like any other attribute: a property, a class method, an int.
   if (attribute && (!is_torchs || !is_native_descriptor(attribute)))
-    return bind_descriptor(attribute, tensor, type, lifter.attribute_source(type, name));
-  const TorchRuns runs(*this);
+    return bind_descriptor(t, attribute, tensor, type, t.lifter.attribute_source(type, name));
+  const TorchRuns runs(t);
   Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
-  if (!value && is_unwinding()) throw PyError();
+  if (!value && t.function_modes->is_unwinding()) throw PyError();
   if (!value && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
-    if (is_interrupt(*this)) stop_for_interrupt(*this, text_of(name));
+    if (is_interrupt(t)) stop_for_interrupt(t, text_of(name));
     PyErr_Clear();
     stop(report::Reason::torch_call, "the attribute " + text_of(name) + " of a tensor");
   }

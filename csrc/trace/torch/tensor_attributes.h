@@ -8,6 +8,8 @@
 
 namespace alternator::trace {
 
+class Tracer;
+
 inline bool is_torchs_getter(PyObject* attribute) {
   return attribute != nullptr &&
          (Py_IS_TYPE(attribute, &PyGetSetDescr_Type) || Py_IS_TYPE(attribute, &PyProperty_Type));
@@ -19,5 +21,10 @@ std::string text_of(Borrowed name);
 // the private copy, where native code looks, and notes the write. False: it is neither.
 bool set_member_of_container(lift::Lifter& lifter, Borrowed container, Borrowed name, Borrowed value);
 [[noreturn]] void no_attribute(Borrowed owner, Borrowed name, bool writes = false);
+
+Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name);
+// The method may have been looked up before the trace.
+void check_tensor_method(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments,
+                         size_t count);
 
 }  // namespace alternator::trace

@@ -1,6 +1,11 @@
 // Tensor hooks: register_hook, register_post_accumulate_grad_hook, retain_grad. They are attached to a tensor's
 // autograd graph, which a fake has not: the residual program registers them on the tensors that the graph has computed.
 #include "trace/torch/tensor_hooks.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/stdlib/output_effects.h"
+#include "trace/symbolic/deferred_values.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/torch_types.h"
 #include "py/lasting.h"
@@ -60,11 +65,11 @@ bool is_method(Borrowed callable, const Ref& method) {
 void load_hooks() { hook_methods(); }
 
 // Handles take their ids from a class-level counter, which the eager call increments too.
-bool Tracer::is_hook_handle_class(PyTypeObject* type) const {
+bool TensorHooks::is_hook_handle_class(PyTypeObject* type) const {
   return reinterpret_cast<PyObject*>(type) == hook_methods().handle.get();
 }
 
-Ref Tracer::call_hook(Borrowed callable, PyObject* const* arguments, size_t count) {
+Ref TensorHooks::call(Borrowed callable, PyObject* const* arguments, size_t count) {
   const HookMethods& methods = hook_methods();
   const bool retains = is_method(callable, methods.retain), after = is_method(callable, methods.after);
   if (!retains && !after && !is_method(callable, methods.before)) return {};
@@ -72,35 +77,37 @@ Ref Tracer::call_hook(Borrowed callable, PyObject* const* arguments, size_t coun
   if (!tensor && count > 0) tensor = *arguments++, count--;
   const std::string name = native_name(callable);
   if (!tensor || !graph::is_tensor(tensor) || count != (retains ? 0 : 1)) stop(report::Reason::hook, name);
-  forbid_under_modes("a hook on a tensor");
+  t.function_modes->forbid("a hook on a tensor");
   if (graph::has_own_torch_function(tensor.type()))  // it would run where the residual program registers the hook
     stop(report::Reason::hook, name + " of a tensor with a __torch_function__");
   // What is recomputed in the backward pass would register the hook again.
-  if (transformed_ || recorder.is_silent() || recorder.is_checkpointed())
+  if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed())
     stop(report::Reason::hook, name + " in a region that is transformed or recomputed");
   const at::Tensor& fake = graph::as_tensor(tensor);
-  const bool leaf = fake.is_leaf(), preexisting = lifter.known(tensor) != nullptr;
+  const bool leaf = fake.is_leaf(), preexisting = t.lifter.known(tensor) != nullptr;
   if (!fake.requires_grad() || (after && !leaf) || (retains && preexisting)) stop(report::Reason::hook, name);
-  if (!retains && is_written(methods.handle.as<PyTypeObject>(), checked(PyUnicode_InternFromString("next_id"))))
+  if (!retains &&
+      is_written_by_program(t, methods.handle.as<PyTypeObject>(), checked(PyUnicode_InternFromString("next_id"))))
     stop(report::Reason::hook, name + " next to a hook of a module");
-  gradient_questions++;
+  t.gradient_questions++;
   // If the tensor is mutated later, its autograd graph differs by the time the hook is registered.
-  shown_.push_back({Ref::share(tensor), recorder.program().nodes.size()});
-  if (!preexisting || !leaf) recorder.program().keeps_history = true;
+  t.output->shown.push_back({Ref::share(tensor), t.recorder.program().nodes.size()});
+  if (!preexisting || !leaf) t.recorder.program().keeps_history = true;
   if (retains) {
-    const Paused paused(*this);
-    const graph::Recorder::Silent silent(recorder);
+    const Paused paused(t);
+    const graph::Recorder::Silent silent(t.recorder);
     (void)checked(PyObject_CallOneArg(methods.retain.get(), tensor.get()));
-    add_effect(methods.retain, checked(PyTuple_Pack(1, tensor.get())), {});
+    t.output->add_effect(methods.retain, checked(PyTuple_Pack(1, tensor.get())), {});
     return Ref::share(Py_None);
   }
-  if (deferred_points_.empty()) {
-    deferred_points_ = points_here();
-    deferred_event_ = event_here(report::Reason::hook, "its handle is used");
+  if (t.deferred->points.empty()) {
+    t.deferred->points = t.points_here();
+    t.deferred->event = t.event_here(report::Reason::hook, "its handle is used");
   }
-  hooked_ = true;
-  lifter.escape(arguments[0]);
-  add_effect(after ? methods.after : methods.before, checked(PyTuple_Pack(2, tensor.get(), arguments[0])), {});
+  registered = true;
+  t.lifter.escape(arguments[0]);
+  t.output->add_effect(after ? methods.after : methods.before, checked(PyTuple_Pack(2, tensor.get(), arguments[0])),
+                       {});
   return checked(handle_type.tp_alloc(&handle_type, 0));
 }
 

@@ -17,4 +17,16 @@ class Tracer;
 // accumulation. That is guarded; `name` is the call that computes the gradient.
 void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name);
 
+class TensorHooks {
+ public:
+  explicit TensorHooks(Tracer& tracer) : t(tracer) {}
+  // tensor_hooks.cpp. Null: it is no call that registers a hook on a tensor.
+  Ref call(Borrowed callable, PyObject* const* arguments, size_t count);
+  bool is_hook_handle_class(PyTypeObject* type) const;
+  bool registered = false;  // one was registered
+
+ private:
+  Tracer& t;
+};
+
 }  // namespace alternator::trace

@@ -1,5 +1,24 @@
 // torch calls that become nodes of the graph.
+#include "trace/torch/torch_calls.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/backward.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/numpy/array_nodes.h"
+#include "trace/numpy/concrete_arrays.h"
+#include "trace/numpy/numpy_scalars.h"
+#include "trace/opcodes/items.h"
+#include "trace/soundness/value_text.h"
+#include "trace/symbolic/symbol_tensors.h"
+#include "trace/symbolic/unbacked_arithmetic.h"
+#include "trace/torch/flag_calls.h"
+#include "trace/torch/legacy_tensors.h"
+#include "trace/torch/random_generators.h"
+#include "trace/torch/tensor_attributes.h"
+#include "trace/torch/tensor_hooks.h"
+#include "trace/torch/torch_function_methods.h"
+#include "trace/torch/torch_function_modes.h"
+#include "trace/torch/torch_runs.h"
 
 #include "cpython/version.h"
 #include "fake/item_request.h"
@@ -19,6 +38,11 @@
 #include <algorithm>
 
 namespace alternator::trace {
+
+static Ref list_of_values(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments,
+                          size_t count);
+static bool numbers_for_tensors(Tracer& t, PyObject* const* arguments, size_t positional, size_t total,
+                                std::vector<PyObject*>* given, std::vector<Ref>* numbers);
 
 namespace {
 
@@ -58,10 +82,10 @@ static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t coun
   return are_sizes(arguments, count) ? checked(PyObject_GetAttrString(owner.get(), "new_empty")) : Ref();
 }
 
-void Tracer::stop_for_torch(const std::string& what) {
-  if (is_unwinding()) throw PyError();  // out of a user's torch-function mode
-  if (is_interrupt(*this)) stop_for_interrupt(*this, what);
-  const fake::Failure* failure = session.failure();
+void stop_for_torch(Tracer& t, const std::string& what) {
+  if (t.function_modes->is_unwinding()) throw PyError();  // out of a user's torch-function mode
+  if (is_interrupt(t)) stop_for_interrupt(t, what);
+  const fake::Failure* failure = t.session.failure();
   const bool data = failure != nullptr && failure->kind == fake::FailureKind::DataDependent;
   const std::string text = take_error_text();
   const bool number = text.starts_with("GuardOnDataDependentSymNode");
@@ -69,16 +93,18 @@ void Tracer::stop_for_torch(const std::string& what) {
 }
 
 // x.tolist() reads memory without the dispatcher, and a fake has none. Null: it is no such call.
-Ref Tracer::list_of_values(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+static Ref list_of_values(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments,
+                          size_t count) {
   if (name != "Tensor.tolist") return {};
   Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
                     : count > 0                       ? arguments[0]
                                                       : nullptr;
   if (!tensor || !graph::is_tensor(tensor) || !fake::is_fake(fake::unpack(tensor.get()))) return {};
-  const std::optional<at::Tensor> value = session.known_value(fake::unpack(tensor.get()));
-  if (!value && recorder.captures_scalars() && graph::is_top_mode(recorder.mode())) return list_of_numbers(tensor);
+  const std::optional<at::Tensor> value = t.session.known_value(fake::unpack(tensor.get()));
+  if (!value && t.recorder.captures_scalars() && graph::is_top_mode(t.recorder.mode()))
+    return list_of_numbers(t, tensor);
   if (!value) stop(report::Reason::data_dependent, "Tensor.tolist: the result is the data of a tensor");
-  const Paused paused(*this);
+  const Paused paused(t);
   const fake::Inactive inactive;
   const fake::WithoutTransforms untransformed;
   const graph::WithoutTorchFunctions without_functions;
@@ -128,33 +154,33 @@ Ref slices_with_numbers(Tracer& tracer, Borrowed key) {
 
 // Torch has called .item() on a tensor argument where it wants a scalar: `value=`, `alpha=`, a size. Recorded as an
 // unbacked symbol, its value need not be known. False: the failure was another one.
-bool Tracer::numbers_for_tensors(PyObject* const* arguments, size_t positional, size_t total,
-                                 std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
-  const fake::Failure* failure = session.failure();
-  if (failure == nullptr || failure->kind != fake::FailureKind::DataDependent || is_unwinding() || transformed_ ||
-      is_under_modes() || (failure->op != "aten::_local_scalar_dense" && failure->op != "aten::item")) {
+static bool numbers_for_tensors(Tracer& t, PyObject* const* arguments, size_t positional, size_t total,
+                                std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
+  const fake::Failure* failure = t.session.failure();
+  if (failure == nullptr || failure->kind != fake::FailureKind::DataDependent || t.function_modes->is_unwinding() ||
+      t.functorch->transformed || t.function_modes->is_active() ||
+      (failure->op != "aten::_local_scalar_dense" && failure->op != "aten::item")) {
     return false;
   }
   given->assign(1, nullptr);
   given->insert(given->end(), arguments, arguments + total);
   const SavedError failed;
-  if (recorder.captures_scalars()) {
+  if (t.recorder.captures_scalars()) {
     const c10::TensorImpl* asked = fake::last_asked();
     for (size_t i = 0; i < total; i++) {
-      Ref number = with_numbers(*this, arguments[i], [&](PyObject* tensor, bool) {
-        return fake::unpack(tensor).unsafeGetTensorImpl() == asked;
-      });
+      Ref number = with_numbers(
+          t, arguments[i], [&](PyObject* tensor, bool) { return fake::unpack(tensor).unsafeGetTensorImpl() == asked; });
       if (!number) continue;
       (*given)[i + 1] = number.get();
       numbers->push_back(std::move(number));
     }
     if (!numbers->empty()) return true;
   }
-  const CapturingScalars capturing(*this);
+  const CapturingScalars capturing(t);
   for (size_t i = positional; i < total; i++) {
     if (!graph::is_tensor(arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
-    if (!graph::is_unbacked_scalar(session, arguments[i])) continue;
-    numbers->push_back(number_in(*this, arguments[i]));
+    if (!graph::is_unbacked_scalar(t.session, arguments[i])) continue;
+    numbers->push_back(number_in(t, arguments[i]));
     (*given)[i + 1] = numbers->back().get();
   }
   return !numbers->empty();
@@ -167,75 +193,78 @@ static bool holds_numpy_integer(PyObject* value) {
   return std::any_of(items, items + PySequence_Fast_GET_SIZE(value), holds_numpy_integer);
 }
 
-Ref Tracer::call_torch(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  Borrowed for_class = std::exchange(for_class_, nullptr);
-  escape_all(arguments, total);
+  Borrowed for_class = std::exchange(t.torch_functions->for_class, nullptr);
+  escape_all(t, arguments, total);
   for (size_t i = 0; i < total; i++) {
     if (graph::is_generator(arguments[i])) {
-      use_generator(arguments[i]);
+      t.generators->use(arguments[i]);
       continue;
     }
-    if (!fake::is_symbol(arguments[i]) && !is_symbolic_array(arguments[i])) check_use(arguments[i], "a torch call");
-    check_order(arguments[i], "a torch call");
+    if (!fake::is_symbol(arguments[i]) && !t.array_nodes->is_symbolic_array(arguments[i]))
+      check_use(t, arguments[i], "a torch call");
+    check_order(t, arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
   const std::string name = native_name(callable);
-  if (is_overridden_call(callable, arguments, total))
-    return call_overridden(callable, arguments, positional, keyword_names);
-  if (name.ends_with("is_grad_enabled")) gradient_questions++;
-  use_flags_of(name);
-  if (positional > 0 && is_symbolic_array(arguments[0]))
-    return tensor_of_symbolic(name, callable, arguments, positional, keyword_names);
-  if (Ref tensor = tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
-  const bool moded = is_under_modes();  // it must see the call unmodified
+  if (t.torch_functions->is_overridden_call(callable, arguments, total))
+    return t.torch_functions->call_overridden(callable, arguments, positional, keyword_names);
+  if (name.ends_with("is_grad_enabled")) t.gradient_questions++;
+  t.flags->use_for(name);
+  if (positional > 0 && t.array_nodes->is_symbolic_array(arguments[0]))
+    return t.array_nodes->tensor_of_symbolic(name, callable, arguments, positional, keyword_names);
+  if (Ref tensor = t.arrays->tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
+  const bool moded = t.function_modes->is_active();  // it must see the call unmodified
   const bool of_array = !moded && positional > 0 && lift::is_array(arguments[positional - 1]);
-  if (Ref made = of_array ? new_from_data(callable, name, arguments, positional, keyword_names) : Ref()) return made;
+  if (Ref made = of_array ? new_from_data(t, callable, name, arguments, positional, keyword_names) : Ref()) return made;
   for (size_t i = 0; i < total; i++) {
-    if (fake::is_symbol(arguments[i]) && lifter.known(arguments[i]) != nullptr)
+    if (fake::is_symbol(arguments[i]) && t.lifter.known(arguments[i]) != nullptr)
       stop(report::Reason::unknown_number, name + " with an unspecialized scalar");
   }
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
   PyObject* const* as_given = arguments;
-  if (use_numbers(arguments, total, name, &given, &numbers)) {
+  if (use_numbers(t, arguments, total, name, &given, &numbers)) {
     // A Python function may test the types of its arguments.
     if (PyFunction_Check(callable.get()) && std::any_of(arguments, arguments + total, holds_numpy_integer))
       stop(report::Reason::native_call, name + " with a numpy integer");
     arguments = given.data() + 1;
   }
   if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
-    return call_torch(empty, arguments, positional, {});
-  if (Ref made = moded ? Ref() : tensor_of_symbols(name, arguments, positional, keyword_names)) return made;
-  if (Ref made = moded ? Ref() : new_from_data(callable, name, arguments, positional, keyword_names)) return made;
-  if (is_backward(callable)) return call_backward(callable, name, arguments, positional, keyword_names);
+    return call_torch(t, empty, arguments, positional, {});
+  if (Ref made = moded ? Ref() : tensor_of_symbols(t, name, arguments, positional, keyword_names)) return made;
+  if (Ref made = moded ? Ref() : new_from_data(t, callable, name, arguments, positional, keyword_names)) return made;
+  if (is_backward(t, callable)) return call_backward(t, callable, name, arguments, positional, keyword_names);
   if (name == "backward" || name.ends_with(".backward") || name.ends_with("run_backward"))
     stop(report::Reason::backward, name);
   // A backward pass inside a transform would run the hook on fakes.
-  if (transformed_ && name.ends_with("_hook")) stop(report::Reason::torch_call, name + " inside a transform");
-  if (Ref handle = keyword_names ? Ref() : call_hook(callable, arguments, positional)) return handle;
-  check_tensor_method(callable, name, arguments, positional);
-  if (Ref values = moded ? Ref() : list_of_values(callable, name, arguments, positional)) return values;
-  if (Ref array = keyword_names ? Ref() : numpy_of_tensor(callable, name, arguments, positional)) return array;
-  session.clear_failure();
+  if (t.functorch->transformed && name.ends_with("_hook"))
+    stop(report::Reason::torch_call, name + " inside a transform");
+  if (Ref handle = keyword_names ? Ref() : t.hooks->call(callable, arguments, positional)) return handle;
+  check_tensor_method(t, callable, name, arguments, positional);
+  if (Ref values = moded ? Ref() : list_of_values(t, callable, name, arguments, positional)) return values;
+  if (Ref array = keyword_names ? Ref() : t.array_nodes->numpy_of_tensor(callable, name, arguments, positional))
+    return array;
+  t.session.clear_failure();
   Ref result;
   try {
-    const TorchRuns runs(*this);
+    const TorchRuns runs(t);
     if (for_class) {
-      result = recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
-      for_class_ = for_class.get();  // reports to the caller that it was used
+      result = t.recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
+      t.torch_functions->for_class = for_class.get();  // reports to the caller that it was used
     } else {
-      result = recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
+      result = t.recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
     }
   } catch (const PyError&) {
-    if (!is_unwinding() && is_interrupt(*this)) stop_for_interrupt(*this, name);
+    if (!t.function_modes->is_unwinding() && is_interrupt(t)) stop_for_interrupt(t, name);
     std::vector<PyObject*> again;
     std::vector<Ref> asked;
-    if (!for_class && numbers_for_tensors(as_given, positional, total, &again, &asked)) {
+    if (!for_class && numbers_for_tensors(t, as_given, positional, total, &again, &asked)) {
       PyErr_Clear();
-      return call_torch(callable, again.data() + 1, positional, keyword_names);
+      return call_torch(t, callable, again.data() + 1, positional, keyword_names);
     }
-    stop_for_torch(name);
+    stop_for_torch(t, name);
   } catch (const std::exception& error) {
     PyErr_Clear();
     stop(report::Reason::torch_call, name + ": " + error.what());

@@ -1,7 +1,16 @@
 // Classes with a user-defined __torch_function__. Torch itself determines which methods to call and in which order: the
 // recording mode returns NotImplemented, then torch calls the methods, whose frames are traced like any callback's. The
 // calls that they make are recorded.
+#include "trace/torch/torch_function_methods.h"
+#include "trace/calls/call_dispatch.h"
+#include "trace/calls/markers.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/opcodes/attributes.h"
+#include "trace/opcodes/items.h"
+#include "trace/torch/tensor_attributes.h"
+#include "trace/torch/torch_calls.h"
+#include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/record_error.h"
 #include "graph/record/recording_mode.h"
@@ -121,17 +130,17 @@ static bool holds_overridden(lift::Lifter& lifter, Borrowed object, int depth) {
   return false;
 }
 
-bool Tracer::is_overridden(Borrowed object) {
-  return graph::subclasses_are_on() && holds_overridden(lifter, object, 0);
+bool TorchFunctionMethods::is_overridden(Borrowed object) {
+  return graph::subclasses_are_on() && holds_overridden(t.lifter, object, 0);
 }
 
-bool Tracer::is_overridden(PyObject* const* objects, size_t count) {
+bool TorchFunctionMethods::is_overridden(PyObject* const* objects, size_t count) {
   for (size_t i = 0; i < count; i++)
     if (is_overridden(objects[i])) return true;
   return false;
 }
 
-bool Tracer::is_overridden_call(Borrowed callable, PyObject* const* arguments, size_t count) {
+bool TorchFunctionMethods::is_overridden_call(Borrowed callable, PyObject* const* arguments, size_t count) {
   if (!graph::subclasses_are_on()) return false;
   if (is_overridden(arguments, count)) return true;
   Ref self = self_of(callable);
@@ -140,14 +149,14 @@ bool Tracer::is_overridden_call(Borrowed callable, PyObject* const* arguments, s
 
 // Native code calls the methods: as with a key function of sorted(), the trace cannot break inside them, only at the
 // call.
-void Tracer::note_override(Borrowed types, Borrowed arguments, Borrowed keywords) {
-  if (current() != this) graph::record_error("a __torch_function__ is called by native code");
+void TorchFunctionMethods::note_override(Borrowed types, Borrowed arguments, Borrowed keywords) {
+  if (Tracer::current() != &t) graph::record_error("a __torch_function__ is called by native code");
   try {
-    if (modes_below_recording() > 0) {
-      wants_modes = !has_modes && own_modes_ == 0;
+    if (t.function_modes->below_recording() > 0) {
+      t.wants_modes = !t.has_modes && t.function_modes->own == 0;
       stop(report::Reason::native_call, "a __torch_function__ under a default device");
     }
-    if (transformed_ || recorder.is_silent())
+    if (t.functorch->transformed || t.recorder.is_silent())
       stop(report::Reason::torch_call, "a __torch_function__ in a transform or a subgraph");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types.get()); i++) {
       Borrowed type = PyTuple_GET_ITEM(types.get(), i), object = instance_of(type, arguments);
@@ -155,30 +164,31 @@ void Tracer::note_override(Borrowed types, Borrowed arguments, Borrowed keywords
       if (!object)
         stop(report::Reason::torch_call, "a __torch_function__ of an object that is not among the arguments");
       // Torch looks the method up natively: it must find the one that the traced program would find.
-      Ref seen = get_attribute(object, functions().name);
+      Ref seen = get_attribute(t, object, functions().name);
       if (!is_same_method(seen, checked(PyObject_GetAttr(object.get(), functions().name.get()))))
         stop(report::Reason::native_call, "a __torch_function__ that is not a class method");
     }
     overrides_seen_++;
   } catch (const Stop& stop) {
-    stop_here(stop.reason, stop.context);
+    t.stop_here(stop.reason, stop.context);
     throw PyError();
   } catch (const lift::CannotLift& error) {
-    stop_here(report::Reason::cannot_lift, error.what());
+    t.stop_here(report::Reason::cannot_lift, error.what());
     throw PyError();
   }
 }
 
-Ref Tracer::call_overridden(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref TorchFunctionMethods::call_overridden(Borrowed callable, PyObject* const* arguments, size_t positional,
+                                          Borrowed keyword_names) {
   const std::string name = native_name(callable);
-  if (transformed_ || recorder.is_silent())
+  if (t.functorch->transformed || t.recorder.is_silent())
     stop(report::Reason::torch_call, name + ": a __torch_function__ in a transform or a subgraph");
-  if (is_as_subclass(callable) && !is_under_modes()) {
+  if (is_as_subclass(callable) && !t.function_modes->is_active()) {
     const graph::WithoutSubclasses without;
-    return call_torch(callable, arguments, positional, keyword_names);
+    return call_torch(t, callable, arguments, positional, keyword_names);
   }
   // Torch's Python functions call handle_torch_function themselves.
-  if (PyFunction_Check(callable.get())) return call_function(callable, arguments, positional, keyword_names);
+  if (PyFunction_Check(callable.get())) return call_function(t, callable, arguments, positional, keyword_names);
   PyTypeObject* kind = callable.type();
   const bool known = PyCFunction_Check(callable.get()) || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type ||
                      kind == &_PyMethodWrapper_Type;
@@ -190,31 +200,32 @@ Ref Tracer::call_overridden(Borrowed callable, PyObject* const* arguments, size_
   });
 }
 
-Ref Tracer::run_overridden(const std::string& what, const std::function<PyObject*()>& run) {
+Ref TorchFunctionMethods::run_overridden(const std::string& what, const std::function<PyObject*()>& run) {
   // The methods' frames do not exist any more afterwards.
-  cpython::Frame* const caller = frame_;
-  const int index = index_;
+  cpython::Frame* const caller = t.current_frame;
+  const int index = t.current_index;
   const uint64_t before = overrides_seen_;
-  session.clear_failure();
+  t.session.clear_failure();
   Ref result = Ref::steal(run());
-  frame_ = caller;
-  index_ = index;
-  if (!result) stop_for_torch(what);
+  t.current_frame = caller;
+  t.current_index = index;
+  if (!result) stop_for_torch(t, what);
   // If torch has dispatched to no __torch_function__, the guards for this path are missing.
   if (overrides_seen_ == before) stop(report::Reason::torch_call, what + " of a class with a __torch_function__");
   return result;
 }
 
-Ref Tracer::call_override(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref TorchFunctionMethods::call(Borrowed callable, PyObject* const* arguments, size_t positional,
+                               Borrowed keyword_names) {
   if (callable == Borrowed(graph::torch_types().torch_function))
     return call_torchs_override(arguments, positional, keyword_names);
   if (keyword_names) return {};
   for (const Ref& predicate : functions().predicates) {
     // Whether torch would dispatch to a __torch_function__: the recording mode must not count for the program.
     if (callable != Borrowed(predicate) || !is_overridden(arguments, positional)) continue;
-    for (size_t i = 0; i < positional; i++) check_use(arguments[i], "a torch call");
+    for (size_t i = 0; i < positional; i++) check_use(t, arguments[i], "a torch call");
     std::optional<graph::WithoutTopMode> without;
-    if (graph::is_top_mode(recorder.mode())) without.emplace();
+    if (graph::is_top_mode(t.recorder.mode())) without.emplace();
     return checked(PyObject_Vectorcall(callable.get(), arguments, positional, nullptr));
   }
   if (callable == Borrowed(graph::torch_types().without_subclasses))
@@ -224,21 +235,21 @@ Ref Tracer::call_override(Borrowed callable, PyObject* const* arguments, size_t 
 }
 
 // Tensor.shape.__get__(x) is x.shape.
-Ref Tracer::call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count) {
+Ref TorchFunctionMethods::call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count) {
   PyDescrObject* descriptor = tensor_getter(getter);
   if (descriptor == nullptr || count == 0 || count > 2 || !graph::is_tensor(arguments[0])) return {};
-  if (lift::Known* known = lifter.known(getter)) {  // pre-existing: its identity is guarded
-    if (!bound_slot(getter, *tree, known->source)) stop(report::Reason::tensor_attribute, native_name(getter));
-    tree->guard(tree->child(known->source, lift::Access::kMethodSelf),
-                {lift::GuardKind::kIs, Ref::share(reinterpret_cast<PyObject*>(descriptor))});
+  if (lift::Known* known = t.lifter.known(getter)) {  // pre-existing: its identity is guarded
+    if (!bound_slot(getter, *t.tree, known->source)) stop(report::Reason::tensor_attribute, native_name(getter));
+    t.tree->guard(t.tree->child(known->source, lift::Access::kMethodSelf),
+                  {lift::GuardKind::kIs, Ref::share(reinterpret_cast<PyObject*>(descriptor))});
   }
   // A subclass may define another attribute under this name.
   if (_PyType_Lookup(Py_TYPE(arguments[0]), descriptor->d_name) != reinterpret_cast<PyObject*>(descriptor))
     stop(report::Reason::tensor_attribute, native_name(getter));
-  return get_from_tensor(arguments[0], descriptor->d_name);
+  return get_from_tensor(t, arguments[0], descriptor->d_name);
 }
 
-Ref Tracer::call_spread(Borrowed callable, Borrowed arguments, Borrowed keywords) {
+Ref TorchFunctionMethods::call_spread(Borrowed callable, Borrowed arguments, Borrowed keywords) {
   std::vector<PyObject*> flat{nullptr};
   const Py_ssize_t positional = PyTuple_GET_SIZE(arguments.get());
   for (Py_ssize_t i = 0; i < positional; i++) flat.push_back(PyTuple_GET_ITEM(arguments.get(), i));
@@ -253,15 +264,15 @@ Ref Tracer::call_spread(Borrowed callable, Borrowed arguments, Borrowed keywords
       flat.push_back(value);
     }
   }
-  return call_torch(callable, flat.data() + 1, static_cast<size_t>(positional), names);
+  return call_torch(t, callable, flat.data() + 1, static_cast<size_t>(positional), names);
 }
 
 // torch._C._disabled_torch_function_impl(func, types, args, kwargs): calls func without dispatching to subclasses.
-Ref Tracer::call_without_subclasses(PyObject* const* arguments, size_t count) {
-  escape_all(arguments, count);
+Ref TorchFunctionMethods::call_without_subclasses(PyObject* const* arguments, size_t count) {
+  escape_all(t, arguments, count);
   const auto refuse = [] { stop(report::Reason::native_call, "torch._C._disabled_torch_function_impl"); };
   if (count < 3 || count > 4 || !PyTuple_CheckExact(arguments[2]) ||
-      (count > 3 && arguments[3] != Py_None && !PyDict_CheckExact(arguments[3])) || is_under_modes())
+      (count > 3 && arguments[3] != Py_None && !PyDict_CheckExact(arguments[3])) || t.function_modes->is_active())
     refuse();
   const graph::WithoutSubclasses without;
   if (count == 3 || arguments[3] == Py_None || PyDict_GET_SIZE(arguments[3]) == 0) {
@@ -269,14 +280,14 @@ Ref Tracer::call_without_subclasses(PyObject* const* arguments, size_t count) {
     if (Ref value = call_tensor_getter(arguments[0], &PyTuple_GET_ITEM(args, 0), size_t(PyTuple_GET_SIZE(args))))
       return value;
   }
-  if (!is_recordable(arguments[0]) || is_disallowed(arguments[0])) refuse();
+  if (!is_recordable(arguments[0]) || t.marks->is_disallowed(arguments[0])) refuse();
   return call_spread(arguments[0], arguments[2], count > 3 ? arguments[3] : Py_None);
 }
 
 // torch.Tensor.__torch_function__(func, types, args=(), kwargs=None) for a class: calls func without dispatching to
 // subclasses and converts the result to the class. Recorded as one node instead of one for each step. No frame runs for
 // it; where one is needed, its Python code is inlined instead.
-Ref Tracer::call_torchs_override(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+Ref TorchFunctionMethods::call_torchs_override(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
   constexpr const char* kNames[] = {"cls", "func", "types", "args", "kwargs"};
   PyObject* given[] = {nullptr, nullptr, nullptr, nullptr, Py_None};
   if (positional > std::size(given)) return {};
@@ -294,16 +305,17 @@ Ref Tracer::call_torchs_override(PyObject* const* arguments, size_t positional, 
       !PyTuple_CheckExact(types) || !PyTuple_CheckExact(args) || (kwargs != Py_None && !PyDict_CheckExact(kwargs)))
     return {};
   const bool is_getter = tensor_getter(function) != nullptr;
-  const bool is_call = is_recordable(function) && !is_disallowed(function);
-  if ((!is_getter && !is_call) || is_under_modes() || !graph::is_top_mode(recorder.mode()) || transformed_ ||
-      recorder.is_silent() || recorder.has_symbols() || at::impl::torch_function_all_disabled())
+  const bool is_call = is_recordable(function) && !t.marks->is_disallowed(function);
+  if ((!is_getter && !is_call) || t.function_modes->is_active() || !graph::is_top_mode(t.recorder.mode()) ||
+      t.functorch->transformed || t.recorder.is_silent() || t.recorder.has_symbols() ||
+      at::impl::torch_function_all_disabled())
     return {};
-  lifter.escape(args);
-  lifter.escape(kwargs);
+  t.lifter.escape(args);
+  t.lifter.escape(kwargs);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types); i++) {
     PyObject* pair[] = {nullptr, cls, PyTuple_GET_ITEM(types, i)};
     if (pair[2] == cls) continue;
-    Ref answer = call(functions().is_subclass, pair + 1, 2, {});
+    Ref answer = trace::call(t, functions().is_subclass, pair + 1, 2, {});
     if (answer.get() != Py_True) return Ref::share(Py_NotImplemented);
   }
   const graph::WithoutSubclasses without;
@@ -313,21 +325,21 @@ Ref Tracer::call_torchs_override(PyObject* const* arguments, size_t positional, 
     result = call_tensor_getter(function, &PyTuple_GET_ITEM(args, 0), static_cast<size_t>(PyTuple_GET_SIZE(args)));
     if (!result) stop(report::Reason::torch_call, native_name(function));
   } else {
-    for_class_ = cls;
+    for_class = cls;
     result = call_spread(function, args, kwargs);
-    if (std::exchange(for_class_, nullptr) == cls) return result;
+    if (std::exchange(for_class, nullptr) == cls) return result;
   }
   const int not_converted = PySet_Contains(functions().unwrapped.get(), function);
   if (not_converted < 0) throw PyError();
   return not_converted != 0 ? std::move(result) : convert_result(std::move(result), cls);
 }
 
-Ref Tracer::convert_result(Ref result, Borrowed cls) {
+Ref TorchFunctionMethods::convert_result(Ref result, Borrowed cls) {
   if (cls == Borrowed(graph::torch_types().tensor)) return result;
   if (graph::is_tensor(result)) {
     if (PyObject_TypeCheck(result.get(), cls.as<PyTypeObject>())) return result;
     PyObject* pair[] = {nullptr, result.get(), cls.get()};
-    return call_torch(functions().as_subclass, pair + 1, 2, {});
+    return call_torch(t, functions().as_subclass, pair + 1, 2, {});
   }
   if (!PyTuple_Check(result.get()) && !PyList_Check(result.get())) return result;
   // Torch reconstructs the container from the same elements.

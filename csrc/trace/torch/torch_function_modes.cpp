@@ -1,6 +1,10 @@
 // Torch-function modes that the program enters. The real object lies on torch's mode stack, above the recording mode:
 // torch calls its __torch_function__, whose frame is traced like any callback's; the calls that it makes are recorded.
+#include "trace/torch/torch_function_modes.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/higher_order/functorch.h"
+#include "trace/opcodes/attributes.h"
 
 #include "graph/record/recording_mode.h"
 #include "interpreter/capture.h"
@@ -48,35 +52,35 @@ bool is_device_context(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type) == mode_functions().device_context.get();
 }
 
-bool Tracer::is_under_modes() const {
-  return own_modes_ > 0 && !graph::is_top_mode(recorder.mode()) && PythonTorchFunctionTLS::stack_len() > 0 &&
+bool TorchFunctionModes::is_active() const {
+  return own > 0 && !graph::is_top_mode(t.recorder.mode()) && PythonTorchFunctionTLS::stack_len() > 0 &&
          !at::impl::torch_function_all_disabled();
 }
 
-void Tracer::forbid_under_modes(const char* what) const {
-  if (own_modes_ > 0) stop(report::Reason::native_call, std::string(what) + " under a user's torch-function mode");
+void TorchFunctionModes::forbid(const char* what) const {
+  if (own > 0) stop(report::Reason::native_call, std::string(what) + " under a user's torch-function mode");
 }
 
-bool Tracer::is_unwinding() const { return stopped || capture_in_flight(); }
+bool TorchFunctionModes::is_unwinding() const { return t.stopped || capture_in_flight(); }
 
-void Tracer::push_mode(Borrowed mode) {
-  if (transformed_ || recorder.is_silent()) stop(report::Reason::native_call, "a torch-function mode in a transform");
+void TorchFunctionModes::push(Borrowed mode) {
+  if (t.functorch->transformed || t.recorder.is_silent())
+    stop(report::Reason::native_call, "a torch-function mode in a transform");
   // Torch looks the method up natively: it must find the one that the traced program would find.
   Ref name = checked(PyUnicode_InternFromString("__torch_function__"));
-  Ref seen = get_attribute(mode, name), found = checked(PyObject_GetAttr(mode.get(), name.get()));
+  Ref seen = get_attribute(t, mode, name), found = checked(PyObject_GetAttr(mode.get(), name.get()));
   if (!PyMethod_Check(seen.get()) || !PyMethod_Check(found.get()) ||
       PyMethod_GET_FUNCTION(seen.get()) != PyMethod_GET_FUNCTION(found.get()) ||
       PyMethod_GET_SELF(seen.get()) != mode.get() || PyMethod_GET_SELF(found.get()) != mode.get())
     stop(report::Reason::native_call, "a torch-function mode whose __torch_function__ is not a method");
   // A mode that was only popped temporarily keeps the resume points where it was entered first.
   const bool is_foreign = !is_device_context(mode.type());
-  if (is_foreign && foreign_modes_ == 0 && (mode.get() != last_popped_mode_ || mode_points_.empty()))
-    mode_points_ = points_here();
-  keep_alive.push_back(Ref::share(mode));
+  if (is_foreign && foreign == 0 && (mode.get() != last_popped_mode_ || points.empty())) points = t.points_here();
+  t.keep_alive.push_back(Ref::share(mode));
   PythonTorchFunctionTLS::push_onto_stack(
       std::make_shared<c10::SafePyObject>(Ref::share(mode).release(), getPyInterpreter()));
-  own_modes_++;
-  if (is_foreign) foreign_modes_++;
+  own++;
+  if (is_foreign) foreign++;
 }
 
 // How many of the caller's modes lie below the recording mode; -1: it is not on the stack, because torch is running one
@@ -89,65 +93,65 @@ static int64_t modes_below(Borrowed recording) {
 }
 
 // Works too where torch has popped the recording mode to call it: then it has popped those above it as well.
-int64_t Tracer::modes_below_recording() const {
-  const int64_t below = modes_below(recorder.mode());
+int64_t TorchFunctionModes::below_recording() const {
+  const int64_t below = modes_below(t.recorder.mode());
   return below >= 0 ? below : PythonTorchFunctionTLS::stack_len();
 }
 
-lift::Source* Tracer::mode_source(int64_t index) {
-  return tree->child(lifter.constant(mode_functions().at), lift::Access::kFunctionMode, {}, index);
+lift::Source* TorchFunctionModes::source(int64_t index) {
+  return t.tree->child(t.lifter.constant(mode_functions().at), lift::Access::kFunctionMode, {}, index);
 }
 
 // The caller's modes lie below the recording mode, which does not see what they do: the recorded calls run under them
 // again. From here on they lie above it, so the calls that they make are recorded, and the modes at run time do not
 // matter.
-void Tracer::take_modes() {
+void TorchFunctionModes::take() {
   std::vector<Ref> modes;
   const std::shared_ptr<c10::SafePyObject> recording = PythonTorchFunctionTLS::pop_stack();
   while (PythonTorchFunctionTLS::stack_len() > 0)
     modes.push_back(Ref::share(PythonTorchFunctionTLS::pop_stack()->ptr(getPyInterpreter())));
   PythonTorchFunctionTLS::push_onto_stack(recording);
   for (size_t i = modes.size(); i-- > 0;) {
-    Ref mode = lifter.lift(modes[i], mode_source(static_cast<int64_t>(modes.size() - 1 - i)));
-    push_mode(mode);
+    Ref mode = t.lifter.lift(modes[i], source(static_cast<int64_t>(modes.size() - 1 - i)));
+    push(mode);
     modes_before_.push_back(std::move(mode));
   }
 }
 
-std::vector<Ref> Tracer::modes_now() const {
+std::vector<Ref> TorchFunctionModes::now() const {
   std::vector<Ref> modes;
-  for (int64_t i = modes_below(recorder.mode()) + 1; i < PythonTorchFunctionTLS::stack_len(); i++)
+  for (int64_t i = modes_below(t.recorder.mode()) + 1; i < PythonTorchFunctionTLS::stack_len(); i++)
     modes.push_back(Ref::share(mode_at(i)));
   return modes;
 }
 
-bool Tracer::note_exit_modes() {
-  if (modes_below(recorder.mode()) < 0) return false;  // unknown
-  const std::vector<Ref> modes = modes_now();
+bool TorchFunctionModes::note_exit() {
+  if (modes_below(t.recorder.mode()) < 0) return false;  // unknown
+  const std::vector<Ref> modes = now();
   size_t same = 0;
   while (same < modes.size() && same < modes_before_.size() && modes[same] == modes_before_[same]) same++;
-  exit_popped = modes_before_.size() - same;
-  exit_modes.assign(modes.begin() + static_cast<ptrdiff_t>(same), modes.end());
-  return std::all_of(exit_modes.begin(), exit_modes.end(),
+  t.exit_popped = modes_before_.size() - same;
+  t.exit_modes.assign(modes.begin() + static_cast<ptrdiff_t>(same), modes.end());
+  return std::all_of(t.exit_modes.begin(), t.exit_modes.end(),
                      [](const Ref& mode) { return is_device_context(mode.type()); });
 }
 
-Ref Tracer::pop_mode() {
-  if (own_modes_ == 0 || graph::is_top_mode(recorder.mode())) {
-    wants_modes = !has_modes && own_modes_ == 0 && modes_below(recorder.mode()) > 0;
+Ref TorchFunctionModes::pop() {
+  if (own == 0 || graph::is_top_mode(t.recorder.mode())) {
+    t.wants_modes = !t.has_modes && own == 0 && modes_below(t.recorder.mode()) > 0;
     stop(report::Reason::native_call, "the call leaves a torch-function mode that it has not entered");
   }
   Ref mode = Ref::share(PythonTorchFunctionTLS::pop_stack()->ptr(getPyInterpreter()));
-  own_modes_--;
+  own--;
   if (!is_device_context(mode.type())) {
-    foreign_modes_--;
+    foreign--;
     last_popped_mode_ = mode.get();
   }
   return mode;
 }
 
 // `with torch.device("cuda"):` pushes a DeviceContext that torch makes for it.
-Ref Tracer::call_device_scope(Borrowed callable, size_t count) {
+Ref TorchFunctionModes::call_device_scope(Borrowed callable, size_t count) {
   if (!PyCFunction_Check(callable.get())) return {};
   PyObject* device = PyCFunction_GET_SELF(callable.get());
   if (device == nullptr || !THPDevice_Check(device)) return {};
@@ -155,26 +159,26 @@ Ref Tracer::call_device_scope(Borrowed callable, size_t count) {
   if (name == "__enter__" && count == 0) {
     Borrowed type = mode_functions().device_context;
     PyObject* given[] = {nullptr, device};
-    push_mode(call(lifter.lift(type, lifter.constant(type)), given + 1, 1, {}));
+    push(trace::call(t, t.lifter.lift(type, t.lifter.constant(type)), given + 1, 1, {}));
     return Ref::share(device);
   }
   if (name != "__exit__") return {};
-  (void)pop_mode();
+  (void)pop();
   return Ref::share(Py_None);
 }
 
-Ref Tracer::call_mode_stack(Borrowed callable, PyObject* const* arguments, size_t count) {
+Ref TorchFunctionModes::call(Borrowed callable, PyObject* const* arguments, size_t count) {
   const ModeFunctions& functions = mode_functions();
   if (callable == Borrowed(functions.push) && count == 1) {
-    push_mode(arguments[0]);
+    push(arguments[0]);
     return Ref::share(Py_None);
   }
-  if (callable == Borrowed(functions.pop) && count == 0) return pop_mode();
+  if (callable == Borrowed(functions.pop) && count == 0) return pop();
   if (callable == Borrowed(functions.at) && count == 1 && PyLong_CheckExact(arguments[0])) {
     // The recording mode lies below the modes that the program entered, and is hidden from the program.
     const int64_t at = PyLong_AsLongLong(arguments[0]), depth = PythonTorchFunctionTLS::stack_len();
-    const int64_t below = modes_below(recorder.mode());
-    if (at >= 0 && at < below) return lifter.lift(mode_at(at), mode_source(at));
+    const int64_t below = modes_below(t.recorder.mode());
+    if (at >= 0 && at < below) return t.lifter.lift(mode_at(at), source(at));
     if (below >= 0 && at >= below && at + 1 < depth) return Ref::share(mode_at(at + 1));
     PyErr_Clear();
     stop(report::Reason::native_call, native_name(callable));

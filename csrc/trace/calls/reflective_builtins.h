@@ -1,0 +1,20 @@
+// TODO
+#pragma once
+#include <string>
+
+#include "py/ref.h"
+
+namespace alternator::trace {
+
+class Tracer;
+
+// Builtins that inspect objects: null without an error, and `handled` unset, if `callable` is none of them.
+Ref call_reflective(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, bool* handled);
+Ref subclasses_of(Tracer& t, Borrowed cls);
+// hash(): an int, or an identity if it depends on an address.
+Ref hash_of(Tracer& t, Borrowed value, Borrowed callable);
+// What copy and pickle call on an object (__reduce_ex__ and the like); null: the trace made the object, and native
+// code may answer.
+Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name);
+
+}  // namespace alternator::trace

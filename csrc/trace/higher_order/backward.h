@@ -1,0 +1,15 @@
+// TODO
+#pragma once
+#include <string>
+
+#include "py/ref.h"
+
+namespace alternator::trace {
+
+class Tracer;
+
+bool is_backward(const Tracer& t, Borrowed callable);
+Ref call_backward(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
+                  Borrowed keyword_names);
+
+}  // namespace alternator::trace

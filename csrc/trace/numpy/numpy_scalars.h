@@ -1,0 +1,23 @@
+// TODO
+#pragma once
+#include <string>
+#include <vector>
+
+#include "py/ref.h"
+
+namespace alternator::trace {
+
+class Tracer;
+
+// Where the first deferred random value or deferred string was created; empty: none was. Whatever needs its value is
+// done by cutting the trace there.
+// The operands of an operator, one of them a numpy scalar: next to a tensor it acts as a Python scalar. Returns the
+// converted scalar, which must outlive the operands.
+Ref check_numbers(Tracer& t, Borrowed* left, Borrowed* right);
+// The Python scalar that torch converts a numpy scalar to; null: there is none in the value.
+Ref number_for_torch(Tracer& t, Borrowed value, int depth = 0);
+// The same for all arguments of a call; false: none is converted.
+bool use_numbers(Tracer& t, PyObject* const* arguments, size_t count, const std::string& name,
+                 std::vector<PyObject*>* given, std::vector<Ref>* numbers);
+
+}  // namespace alternator::trace
