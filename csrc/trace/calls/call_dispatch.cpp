@@ -35,10 +35,12 @@
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "fake/numpy_scalar_input.h"
+#include "lift/sources/decimal_values.h"
 #include "lift/sources/finalization.h"
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/calls/bound_slots.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/markers.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
@@ -215,8 +217,9 @@ Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positi
   if (Ref result = t.scopes->call(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = t.flags->call(callable, arguments, positional, keyword_names)) return result;
   if (Ref result = keyword_names ? Ref() : t.function_modes->call(callable, arguments, positional)) return result;
-  if (Ref result = t.context_variables->call(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = t.decimals->call(callable, arguments, positional, keyword_names)) return result;
+  if (const Handler handler = t.handlers.find(callable)) {
+    if (Ref result = handler(t, {callable, arguments, positional, keyword_names})) return result;
+  }
   if (callable.get() == natives.cond) {
     // Its Python code queries is_compiling(): the trace must not break in the middle of that.
     Ref none = checked(PyTuple_New(0));
@@ -540,6 +543,8 @@ static Ref call_type(Tracer& t, Borrowed type_object, PyObject* const* arguments
   if (total == 1 && positional == 1 && fake::is_symbol(arguments[0]) && (type == &PyLong_Type || type == &PyFloat_Type))
     return convert_number(t, type, arguments[0]);
   PyTypeObject* base = check_class_call(t, type);
+  if (const lift::DecimalTypes* decimals = lift::decimal_types(); decimals != nullptr && base == decimals->context)
+    t.decimals->check_template();
   if (base == native_random() && !is_seed(arguments, positional, 0))
     stop(report::Reason::native_call, std::string(type->tp_name) + " without a seed");
   check_symbols(t, type, base, arguments, total);

@@ -36,6 +36,7 @@
 #include "lift/sources/python_twins.h"
 #include "py/gc.h"
 #include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/markers.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
@@ -79,6 +80,7 @@ Tracer::Tracer()
       session(fake::Options{fake::RealTensors::Refuse, /*copy_attributes=*/false}),
       lifter(*tree, session),
       recorder(session, traced_stack(*this)),
+      handlers(Handlers::table()),
       identities(std::make_unique<AddressIdentities>()),
       frames(std::make_unique<FrameAccess>(*this)),
       exceptions(std::make_unique<RaisedExceptions>(*this)),

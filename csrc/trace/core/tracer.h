@@ -41,6 +41,7 @@ class Finalizers;
 class FlagCalls;
 class FrameAccess;
 class Functorch;
+class Handlers;
 class GraphMarks;
 class LibraryFunctions;
 class Optree;
@@ -109,6 +110,7 @@ class Tracer {
   lift::Lifter lifter;
   graph::Recorder recorder;
 
+  const Handlers& handlers;
   // The features, each of which owns its state.
   const std::unique_ptr<AddressIdentities> identities;
   const std::unique_ptr<FrameAccess> frames;

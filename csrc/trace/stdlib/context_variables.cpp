@@ -8,6 +8,7 @@
 
 #include "py/import.h"
 #include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 
 namespace alternator::trace {
@@ -24,33 +25,32 @@ Borrowed set_method() {
 
 }  // namespace
 
-Ref ContextVariables::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  Borrowed variable;
-  std::string_view name;
-  if (PyCFunction_Check(callable.get())) {
-    PyObject* self = PyCFunction_GET_SELF(callable.get());
-    if (self == nullptr || !PyContextVar_CheckExact(self)) return {};
-    variable = self;
-    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
-  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && positional > 0) {
-    auto* method = callable.as<PyMethodDescrObject>();
-    if (method->d_common.d_type != &PyContextVar_Type || !PyContextVar_CheckExact(arguments[0])) return {};
-    variable = arguments[0];
-    name = method->d_method->ml_name;
-    arguments++, positional--;
-  } else {
-    return {};
-  }
-  const lift::Known* known = t.lifter.known(variable);
-  if (known != nullptr && !keyword_names) {
-    if (name == "get" && positional <= 1) return value(variable, positional > 0 ? arguments[0] : Borrowed());
-    if (name == "set" && positional == 1) return set(variable, arguments[0]);
-    if (name == "reset" && positional == 1 && Py_IS_TYPE(arguments[0], &PyContextToken_Type)) {
-      reset(variable, arguments[0]);
-      return Ref::share(Py_None);
-    }
-  }
-  stop(report::Reason::native_call, "ContextVar." + std::string(name));
+// A call of a method on a pre-existing variable, without keywords and with as many arguments as `least` to `most`.
+static MethodCall method_call(Tracer& t, const Call& call, size_t least, size_t most) {
+  MethodCall method = split_self(call);
+  if (!method.self || !PyContextVar_CheckExact(method.self.get()) || t.lifter.known(method.self) == nullptr ||
+      !method.rest.has_positional(least, most))
+    stop(report::Reason::native_call, native_name(call.callable));
+  return method;
+}
+
+bool register_context_variables(Handlers& handlers) {
+  handlers.add_methods(&PyContextVar_Type, "get", [](Tracer& t, const Call& call) {
+    const auto [variable, rest] = method_call(t, call, 0, 1);
+    return t.context_variables->value(variable, rest.positional > 0 ? rest.arguments[0] : Borrowed());
+  });
+  handlers.add_methods(&PyContextVar_Type, "set", [](Tracer& t, const Call& call) {
+    const auto [variable, rest] = method_call(t, call, 1, 1);
+    return t.context_variables->set(variable, rest.arguments[0]);
+  });
+  handlers.add_methods(&PyContextVar_Type, "reset", [](Tracer& t, const Call& call) {
+    const auto [variable, rest] = method_call(t, call, 1, 1);
+    if (!Py_IS_TYPE(rest.arguments[0], &PyContextToken_Type))
+      stop(report::Reason::native_call, native_name(call.callable));
+    t.context_variables->reset(variable, rest.arguments[0]);
+    return Ref::share(Py_None);
+  });
+  return true;
 }
 
 Ref ContextVariables::value(Borrowed variable, Borrowed otherwise) {

@@ -1,4 +1,4 @@
-// TODO
+// contextvars.ContextVar: values that the program sets, in a context of the trace's own.
 #pragma once
 #include <optional>
 #include <unordered_map>
@@ -17,15 +17,13 @@ struct ContextChange {
 class ContextVariables {
  public:
   explicit ContextVariables(Tracer& tracer) : t(tracer) {}
-  // contextvars.ContextVar (context_variables.cpp). Null: it is no call of its methods.
-  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref value(Borrowed variable, Borrowed otherwise);
+  Ref set(Borrowed variable, Borrowed value);
+  void reset(Borrowed variable, Borrowed token);
   void leave();
   Ref context;  // the trace's own, once the program has set something; the thread has entered it
 
  private:
-  Ref value(Borrowed variable, Borrowed otherwise);
-  Ref set(Borrowed variable, Borrowed value);
-  void reset(Borrowed variable, Borrowed token);
   void store(Borrowed variable, std::optional<Ref> value);
   std::unordered_map<PyObject*, Ref> values_;  // by variable: what the program has set
   std::vector<ContextChange> changes_;

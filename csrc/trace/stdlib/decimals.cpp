@@ -7,6 +7,7 @@
 
 #include "cpython/decimal_layout.h"
 #include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/core/tracer.h"
 
@@ -89,32 +90,38 @@ void Decimals::note_context(Borrowed context) {
   t.lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(1, context.get())), {}});
 }
 
-Ref Decimals::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const lift::DecimalTypes* types = lift::decimal_types();
-  if (types == nullptr) return {};
-  if (PyType_Check(callable.get())) {
-    if (PyType_IsSubtype(callable.as<PyTypeObject>(), types->context) == 0) return {};
-    // Its native code starts from the real template.
-    Borrowed original = types->templates[0];
-    Ref copy = t.lifter.lift(original, t.lifter.constant(original));
-    if (!lift::plain_equal(lift::parts_of_context(copy).get(), lift::parts_of_context(original).get()))
-      stop(report::Reason::native_call, "a context after a default that was changed");
-    return {};
-  }
-  const bool gets = callable.get() == types->get, sets = callable.get() == types->set;
-  if (!gets && !sets && callable.get() != types->local) return {};
+// Context(...): its native code starts from the real template.
+void Decimals::check_template() {
+  Borrowed original = lift::decimal_types()->templates[0];
+  Ref copy = t.lifter.lift(original, t.lifter.constant(original));
+  if (!lift::plain_equal(lift::parts_of_context(copy).get(), lift::parts_of_context(original).get()))
+    stop(report::Reason::native_call, "a context after a default that was changed");
+}
+
+// getcontext() and localcontext(): the context that it returns, or copies, has flags that the program may read.
+Ref Decimals::call_with_context(const Call& call) {
   use();
-  if (sets && positional == 1 && !keyword_names) {
-    set_context(arguments[0]);
-    return Ref::share(Py_None);
-  }
-  // The context that it returns, or copies, has flags that the program may read.
   t.lifter.see_decimal_flags(current_context());
-  for (size_t i = 0; i < positional; i++) {
-    if (const lift::Known* known = t.lifter.known(arguments[i]); known != nullptr && known->opaque)
-      stop(report::Reason::opaque_object, native_name(callable));
+  for (size_t i = 0; i < call.positional; i++) {
+    if (const lift::Known* known = t.lifter.known(call.arguments[i]); known != nullptr && known->opaque)
+      stop(report::Reason::opaque_object, native_name(call.callable));
   }
-  return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
+  return checked(PyObject_Vectorcall(call.callable.get(), call.arguments, call.positional, call.keyword_names.get()));
+}
+
+bool register_decimals(Handlers& handlers) {
+  const lift::DecimalTypes* types = lift::decimal_types();
+  if (types == nullptr) return false;
+  constexpr Handler with_context = [](Tracer& t, const Call& call) { return t.decimals->call_with_context(call); };
+  handlers.add(types->get, with_context);
+  handlers.add(types->local, with_context);
+  handlers.add(types->set, [](Tracer& t, const Call& call) {
+    if (!call.has_positional(1)) return t.decimals->call_with_context(call);  // a TypeError
+    t.decimals->use();
+    t.decimals->set_context(call.arguments[0]);
+    return Ref::share(Py_None);
+  });
+  return true;
 }
 
 void Decimals::finish() {

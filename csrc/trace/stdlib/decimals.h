@@ -1,7 +1,7 @@
-// TODO
+// The module decimal: contexts of the trace, and what becomes of the thread's.
 #pragma once
 
-#include "py/ref.h"
+#include "trace/core/call.h"
 
 namespace alternator::trace {
 
@@ -10,14 +10,14 @@ class Tracer;
 class Decimals {
  public:
   explicit Decimals(Tracer& tracer) : t(tracer) {}
-  // The module decimal (decimals.cpp). Null: it is no call that returns or sets a context.
-  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_with_context(const Call& call);
+  void set_context(Borrowed context);
+  void check_template();
   void use();
   void finish();
   bool used = false;
 
  private:
-  void set_context(Borrowed context);
   void note_context(Borrowed context);
   Ref context_;      // the copy of the thread's
   Ref context_set_;  // what the program has set in its place

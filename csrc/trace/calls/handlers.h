@@ -1,0 +1,44 @@
+// Callables that mean something of their own to the tracer: callable -> handler. Each feature registers its handlers;
+// callables are resolved to identities once, and a call costs one look-up.
+#pragma once
+
+#include "lift/lifting/pointer_tables.h"
+#include "trace/core/call.h"
+
+namespace alternator::trace {
+
+class Tracer;
+
+// Null without an error: this call has no meaning of its own, and goes through the generic stages (call_dispatch.cpp).
+using Handler = Ref (*)(Tracer& t, const Call& call);
+
+class Handlers {
+ public:
+  // With the handlers of every feature whose modules are loaded. Called at the beginning of a trace.
+  static const Handlers& table();
+
+  Handler find(Borrowed callable) const;
+
+  // --- registration: names that this version of CPython or torch lacks are left out ---
+  // A function, a builtin, a class; or a slot wrapper, in its unbound form.
+  void add(Borrowed callable, Handler handler);
+  // Attributes of a module, with spaces between them.
+  void add(const char* module, const char* names, Handler handler);
+  // Methods of a type, whether they are called bound or not.
+  void add_methods(PyTypeObject* type, const char* names, Handler handler);
+  // Calls of instances of exactly this type.
+  void add_instances(PyTypeObject* type, Handler handler);
+
+ private:
+  static const void* key_of(PyObject* callable);
+
+  lift::PointerMap<const void, Handler> handlers_;
+  lift::PointerMap<PyTypeObject, Handler> by_type_;
+};
+
+// One for each feature, in its own folder. False: its module is not loaded yet, nothing was added, and the next trace
+// asks again.
+bool register_context_variables(Handlers& handlers);
+bool register_decimals(Handlers& handlers);
+
+}  // namespace alternator::trace
