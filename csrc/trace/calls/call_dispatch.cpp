@@ -60,7 +60,6 @@ namespace alternator::trace {
 static Ref call_compiled(Tracer& t, Borrowed compiled, PyObject* const* arguments, size_t positional,
                          Borrowed keyword_names);
 static Ref call_type(Tracer& t, Borrowed type, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
-static Ref next_of_preexisting(Tracer& t, PyObject* const* arguments, size_t count);
 static Ref call_partial(Tracer& t, Borrowed partial, PyObject* const* arguments, size_t positional,
                         Borrowed keyword_names);
 static void check_alive(Tracer& t, Borrowed reference);
@@ -253,19 +252,13 @@ Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positi
   }
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string("a call of ") + callable.type()->tp_name);
-  if (callable.get() == natives.next && !keyword_names && (positional == 1 || positional == 2) &&
-      lift::is_fixed_iterator(arguments[0]) && t.lifter.known(arguments[0]) != nullptr) {
-    return next_of_preexisting(t, arguments, positional);
-  }
   bool with_self = false;
   if (Ref called = called_through_slot(callable, arguments, positional, &with_self))
     return call(t, called, arguments + with_self, positional - with_self, keyword_names);
-  if (!keyword_names) {
-    bool handled = false;
-    Ref result = call_reflective(t, callable, arguments, positional, &handled);
-    if (handled) return result;
-    result = t.frames->call(callable, arguments, positional, &handled);
-    if (handled) return result;
+  // A bound slot wrapper that has a handler: super().__setattr__(name, value).
+  if (Ref name, owner, slot = slot_of_wrapper(callable, &name, &owner); slot && t.handlers.find(slot) != nullptr) {
+    Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
+    return call_bound(slot, self);
   }
   if (Ref made = call_legacy_constructor(t, callable, arguments, positional, keyword_names)) return made;
   if (Ref result = t.optree->call(callable, arguments, positional, keyword_names)) return result;
@@ -578,15 +571,6 @@ static Ref call_type(Tracer& t, Borrowed type_object, PyObject* const* arguments
   if (!made) throw PyError();
   if (makes_class) t.classes->finish(made);
   return made;
-}
-
-// next() of a pre-existing iterator: a resumed loop continues with the real iterator, whatever its position.
-static Ref next_of_preexisting(Tracer& t, PyObject* const* arguments, size_t count) {
-  Ref value = t.lifter.next_of(arguments[0]);
-  if (value) return value;
-  if (count == 2) return Ref::share(arguments[1]);
-  PyErr_SetNone(PyExc_StopIteration);
-  throw PyError();
 }
 
 }  // namespace alternator::trace

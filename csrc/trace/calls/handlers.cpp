@@ -14,8 +14,10 @@ namespace {
 using Register = bool (*)(Handlers&);
 
 constexpr Register kFeatures[] = {
+    register_attribute_builtins,
     register_context_variables,
     register_decimals,
+    register_reflective_builtins,
 };
 
 }  // namespace
@@ -45,6 +47,10 @@ const void* Handlers::key_of(PyObject* callable) {
 
 Handler Handlers::find(Borrowed callable) const {
   if (const auto found = handlers_.find(key_of(callable.get())); found != handlers_.end()) return found->second;
+  if (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type)) {
+    const auto slot = by_slot_.find(callable.as<PyWrapperDescrObject>()->d_base);
+    if (slot != by_slot_.end()) return slot->second;
+  }
   const auto found = by_type_.find(callable.type());
   return found != by_type_.end() ? found->second : nullptr;
 }
@@ -72,6 +78,11 @@ void Handlers::add_methods(PyTypeObject* type, const char* names, Handler handle
   for (std::string name; words >> name;) {
     if (Ref found = attribute_or_null(reinterpret_cast<PyObject*>(type), name)) add(found, handler);
   }
+}
+
+void Handlers::add_slot(const char* name, Handler handler) {
+  Ref slot = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyBaseObject_Type), name));
+  by_slot_[slot.as<PyWrapperDescrObject>()->d_base] = handler;
 }
 
 void Handlers::add_instances(PyTypeObject* type, Handler handler) {

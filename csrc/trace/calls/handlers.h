@@ -26,6 +26,8 @@ class Handlers {
   void add(const char* module, const char* names, Handler handler);
   // Methods of a type, whether they are called bound or not.
   void add_methods(PyTypeObject* type, const char* names, Handler handler);
+  // The slot wrappers of a special method, whichever type they belong to.
+  void add_slot(const char* name, Handler handler);
   // Calls of instances of exactly this type.
   void add_instances(PyTypeObject* type, Handler handler);
 
@@ -33,12 +35,15 @@ class Handlers {
   static const void* key_of(PyObject* callable);
 
   lift::PointerMap<const void, Handler> handlers_;
+  lift::PointerMap<const void, Handler> by_slot_;  // by what the slot wrappers of a special method have in common
   lift::PointerMap<PyTypeObject, Handler> by_type_;
 };
 
 // One for each feature, in its own folder. False: its module is not loaded yet, nothing was added, and the next trace
 // asks again.
+bool register_attribute_builtins(Handlers& handlers);
 bool register_context_variables(Handlers& handlers);
 bool register_decimals(Handlers& handlers);
+bool register_reflective_builtins(Handlers& handlers);
 
 }  // namespace alternator::trace

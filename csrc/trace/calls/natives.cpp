@@ -224,8 +224,6 @@ Natives::Natives() : sets_(new Sets) {
   };
   tensor_hash = checked(PyObject_GetAttrString(THPVariableClass, "__hash__")).release();
   function_base = of_module("torch._C", "_FunctionBase");
-  mode_stack_length = of_module("torch._C", "_len_torch_function_stack");
-  mode_enabled = of_module("torch._C", "_is_torch_function_mode_enabled");
   Ref checkpoints = import_module("torch.utils.checkpoint");
   Ref shielded_checkpoint = checked(PyObject_GetAttrString(checkpoints.get(), "checkpoint"));
   checkpoint = checked(PyObject_GetAttrString(shielded_checkpoint.get(), "__wrapped__")).release();
@@ -270,13 +268,13 @@ Natives::Natives() : sets_(new Sets) {
     }
   }
   object_class = Py_NewRef(_PyType_Lookup(&PyBaseObject_Type, checked(PyUnicode_InternFromString("__class__")).get()));
-  recursion_limit = of_module("sys", "getrecursionlimit");
   get_ident = of_module("_thread", "get_ident");
   abc_token = of_module("_abc", "get_cache_token");
+  queries.push_back(abc_token);
   exc_info = of_module("sys", "exc_info");
   for (const char* name :
-       {"get_int_max_str_digits", "gettrace", "getprofile", "getdefaultencoding", "getfilesystemencoding",
-        "getfilesystemencodeerrors", "getswitchinterval", "is_finalizing"}) {
+       {"getrecursionlimit", "get_int_max_str_digits", "gettrace", "getprofile", "getdefaultencoding",
+        "getfilesystemencoding", "getfilesystemencodeerrors", "getswitchinterval", "is_finalizing"}) {
     queries.push_back(of_module("sys", name));
   }
   Ref torch_core = import_module("torch._C");

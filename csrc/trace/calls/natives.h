@@ -27,10 +27,10 @@ class Natives {
   // Builtins that the tracer handles specially.
   PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *dir, *super_type, *isinstance, *build_class,
       *type_type, *print;
-  PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *recursion_limit, *mode_stack_length,
-      *mode_enabled, *hash, *shield_code, *module_call_code, *module_getattr_code, *module_entry_code, *optimizer_code,
-      *function_apply, *transformed_apply, *backward_hook, *object_class, *checkpoint, *no_context, *inference_mode,
-      *subclasses_off, *record_enter, *record_exit, *profiler_enabled;
+  PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *hash, *shield_code, *module_call_code,
+      *module_getattr_code, *module_entry_code, *optimizer_code, *function_apply, *transformed_apply, *backward_hook,
+      *object_class, *checkpoint, *no_context, *inference_mode, *subclasses_off, *record_enter, *record_exit,
+      *profiler_enabled;
   PyObject *exc_info, *next, *cond;
   std::vector<PyObject*> queries;  // process state and settings, guarded by calling again
   PyObject *globals, *locals, *eval, *exec, *compile, *get_frame, *get_module_name;  // see frame_access.cpp

@@ -1,8 +1,9 @@
-// Builtins that inspect objects, classes and process state: hash, getattr, type, vars, __reduce_ex__ ...
+// Builtins that inspect objects, frames and process state: id, hash, len, dir, sys.exc_info, __reduce_ex__ ...
 #include "trace/calls/reflective_builtins.h"
 #include "trace/calls/call_dispatch.h"
+#include "trace/calls/handlers.h"
+#include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
-#include "trace/opcodes/attribute_writes.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/class_creation.h"
 #include "trace/opcodes/items.h"
@@ -13,43 +14,14 @@
 #include "trace/torch/torch_function_methods.h"
 
 #include "cpython/objects.h"
-#include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "fake/numpy_scalar_input.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
-#include "trace/calls/markers.h"
 #include "trace/calls/natives.h"
-#include "trace/torch/tensor_attributes.h"
 
 namespace alternator::trace {
-
-namespace {
-
-// object.__hash__, tuple.__hash__, ...
-bool is_hash_slot(Borrowed descriptor) {
-  return PyUnicode_CompareWithASCIIString(reinterpret_cast<PyDescrObject*>(descriptor.get())->d_name, "__hash__") == 0;
-}
-
-}  // namespace
-
-// sys.exception, which came with CPython 3.11.
-static PyObject* sys_exception() {
-  static constinit Lasting<PyObject*> lasting;
-  return lasting.get([] { return checked(PyObject_GetAttrString(import_module("sys").get(), "exception")).release(); });
-}
-
-// Whether __weakref__ is read from a pre-existing object. It exists; which weak references there are cannot be guarded.
-static bool reads_weakref_slot(lift::Lifter& lifter, Borrowed owner, Borrowed name) {
-  if (PyUnicode_CompareWithASCIIString(name.get(), "__weakref__") != 0 ||
-      owner.type()->tp_getattro != PyObject_GenericGetAttr)
-    return false;
-  const lift::Known* known = lifter.known(owner);
-  if (known == nullptr || !known->instance) return false;
-  const Borrowed field = lifter.type_attribute(owner.type(), name);
-  return field && Py_IS_TYPE(field.get(), &PyGetSetDescr_Type);
-}
 
 // The __reduce__ of iterators and methods names a builtin, and itself looks it up in the real builtins.
 static void check_builtins(lift::Lifter& lifter, const std::string& what) {
@@ -186,202 +158,148 @@ Ref hash_of(Tracer& t, Borrowed value, Borrowed callable) {
   return make_identity(PyLong_AsSsize_t(number.get()));
 }
 
-Ref call_reflective(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
+namespace {
+
+Ref call_id(Tracer& t, const Call& call) {
+  if (!call.has_positional(1)) return {};
+  PyObject* const object = call.arguments[0];
+  // Two numpy scalar inputs may be one object; an unbacked symbol may also be read as a plain scalar.
+  if (fake::is_numpy_scalar_input(object) || (fake::is_symbol(object) && t.lifter.known(object) != nullptr))
+    stop(report::Reason::unknown_number, "id");
+  check_no_weakref_callback(t.lifter, object);
+  t.keep_alive.push_back(Ref::share(object));  // its address must not be reused
+  Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(object));
+  // Plain values are guarded by value, not by identity.
+  PyObject* key = t.keep_alive.emplace_back(identity).get();
+  (lift::is_plain(object) ? t.identities->unguarded : t.identities->guarded)[key] = object;
+  return identity;
+}
+
+Ref call_hash(Tracer& t, const Call& call) {
+  return call.has_positional(1) ? hash_of(t, call.arguments[0], call.callable) : Ref();
+}
+
+// An int or a setting of the process, guarded by querying again.
+Ref call_query(Tracer& t, const Call& call) { return call.has_positional(0) ? query(t, call.callable) : Ref(); }
+
+// sys.exc_info()
+Ref exception_info(Tracer& t) {
   const Natives& natives = Natives::table();
-  auto is = [&](PyObject* native, size_t least, size_t most) {
-    const bool match = callable.get() == native && count >= least && count <= most;
-    *handled = *handled || match;
-    return match;
-  };
-  const bool named = count >= 2 && PyUnicode_Check(arguments[1]);
-  auto lacks = [&] {
-    const bool absent = !t.stopped && PyErr_ExceptionMatches(PyExc_AttributeError);
-    if (absent) PyErr_Clear();
-    return absent;
-  };
-  if (named && is(natives.getattr, 2, 3)) {
-    try {
-      return get_attribute(t, arguments[0], arguments[1]);
-    } catch (const PyError&) {
-      if (count == 3 && lacks()) return Ref::share(arguments[2]);
-      throw;
-    }
+  Ref info = checked(PyObject_CallNoArgs(natives.exc_info));
+  Borrowed exception = PyTuple_GET_ITEM(info.get(), 1);
+  if (t.exceptions->handled_before && exception == Borrowed(t.exceptions->handled_before))
+    stop(report::Reason::native_call, "the exception that the caller handles");
+  if (t.lifter.known(exception) != nullptr) {
+    Ref type = get_attribute(t, exception, names::__class__);
+    Ref traceback = get_attribute(t, exception, names::__traceback__);
+    return checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get()));
   }
-  if (named && is(natives.hasattr, 2, 2)) {
-    if (reads_weakref_slot(t.lifter, arguments[0], arguments[1])) return Ref::share(Py_True);
-    try {
-      (void)get_attribute(t, arguments[0], arguments[1]);
-      return Ref::share(Py_True);
-    } catch (const PyError&) {
-      if (lacks()) return Ref::share(Py_False);
-      throw;
-    }
+  if (exception.get() == Py_None) {  // the caller handles none either
+    lift::Source* source = t.tree->child(t.lifter.constant(natives.exc_info), lift::Access::kQuery);
+    t.tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});
   }
-  if (named && is(natives.setattr, 3, 3)) {
-    set_attribute(t, arguments[0], arguments[1], arguments[2]);
-    return Ref::share(Py_None);
+  return info;
+}
+
+Ref call_thread_ident(Tracer&, const Call& call) {
+  return call.has_positional(0) ? make_identity(static_cast<Py_ssize_t>(PyThread_get_thread_ident())) : Ref();
+}
+
+Ref call_len(Tracer& t, const Call& call) {
+  if (!call.has_positional(1)) return {};
+  Borrowed object = call.arguments[0];
+  lift::Known* known = t.lifter.known(object);
+  if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) t.lifter.guard_length(*known->shadow);
+  check_use(t, object, "len");
+  if (t.recorder.has_symbols() && graph::is_tensor(object) && !t.torch_functions->is_overridden(object)) {
+    Ref zero = checked(PyLong_FromLong(0));
+    PyObject* first[] = {nullptr, object.get(), zero.get()};
+    if (fake::unpack(object.get()).dim() > 0) return call_torch(t, graph::torch_types().tensor_size, first + 1, 2, {});
   }
-  if (named && is(natives.delattr, 2, 2)) {
-    set_attribute(t, arguments[0], arguments[1], {});
-    return Ref::share(Py_None);
+  if (may_hold_symbol(t, object) && !has_native_length(object)) {
+    // The result of a user-defined __len__ must be checked before native code sees it.
+    Ref method = special_method(t, object, checked(PyUnicode_InternFromString("__len__")));
+    Ref length = method ? trace::call(t, method, call.arguments + 1, 0, {}) : Ref();
+    if (!length || !PyLong_CheckExact(length.get()) || _PyLong_Sign(length.get()) < 0)
+      stop(report::Reason::unknown_number, "len");
+    return length;
   }
-  if (is(natives.id, 1, 1)) {
-    if (fake::is_numpy_scalar_input(arguments[0]))
-      stop(report::Reason::unknown_number, "id");  // two inputs may be one object
-    if (fake::is_symbol(arguments[0]) &&
-        t.lifter.known(arguments[0]) != nullptr)  // it may also be read as a plain scalar
-      stop(report::Reason::unknown_number, "id");
-    check_no_weakref_callback(t.lifter, arguments[0]);
-    t.keep_alive.push_back(Ref::share(arguments[0]));  // its address must not be reused
-    Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(arguments[0]));
-    // Plain values are guarded by value, not by identity.
-    PyObject* key = t.keep_alive.emplace_back(identity).get();
-    (lift::is_plain(arguments[0]) ? t.identities->unguarded : t.identities->guarded)[key] = arguments[0];
-    return identity;
-  }
-  if (is(natives.recursion_limit, 0, 0) || is(natives.abc_token, 0, 0)) return query(t, callable);
-  for (PyObject* asked : natives.queries) {
-    if (is(asked, 0, 0)) return query(t, callable);
-  }
-  const bool wants_exception = is(sys_exception(), 0, 0);
-  if (wants_exception || is(natives.exc_info, 0, 0)) {
-    Ref info = checked(PyObject_CallNoArgs(natives.exc_info));
-    const auto answer = [&](Ref all) { return wants_exception ? Ref::share(PyTuple_GET_ITEM(all.get(), 1)) : all; };
-    if (t.exceptions->handled_before && PyTuple_GET_ITEM(info.get(), 1) == t.exceptions->handled_before.get())
-      stop(report::Reason::native_call, "the exception that the caller handles");
-    if (Borrowed exception = PyTuple_GET_ITEM(info.get(), 1); t.lifter.known(exception) != nullptr) {
-      Ref type = get_attribute(t, exception, names::__class__);
-      Ref traceback = get_attribute(t, exception, names::__traceback__);
-      return answer(checked(PyTuple_Pack(3, type.get(), exception.get(), traceback.get())));
-    }
-    if (PyTuple_GET_ITEM(info.get(), 1) == Py_None) {  // the caller handles none either
-      lift::Source* source = t.tree->child(t.lifter.constant(natives.exc_info), lift::Access::kQuery);
-      t.tree->guard(source, {lift::GuardKind::kEquals, Ref(info)});
-    }
-    return answer(std::move(info));
-  }
-  if (is(natives.hash, 1, 1) ||
-      (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) && is_hash_slot(callable) && (*handled = count == 1))) {
-    return hash_of(t, arguments[0], callable);
-  }
-  if (is(natives.get_ident, 0, 0)) return make_identity(static_cast<Py_ssize_t>(PyThread_get_thread_ident()));
-  // The recording mode is on torch's mode stack: the program does not see it.
-  if (is(natives.mode_stack_length, 0, 0) || is(natives.mode_enabled, 0, 0)) {
-    const int64_t own = at::impl::PythonTorchFunctionTLS::stack_len() - 1;
-    if (callable.get() == natives.mode_enabled)
-      return Ref::share(own > 0 && !at::impl::torch_function_all_disabled() ? Py_True : Py_False);
-    return checked(PyLong_FromLongLong(own));
-  }
-  if (is(natives.dir, 1, 1)) return t.classes->names_of(arguments[0]);
-  if (is(natives.vars, 1, 1)) {
-    try {
-      return get_attribute(t, arguments[0], names::__dict__);
-    } catch (const PyError&) {
-      if (t.stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
-      PyErr_SetString(PyExc_TypeError, "vars() argument must have __dict__ attribute");
-      throw;
-    }
-  }
-  if (is(natives.len, 1, 1)) {
-    lift::Known* known = t.lifter.known(arguments[0]);
-    if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) t.lifter.guard_length(*known->shadow);
-    check_use(t, arguments[0], "len");
-    if (t.recorder.has_symbols() && graph::is_tensor(arguments[0]) && !t.torch_functions->is_overridden(arguments[0])) {
-      Ref zero = checked(PyLong_FromLong(0));
-      PyObject* first[] = {nullptr, arguments[0], zero.get()};
-      if (fake::unpack(arguments[0]).dim() > 0)
-        return call_torch(t, graph::torch_types().tensor_size, first + 1, 2, {});
-    }
-    if (may_hold_symbol(t, arguments[0]) && !has_native_length(arguments[0])) {
-      // The result of a user-defined __len__ must be checked before native code sees it.
-      Ref method = special_method(t, arguments[0], checked(PyUnicode_InternFromString("__len__")));
-      Ref length = method ? call(t, method, arguments + 1, 0, {}) : Ref();
-      if (!length || !PyLong_CheckExact(length.get()) || _PyLong_Sign(length.get()) < 0)
-        stop(report::Reason::unknown_number, "len");
-      return length;
-    }
-    return checked(PyLong_FromSsize_t([&] {
-      const Py_ssize_t length = PyObject_Length(arguments[0]);
-      if (length < 0) throw PyError();
-      return length;
-    }()));
-  }
-  bool absent = false;
-  // object's methods on a threading.local see no thread's attributes.
-  if (count >= 1 && cpython::is_thread_local(Py_TYPE(arguments[0])) &&
-      (is(natives.object_getattribute, 2, 2) || is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
-    stop(report::Reason::native_call, native_name(callable));
-  }
-  if (named && is(natives.object_getattribute, 2, 2)) {
-    Ref value = get_generic(t, arguments[0], arguments[1], &absent);
-    if (!absent) return value;
-    if (!PyErr_Occurred()) {
-      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(arguments[0])->tp_name,
-                   arguments[1]);
-      Ref error = cpython::take_raised();
-      check_status(PyObject_SetAttrString(error.get(), "name", arguments[1]));
-      check_status(PyObject_SetAttrString(error.get(), "obj", arguments[0]));
-      cpython::set_raised(std::move(error));
-    }
-    throw PyError();
-  }
-  if (named && count >= 1 && PyType_Check(arguments[0]) &&
-      (is(natives.type_setattr, 3, 3) || is(natives.type_delattr, 2, 2))) {
-    if (count == 3) t.lifter.escape(arguments[2]);
-    store_on_class(t, reinterpret_cast<PyTypeObject*>(arguments[0]), arguments[1],
-                   count == 3 ? Borrowed(arguments[2]) : Borrowed());
-    return Ref::share(Py_None);
-  }
-  lift::Known* known = count >= 1 ? t.lifter.known(arguments[0]) : nullptr;
-  if (named && known != nullptr && known->instance &&
-      (is(natives.object_setattr, 3, 3) || is(natives.object_delattr, 2, 2))) {
-    set_generic(t, arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed());
-    return Ref::share(Py_None);
-  }
-  const bool sets = (callable.get() == natives.object_setattr && count == 3) ||
-                    (callable.get() == natives.object_delattr && count == 2);
-  if (named && sets &&
-      set_member_of_container(t.lifter, arguments[0], arguments[1], count == 3 ? Borrowed(arguments[2]) : Borrowed())) {
-    *handled = true;
-    return Ref::share(Py_None);
-  }
-  if (Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type)) {  // super().__setattr__(name, value)
-    Ref name = checked(PyObject_GetAttrString(callable.get(), "__name__"));
-    Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
-    Ref owner = checked(PyObject_GetAttrString(callable.get(), "__objclass__"));
-    if (count == 0 && PyUnicode_CompareWithASCIIString(name.get(), "__hash__") == 0) {
-      *handled = true;
-      return hash_of(t, self, callable);
-    }
-    if (owner.get() == reinterpret_cast<PyObject*>(&PyBaseObject_Type)) {
-      PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
-      for (PyObject* native : {natives.object_getattribute, natives.object_setattr, natives.object_delattr}) {
-        Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
-        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
-          return call_reflective(t, native, with_self, count + 1, handled);
-      }
-    }
-    if (owner.get() == reinterpret_cast<PyObject*>(&PyType_Type)) {  // of a metaclass
-      PyObject* with_self[] = {self.get(), count > 0 ? arguments[0] : nullptr, count > 1 ? arguments[1] : nullptr};
-      for (PyObject* native : {natives.type_setattr, natives.type_delattr}) {
-        Ref native_name = checked(PyObject_GetAttrString(native, "__name__"));
-        if (PyUnicode_Compare(name.get(), native_name.get()) == 0)
-          return call_reflective(t, native, with_self, count + 1, handled);
-      }
-    }
-  }
-  if (PyCFunction_Check(callable.get()) && PyCFunction_GET_SELF(callable.get()) != nullptr && count >= 1 &&
-      count <= 2 && PyDict_CheckExact(PyCFunction_GET_SELF(callable.get())) &&
-      strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "get") == 0) {
-    lift::Known* dict = t.lifter.known(PyCFunction_GET_SELF(callable.get()));
-    if (dict != nullptr && dict->shadow != nullptr && !dict->shadow->whole && lift::is_plain(arguments[0]) &&
-        !lift::is_nan(arguments[0])) {
-      *handled = true;
-      Ref value = t.lifter.dict_item(*dict->shadow, arguments[0]);
-      return value ? std::move(value) : Ref::share(count > 1 ? arguments[1] : Py_None);
-    }
-  }
-  return {};
+  const Py_ssize_t length = PyObject_Length(object.get());
+  if (length < 0) throw PyError();
+  return checked(PyLong_FromSsize_t(length));
+}
+
+// The recording mode is on torch's mode stack: the program does not see it.
+int64_t modes_of_program() { return at::impl::PythonTorchFunctionTLS::stack_len() - 1; }
+
+// d.get(key) of a dict that is not lifted whole: one item is.
+Ref call_dict_get(Tracer& t, const Call& call) {
+  if (!PyCFunction_Check(call.callable.get()) || !call.has_positional(1, 2)) return {};
+  PyObject* const self = PyCFunction_GET_SELF(call.callable.get());
+  PyObject* const key = call.arguments[0];
+  if (self == nullptr || !PyDict_CheckExact(self)) return {};
+  lift::Known* dict = t.lifter.known(self);
+  if (dict == nullptr || dict->shadow == nullptr || dict->shadow->whole || !lift::is_plain(key) || lift::is_nan(key))
+    return {};
+  Ref value = t.lifter.dict_item(*dict->shadow, key);
+  return value ? std::move(value) : Ref::share(call.positional > 1 ? call.arguments[1] : Py_None);
+}
+
+// Builtins about the frame that they are called from.
+Ref call_about_frame(Tracer& t, const Call& call) {
+  if (call.keyword_names) return {};
+  bool handled = false;
+  return t.frames->call(call.callable, call.arguments, call.positional, &handled);
+}
+
+Ref call_dir(Tracer& t, const Call& call) {
+  return call.has_positional(1) ? t.classes->names_of(call.arguments[0]) : call_about_frame(t, call);
+}
+
+// next() of a pre-existing iterator: a resumed loop continues with the real iterator, whatever its position.
+Ref next_of_preexisting(Tracer& t, PyObject* const* arguments, size_t count) {
+  Ref value = t.lifter.next_of(arguments[0]);
+  if (value) return value;
+  if (count == 2) return Ref::share(arguments[1]);
+  PyErr_SetNone(PyExc_StopIteration);
+  throw PyError();
+}
+
+Ref call_next(Tracer& t, const Call& call) {
+  if (!call.has_positional(1, 2) || !lift::is_fixed_iterator(call.arguments[0]) ||
+      t.lifter.known(call.arguments[0]) == nullptr)
+    return {};
+  return next_of_preexisting(t, call.arguments, call.positional);
+}
+
+}  // namespace
+
+bool register_reflective_builtins(Handlers& handlers) {
+  const Natives& natives = Natives::table();
+  handlers.add(natives.id, call_id);
+  handlers.add(natives.hash, call_hash);
+  handlers.add_slot("__hash__", call_hash);
+  handlers.add(natives.len, call_len);
+  handlers.add(natives.next, call_next);
+  handlers.add(natives.dir, call_dir);
+  handlers.add(natives.get_ident, call_thread_ident);
+  handlers.add(natives.dict_get, call_dict_get);
+  for (PyObject* builtin : natives.queries) handlers.add(builtin, call_query);
+  handlers.add("torch._C", "_len_torch_function_stack", [](Tracer&, const Call& call) {
+    return call.has_positional(0) ? checked(PyLong_FromLongLong(modes_of_program())) : Ref();
+  });
+  handlers.add("torch._C", "_is_torch_function_mode_enabled", [](Tracer&, const Call& call) {
+    if (!call.has_positional(0)) return Ref();
+    return Ref::share(modes_of_program() > 0 && !at::impl::torch_function_all_disabled() ? Py_True : Py_False);
+  });
+  handlers.add("sys", "exc_info",
+               [](Tracer& t, const Call& call) { return call.has_positional(0) ? exception_info(t) : Ref(); });
+  handlers.add("sys", "exception", [](Tracer& t, const Call& call) {
+    return call.has_positional(0) ? Ref::share(PyTuple_GET_ITEM(exception_info(t).get(), 1)) : Ref();
+  });
+  handlers.add("builtins", "locals globals eval exec", call_about_frame);
+  handlers.add("sys", "_getframe _getframemodulename", call_about_frame);
+  return true;
 }
 
 }  // namespace alternator::trace

@@ -1,15 +1,14 @@
-// TODO
+// Builtins that inspect objects, as other parts of the tracer need them.
 #pragma once
-#include <string>
 
 #include "py/ref.h"
+
+#include <string>
 
 namespace alternator::trace {
 
 class Tracer;
 
-// Builtins that inspect objects: null without an error, and `handled` unset, if `callable` is none of them.
-Ref call_reflective(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, bool* handled);
 Ref subclasses_of(Tracer& t, Borrowed cls);
 // hash(): an int, or an identity if it depends on an address.
 Ref hash_of(Tracer& t, Borrowed value, Borrowed callable);
