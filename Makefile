@@ -57,13 +57,13 @@ test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's who
 	@$(PYTHON) tests/opinfo/run.py
 
 test-inductor: build-torch .venv/.has-test ## Every recorded module through Inductor, for inference and training (10 minutes)
-	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_graph_inductor.py $(PYTEST)
+	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/graph/test_recorded_inductor.py $(PYTEST)
 
 test-install: build-torch .venv/.has-test ## `pip install .` into a fresh environment that has torch (builds everything)
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_package.py $(PYTEST)
 
 test-million: build-torch .venv/.has-test ## A million operators on fakes, a million recorded calls: nothing stays behind
-	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_fake_lifetime.py tests/test_graph.py -k behind $(PYTEST)
+	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/fake/test_fake_lifetime.py tests/graph/test_recording.py -k behind $(PYTEST)
 
 test-asan: build-asan .venv/.has-test ## The C++ unit tests and the interpreter tests under ASan and UBSan
 	@tools/asan.sh $(PYTHON) -m pytest -q tests/test_cpp.py tests/interpreter $(PYTEST)
@@ -81,12 +81,12 @@ build-mutants: .venv/.has-build
 
 MUTANTS ?=
 test-mutants: build-mutants .venv/.has-test ## Without any one guard, write-back, rebuild or lift row, a test must fail
-	@$(PYTHON) tests/trace/mutants.py --core build/mutants --jobs 2 $(MUTANTS)
+	@$(PYTHON) tests/helpers/mutants.py --core build/mutants --jobs 2 $(MUTANTS)
 
 # More words, as in: make test-breaks BREAKS="--every 1 2 3 --only generators"
 BREAKS ?=
 test-breaks: build-torch .venv/.has-test ## The traced programs with a break forced at every n-th instruction (long)
-	@$(PYTHON) tests/trace/forced.py $(BREAKS)
+	@$(PYTHON) tests/helpers/forced.py $(BREAKS)
 
 # More words for the fuzzer, as in: make fuzz FUZZ="--seed 5000 --programs 20000"
 FUZZ ?= --seed 1 --seconds 60

@@ -2,8 +2,8 @@
 
     run_tests.py [--core VERSION PYTHON]... -- [pytest arguments]
 
-The traced programs, each of which runs in a forked child, are split into several parts; the tests that need no torch are one part for
-every other CPython. Ends with a line of totals; the exit status says whether everything passed.
+The traced programs (tests/helpers/traced.py), each of which runs in a forked child, are split into several parts; the tests that
+need no torch are one part for every other CPython. Ends with a line of totals; the exit status says whether everything passed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+
+from traced import files_of_tests, is_traced, traced_files  # noqa: E402
+
 CORE_TESTS = ["tests/test_cpp.py", "tests/test_demo.py", "tests/interpreter"]
 COUNTED = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed|deselected)\b")
 NOTHING_COLLECTED = 5
@@ -34,8 +38,9 @@ class Part:
 
 
 def parts(core: list[list[str]]) -> list[Part]:
-    traced = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "trace").glob("test_*.py"))
-    found = [Part("CPython 3.11, with torch: all but the traced programs", sys.executable, ["--ignore=tests/trace"])]
+    traced = [str(path.relative_to(ROOT)) for path in traced_files()]
+    others = [str(path.relative_to(ROOT)) for path in files_of_tests() if not is_traced(path)]
+    found = [Part("CPython 3.11, with torch: all but the traced programs", sys.executable, others)]
     for i in range(TRACED_PARTS):
         name = f"CPython 3.11, with torch: traced programs, {i + 1} of {TRACED_PARTS}"
         found.append(Part(name, sys.executable, traced[i::TRACED_PARTS]))

@@ -14,8 +14,8 @@ cd "$place"
 export PYTHONPATH=$place OMP_NUM_THREADS=1 ARGUMENTS="$*" RESULTS=$place/results LOG=$log
 mkdir -p "$RESULTS" "$(dirname "$log")"
 one() {
-  # The programs of tests/trace run in forked processes, where CUDA cannot be used if the parent has initialized it.
-  case $1 in tests/trace/*) export CUDA_VISIBLE_DEVICES= ;; esac
+  # Traced programs (tests/helpers/traced.py) run in forked processes, where CUDA cannot be used if the parent has initialized it.
+  if grep -qE '^(from|import) (harness|trace_support|frontends|forced)\b' "$1"; then export CUDA_VISIBLE_DEVICES=; fi
   timeout -k 5 "${SECONDS_PER_FILE:-280}" python3 -X faulthandler -m pytest -q -rfE --tb=short $ARGUMENTS "$1" >"$RESULTS/$(echo "$1" | tr / _)" 2>&1
   local status=$?
   echo "$1 $status $(tail -1 "$RESULTS/$(echo "$1" | tr / _)")" >>"$LOG.files"
@@ -23,7 +23,7 @@ one() {
 }
 export -f one
 # Tests that need the sources, a virtual environment or another build are left out.
-ls -S tests/trace/test_*.py tests/api/test_*.py tests/guards/test_*.py tests/replay/test_*.py tests/test_fake*.py tests/test_graph*.py tests/test_opinfo.py |
+find tests -mindepth 2 -name "test_*.py" -not -path "tests/interpreter/*" -printf "%s %p\n" | sort -rn | cut -d" " -f2 | cat - <(ls tests/test_{fuzzed,harness,whole_models}.py) |
   xargs -P "$cores" -I{} bash -c 'one {}'
 for result in "$RESULTS"/*; do echo "== $(basename "$result")"; tail -c 6000 "$result"; done >"$log"
 python3 - "$RESULTS" <<'P'

@@ -155,7 +155,7 @@ def cause_of(answer: Answer) -> str:
 
 
 def write_case(folder: Path, number: int, source: str, answer: Answer) -> Path:
-    """A file that pytest runs as it is, once it lies in tests/trace."""
+    """A file that pytest runs as it is, once it lies in a folder of tests/."""
     folder.mkdir(parents=True, exist_ok=True)
     body = source.replace("def program(t):", f"def test_seed_{number}(t):", 1)
     note = "\n".join(f"# {line}"[:160] for line in answer.lines[:3])

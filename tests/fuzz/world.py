@@ -22,7 +22,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trace"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
 import numpy as np
 import torch

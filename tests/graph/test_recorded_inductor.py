@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the recorder needs torch")
 
 from recording import record  # noqa: E402
-from test_graph_models import CASES, CausalAttention  # noqa: E402
+from test_recorded_models import CASES, CausalAttention  # noqa: E402
 from torch import nn  # noqa: E402
 
 from alternator.handoff import differentiable_lstm  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="fakes need torch")
 
-RUN = Path(__file__).parent / "opinfo" / "run.py"
+RUN = Path(__file__).parents[1] / "opinfo" / "run.py"
 
 
 def test_a_sample_matches_eager() -> None:

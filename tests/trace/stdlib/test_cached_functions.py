@@ -574,7 +574,7 @@ def test_frozen_set_of_a_class_of_its_own(t):
         t.note(made.seen)
 
 
-LOGGERS = [logging.getLogger("test_library.one"), logging.getLogger("test_library.other")]
+LOGGERS = [logging.getLogger("test_cached_functions.one"), logging.getLogger("test_cached_functions.other")]
 
 
 def warn_once(logger, text):

@@ -1,6 +1,6 @@
 """Breaks the core on purpose, one switch at a time, and looks for a program that notices: `make test-mutants`.
 
-    python tests/trace/mutants.py --core build/mutants [--only WORD] [--learn] [--list] [--jobs N]
+    python tests/helpers/mutants.py --core build/mutants [--only WORD] [--learn] [--list] [--jobs N]
 
 The core is the one in build/mutants, configured with -DALTERNATOR_MUTANTS=ON. There each room has `mutant_names()` (guard kinds,
 ambient state, write-back kinds, rebuild kinds, lift rows) and `set_mutant(name, disabled)`. A mutant dies when a program that
@@ -62,7 +62,11 @@ def switches(core: Any) -> dict[str, tuple[Any, str]]:
 
 
 def all_programs() -> dict[str, Any]:
-    for path in sorted(HERE.glob("test_*.py")):
+    from traced import make_importable, traced_files
+
+    files = traced_files()
+    make_importable(files)
+    for path in files:
         importlib.import_module(path.stem)
     from harness import REGISTRY
 
@@ -71,9 +75,15 @@ def all_programs() -> dict[str, Any]:
 
 # Where a mutant of a room is most likely noticed.
 LIKELY = {
-    "lift": ["test_lift_rows", "test_found_again", "test_facts"],
-    "guards": ["test_guards_in_traces", "test_plain_values", "test_contexts", "test_live_edits", "test_facts"],
-    "replay": ["test_rebuild", "test_write_back", "test_effects"],
+    "lift": ["test_lift_rows", "test_sources", "test_implicit_state"],
+    "guards": [
+        "test_guards_of_traces",
+        "test_plain_value_guards",
+        "test_context_managers",
+        "test_live_edits",
+        "test_implicit_state",
+    ],
+    "replay": ["test_reconstruction", "test_write_back", "test_side_effects"],
 }
 
 

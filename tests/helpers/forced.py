@@ -1,6 +1,6 @@
 """Every program of these tests again, with a break forced at every n-th instruction: `make test-breaks`.
 
-    python tests/trace/forced.py [--every 1 2 3 ...] [--only WORD] [--jobs N]
+    python tests/helpers/forced.py [--every 1 2 3 ...] [--only WORD] [--jobs N]
 
 A break may come anywhere: the frames are filled, one instruction runs for real, and the rest is looked up. Whatever n is, the
 program must do what it does in eager mode. The exit status is 0 when all do.
@@ -22,8 +22,11 @@ ROOT = HERE.parent.parent
 
 def all_programs() -> dict[str, Any]:
     import harness
+    from traced import make_importable, traced_files
 
-    for path in sorted(HERE.glob("test_*.py")):
+    files = traced_files()
+    make_importable(files)
+    for path in files:
         importlib.import_module(path.stem)
     return harness.REGISTRY
 

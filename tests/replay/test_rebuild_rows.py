@@ -209,11 +209,11 @@ else:
     WITHOUT = set()
     ROWS["tree_spec"] = lambda x: cxx_pytree.tree_structure([x, {"b": (x, 1)}, torch.Size([1])])
 
-NAMES = [add_row(__name__, "test_made_anew", row, script_of(make), one_graph=False) for row, make in ROWS.items()]
+NAMES = [add_row(__name__, "test_rebuilt", row, script_of(make), one_graph=False) for row, make in ROWS.items()]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=list(ROWS))
-def test_made_anew(name: str) -> None:
+def test_rebuilt(name: str) -> None:
     check(REGISTRY[name])
 
 

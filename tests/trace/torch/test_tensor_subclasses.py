@@ -1,4 +1,4 @@
-"""Tensors of subclasses, and classes with a __torch_function__ of their own: what those do happens once. See also test_overrides."""
+"""Tensors of subclasses, and classes with a __torch_function__ of their own: what those do happens once. See also test_torch_function_classes."""
 
 from __future__ import annotations
 

@@ -445,19 +445,19 @@ def test_how_many_digits_a_number_may_have(t):
 @program(one_graph=False)
 def test_handlers_of_encoding_errors(t):
     def fn(text, x):
-        return text.encode("ascii", "test_facts"), text.encode("ascii", errors="replace"), x + 1
+        return text.encode("ascii", "test_implicit_state"), text.encode("ascii", errors="replace"), x + 1
 
     def others(raw, x):
         return (
-            raw.decode("ascii", "test_facts"),
-            str(raw, "ascii", "test_facts"),
-            bytes("\u1234", "ascii", "test_facts"),
+            raw.decode("ascii", "test_implicit_state"),
+            str(raw, "ascii", "test_implicit_state"),
+            bytes("\u1234", "ascii", "test_implicit_state"),
             x + 1,
         )
 
     f, g = t.compile(fn), t.compile(others)
     for mark in ("?", "?", "!!"):
-        codecs.register_error("test_facts", lambda error, mark=mark: (mark, error.end))
+        codecs.register_error("test_implicit_state", lambda error, mark=mark: (mark, error.end))
         f("a\u1234", T(2))
         g(b"a\xff", T(2))
 

@@ -25,7 +25,7 @@ import pytest
 import torch
 from harness import REGISTRY, T, add_row, check
 
-TABLE = Path(__file__).resolve().parents[2] / "csrc" / "trace" / "calls" / "natives.def"
+TABLE = Path(__file__).resolve().parents[3] / "csrc" / "trace" / "calls" / "natives.def"
 LINE = re.compile(r'^ALT_(FUNCTIONS|TYPES)\("([\w.]+)", "([^"]*)"\)', re.M)
 PER_PROGRAM = 24
 MUTABLE = (list, dict, set, bytearray, collections.deque, types.SimpleNamespace, decimal.Context)
@@ -88,14 +88,14 @@ GIVEN: dict[str, list[tuple[Any, ...]]] = {
 }  # fmt: skip
 
 # Why a line is not called like the others: it has tests of its own, or an object of it cannot come from outside.
-STATE = "reads or sets the state of the thread: test_contexts, test_flags, test_guards_in_traces"
-CLASSES = "makes or asks classes: test_made_classes, test_classes"
-INSIDE = "from outside it is opaque: made inside, in test_natives and test_library"
+STATE = "reads or sets the state of the thread: test_context_managers, test_flags, test_guards_of_traces"
+CLASSES = "makes or asks classes: test_classes_made_in_a_call, test_classes"
+INSIDE = "from outside it is opaque: made inside, in test_natives and test_cached_functions"
 APART: dict[str, str] = {
     "torch._C": STATE, "torch._C._functorch": STATE, "torch._C._autograd": STATE,
     "_abc": CLASSES, "builtins.__build_class__": CLASSES, "builtins.type": CLASSES, "builtins.super": CLASSES, "builtins.object": CLASSES,
     "_thread": INSIDE, "_io": INSIDE, "_hashlib": INSIDE, "array": INSIDE, "_weakref": INSIDE, "weakref": INSIDE, "_random": INSIDE,
-    "types.FrameType": "test_code_and_frames", "types.CodeType": "test_code_and_frames", "types.TracebackType": "test_raising",
+    "types.FrameType": "test_introspection", "types.CodeType": "test_introspection", "types.TracebackType": "test_exceptions",
 }  # fmt: skip
 
 
@@ -170,12 +170,12 @@ def rows() -> dict[str, tuple[Any, list[tuple[Any, ...]]]]:
 # Lines that nothing from the pool fits, and where they are tested.
 MADE_BY_CODE = "not called by its name: made by def, yield, class and attribute access throughout"
 ELSEWHERE: dict[str, str] = {
-    "builtins.next": "test_natives, test_generators: an iterator can be asked only once", "builtins.property": "test_classes, test_made_anew", "builtins.memoryview": "test_natives",
-    "types.CellType": "test_made_anew", "types.FunctionType": "test_functions, test_made_anew", "types.UnionType": "test_made_anew",
+    "builtins.next": "test_natives, test_generators: an iterator can be asked only once", "builtins.property": "test_classes, test_rebuild_rows", "builtins.memoryview": "test_natives",
+    "types.CellType": "test_rebuild_rows", "types.FunctionType": "test_functions, test_rebuild_rows", "types.UnionType": "test_rebuild_rows",
     **dict.fromkeys(("types.GeneratorType", "types.CoroutineType", "types.AsyncGeneratorType", "types.BuiltinFunctionType", "types.MethodWrapperType", "types.WrapperDescriptorType",
                      "types.MethodDescriptorType", "types.GetSetDescriptorType", "types.MemberDescriptorType"), MADE_BY_CODE),
     "_operator.matmul": "test_operators, of tensors", "_operator.imatmul": "test_operators, of tensors", "_functools.cmp_to_key": "test_natives", "_struct.pack_into": "writes to a buffer, which is opaque from outside",
-    "re.Pattern": "made by re.compile", "re.Match": "made by a search: test_made_anew", "datetime.tzinfo": "abstract", "functools._lru_cache_wrapper": "test_library",
+    "re.Pattern": "made by re.compile", "re.Match": "made by a search: test_rebuild_rows", "datetime.tzinfo": "abstract", "functools._lru_cache_wrapper": "test_cached_functions",
     "torch.dtype": "has no constructor", "torch.layout": "has no constructor", "torch.memory_format": "has no constructor",
 }  # fmt: skip
 # Right, but not captured; the reason that is given for a type goes for its methods.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from frontends import chosen, missing
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS, SECONDS = 1000, 40
 CAPTURED = 65  # percent of the calls: a fuzzer of programs that run eagerly finds nothing
 

@@ -1,0 +1,1 @@
+from fixtures import fresh, run_python, seen  # noqa: F401
