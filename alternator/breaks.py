@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# The core reads the traced program's value where a trace has to break: csrc/trace/calls/markers.cpp.
+# Where a trace has to break, the core reads the value that the traced program has set.
 _error_on_graph_break = False
 
 

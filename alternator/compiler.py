@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from . import backends, config, logs
+from . import backends, breaks, config, logs
 from ._load import load_core
 from .backends import Compiler
 from .events import Listener
@@ -333,6 +333,9 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 def is_compiling() -> bool:
     """True while a program is traced."""
     return False  # a traced call is answered by the tracer
+
+
+_C.mark_functions(breaks.graph_break, is_compiling, breaks.__dict__)
 
 
 def run(fn: Any = None) -> Any:

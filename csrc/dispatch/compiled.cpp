@@ -6,6 +6,7 @@
 #include "py/forking.h"
 #include "py/import.h"
 #include "py/names.h"
+#include "trace/calls/markers.h"
 #include "trace/core/tracer.h"
 
 #include <structmember.h>
@@ -420,6 +421,18 @@ PyObject* module_after_fork(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// What the package itself offers to traced programs, in place of names that the core would have to know.
+PyObject* module_mark(PyObject*, PyObject* arguments) {
+  PyObject *graph_break, *is_compiling, *break_switch;
+  if (PyArg_ParseTuple(arguments, "O!O!O!", &PyFunction_Type, &graph_break, &PyFunction_Type, &is_compiling,
+                       &PyDict_Type, &break_switch) == 0)
+    return nullptr;
+  trace::mark_function(graph_break, trace::Mark::kGraphBreak);
+  trace::mark_function(is_compiling, trace::Mark::kCompilingQuery);
+  trace::set_break_switch(break_switch);
+  Py_RETURN_NONE;
+}
+
 PyMethodDef functions[] = {
     {"after_fork", module_after_fork, METH_NOARGS,
      "after_fork(): in a child process, ends what other threads had begun"},
@@ -433,6 +446,9 @@ PyMethodDef functions[] = {
     {"begin_offering", module_interception<begin_interception>, METH_O,
      "begin_offering(compiled): functions called on this thread are compiled like those that it calls"},
     {"end_offering", module_interception<end_interception>, METH_O, "end_offering(compiled)"},
+    {"mark_functions", module_mark, METH_VARARGS,
+     "mark_functions(graph_break, is_compiling, break_switch): functions that mean something to the tracer, and the "
+     "namespace of error_on_graph_break"},
     {"new_store", module_new_store, METH_NOARGS, "new_store(): for compiled callables that share what they compile"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
     {"clear_store", module_clear_store, METH_O, "clear_store(store): drop the entries that it shares"},
@@ -449,6 +465,7 @@ int init_dispatch(PyObject* module) {
   Ref type = Ref::steal(PyType_FromSpec(&compiled_spec));
   if (!type || PyModule_AddObjectRef(module, "Compiled", type.get()) < 0) return -1;
   compiled_type = reinterpret_cast<PyTypeObject*>(type.release());
+  trace::set_compiled_type(compiled_type);
   return PyModule_AddFunctions(module, functions);
 }
 

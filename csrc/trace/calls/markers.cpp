@@ -1,10 +1,13 @@
 #include "trace/calls/markers.h"
 
 #include "graph/record/torch_types.h"
+#include "lift/lifting/pointer_tables.h"
 #include "py/lasting.h"
 #include "trace/calls/natives.h"
 
-#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace alternator::trace {
 
@@ -12,11 +15,6 @@ namespace {
 
 bool equals(PyObject* text, const char* ascii) {
   return text != nullptr && PyUnicode_Check(text) && PyUnicode_CompareWithASCIIString(text, ascii) == 0;
-}
-
-// The name of the module whose globals a function has.
-PyObject* module_name(Borrowed function) {
-  return PyDict_GetItemString(PyFunction_GET_GLOBALS(function.get()), "__name__");
 }
 
 PyObject* attribute(Borrowed function, const char* name) {
@@ -44,67 +42,106 @@ PyObject* loaded(const char* name) {
   return module;
 }
 
-bool is_compiling_query(PyObject* qualified, PyObject* module) {
-  if (equals(qualified, "is_dynamo_compiling")) return equals(module, "torch.compiler");
-  return equals(module, "torch.compiler") || equals(module, "torch._utils") ||
-         equals(module, "torch._dynamo.external_utils") || equals(module, "alternator.compiler");
+}  // namespace
+
+// --- functions that are known by their code -------------------------------------------------------------------------
+
+namespace {
+
+struct MarkedFunction {
+  const char* module;
+  const char* qualified_name;
+  Mark mark;
+};
+
+// They are found once their module is loaded. A function that is decorated is found by its own name below `__wrapped__`
+// or, with `<locals>`, among the constants of the function that defines it.
+constexpr MarkedFunction kMarkedFunctions[] = {
+    {"torch.compiler", "is_compiling", Mark::kCompilingQuery},
+    {"torch.compiler", "is_dynamo_compiling", Mark::kCompilingQuery},
+    {"torch._utils", "is_compiling", Mark::kCompilingQuery},
+    {"torch._dynamo.external_utils", "is_compiling", Mark::kCompilingQuery},
+    {"torch.optim.optimizer", "_get_value", Mark::kNumber},
+    {"torch._dynamo.decorators", "skip_frame", Mark::kSkipFrame},
+    {"torch._dynamo.decorators", "graph_break", Mark::kGraphBreak},
+    {"torch._dynamo.decorators", "step_unsupported", Mark::kGraphBreak},
+    {"torch._dynamo.decorators", "mark_static", Mark::kNotes},  // sizes are static anyway
+    // From its first use in a process on, nn.Module.__init__ calls it.
+    {"torch._dynamo.mutation_guard", "GenerationTracker.tag", Mark::kNotes},
+    {"torch.fx.experimental.symbolic_shapes", "expect_true", Mark::kExpectation},
+    {"torch", "_check_tensor_all_with", Mark::kDataCheck},
+    {"torch.nn.modules.lazy", "LazyModuleMixin._infer_parameters", Mark::kMaterialises},
+    {"torch._dynamo.eval_frame", "_TorchDynamoContext.__call__.<locals>.compile_wrapper", Mark::kCompiled},
+};
+
+// Null: there is none of that name.
+PyObject* code_named(PyObject* code, const char* qualified_name) {
+  if (equals(reinterpret_cast<PyCodeObject*>(code)->co_qualname, qualified_name)) return code;
+  PyObject* const constants = reinterpret_cast<PyCodeObject*>(code)->co_consts;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants); i++) {
+    PyObject* const constant = PyTuple_GET_ITEM(constants, i);
+    PyObject* found = PyCode_Check(constant) ? code_named(constant, qualified_name) : nullptr;
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
+Ref find_code(PyObject* module, std::string_view path, const char* qualified_name) {
+  const SavedError outer;
+  Ref found = Ref::share(module);
+  for (path = path.substr(0, path.find(".<locals>")); found && !path.empty();) {
+    const size_t dot = path.find('.');
+    found = Ref::steal(PyObject_GetAttrString(found.get(), std::string(path.substr(0, dot)).c_str()));
+    path = dot == path.npos ? std::string_view() : path.substr(dot + 1);
+  }
+  while (found) {
+    PyObject* code = PyFunction_Check(found.get()) ? PyFunction_GET_CODE(found.get()) : nullptr;
+    PyObject* wanted = code != nullptr ? code_named(code, qualified_name) : nullptr;
+    if (wanted != nullptr) return Ref::share(wanted);
+    found = Ref::steal(PyObject_GetAttrString(found.get(), "__wrapped__"));
+  }
+  return {};
+}
+
+using MarkedCodes = lift::PointerMap<PyObject, Mark>;
+MarkedCodes& marked_codes() {
+  static auto* codes = new MarkedCodes;  // its keys are held for the life of the process
+  return *codes;
 }
 
 }  // namespace
 
-Mark mark_of(Borrowed function) {
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
-  PyObject* qualified = code->co_qualname;
-  switch (PyUnicode_GET_LENGTH(qualified)) {
-    case 10:
-      if (equals(qualified, "_get_value") && equals(module_name(function), "torch.optim.optimizer"))
-        return Mark::kNumber;
-      if (equals(qualified, "skip_frame") && equals(module_name(function), "torch._dynamo.decorators"))
-        return Mark::kSkipFrame;
-      break;
-    case 16:
-      if (equals(qualified, "step_unsupported") && equals(module_name(function), "torch._dynamo.decorators"))
-        return Mark::kGraphBreak;
-      break;
-    case 11:  // sizes are static anyway
-      if (equals(qualified, "mark_static") && equals(module_name(function), "torch._dynamo.decorators"))
-        return Mark::kNotes;
-      if (equals(qualified, "graph_break") && (equals(module_name(function), "torch._dynamo.decorators") ||
-                                               equals(module_name(function), "alternator.breaks")))
-        return Mark::kGraphBreak;
-      if (equals(qualified, "expect_true") && equals(module_name(function), "torch.fx.experimental.symbolic_shapes"))
-        return Mark::kExpectation;
-      break;
-    case 12:
-    case 19:
-      if ((equals(qualified, "is_compiling") || equals(qualified, "is_dynamo_compiling")) &&
-          is_compiling_query(qualified, module_name(function)))
-        return Mark::kCompilingQuery;
-      break;
-    case 21:  // from its first use in a process on, nn.Module.__init__ calls it
-      if (equals(qualified, "GenerationTracker.tag") && equals(module_name(function), "torch._dynamo.mutation_guard"))
-        return Mark::kNotes;
-      break;
-    case 22:
-      if (equals(qualified, "_check_tensor_all_with") && equals(module_name(function), "torch"))
-        return Mark::kDataCheck;
-      break;
-    case 30:  // every function that torch's decorator makes runs this code
-      if (code == reinterpret_cast<PyCodeObject*>(Natives::table().shield_code)) return Mark::kShield;
-      break;
-    case 33:
-      if (equals(qualified, "LazyModuleMixin._infer_parameters") &&
-          equals(module_name(function), "torch.nn.modules.lazy"))
-        return Mark::kMaterialises;
-      break;
-    case 53:  // it has the name and the attributes of the wrapped function
-      if (equals(qualified, "_TorchDynamoContext.__call__.<locals>.compile_wrapper") &&
-          equals(module_name(function), "torch._dynamo.eval_frame") && attribute(function, "_torchdynamo_inline"))
-        return Mark::kCompiled;
-      break;
-    default:
-      break;
+void mark_function(Borrowed function, Mark mark) {
+  marked_codes()[Py_NewRef(PyFunction_GET_CODE(function.get()))] = mark;
+}
+
+void find_marked_functions() {
+  static std::vector<const MarkedFunction*> missing = [] {
+    std::vector<const MarkedFunction*> all;
+    for (const MarkedFunction& function : kMarkedFunctions) all.push_back(&function);
+    return all;
+  }();
+  std::vector<const MarkedFunction*> still_missing;  // looking may let another thread in
+  for (const MarkedFunction* function : std::vector(missing)) {
+    PyObject* module = loaded(function->module);
+    // One that this version of torch lacks is looked for again in each trace: it may be in a module that is loading.
+    Ref code = module != nullptr ? find_code(module, function->qualified_name, function->qualified_name) : Ref();
+    if (code) {
+      marked_codes()[code.release()] = function->mark;
+    } else {
+      still_missing.push_back(function);
+    }
   }
+  missing = std::move(still_missing);
+  // Every function that torch's decorator makes runs this code.
+  marked_codes()[Natives::table().shield_code] = Mark::kShield;
+}
+
+Mark mark_of(Borrowed function) {
+  const auto found = marked_codes().find(PyFunction_GET_CODE(function.get()));
+  if (found != marked_codes().end() &&
+      (found->second != Mark::kCompiled || attribute(function, "_torchdynamo_inline") != nullptr))
+    return found->second;
   if (function.as<PyFunctionObject>()->func_dict == nullptr) return Mark::kNone;
   if (is_set(function, "_torchdynamo_disable") && owns_marks(function)) return Mark::kDisabled;
   if (is_set(function, "_dynamo_marked_constant")) return Mark::kConstant;
@@ -136,13 +173,21 @@ static Ref rule_ids(const char* name) {
 Ref allowed_in_graph() { return rule_ids("_allowed_callable_ids"); }
 Ref disallowed_in_graph() { return rule_ids("_disallowed_callable_ids"); }
 
+static Ref& own_switch() {
+  static auto* name_space = new Ref;
+  return *name_space;
+}
+
+void set_break_switch(Borrowed name_space) { own_switch() = Ref::share(name_space); }
+
 std::vector<BreakSwitch> break_switches() {
   std::vector<BreakSwitch> switches;
-  for (const char* name : {"alternator.breaks", "torch._dynamo.utils"}) {
-    PyObject* module = loaded(name);
-    if (module == nullptr || !PyModule_Check(module)) continue;
-    switches.push_back({PyModule_GetDict(module), checked(PyUnicode_InternFromString("_error_on_graph_break"))});
-  }
+  const auto add = [&](PyObject* name_space) {
+    switches.push_back({name_space, checked(PyUnicode_InternFromString("_error_on_graph_break"))});
+  };
+  if (own_switch()) add(own_switch().get());
+  PyObject* module = loaded("torch._dynamo.utils");
+  if (module != nullptr && PyModule_Check(module)) add(PyModule_GetDict(module));
   return switches;
 }
 
@@ -171,6 +216,8 @@ Ref scripted_function(Borrowed callable) {
   return is_scripted && function && PyFunction_Check(function.get()) ? std::move(function) : Ref();
 }
 
-bool is_compiled(Borrowed callable) { return strcmp(callable.type()->tp_name, "alternator._C.Compiled") == 0; }
+static PyTypeObject* compiled_type = nullptr;
+void set_compiled_type(PyTypeObject* type) { compiled_type = type; }
+bool is_compiled(Borrowed callable) { return callable.type() == compiled_type; }
 
 }  // namespace alternator::trace

@@ -1,9 +1,9 @@
 // How users (and torch) mark functions: "leave this one alone", "one opaque node", "its result never changes".
 #pragma once
-#include <optional>
 
 #include "py/error.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +28,10 @@ enum class Mark : uint8_t {
   kNotes,           // TorchDynamo's internal bookkeeping, such as that a module was created
 };
 Mark mark_of(Borrowed function);
+// At the beginning of a trace: functions of modules that were loaded since the last one.
+void find_marked_functions();
+// A function of the package's own.
+void mark_function(Borrowed function, Mark mark);
 // The reason that was given with kDisabled, and the function's name.
 std::string disabled_text(Borrowed function);
 // torch.compiler.allow_in_graph: a call is one node, whatever happens in it.
@@ -45,8 +49,10 @@ struct BreakSwitch {
   Ref name;
 };
 std::vector<BreakSwitch> break_switches();
+void set_break_switch(Borrowed name_space);  // ours
 // The result of alternator.compile: a call of it is a call of the wrapped function.
 bool is_compiled(Borrowed callable);
+void set_compiled_type(PyTypeObject* type);
 
 // While one is alive, with `denies`: is_compiling() is false in programs that this thread traces.
 class Denying {

@@ -105,6 +105,7 @@ Tracer::Tracer()
       checks(std::make_unique<SpeculatedChecks>(*this)),
       finalizers(std::make_unique<Finalizers>(*this)) {
   Natives::table();
+  find_marked_functions();
   load_library();
   load_function_modes();
   load_overrides();
