@@ -59,7 +59,7 @@ test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's who
 test-inductor: build-torch .venv/.has-test ## Every recorded module through Inductor, for inference and training (10 minutes)
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/graph/test_recorded_inductor.py $(PYTEST)
 
-test-install: build-torch .venv/.has-test ## `pip install .` into a fresh environment that has torch (builds everything)
+test-install: build-torch .venv/.has-test ## The wheel in a fresh environment that has torch: it runs the quick start (builds everything)
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_package.py $(PYTEST)
 
 test-million: build-torch .venv/.has-test ## A million operators on fakes, a million recorded calls: nothing stays behind
@@ -108,7 +108,7 @@ format: .venv/.has-lint ## Rewrite the sources as clang-format and ruff want the
 	@$(PYTHON) tools/lint.py --fix
 
 wheel: .venv/.has-build ## A wheel of the package into dist/, for the torch in .venv (compiles everything)
-	@$(PYTHON) -m pip wheel -q --no-build-isolation --no-deps -w dist .
+	@PATH="$$PWD/.venv/bin:$$PATH" $(PYTHON) -m pip wheel -q --no-build-isolation --no-deps -w dist .
 
 clean: ## Remove what was built
 	rm -rf build dist alternator/*.so
