@@ -16,7 +16,7 @@ ROOMS ?=
 
 .PHONY: help demo demo-loop test bench lint format clean distclean build build-torch build-core build-asan
 .PHONY: fuzz test-breaks build-mutants test-mutants test-asan test-cpython test-cpython-ci
-.PHONY: test-opinfo test-inductor test-million test-install
+.PHONY: test-opinfo test-inductor test-million test-install picture wheel
 
 help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -59,7 +59,7 @@ test-opinfo: build-torch .venv/.has-test ## Fakes against eager over torch's who
 test-inductor: build-torch .venv/.has-test ## Every recorded module through Inductor, for inference and training (10 minutes)
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/graph/test_recorded_inductor.py $(PYTEST)
 
-test-install: build-torch .venv/.has-test ## `pip install .` into a fresh environment that has torch (builds everything)
+test-install: build-torch .venv/.has-test ## The wheel in a fresh environment that has torch: it runs the quick start (builds everything)
 	@ALTERNATOR_LONG_TESTS=1 $(PYTHON) -m pytest -q tests/test_package.py $(PYTEST)
 
 test-million: build-torch .venv/.has-test ## A million operators on fakes, a million recorded calls: nothing stays behind
@@ -96,6 +96,9 @@ fuzz: build-torch .venv/.has-test ## Random programs, compiled against eager; 60
 bench: build ## Benchmarks: every file in benchmarks/, as ratios within one process
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PYTHON) $$file; done
 
+picture: ## Draw docs/images/*.svg from the text beside them
+	@$(or $(wildcard $(PYTHON)),python3) tools/picture.py
+
 lint: .venv/.has-build .venv/.has-lint ## clang-format, clang-tidy on changed files, ruff, mypy --strict
 	@tools/build.sh --configure torch
 	@tools/build.sh --configure core 3.11
@@ -103,6 +106,9 @@ lint: .venv/.has-build .venv/.has-lint ## clang-format, clang-tidy on changed fi
 
 format: .venv/.has-lint ## Rewrite the sources as clang-format and ruff want them
 	@$(PYTHON) tools/lint.py --fix
+
+wheel: .venv/.has-build ## A wheel of the package into dist/, for the torch in .venv (compiles everything)
+	@PATH="$$PWD/.venv/bin:$$PATH" $(PYTHON) -m pip wheel -q --no-build-isolation --no-deps -w dist .
 
 clean: ## Remove what was built
 	rm -rf build dist alternator/*.so

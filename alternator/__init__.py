@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ._load import load_core as _load_core
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _C = _load_core()
 

@@ -81,7 +81,8 @@ PyObject* capture_cannot(PyObject* self, void*) {
   return PyUnicode_FromString(why->c_str());
 }
 
-PyMethodDef capture_methods[] = {{"resume", reinterpret_cast<PyCFunction>(capture_resume), METH_VARARGS | METH_KEYWORDS,
+PyMethodDef capture_methods[] = {{"resume", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(capture_resume)),
+                                  METH_VARARGS | METH_KEYWORDS,
                                   "resume(loop=True): continue on fresh frames, in our loop or the default one; the "
                                   "result or exception of the call"},
                                  {}};

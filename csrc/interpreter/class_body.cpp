@@ -14,7 +14,7 @@ static PyObject* most_derived(PyObject* metaclass, PyObject* bases) {
   return reinterpret_cast<PyObject*>(winner);
 }
 
-static int check_class_cell(PyObject* cell, PyObject* cls, PyObject* name, PyObject* metaclass) {
+static int check_class_cell(PyObject* cell, PyObject* cls, PyObject* name) {
   if (!PyType_Check(cls) || !PyCell_Check(cell)) return 0;
   PyObject* in_cell = PyCell_GET(cell);
   if (in_cell == cls) return 0;
@@ -51,7 +51,7 @@ Ref finish_class_body(PyObject* const* arguments, Py_ssize_t count, Borrowed key
   PyObject* call_arguments[] = {name, bases.get(), name_space.get()};
   Ref cls = Ref::steal(PyObject_VectorcallDict(metaclass.get(), call_arguments, 3,
                                                PyDict_GET_SIZE(keywords.get()) > 0 ? keywords.get() : nullptr));
-  if (!cls || check_class_cell(cell.get(), cls.get(), name, metaclass.get()) < 0) return {};
+  if (!cls || check_class_cell(cell.get(), cls.get(), name) < 0) return {};
   return cls;
 }
 

@@ -99,6 +99,6 @@ struct Machine {
 // An opcode: ALT_OP(NAME) { ... return Flow::kNext; } with `m` and `oparg` in scope.
 #define ALT_OP(NAME) \
   template <class S> \
-  ALT_INLINE Flow op_##NAME(Machine<S>& m, [[maybe_unused]] int oparg)
+  ALT_INLINE Flow op_##NAME([[maybe_unused]] Machine<S>& m, [[maybe_unused]] int oparg)
 
 }  // namespace alternator

@@ -39,7 +39,7 @@ static std::string constant_text(Borrowed constant) {
   const char* text = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
   if (text == nullptr) PyErr_Clear();
   std::string result = text != nullptr ? text : "?";
-  if (result.size() > kLongest) result = result.substr(0, kLongest) + "...";
+  if (result.size() > kLongest) result.replace(kLongest, std::string::npos, "...");
   return result;
 }
 

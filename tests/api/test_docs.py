@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +30,24 @@ def test_code_blocks(page: str, tmp_path: Path) -> None:
     file.write_text("\n".join(blocks))
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(file)}
     exec(compile(file.read_text(), str(file), "exec"), names)
+
+
+def test_links_and_named_sources_exist() -> None:
+    missing = []
+    for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        text = page.read_text()
+        for target in re.findall(r"\]\(([^)#:\s]+)", text):
+            if not (page.parent / target).exists():
+                missing.append(f"{page.relative_to(ROOT)}: {target}")
+        # A path of a source file is said from a room, from csrc/ or from the top: `lift/sources/guards.def`, `call.cpp`.
+        for name in re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.(?:cpp|h|def))`", text):
+            if name == "torch/extension.h":  # not ours
+                continue
+            places = [ROOT / name, ROOT / "csrc" / name]
+            if not any(place.exists() for place in places) and not any((ROOT / "csrc").rglob(name)):
+                missing.append(f"{page.relative_to(ROOT)}: {name}")
+    assert not missing, missing
+
+
+def test_pictures_are_up_to_date() -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "picture.py"), "--check"], check=True)

@@ -77,6 +77,7 @@ void check_raises(PyObject* type, Body&& body, const char* text, const char* fil
   static const ::alternator::testing::Registration registration_##name({#name, __FILE__, __LINE__, test_##name}); \
   static void test_##name()
 
+#undef CHECK  // c10's logging has one; in a test ours is meant
 #define CHECK(...)                                                                                         \
   do {                                                                                                     \
     if (!(__VA_ARGS__)) ::alternator::testing::fail(__FILE__, __LINE__, "CHECK(" #__VA_ARGS__ ") failed"); \

@@ -29,7 +29,8 @@ const c10::KernelFunction* find_rule(const std::string& op) {
 }
 
 at::Tensor Maker::permuted(at::IntArrayRef sizes, at::IntArrayRef layout, at::ScalarType dtype) const {
-  Sizes strides(sizes.size(), 0);
+  Sizes strides{0};  // not (size, 0): GCC 12 then takes its inline storage for read before it is set
+  strides.resize(sizes.size());
   int64_t expected = 1;
   for (auto dim = layout.rbegin(); dim != layout.rend(); ++dim) {
     strides[*dim] = expected;

@@ -28,7 +28,7 @@ class StackSource {
   virtual ~StackSource() = default;
   virtual void collect(std::vector<Frame>& frames) = 0;
   // The user's expression for the module of a frame: "self.layers[3]". Empty: unknown.
-  virtual std::string path_of(Borrowed module) { return {}; }
+  virtual std::string path_of(Borrowed /*module*/) { return {}; }
 };
 
 // The Python stack of the current thread, down to (excluding) the frame that was current at construction.

@@ -16,7 +16,8 @@ std::string text_of(Borrowed object) {
   }
   constexpr size_t kLongest = 60;
   std::string result(chars);
-  return result.size() <= kLongest ? result : result.substr(0, kLongest) + "...";
+  if (result.size() > kLongest) result.replace(kLongest, std::string::npos, "...");
+  return result;
 }
 
 std::string tensor_name(const Program& program, uint32_t tensor) {

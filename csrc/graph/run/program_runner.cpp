@@ -77,9 +77,9 @@ class Run {
   void node(const Replay::Stop& stop, bool whole = false) {
     const Node& node = program_.nodes[stop.node];
     const uint32_t count = node.argument_count();
-    c10::SmallVector<Ref, 4> made;  // arguments other than tensors and constants
-    c10::SmallVector<PyObject*, 16> raw;
-    raw.resize_for_overwrite(count + 1);  // including the slot for PY_VECTORCALL_ARGUMENTS_OFFSET
+    c10::SmallVector<Ref, 4> made;                 // arguments other than tensors and constants
+    c10::SmallVector<PyObject*, 16> raw{nullptr};  // the slot for PY_VECTORCALL_ARGUMENTS_OFFSET
+    raw.resize_for_overwrite(count + 1);
     for (uint32_t i = 0; i < count; ++i) {
       const Value value = program_.argument(node, i);
       if (is_leaf(value.kind())) {

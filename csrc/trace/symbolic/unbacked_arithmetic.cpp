@@ -23,6 +23,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr const char* kOfSymbol = " of an unbacked symbol";
+constexpr const char* kComparison = "a comparison of an unbacked symbol";
 
 bool is_number(Borrowed object) {
   return PyLong_CheckExact(object.get()) || PyFloat_CheckExact(object.get()) ||
@@ -204,7 +205,7 @@ Ref compare_numbers(Tracer& t, Borrowed left, Borrowed right, int operation) {
       t.checks->comparisons.push_back({Ref(symbol), Ref::share(left), Ref::share(right), operation});
     return symbol;
   }
-  stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
+  stop(report::Reason::data_dependent, kComparison);
 }
 
 // torch._check(n > 3) and its like: every run checks the condition, and it is known from here on.
@@ -296,8 +297,7 @@ void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
   if (!t.recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
   const bool numbers = is_number(left) && is_number(right);
   if (numbers && (is_symbol(left) || is_symbol(right))) {
-    if (!is_integer(left) || !is_integer(right))
-      stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
+    if (!is_integer(left) || !is_integer(right)) stop(report::Reason::data_dependent, kComparison);
     return;
   }
   auto is_other = [](Borrowed object) { return object.get() == Py_None || PyUnicode_CheckExact(object.get()); };
@@ -307,7 +307,7 @@ void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
         is_container(object) || object.type() == &PyDictProxy_Type || PySlice_Check(object.get());
     return is_symbol(object) || (compares_items && may_hold(object));
   };
-  if (holds(left) || holds(right)) stop(report::Reason::data_dependent, std::string("a comparison") + kOfSymbol);
+  if (holds(left) || holds(right)) stop(report::Reason::data_dependent, kComparison);
 }
 
 bool is_torchs_operation(Borrowed left, Borrowed right) {
