@@ -309,6 +309,9 @@ bool Natives::type(PyTypeObject* type) const {
 }
 
 bool Natives::recorded(Borrowed callable) const { return sets_->recorded.count(callable.get()) != 0; }
+void Natives::each_recorded(const std::function<void(Borrowed)>& visit) const {
+  for (PyObject* function : sets_->recorded) visit(function);
+}
 bool Natives::computed(Borrowed callable) const { return sets_->computed.count(callable.get()) != 0; }
 bool Natives::communicates(Borrowed callable) const { return sets_->communicating.count(callable.get()) != 0; }
 bool Natives::unseen(Borrowed callable) const { return sets_->unseen.count(callable.get()) != 0; }

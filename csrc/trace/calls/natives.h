@@ -3,6 +3,7 @@
 
 #include "py/error.h"
 
+#include <functional>
 #include <vector>
 
 namespace alternator::trace {
@@ -18,6 +19,7 @@ class Natives {
   bool torch(Borrowed callable) const;
   // A torch function that no torch-function mode sees.
   bool recorded(Borrowed callable) const;
+  void each_recorded(const std::function<void(Borrowed)>& visit) const;
   // ... nor anything that it calls.
   bool unseen(Borrowed callable) const;
   // Communicates with other processes: each call is executed concretely, as a whole.

@@ -107,10 +107,6 @@ Tracer::Tracer()
   Natives::table();
   load_library();
   load_function_modes();
-  load_overrides();
-  load_flags();
-  load_generators();
-  load_loops();
   load_hooks();
   recorder.refuse_symbolic_generators();
   if (Borrowed list = recorded_warnings()) lifter.withhold(list);
