@@ -31,8 +31,7 @@ class Natives {
       *type_type, *print;
   PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *hash, *shield_code, *module_call_code,
       *module_getattr_code, *module_entry_code, *optimizer_code, *function_apply, *transformed_apply, *backward_hook,
-      *object_class, *checkpoint, *no_context, *inference_mode, *subclasses_off, *record_enter, *record_exit,
-      *profiler_enabled;
+      *object_class, *checkpoint, *no_context;
   PyObject *exc_info, *next, *cond;
   std::vector<PyObject*> queries;  // process state and settings, guarded by calling again
   PyObject *globals, *locals, *eval, *exec, *compile, *get_frame, *get_module_name;  // see frame_access.cpp

@@ -14,6 +14,6 @@ Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t 
 // Before anything is traced: resolves what torch calls are compared with.
 void load_torch_calls();
 // After torch has raised: stops as data-dependent, or with the reason that torch gives.
-void stop_for_torch(Tracer& t, const std::string& what);
+[[noreturn]] void stop_for_torch(Tracer& t, const std::string& what);
 
 }  // namespace alternator::trace
