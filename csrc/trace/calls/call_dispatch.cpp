@@ -7,11 +7,6 @@
 #include "trace/calls/reflective_builtins.h"
 #include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/autograd_functions.h"
-#include "trace/higher_order/checkpoint.h"
-#include "trace/higher_order/cond.h"
-#include "trace/higher_order/functorch.h"
-#include "trace/higher_order/loops.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/class_creation.h"
 #include "trace/opcodes/items.h"
@@ -23,14 +18,9 @@
 #include "trace/symbolic/deferred_values.h"
 #include "trace/symbolic/speculated_checks.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
-#include "trace/torch/flag_calls.h"
-#include "trace/torch/legacy_tensors.h"
 #include "trace/torch/module_attributes.h"
-#include "trace/torch/random_generators.h"
-#include "trace/torch/scoped_modes.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_methods.h"
-#include "trace/torch/torch_function_modes.h"
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
@@ -64,25 +54,6 @@ static Ref call_partial(Tracer& t, Borrowed partial, PyObject* const* arguments,
                         Borrowed keyword_names);
 static void check_alive(Tracer& t, Borrowed reference);
 static Ref call_computed(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count);
-
-namespace {
-
-// The arguments of torch.cond(pred, true_fn, false_fn, operands=()). Returns how many there are; 0: they do not fit.
-size_t bind_condition(PyObject* const* arguments, size_t positional, Borrowed keyword_names, PyObject** given) {
-  constexpr const char* kNames[] = {"pred", "true_fn", "false_fn", "operands"};
-  if (positional > 4) return 0;
-  std::copy(arguments, arguments + positional, given);
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    size_t at = positional;
-    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), i);
-    while (at < 4 && PyUnicode_CompareWithASCIIString(name, kNames[at]) != 0) at++;
-    if (at == 4) return 0;
-    given[at] = arguments[positional + static_cast<size_t>(i)];
-  }
-  return given[0] != nullptr && given[1] != nullptr && given[2] != nullptr ? 4 : 0;
-}
-
-}  // namespace
 
 // Calls a builtin that reads process state, and guards the result.
 Ref query(Tracer& t, Borrowed builtin) {
@@ -208,25 +179,9 @@ Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positi
     if (referent.get() != Py_None) return call(t, referent, arguments, positional, keyword_names);
   }
   if (PyWeakref_CheckRef(callable.get())) check_alive(t, callable);
-  if (Ref result = t.generators->call(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = t.torch_functions->call(callable, arguments, positional, keyword_names)) return result;
-  if (is_autograd_apply(callable)) return t.autograd_functions->call(callable, arguments, positional, keyword_names);
-  if (callable.get() == natives.transformed_apply && positional > 0)
-    return t.autograd_functions->call_transformed(callable, arguments, positional, keyword_names);
-  if (Ref result = t.scopes->call(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = t.flags->call(callable, arguments, positional, keyword_names)) return result;
-  if (Ref result = keyword_names ? Ref() : t.function_modes->call(callable, arguments, positional)) return result;
   if (const Handler handler = t.handlers.find(callable)) {
     if (Ref result = handler(t, {callable, arguments, positional, keyword_names})) return result;
   }
-  if (callable.get() == natives.cond) {
-    // Its Python code queries is_compiling(): the trace must not break in the middle of that.
-    Ref none = checked(PyTuple_New(0));
-    PyObject* given[] = {nullptr, nullptr, nullptr, none.get()};
-    return call_cond(t, given, bind_condition(arguments, positional, keyword_names, given));
-  }
-  if (Ref result = call_loop(t, callable, arguments, positional, keyword_names)) return result;
-  if (natives.recorded(callable)) return t.functorch->call_recorded(callable, arguments, positional, keyword_names);
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && t.marks->is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (natives.communicates(callable)) stop(report::Reason::native_call, native_name(callable));
@@ -260,7 +215,6 @@ Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positi
     Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
     return call_bound(slot, self);
   }
-  if (Ref made = call_legacy_constructor(t, callable, arguments, positional, keyword_names)) return made;
   if (Ref result = t.optree->call(callable, arguments, positional, keyword_names)) return result;
   if (PyType_Check(callable.get())) {
     Ref made = call_type(t, callable, arguments, positional, keyword_names);
@@ -386,8 +340,6 @@ Ref call_function(Tracer& t, Borrowed function, PyObject* const* arguments, size
       const char* field = mark == Mark::kShield ? "__wrapped__" : "_torchdynamo_inline";
       Ref wrapped = get_from_function(t, function, checked(PyUnicode_InternFromString(field)));
       try {
-        if (wrapped.get() == Natives::table().checkpoint)
-          return call_checkpoint(t, arguments, positional, keyword_names);
         return call(t, wrapped, arguments, positional, keyword_names);
       } catch (const PyError&) {
         if (t.stopped) throw;

@@ -18,6 +18,21 @@ constexpr Register kFeatures[] = {
     register_context_variables,
     register_decimals,
     register_reflective_builtins,
+    // torch
+    register_flags,
+    register_function_modes,
+    register_generators,
+    register_legacy_tensors,
+    register_scoped_modes,
+    register_torch_functions,
+    // higher-order
+    register_autograd_functions,
+    register_checkpoint,
+    register_cond,
+    register_flex_attention,
+    register_flex_operator,
+    register_functorch,
+    register_loops,
 };
 
 }  // namespace
@@ -28,11 +43,28 @@ const Handlers& Handlers::table() {
   static std::vector<Register> waiting(std::begin(kFeatures), std::end(kFeatures));
   if (waiting.empty()) return *published;
   std::vector<Register> still_waiting;
-  auto next = std::make_unique<Handlers>(*published);
+  Handlers added;
   for (Register feature : std::vector(waiting)) {
-    if (!feature(*next)) still_waiting.push_back(feature);
+    Handlers own;
+    if (!feature(own)) {
+      still_waiting.push_back(feature);
+      continue;
+    }
+    for (const auto& [key, handler] : own.handlers_) {
+      ALT_CHECK(added.handlers_.emplace(key, handler).second, "two features claim one callable");
+    }
+    for (const auto& [slot, handler] : own.by_slot_) {
+      ALT_CHECK(added.by_slot_.emplace(slot, handler).second, "two features claim one special method");
+    }
+    for (const auto& [type, handler] : own.by_type_) {
+      ALT_CHECK(added.by_type_.emplace(type, handler).second, "two features claim the instances of one type");
+    }
   }
   if (still_waiting.size() == waiting.size()) return *published;
+  auto next = std::make_unique<Handlers>(*published);
+  next->handlers_.insert(added.handlers_.begin(), added.handlers_.end());
+  next->by_slot_.insert(added.by_slot_.begin(), added.by_slot_.end());
+  next->by_type_.insert(added.by_type_.begin(), added.by_type_.end());
   waiting = std::move(still_waiting);
   return *(published = next.release());
 }

@@ -31,9 +31,10 @@ class Handlers {
   // Calls of instances of exactly this type.
   void add_instances(PyTypeObject* type, Handler handler);
 
- private:
+  // What a callable is found by; also for other tables of callables.
   static const void* key_of(PyObject* callable);
 
+ private:
   lift::PointerMap<const void, Handler> handlers_;
   lift::PointerMap<const void, Handler> by_slot_;  // by what the slot wrappers of a special method have in common
   lift::PointerMap<PyTypeObject, Handler> by_type_;
@@ -45,5 +46,18 @@ bool register_attribute_builtins(Handlers& handlers);
 bool register_context_variables(Handlers& handlers);
 bool register_decimals(Handlers& handlers);
 bool register_reflective_builtins(Handlers& handlers);
+bool register_autograd_functions(Handlers& handlers);
+bool register_checkpoint(Handlers& handlers);
+bool register_cond(Handlers& handlers);
+bool register_flags(Handlers& handlers);
+bool register_flex_attention(Handlers& handlers);
+bool register_flex_operator(Handlers& handlers);
+bool register_function_modes(Handlers& handlers);
+bool register_functorch(Handlers& handlers);
+bool register_generators(Handlers& handlers);
+bool register_legacy_tensors(Handlers& handlers);
+bool register_loops(Handlers& handlers);
+bool register_scoped_modes(Handlers& handlers);
+bool register_torch_functions(Handlers& handlers);
 
 }  // namespace alternator::trace

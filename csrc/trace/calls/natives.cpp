@@ -228,12 +228,6 @@ Natives::Natives() : sets_(new Sets) {
   Ref shielded_checkpoint = checked(PyObject_GetAttrString(checkpoints.get(), "checkpoint"));
   checkpoint = checked(PyObject_GetAttrString(shielded_checkpoint.get(), "__wrapped__")).release();
   no_context = checked(PyObject_GetAttrString(checkpoints.get(), "noop_context_fn")).release();
-  inference_mode = of_module("torch._C", "_InferenceMode");
-  subclasses_off = of_module("torch._C", "DisableTorchFunctionSubclass");
-  Ref record_function = Ref::steal(of_module("torch.autograd.profiler", "record_function"));
-  record_enter = checked(PyObject_GetAttrString(record_function.get(), "__enter__")).release();
-  record_exit = checked(PyObject_GetAttrString(record_function.get(), "__exit__")).release();
-  profiler_enabled = of_module("torch._C._autograd", "_profiler_enabled");
   sets_->types.insert(&inference_scope_type);
   sets_->types.insert(&subclass_scope_type);
   setup_context =
@@ -309,6 +303,9 @@ bool Natives::type(PyTypeObject* type) const {
 }
 
 bool Natives::recorded(Borrowed callable) const { return sets_->recorded.count(callable.get()) != 0; }
+void Natives::each_recorded(const std::function<void(Borrowed)>& visit) const {
+  for (PyObject* function : sets_->recorded) visit(function);
+}
 bool Natives::computed(Borrowed callable) const { return sets_->computed.count(callable.get()) != 0; }
 bool Natives::communicates(Borrowed callable) const { return sets_->communicating.count(callable.get()) != 0; }
 bool Natives::unseen(Borrowed callable) const { return sets_->unseen.count(callable.get()) != 0; }

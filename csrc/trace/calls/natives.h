@@ -3,6 +3,7 @@
 
 #include "py/error.h"
 
+#include <functional>
 #include <vector>
 
 namespace alternator::trace {
@@ -18,6 +19,7 @@ class Natives {
   bool torch(Borrowed callable) const;
   // A torch function that no torch-function mode sees.
   bool recorded(Borrowed callable) const;
+  void each_recorded(const std::function<void(Borrowed)>& visit) const;
   // ... nor anything that it calls.
   bool unseen(Borrowed callable) const;
   // Communicates with other processes: each call is executed concretely, as a whole.
@@ -29,8 +31,7 @@ class Natives {
       *type_type, *print;
   PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *hash, *shield_code, *module_call_code,
       *module_getattr_code, *module_entry_code, *optimizer_code, *function_apply, *transformed_apply, *backward_hook,
-      *object_class, *checkpoint, *no_context, *inference_mode, *subclasses_off, *record_enter, *record_exit,
-      *profiler_enabled;
+      *object_class, *checkpoint, *no_context;
   PyObject *exc_info, *next, *cond;
   std::vector<PyObject*> queries;  // process state and settings, guarded by calling again
   PyObject *globals, *locals, *eval, *exec, *compile, *get_frame, *get_module_name;  // see frame_access.cpp

@@ -108,10 +108,6 @@ Tracer::Tracer()
   find_marked_functions();
   load_library();
   load_function_modes();
-  load_overrides();
-  load_flags();
-  load_generators();
-  load_loops();
   load_hooks();
   recorder.refuse_symbolic_generators();
   if (Borrowed list = recorded_warnings()) lifter.withhold(list);

@@ -226,7 +226,6 @@ class OwnedTracer {
   std::unique_ptr<Tracer> tracer_;
 };
 
-bool is_autograd_apply(Borrowed callable);
 bool has_field_path(Borrowed format);
 // Arguments of the legacy tensor constructors and of x.new(): scalars and lists of them; ints, or one torch.Size.
 bool is_data(Borrowed object, int depth = 0);
@@ -236,11 +235,7 @@ bool is_tensor_type(Borrowed object);
 // Before anything is traced: resolves what these parts look up in modules, which may have to be imported.
 void load_library();
 void load_function_modes();
-void load_overrides();
-void load_flags();
-void load_generators();
 void load_hooks();
-void load_loops();
 
 // The frame evaluator of a tracing thread.
 PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);

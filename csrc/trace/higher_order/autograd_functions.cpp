@@ -8,6 +8,7 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "py/import.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/higher_order/backward_reads.h"
 
@@ -43,15 +44,6 @@ bool is_among(Borrowed tensor, Borrowed values) {
 
 }  // namespace
 
-bool is_autograd_apply(Borrowed callable) {
-  if (!PyCFunction_Check(callable.get())) return false;
-  PyObject* self = PyCFunction_GET_SELF(callable.get());
-  return self != nullptr && PyType_Check(self) &&
-         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self),
-                          reinterpret_cast<PyTypeObject*>(Natives::table().function_base)) &&
-         strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, "apply") == 0;
-}
-
 // One run of forward() and setup_context(), with its own ctx.
 struct Forward {
   Ref inputs;   // a tuple
@@ -79,11 +71,11 @@ Forward AutogradFunctions::run_forward(Borrowed cls, PyObject* const* arguments,
   const c10::AutoGradMode without_gradients(false);
   Ref setup = attribute("setup_context");
   const bool one_step = setup.get() == Natives::table().setup_context;
-  run.output = one_step ? trace::call(t, attribute("forward"), with_context.data() + 1, count + 1, {})
-                        : trace::call(t, attribute("forward"), with_context.data() + 2, count, {});
+  run.output = one_step ? call(t, attribute("forward"), with_context.data() + 1, count + 1, {})
+                        : call(t, attribute("forward"), with_context.data() + 2, count, {});
   if (!one_step) {
     PyObject* both[] = {nullptr, run.context.get(), run.inputs.get(), run.output.get()};
-    (void)trace::call(t, setup, both + 1, 3, {});
+    (void)call(t, setup, both + 1, 3, {});
   }
   return run;
 }
@@ -150,7 +142,20 @@ Ref AutogradFunctions::apply_whole(Borrowed cls, PyObject* const* arguments, siz
   return call_torch(t, checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
 }
 
-Ref AutogradFunctions::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+bool register_autograd_functions(Handlers& handlers) {
+  // A class method of the native base class: `self` is the class.
+  auto* base = reinterpret_cast<PyTypeObject*>(Natives::table().function_base);
+  handlers.add_methods(base, "apply", [](Tracer& t, const Call& call) {
+    return PyCFunction_Check(call.callable.get()) ? t.autograd_functions->apply(call) : Ref();
+  });
+  handlers.add(Natives::table().transformed_apply, [](Tracer& t, const Call& call) {
+    return call.positional > 0 ? t.autograd_functions->apply_transformed(call) : Ref();
+  });
+  return true;
+}
+
+Ref AutogradFunctions::apply(const Call& call) {
+  const auto [callable, arguments, positional, keyword_names] = call;
   Borrowed cls = PyCFunction_GET_SELF(callable.get());
   const std::string name = native_name(callable);
   if (t.functorch->transformed) stop(report::Reason::native_call, name + " inside a transform");
@@ -247,13 +252,13 @@ void AutogradFunctions::run_vmap_rule(Borrowed cls, PyObject* const* arguments, 
   for (const Ref& operand : operands) given.push_back(operand.get());
   Ref rule = get_from_type(t, cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("vmap")));
   const WithoutInnermost without_level;
-  (void)trace::call(t, rule, given.data() + 1, given.size() - 1, {});
+  (void)call(t, rule, given.data() + 1, given.size() - 1, {});
 }
 
 // Under functorch transforms torch calls the class's vmap rule. A generated rule follows from its forward(). Under grad
 // and jvp, torch calls its backward() and jvp() while the program is traced.
-Ref AutogradFunctions::call_transformed(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                        Borrowed keyword_names) {
+Ref AutogradFunctions::apply_transformed(const Call& call) {
+  const auto [callable, arguments, positional, keyword_names] = call;
   Borrowed cls = arguments[0];
   const std::string name = "an autograd.Function inside a transform";
   if (lift::Known* known = t.lifter.known(callable))

@@ -1,21 +1,23 @@
-// TODO
+// MyFunction.apply of a torch.autograd.Function: inlined as its forward(), or one node with its own backward().
 #pragma once
-#include <string>
 
-#include "py/ref.h"
+#include "trace/core/call.h"
+
+#include <string>
 
 namespace alternator::trace {
 
 class Tracer;
-
-// autograd_functions.cpp
 struct Forward;
+
 class AutogradFunctions {
  public:
   explicit AutogradFunctions(Tracer& tracer) : t(tracer) {}
-  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
-  Ref call_transformed(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+
+  Ref apply(const Call& call);
+  Ref apply_transformed(const Call& call);  // under a functorch transform
   static bool wants_gradient(PyObject* const* arguments, size_t count);
+
   // One is a node with its own backward: a backward pass inside the trace would run that concretely.
   bool applied = false;
 
@@ -27,6 +29,7 @@ class AutogradFunctions {
                   const Rehearse& rehearse);
   void run_vmap_rule(Borrowed cls, PyObject* const* arguments, size_t count, const std::string& name);
   Ref wrap_output(Borrowed output, const Forward& run, const std::string& name);
+
   Tracer& t;
 };
 

@@ -1,8 +1,9 @@
-// TODO
+// x.backward() and torch.autograd.backward() inside the traced function.
 #pragma once
-#include <string>
 
 #include "py/ref.h"
+
+#include <string>
 
 namespace alternator::trace {
 

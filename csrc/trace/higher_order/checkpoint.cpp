@@ -1,13 +1,13 @@
 // torch.utils.checkpoint.checkpoint: the function is inlined and its nodes are marked, so that a backend recomputes
 // them in the backward pass. Eagerly, the function itself runs again then: any side effect would happen twice, so it is
 // a break.
-#include "trace/higher_order/checkpoint.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/autograd_functions.h"
 #include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/node_effects.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/soundness/reachable.h"
 
@@ -16,9 +16,6 @@
 #include <algorithm>
 
 namespace alternator::trace {
-
-static const char* what_is_not_repeated(Tracer& t, const CheckpointCall& call, size_t first);
-static const char* what_differs_when_reentrant(Tracer& t, const CheckpointCall& call, size_t first, Borrowed result);
 
 namespace {
 
@@ -68,14 +65,18 @@ bool is_text(Borrowed value, const char* ascii) {
 
 // One parsed checkpoint() call.
 struct CheckpointCall {
+  Borrowed function;
   std::vector<PyObject*> given{nullptr};  // the function's arguments, behind a free slot for vectorcall
   size_t positional = 0;
   Ref keyword_names;
   bool reentrant = false, preserves_random_state = true;
   std::vector<c10::Device> devices;  // whose RNG states are restored
+  bool has_inference_tensor = false;
   // The state before the function ran.
   std::vector<uint32_t> versions;  // of all tensors
   size_t questions = 0;
+
+  Ref run(Tracer& t) const { return trace::call(t, function, given.data() + 1, positional, keyword_names); }
 };
 
 // Why a second call of the function would do anything besides its nodes. Null: it would not.
@@ -178,30 +179,22 @@ static const char* what_differs_when_reentrant(Tracer& t, const CheckpointCall& 
   return nullptr;
 }
 
-Ref call_checkpoint(Tracer& t, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  auto refuse = [](const char* why) { stop(report::Reason::checkpoint, why); };
-  const Natives& natives = Natives::table();
-  const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
-  escape_all(t, arguments, positional + named);
-  if (positional == 0) refuse("the function is passed by name");
-  // It is recomputed when the mode is not active any more.
-  t.function_modes->forbid("torch.utils.checkpoint");
-  Borrowed function = arguments[0];
-  CheckpointCall call;
-  call.positional = positional - 1;
-  call.given.insert(call.given.end(), arguments + 1, arguments + positional);
+[[noreturn]] static void refuse(const char* why) { stop(report::Reason::checkpoint, why); }
+
+// Takes the keywords that are checkpoint()'s own; the others are the function's.
+static void take_keywords(CheckpointCall& checkpoint, const Call& call) {
   Ref own_names = checked(PyList_New(0));
   Borrowed reentrant = Py_None;
-  for (size_t i = 0; i < named; i++) {
-    Borrowed name = PyTuple_GET_ITEM(keyword_names.get(), static_cast<Py_ssize_t>(i)),
-             value = arguments[positional + i];
+  for (size_t i = 0; i < call.keywords(); i++) {
+    Borrowed name = PyTuple_GET_ITEM(call.keyword_names.get(), static_cast<Py_ssize_t>(i)),
+             value = call.arguments[call.positional + i];
     if (is_text(name, "use_reentrant")) {
       reentrant = value;
     } else if (is_text(name, "preserve_rng_state")) {
       if (!PyBool_Check(value.get())) refuse("preserve_rng_state is not a bool");
-      call.preserves_random_state = value.get() == Py_True;
+      checkpoint.preserves_random_state = value.get() == Py_True;
     } else if (is_text(name, "context_fn")) {
-      if (value.get() != natives.no_context) refuse("context_fn is given");
+      if (value.get() != Natives::table().no_context) refuse("context_fn is given");
     } else if (is_text(name, "determinism_check")) {
       if (!is_text(value, "default") && !is_text(value, "none"))
         refuse("determinism_check is neither default nor none");
@@ -209,68 +202,95 @@ Ref call_checkpoint(Tracer& t, PyObject* const* arguments, size_t positional, Bo
       if (value.get() != Py_False) refuse("debug is on");
     } else if (!is_text(name, "early_stop")) {
       check_status(PyList_Append(own_names.get(), name.get()));
-      call.given.push_back(value.get());
+      checkpoint.given.push_back(value.get());
     }
   }
-  if (PyList_GET_SIZE(own_names.get()) > 0) call.keyword_names = checked(PyList_AsTuple(own_names.get()));
+  if (PyList_GET_SIZE(own_names.get()) > 0) checkpoint.keyword_names = checked(PyList_AsTuple(own_names.get()));
   if (!PyBool_Check(reentrant.get())) refuse("use_reentrant is not given");
-  call.reentrant = reentrant.get() == Py_True;
-  if (call.reentrant) {
-    if (call.keyword_names) refuse("keywords are given, with use_reentrant=True");
-    if (!AutogradFunctions::wants_gradient(call.given.data() + 1, call.positional))
+  checkpoint.reentrant = reentrant.get() == Py_True;
+}
+
+static CheckpointCall parse(Tracer& t, const Call& call) {
+  escape_all(t, call.arguments, call.count());
+  if (call.positional == 0) refuse("the function is passed by name");
+  // It is recomputed when the mode is not active any more.
+  t.function_modes->forbid("torch.utils.checkpoint");
+  CheckpointCall checkpoint{call.arguments[0]};
+  checkpoint.positional = call.positional - 1;
+  checkpoint.given.insert(checkpoint.given.end(), call.arguments + 1, call.arguments + call.positional);
+  take_keywords(checkpoint, call);
+  if (checkpoint.reentrant) {
+    if (checkpoint.keyword_names) refuse("keywords are given, with use_reentrant=True");
+    if (!AutogradFunctions::wants_gradient(checkpoint.given.data() + 1, checkpoint.positional))
       refuse("no argument requires a gradient, with use_reentrant=True");
   }
-  Ref debug = t.lifter.dict_item(t.lifter.name_space(PyFunction_GET_GLOBALS(natives.checkpoint)),
+  Ref debug = t.lifter.dict_item(t.lifter.name_space(PyFunction_GET_GLOBALS(Natives::table().checkpoint)),
                                  checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
   if (!debug || debug.get() != Py_None) refuse("set_checkpoint_debug_enabled() was called");
-  bool has_inference_tensor = false;
-  for (size_t i = 0; i < call.positional; i++) collect_devices(call.given[i + 1], &call.devices, &has_inference_tensor);
+  for (size_t i = 0; i < checkpoint.positional; i++)
+    collect_devices(checkpoint.given[i + 1], &checkpoint.devices, &checkpoint.has_inference_tensor);
   std::optional<c10::DeviceType> other;
-  for (const c10::Device& device : call.devices) {
+  for (const c10::Device& device : checkpoint.devices) {
     if (device.is_cpu()) continue;
     if (other && *other != device.type()) refuse("its tensors are on devices of several types");
     other = device.type();
   }
-  auto run = [&] { return trace::call(t, function, call.given.data() + 1, call.positional, call.keyword_names); };
-  // Nothing is saved for a backward pass, so nothing is recomputed.
-  if (!c10::GradMode::is_enabled()) return run();
-  if (has_inference_tensor) refuse("an argument is an inference tensor");
+  return checkpoint;
+}
 
-  graph::Program& program = t.recorder.program();
-  const size_t first = program.nodes.size(), older = program.tensors.size();
-  for (const graph::TensorRecord& record : program.tensors)
-    call.versions.push_back(record.is_symbol() ? 0 : version_of(record.fake));
-  const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
-  const graph::Ambient state = graph::Ambient::now();
-  call.questions = t.gradient_questions;
-  Reachable reachable(t.lifter);
-  bool can_see = reachable.add(function);
-  for (PyObject* value : call.given) can_see = can_see && (value == nullptr || reachable.add(value));
+// All that the function can reach. False: some of it has state that cannot be seen.
+static bool add_reachable(Reachable& reachable, const CheckpointCall& checkpoint, const lift::Lifter::WriteMark& mark) {
+  bool can_see = reachable.add(checkpoint.function);
+  for (PyObject* value : checkpoint.given) can_see = can_see && (value == nullptr || reachable.add(value));
   for (const lift::PlaceWrite& write : mark.places) can_see = can_see && (!write.value || reachable.add(write.value));
   for (const std::vector<Ref>& shadow : mark.shadows) {
     for (const Ref& value : shadow) can_see = can_see && (!value || reachable.add(value));
   }
+  return can_see;
+}
+
+static Ref call_checkpoint(Tracer& t, const Call& call) {
+  CheckpointCall checkpoint = parse(t, call);
+  // Nothing is saved for a backward pass, so nothing is recomputed.
+  if (!c10::GradMode::is_enabled()) return checkpoint.run(t);
+  if (checkpoint.has_inference_tensor) refuse("an argument is an inference tensor");
+
+  graph::Program& program = t.recorder.program();
+  const size_t first = program.nodes.size(), older = program.tensors.size();
+  for (const graph::TensorRecord& record : program.tensors)
+    checkpoint.versions.push_back(record.is_symbol() ? 0 : version_of(record.fake));
+  const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
+  const graph::Ambient state = graph::Ambient::now();
+  checkpoint.questions = t.gradient_questions;
+  Reachable reachable(t.lifter);
+  const bool can_see = add_reachable(reachable, checkpoint, mark);
   Ref result;
   {
     const graph::Recorder::Checkpoint scope(t.recorder);
-    result = run();
+    result = checkpoint.run(t);
   }
   const bool any_requires_grad =
       std::any_of(program.tensors.begin() + static_cast<ptrdiff_t>(older), program.tensors.end(),
                   [](const graph::TensorRecord& record) {
                     return record.origin != graph::Origin::Input && !record.is_symbol() && record.fake.requires_grad();
                   });
-  if (call.reentrant) {
-    if (const char* what = what_differs_when_reentrant(t, call, first, result)) refuse(what);
+  if (checkpoint.reentrant) {
+    if (const char* what = what_differs_when_reentrant(t, checkpoint, first, result)) refuse(what);
   }
   if (!any_requires_grad) return result;
-  if (const char* what = what_is_not_repeated(t, call, first)) refuse(what);
+  if (const char* what = what_is_not_repeated(t, checkpoint, first)) refuse(what);
   if (t.lifter.has_writes_since(mark))
     refuse("it writes to a pre-existing object, prints, or draws a random number from Python's random module");
   if (!can_see) refuse("it can reach an object whose state cannot be seen");
   if (!reachable.unchanged()) refuse("it writes to an object that was created before it");
   if (!(state == graph::Ambient::now())) refuse("it changes a torch mode");
   return result;
+}
+
+// The function that torch.utils.checkpoint.checkpoint shields from TorchDynamo.
+bool register_checkpoint(Handlers& handlers) {
+  handlers.add(Natives::table().checkpoint, call_checkpoint);
+  return true;
 }
 
 }  // namespace alternator::trace

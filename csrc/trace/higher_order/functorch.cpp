@@ -9,12 +9,69 @@
 
 #include "fake/mirror.h"
 #include "graph/record/recording_mode.h"
+#include "lift/lifting/pointer_tables.h"
+#include "py/import.h"
+#include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/torch/tensor_hooks.h"
 
 #include <c10/core/InferenceMode.h>
 
 namespace alternator::trace {
+
+namespace {
+
+// What a recorded function does, besides being a node.
+enum Effect : uint8_t {
+  kIsGrad = 1 << 0,          // torch.autograd.grad
+  kWithGradients = 1 << 1,   // it computes gradients, or prepares tensors for that
+  kDifferentiates = 1 << 2,  // it computes a derivative, or enters a level that does
+  kReadsMessage = 1 << 3,    // why saved-tensor hooks are disabled
+};
+
+class Effects {
+ public:
+  Effects() {
+    add("torch.autograd", "grad", kIsGrad | kWithGradients | kDifferentiates);
+    add("torch._functorch.eager_transforms", "_autograd_grad", kWithGradients | kDifferentiates);
+    add("torch._functorch.eager_transforms", "_set_tensor_requires_grad", kWithGradients);
+    add("torch._functorch.predispatch", "_unwrap_for_grad", kWithGradients);
+    add("torch._functorch.predispatch", "_jvp_increment_nesting", kDifferentiates);
+    for (const char* name : {"_wrap_for_grad", "_unwrap_for_grad"}) add("torch._C._functorch", name, kWithGradients);
+    for (const char* name : {"_grad_increment_nesting", "_jvp_increment_nesting"})
+      add("torch._C._functorch", name, kDifferentiates);
+    add("torch._C._autograd", "_saved_tensors_hooks_get_disabled_error_message", kReadsMessage);
+  }
+
+  static uint8_t of(Borrowed callable) {
+    static constinit Lasting<Effects> lasting;
+    const Effects& table = lasting.get();
+    const auto found = table.effects_.find(callable.get());
+    return found != table.effects_.end() ? found->second : 0;
+  }
+
+ private:
+  void add(const char* module, const char* name, uint8_t effects) {
+    PyObject* found = PyObject_GetAttrString(import_module(module).get(), name);  // lives as long as the process
+    if (found == nullptr) return PyErr_Clear();                                   // only in other versions of torch
+    effects_[found] |= effects;
+  }
+
+  lift::PointerMap<PyObject, uint8_t> effects_;
+};
+
+}  // namespace
+
+bool register_functorch(Handlers& handlers) {
+  (void)Effects::of(Py_None);
+  Natives::table().each_recorded([&](Borrowed function) {
+    handlers.add(function, [](Tracer& t, const Call& call) {
+      return t.functorch->call_recorded(call.callable, call.arguments, call.positional, call.keyword_names);
+    });
+  });
+  return true;
+}
 
 // The outputs' autograd graph must have been recorded in this trace: the rest is not known. Hooks on the inputs would
 // run inside the graph.
@@ -74,7 +131,8 @@ Ref Functorch::call_recorded(Borrowed callable, PyObject* const* arguments, size
   if (is_backward(t, callable)) return call_backward(t, callable, name, arguments, positional, keyword_names);
   std::vector<PyObject*> given;
   std::vector<Ref> tuples;
-  if (name == "torch.autograd.grad" && use_iterators(arguments, positional, keyword_names, &given, &tuples))
+  const uint8_t effects = Effects::of(callable);
+  if ((effects & kIsGrad) != 0 && use_iterators(arguments, positional, keyword_names, &given, &tuples))
     arguments = given.data() + 1;
   std::optional<graph::ModeOnStack> first;
   if (!t.recorder.is_silent() && !graph::is_top_mode(t.recorder.mode())) {
@@ -84,18 +142,15 @@ Ref Functorch::call_recorded(Borrowed callable, PyObject* const* arguments, size
     first.emplace(t.recorder.mode());
   }
   // No guard covers the message itself.
-  if (transforms_before.hooks_message && name.ends_with("disabled_error_message"))
-    stop(report::Reason::native_call, name);
+  if (transforms_before.hooks_message && (effects & kReadsMessage) != 0) stop(report::Reason::native_call, name);
   // It would have to run the hooks, which are registered only after the graph.
-  if (t.hooks->registered && name.ends_with("grad")) stop(report::Reason::hook, name);
-  if (t.autograd_functions->applied && name.ends_with("grad"))
+  if (t.hooks->registered && (effects & kWithGradients) != 0) stop(report::Reason::hook, name);
+  if (t.autograd_functions->applied && (effects & kWithGradients) != 0)
     stop(report::Reason::backward, name + " through an autograd.Function");
-  if (name == "torch.autograd.grad") check_differentiated(t, arguments, positional, keyword_names);
+  if ((effects & kIsGrad) != 0) check_differentiated(t, arguments, positional, keyword_names);
   // A functorch level disables inference mode and restores it when it ends, which no scope of the graph can express.
   // Tensors computed in such a pass are not inference tensors, unlike those of a node.
-  if (c10::InferenceMode::is_enabled() &&
-      (name.ends_with("_grad_increment_nesting") || name.ends_with("_jvp_increment_nesting") ||
-       name.ends_with("autograd_grad") || name.ends_with("autograd.grad")))
+  if (c10::InferenceMode::is_enabled() && (effects & kDifferentiates) != 0)
     stop(report::Reason::native_call, "a derivative inside inference mode");
   Ref result = call_torch(t, callable, arguments, positional, keyword_names);
   note();

@@ -1,13 +1,16 @@
-// TODO
+// What the calls of torch's higher-order operators with traced functions (loops, flex_attention) have in common.
 #pragma once
 
-#include "py/ref.h"
+#include "trace/core/call.h"
 
 namespace alternator::trace {
 
 class Tracer;
 
-// while_loop, scan and associative_scan of torch._higher_order_ops (loops.cpp). Null: it is none of them.
-Ref call_loop(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+// The function that users call, whose Python code calls the operator: it branches on is_compiling(), so that no graph
+// break is possible until it has finished.
+Ref call_public_operator(Tracer& t, const Call& call);
+// The operator itself. `what`: its name, for messages; `fits`: its arguments match its signature.
+void check_operator_call(Tracer& t, const char* what, bool fits, const Call& call);
 
 }  // namespace alternator::trace

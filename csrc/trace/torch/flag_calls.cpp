@@ -7,7 +7,7 @@
 
 #include "lift/sources/plain.h"
 #include "py/import.h"
-#include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 
 #include <sstream>
@@ -16,12 +16,9 @@ namespace alternator::trace {
 
 namespace {
 
-enum class Use : uint8_t { kGet, kSet, kQuery, kSetUnchanged, kEnterAutocast, kClearCasts };
-
 struct Function {
-  Use use;
   uint8_t group = 0;
-  PyObject* getter = nullptr;  // kSetUnchanged
+  PyObject* getter = nullptr;  // of a setter that is traced only where it sets the current value
 };
 
 // Setters that are traced only where they set the current value, each with its getter: torch does not expose the exact
@@ -34,35 +31,10 @@ constexpr std::pair<const char*, const char*> kSetUnchangedOnly[] = {
     {"_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit"},
 };
 
-using Functions = lift::PointerMap<PyObject, Function>;
-
-const Functions& functions() {
-  static constinit Lasting<const Functions*> lasting;
-  return *lasting.get([] {
-    auto* found = new Functions;
-    Ref core = import_module("torch._C");
-    // Null: only other builds of torch have it.
-    const auto of = [&](const std::string& name) {
-      PyObject* function = PyObject_GetAttrString(core.get(), name.c_str());
-      if (function == nullptr) PyErr_Clear();
-      return function;
-    };
-    for (const fake::FlagRow& row : fake::Flags::rows()) {
-      std::istringstream words(row.getters);
-      for (std::string word; words >> word;)
-        if (PyObject* function = of(word)) (*found)[function] = {Use::kGet, row.group};
-      if (PyObject* function = of(row.setter)) (*found)[function] = {Use::kSet, row.group};
-    }
-    for (const auto& [setter, getter] : kSetUnchangedOnly) {
-      PyObject *sets = of(setter), *gets = of(getter);
-      if (sets == nullptr || gets == nullptr) continue;
-      (*found)[sets] = {Use::kSetUnchanged, 0, gets};
-      (*found)[gets] = {Use::kQuery};
-    }
-    if (PyObject* function = of("autocast_increment_nesting")) (*found)[function] = {Use::kEnterAutocast};
-    if (PyObject* function = of("clear_autocast_cache")) (*found)[function] = {Use::kClearCasts};
-    return const_cast<const Functions*>(found);
-  });
+// What the handlers know of each function besides its use; filled by registration.
+lift::PointerMap<PyObject, Function>& functions() {
+  static auto* const table = new lift::PointerMap<PyObject, Function>;
+  return *table;
 }
 
 // A function without arguments that calls `self`, a tuple of a getter and its arguments.
@@ -80,8 +52,6 @@ bool is_known(Borrowed value) {
 }
 
 }  // namespace
-
-void load_flags() { (void)functions(); }
 
 void FlagCalls::use(uint8_t groups) {
   if (!t.flags_before) t.flags_before = fake::Flags::now();
@@ -106,7 +76,7 @@ Ref FlagCalls::ask(Borrowed getter, PyObject* const* arguments, size_t count) {
       stop(report::Reason::native_call, native_name(getter) + " after a flag was set");
     PyTuple_SET_ITEM(getter_call.get(), static_cast<Py_ssize_t>(i) + 1, Py_NewRef(arguments[i]));
   }
-  if (count == 0) return query(t, getter);
+  if (count == 0) return trace::query(t, getter);
   // Sources are rooted in an object that the guards keep alive.
   Ref bound_getter = checked(PyCFunction_New(&call_getter_method, getter_call.get()));
   Ref holder = checked(PyTuple_Pack(1, bound_getter.get()));
@@ -126,42 +96,88 @@ void FlagCalls::check_casts(bool clears, Borrowed callable) {
   t.clears_casts = t.clears_casts || (clears && caller_depth == 0);
 }
 
-Ref FlagCalls::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  if (!PyCFunction_Check(callable.get())) return {};
-  const auto found = functions().find(callable.get());
-  if (found == functions().end()) return {};
-  const Function& function = found->second;
-  if (function.use == Use::kEnterAutocast || function.use == Use::kClearCasts) {
-    check_casts(function.use == Use::kClearCasts, callable);
-    return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
+Ref FlagCalls::cast(const Call& call, bool clears) {
+  check_casts(clears, call.callable);
+  return run(call);
+}
+
+Ref FlagCalls::run(const Call& call) {
+  return checked(PyObject_Vectorcall(call.callable.get(), call.arguments, call.positional, call.keyword_names.get()));
+}
+
+void FlagCalls::take_arguments(const Call& call) {
+  escape_all(t, call.arguments, call.count());
+  for (size_t i = 0; i < call.count(); i++)
+    if (!is_known(call.arguments[i])) stop(report::Reason::native_call, native_name(call.callable));
+}
+
+Ref FlagCalls::get(const Call& call) {
+  take_arguments(call);
+  use(functions()[call.callable.get()].group);
+  return run(call);
+}
+
+Ref FlagCalls::set(const Call& call) {
+  take_arguments(call);
+  use(functions()[call.callable.get()].group);
+  const std::string name = native_name(call.callable);
+  // A subgraph (a branch of a cond) would set it on one path only; a checkpoint sets it again in the backward pass.
+  if (t.functorch->subgraph_depth != 0) stop(report::Reason::torch_call, name + " in a subgraph");
+  if (t.recorder.is_checkpointed()) stop(report::Reason::torch_call, name + " in a checkpoint");
+  if (!t.recorder.watch_flags()) stop(report::Reason::native_call, name);
+  use(fake::kAttention | fake::kKernels);
+  return run(call);
+}
+
+Ref FlagCalls::query(const Call& call) {
+  take_arguments(call);
+  if (call.keyword_names) stop(report::Reason::native_call, native_name(call.callable));
+  return ask(call.callable, call.arguments, call.positional);
+}
+
+Ref FlagCalls::set_unchanged(const Call& call) {
+  take_arguments(call);
+  if (call.keyword_names || call.positional == 0) stop(report::Reason::native_call, native_name(call.callable));
+  Ref now = ask(functions()[call.callable.get()].getter, call.arguments, call.positional - 1);
+  Borrowed wanted = call.arguments[call.positional - 1];
+  if (now.type() != wanted.type() || PyObject_RichCompareBool(now.get(), wanted.get(), Py_EQ) != 1)
+    stop(report::Reason::native_call, native_name(call.callable));
+  Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(call.positional)));
+  for (size_t i = 0; i < call.positional; i++)
+    PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(call.arguments[i]));
+  t.output->add_effect(call.callable, std::move(given), {});
+  return Ref::share(Py_None);
+}
+
+bool register_flags(Handlers& handlers) {
+  Ref core = import_module("torch._C");
+  const auto add = [&](const std::string& name, Function function, Handler handler) {
+    PyObject* found = PyObject_GetAttrString(core.get(), name.c_str());
+    if (found == nullptr) return PyErr_Clear();  // only other builds of torch have it
+    functions()[found] = function;
+    handlers.add(found, handler);
+  };
+  constexpr Handler kGet = [](Tracer& t, const Call& call) { return t.flags->get(call); };
+  constexpr Handler kSet = [](Tracer& t, const Call& call) { return t.flags->set(call); };
+  constexpr Handler kQuery = [](Tracer& t, const Call& call) { return t.flags->query(call); };
+  constexpr Handler kSetUnchanged = [](Tracer& t, const Call& call) { return t.flags->set_unchanged(call); };
+  for (const fake::FlagRow& row : fake::Flags::rows()) {
+    std::istringstream words(row.getters);
+    for (std::string word; words >> word;) add(word, {row.group}, kGet);
+    add(row.setter, {row.group}, kSet);
   }
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  escape_all(t, arguments, total);
-  for (size_t i = 0; i < total; i++)
-    if (!is_known(arguments[i])) stop(report::Reason::native_call, native_name(callable));
-  if (function.use == Use::kQuery || function.use == Use::kSetUnchanged) {
-    if (keyword_names || (function.use == Use::kSetUnchanged && positional == 0))
-      stop(report::Reason::native_call, native_name(callable));
-    if (function.use == Use::kQuery) return ask(callable, arguments, positional);
-    Ref now = ask(function.getter, arguments, positional - 1);
-    Borrowed wanted = arguments[positional - 1];
-    if (now.type() != wanted.type() || PyObject_RichCompareBool(now.get(), wanted.get(), Py_EQ) != 1)
-      stop(report::Reason::native_call, native_name(callable));
-    Ref given = checked(PyTuple_New(static_cast<Py_ssize_t>(positional)));
-    for (size_t i = 0; i < positional; i++)
-      PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
-    t.output->add_effect(callable, std::move(given), {});
-    return Ref::share(Py_None);
+  for (const auto& [setter, getter] : kSetUnchangedOnly) {
+    PyObject* gets = PyObject_GetAttrString(core.get(), getter);
+    if (gets == nullptr) {
+      PyErr_Clear();
+      continue;
+    }
+    add(setter, {0, gets}, kSetUnchanged);
+    if (PyObject_HasAttrString(core.get(), setter) != 0) add(getter, {}, kQuery);
   }
-  use(function.group);
-  if (function.use == Use::kSet) {
-    // A subgraph (a branch of a cond) would set it on one path only; a checkpoint sets it again in the backward pass.
-    if (t.functorch->subgraph_depth != 0) stop(report::Reason::torch_call, native_name(callable) + " in a subgraph");
-    if (t.recorder.is_checkpointed()) stop(report::Reason::torch_call, native_name(callable) + " in a checkpoint");
-    if (!t.recorder.watch_flags()) stop(report::Reason::native_call, native_name(callable));
-    use(fake::kAttention | fake::kKernels);
-  }
-  return checked(PyObject_Vectorcall(callable.get(), arguments, positional, keyword_names.get()));
+  add("autocast_increment_nesting", {}, [](Tracer& t, const Call& call) { return t.flags->cast(call, false); });
+  add("clear_autocast_cache", {}, [](Tracer& t, const Call& call) { return t.flags->cast(call, true); });
+  return true;
 }
 
 }  // namespace alternator::trace

@@ -9,7 +9,7 @@
 #include "cpython/objects.h"
 #include "graph/record/torch_types.h"
 #include "lift/sources/numpy_types.h"
-#include "py/lasting.h"
+#include "trace/calls/handlers.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/Dtype.h>
@@ -19,17 +19,7 @@
 
 namespace alternator::trace {
 
-static Ref call_parameter(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
-                          Borrowed keyword_names);
-static Ref call_buffer(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
-                       Borrowed keyword_names);
-
 namespace {
-
-PyObject* legacy_variable() {
-  static constinit Lasting<PyObject*> found;
-  return found.get([] { return graph::torch_name("torch.autograd", "Variable").release(); });
-}
 
 bool is_true(Borrowed type, const char* attribute) {
   return checked(PyObject_GetAttrString(type.get(), attribute)).get() == Py_True;
@@ -85,47 +75,36 @@ bool is_of_tensor_type(Tracer& t, Borrowed tensor, Borrowed type) {
 
 // torch.nn.Parameter(x): an autograd leaf that shares x's storage. Other classes than torch.Tensor define their own
 // construction.
-static Ref call_parameter(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
-                          Borrowed keyword_names) {
+static Ref call_parameter(Tracer& t, const Call& call) {
   const graph::TorchTypes& types = graph::torch_types();
-  if (callable.get() != reinterpret_cast<PyObject*>(types.parameter) || positional == 0) return {};
-  PyTypeObject* type = Py_TYPE(arguments[0]);
+  PyTypeObject* type = call.positional > 0 ? Py_TYPE(call.arguments[0]) : nullptr;
   if (type != types.tensor && type != types.parameter) return {};
-  return call_torch(t, callable, arguments, positional, keyword_names);
+  return call_torch(t, call.callable, call.arguments, call.positional, call.keyword_names);
 }
 
 // torch.nn.Buffer() returns a torch.Tensor that its __new__ makes: not an instance of Buffer, so __init__ does not run.
-static Ref call_buffer(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
-                       Borrowed keyword_names) {
-  static constinit Lasting<Ref> lasting;
-  if (callable != Borrowed(lasting.get([] { return graph::torch_name("torch.nn", "Buffer"); }))) return {};
-  if (positional == 0 || Py_TYPE(arguments[0]) != graph::torch_types().tensor) return {};
-  const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
-  std::vector<PyObject*> given{nullptr, callable.get()};
-  given.insert(given.end(), arguments, arguments + positional + named);
-  return call(t, get_attribute(t, callable, checked(PyUnicode_InternFromString("__new__"))), given.data() + 1,
-              positional + 1, keyword_names);
+static Ref call_buffer(Tracer& t, const Call& call) {
+  if (call.positional == 0 || Py_TYPE(call.arguments[0]) != graph::torch_types().tensor) return {};
+  std::vector<PyObject*> given{nullptr, call.callable.get()};
+  given.insert(given.end(), call.arguments, call.arguments + call.count());
+  Ref makes = get_attribute(t, call.callable, checked(PyUnicode_InternFromString("__new__")));
+  return trace::call(t, makes, given.data() + 1, call.positional + 1, call.keyword_names);
 }
 
-Ref call_legacy_constructor(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional,
-                            Borrowed keyword_names) {
-  if (Ref made = call_parameter(t, callable, arguments, positional, keyword_names)) return made;
-  if (Ref made = call_buffer(t, callable, arguments, positional, keyword_names)) return made;
-  if (callable == Borrowed(legacy_variable())) {
-    if (positional == 0 || !graph::is_tensor(arguments[0])) return {};
-    return call_torch(t, callable, arguments, positional, keyword_names);
-  }
-  const bool is_tensor_class = callable == Borrowed(THPVariableClass);
-  if ((!is_tensor_class && !is_tensor_type(callable)) || keyword_names) return {};
+static Ref call_variable(Tracer& t, const Call& call) {
+  if (call.positional == 0 || !graph::is_tensor(call.arguments[0])) return {};
+  return call_torch(t, call.callable, call.arguments, call.positional, call.keyword_names);
+}
+
+// `get_dtype` is only called where the constructor may be replaced at all.
+template <class GetDtype>
+static Ref call_constructor(Tracer& t, const Call& call, const GetDtype& get_dtype) {
   // A user's torch-function mode (a default device is one) would see these modern functions instead of the legacy one.
-  if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) return {};
-  Ref dtype;
-  if (is_tensor_class) {
-    dtype = checked(PyObject_CallNoArgs(graph::torch_name("torch", "get_default_dtype").get()));
-  } else {
-    if (is_true(callable, "is_cuda") || !is_in(callable, "torch")) return {};
-    dtype = checked(PyObject_GetAttrString(callable.get(), "dtype"));
-  }
+  if (call.keyword_names || at::impl::PythonTorchFunctionTLS::stack_len() != 1) return {};
+  Ref dtype = get_dtype();
+  if (!dtype) return {};
+  PyObject* const* arguments = call.arguments;
+  const size_t positional = call.positional;
   escape_all(t, arguments, positional);
   Ref list;
   PyObject* only[1];
@@ -143,21 +122,40 @@ Ref call_legacy_constructor(Tracer& t, Borrowed callable, PyObject* const* argum
   given.push_back(dtype.get());
   const char* modern = sizes ? "empty" : array ? "as_tensor" : "tensor";
   Ref function = graph::torch_name("torch", modern), names = checked(Py_BuildValue("(s)", "dtype"));
-  return call(t, function, given.data() + 1, given.size() - 2, names);
+  return trace::call(t, function, given.data() + 1, given.size() - 2, names);
+}
+
+bool register_legacy_tensors(Handlers& handlers) {
+  handlers.add(reinterpret_cast<PyObject*>(graph::torch_types().parameter), call_parameter);
+  handlers.add("torch.nn", "Buffer", call_buffer);
+  handlers.add("torch.autograd", "Variable", call_variable);
+  handlers.add(THPVariableClass, [](Tracer& t, const Call& call) {
+    return call_constructor(
+        t, call, [] { return checked(PyObject_CallNoArgs(graph::torch_name("torch", "get_default_dtype").get())); });
+  });
+  // torch.FloatTensor and its like.
+  Ref one = graph::torch_name("torch", "FloatTensor");
+  handlers.add_instances(one.type(), [](Tracer& t, const Call& call) {
+    return call_constructor(t, call, [&]() -> Ref {
+      if (is_true(call.callable, "is_cuda") || !is_in(call.callable, "torch")) return {};
+      return checked(PyObject_GetAttrString(call.callable.get(), "dtype"));
+    });
+  });
+  return true;
 }
 
 // x.new_tensor(data) and x.new(data) write into memory, which a fake has not: recorded as torch.tensor() with x's dtype
 // and device.
-Ref new_from_data(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
+Ref new_from_data(Tracer& t, Borrowed callable, MemberFlags method, PyObject* const* arguments, size_t positional,
                   Borrowed keyword_names) {
-  if (name != "Tensor.new_tensor" && name != "Tensor.new") return {};
+  if ((method & (TensorMember::kNewTensor | TensorMember::kNew)) == 0) return {};
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (!self || !graph::is_tensor(self)) {
     if (positional == 0) return {};
     self = *arguments++;
     positional--;
   }
-  const bool is_new = name == "Tensor.new";
+  const bool is_new = (method & TensorMember::kNew) != 0;
   const bool array = positional == 1 && (is_new ? is_data_array(arguments[0]) : lift::is_array(arguments[0]));
   if (!graph::is_tensor(self) || positional != 1 || (!array && !is_data(arguments[0]))) return {};
   if (is_new && (keyword_names || is_number(arguments[0]))) return {};

@@ -1,4 +1,4 @@
-// TODO
+// Attribute reads of torch.nn.Module without its Python code.
 #pragma once
 
 #include "py/ref.h"
@@ -7,6 +7,7 @@ namespace alternator::trace {
 
 class Tracer;
 
-Ref module_attribute(Tracer& t, Borrowed module, Borrowed name);  // module_attributes.cpp
+// Module.__getattr__(name). Null: the function itself has to run.
+Ref module_attribute(Tracer& t, Borrowed module, Borrowed name);
 
 }  // namespace alternator::trace

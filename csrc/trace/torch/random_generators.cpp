@@ -11,7 +11,7 @@
 #include "graph/record/torch_types.h"
 #include "py/lasting.h"
 #include "py/names.h"
-#include "trace/calls/natives.h"
+#include "trace/calls/handlers.h"
 
 #include <torch/csrc/Generator.h>
 
@@ -19,6 +19,7 @@ namespace alternator::trace {
 
 namespace {
 
+// torch.random, and the methods of torch.Generator that nodes call.
 struct RandomModule {
   Ref default_generator = graph::torch_name("torch._C", "default_generator");
   Ref manual_seed = graph::torch_name("torch.random", "manual_seed");
@@ -26,6 +27,10 @@ struct RandomModule {
   Ref get_state = graph::torch_name("torch.random", "get_rng_state");
   Ref set_state = graph::torch_name("torch.random", "set_rng_state");
   Ref initial_seed = checked(PyObject_GetAttrString(default_generator.get(), "initial_seed"));
+  Ref manual_seed_method = method("manual_seed"), seed_method = method("seed");
+  Ref get_state_method = method("get_state"), set_state_method = method("set_state");
+
+  static Ref method(const char* name) { return checked(PyObject_GetAttrString(THPGeneratorClass, name)); }
 };
 const RandomModule& random_module() {
   static constinit Lasting<RandomModule> module;
@@ -34,22 +39,32 @@ const RandomModule& random_module() {
 
 bool is_default(Borrowed generator) { return generator == Borrowed(random_module().default_generator); }
 
+const PyMethodDef& definition_of(Borrowed method) {
+  return PyCFunction_Check(method.get()) ? *method.as<PyCFunctionObject>()->m_ml
+                                         : *method.as<PyMethodDescrObject>()->d_method;
+}
+
+using Method = Ref (RandomGenerators::*)(const GeneratorCall&);
+
 // A method of a generator, bound or not.
-struct GeneratorCall {
-  const char* name = nullptr;  // null: not a generator method
-  Borrowed generator;
-  PyObject* const* arguments = nullptr;
-  size_t count = 0;
-};
-GeneratorCall generator_call(Borrowed callable, PyObject* const* arguments, size_t count) {
-  if (PyCFunction_Check(callable.get())) {
-    PyObject* self = PyCFunction_GET_SELF(callable.get());
-    if (self == nullptr || !graph::is_generator(self)) return {};
-    return {callable.as<PyCFunctionObject>()->m_ml->ml_name, self, arguments, count};
-  }
-  if (!Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) || count == 0 || !graph::is_generator(arguments[0])) return {};
-  if (reinterpret_cast<PyDescrObject*>(callable.get())->d_type != Py_TYPE(arguments[0])) return {};
-  return {callable.as<PyMethodDescrObject>()->d_method->ml_name, arguments[0], arguments + 1, count - 1};
+template <Method method>
+Ref call_method(Tracer& t, const Call& call) {
+  const auto [self, rest] = split_self(call);
+  if (!self || !graph::is_generator(self)) return {};
+  const std::string name = std::string("torch.Generator.") + definition_of(call.callable).ml_name;
+  if (call.keyword_names) stop(report::Reason::native_call, name);
+  t.generators->use(self);
+  return (t.generators.get()->*method)({name, self, rest.arguments, rest.positional});
+}
+
+// torch.manual_seed() and torch.seed(): the default generator, and the generators of all devices.
+template <Method method>
+Ref call_for_all_devices(Tracer& t, const Call& call, const char* name) {
+  if (call.keyword_names && call.count() != 1) stop(report::Reason::native_call, name);
+  Borrowed generator = random_module().default_generator;
+  (void)t.lifter.lift(generator, t.lifter.constant(generator));
+  t.generators->use(generator);
+  return (t.generators.get()->*method)({name, generator, call.arguments, call.count(), true});
 }
 
 // Values that torch accepts as a seed without an error; an unbacked symbol may be one.
@@ -68,7 +83,28 @@ bool is_seed(Borrowed value) {
 
 }  // namespace
 
-void load_generators() { random_module(); }
+bool register_generators(Handlers& handlers) {
+  const RandomModule& random = random_module();
+  auto* type = reinterpret_cast<PyTypeObject*>(THPGeneratorClass);
+  handlers.add(THPGeneratorClass, [](Tracer& t, const Call& call) { return t.generators->make(call); });
+  handlers.add(random.manual_seed, [](Tracer& t, const Call& call) {
+    return call_for_all_devices<&RandomGenerators::manual_seed>(t, call, "torch.Generator.manual_seed");
+  });
+  handlers.add(random.seed, [](Tracer& t, const Call& call) {
+    if (call.count() != 0) return Ref();  // a TypeError
+    return call_for_all_devices<&RandomGenerators::seed>(t, call, "torch.Generator.seed");
+  });
+  handlers.add_methods(type, "manual_seed", call_method<&RandomGenerators::manual_seed>);
+  handlers.add_methods(type, "seed", call_method<&RandomGenerators::seed>);
+  handlers.add_methods(type, "initial_seed", call_method<&RandomGenerators::initial_seed>);
+  handlers.add_methods(type, "get_state", call_method<&RandomGenerators::get_state>);
+  handlers.add_methods(type, "set_state", call_method<&RandomGenerators::set_state>);
+  handlers.add_methods(type,
+                       "clone_state get_offset set_offset graphsafe_get_state graphsafe_set_state __reduce__ "
+                       "__setstate__",
+                       call_method<&RandomGenerators::refuse>);
+  return true;
+}
 
 void RandomGenerators::use(Borrowed generator) {
   if (t.functorch->transformed || t.recorder.is_silent())
@@ -109,7 +145,9 @@ void RandomGenerators::note_seed(Borrowed generator, Borrowed seed) {
 }
 
 // Two pre-existing generators may alias in another call: only the seed that was set last is known.
-Ref RandomGenerators::initial_seed(Borrowed generator) {
+Ref RandomGenerators::initial_seed(const GeneratorCall& call) {
+  if (call.count != 0) return refuse(call);
+  Borrowed generator = call.generator;
   if (t.lifter.known(generator) == nullptr) {
     if (unknown_seeds_.count(generator.get()) == 0)
       return checked(PyObject_CallMethod(generator.get(), "initial_seed", nullptr));
@@ -131,70 +169,65 @@ Ref RandomGenerators::state_of(Borrowed generator) {
   return checked(THPVariable_Wrap(at::empty({size}, at::TensorOptions(at::kCPU).dtype(at::kByte))));
 }
 
-Ref RandomGenerators::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const RandomModule& random = random_module();
-  if (callable.get() == THPGeneratorClass) return make(arguments, positional, keyword_names);
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  const bool reseeds_all = callable == Borrowed(random.seed) && total == 0;
-  const bool seeds_all = reseeds_all || callable == Borrowed(random.manual_seed);
-  const GeneratorCall call =
-      seeds_all ? GeneratorCall{reseeds_all ? "seed" : "manual_seed", random.default_generator, arguments, total}
-                : generator_call(callable, arguments, total);
-  if (call.name == nullptr) return {};
-  const std::string name = std::string("torch.Generator.") + call.name;
-  if (keyword_names && !(seeds_all && total == 1)) stop(report::Reason::native_call, name);
-  if (seeds_all) (void)t.lifter.lift(call.generator, t.lifter.constant(call.generator));
-  use(call.generator);
+Ref RandomGenerators::refuse(const GeneratorCall& call) { stop(report::Reason::native_call, call.name); }
+
+// `function`: the counterpart of `method` in torch.random, which does the same for the default generator; null: none.
+void RandomGenerators::note_node(const GeneratorCall& call, Borrowed method, Borrowed function, Ref result) {
   PyObject* given[] = {call.generator.get(), call.count > 0 ? call.arguments[0] : nullptr};
-  // `function`: its counterpart in `torch.random`, which does the same for the default generator.
-  auto note = [&](Borrowed function, Ref result) {
-    if (function && is_default(call.generator))
-      return t.recorder.note_separate_segment(function, given + 1, call.count, result);
-    Ref method_descriptor = checked(PyObject_GetAttrString(THPGeneratorClass, call.name));
-    t.recorder.note_separate_segment(method_descriptor, given, call.count + 1, std::move(result));
-  };
-  const std::string_view method = call.name;
-  if (method == "manual_seed" && call.count == 1 && is_seed(call.arguments[0])) {
-    // torch.manual_seed seeds the generators of all devices; the default generator's own method does not.
-    note(seeds_all ? Borrowed(random.manual_seed) : Borrowed(), Ref::share(Py_None));
-    note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
-    return Ref::share(call.generator);
-  }
-  if (method == "seed" && call.count == 0 && t.recorder.captures_scalars()) {
-    // The system supplies a new seed in every run.
-    note_seed(call.generator, {});
-    const Paused paused(t);
-    if (reseeds_all) return t.recorder.number_separately(random.seed, nullptr, 0);
-    return t.recorder.number_separately(checked(PyObject_GetAttrString(THPGeneratorClass, call.name)), given, 1);
-  }
-  if (method == "initial_seed" && call.count == 0) return initial_seed(call.generator);
-  if (method == "get_state" && call.count == 0) {
-    Ref state = state_of(call.generator);
-    note(random.get_state, Ref(state));
-    return state;
-  }
-  if (method == "set_state" && call.count == 1 && graph::is_tensor(call.arguments[0])) {
-    const at::Tensor& state = graph::as_tensor(call.arguments[0]);
-    if (!state.is_cpu() || state.scalar_type() != at::kByte || state.layout() != at::kStrided ||
-        state.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
-        !(graph::as_tensor(state_of(call.generator)).sizes() == state.sizes()))
-      stop(report::Reason::torch_call, name + ": the tensor is not a state of this generator");
-    note(random.set_state, Ref::share(Py_None));
-    note_seed(call.generator, {});
-    return Ref::share(call.generator);
-  }
-  stop(report::Reason::native_call, name);
+  if (function && is_default(call.generator))
+    return t.recorder.note_separate_segment(function, given + 1, call.count, std::move(result));
+  t.recorder.note_separate_segment(method, given, call.count + 1, std::move(result));
 }
 
-Ref RandomGenerators::make(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  if (t.functorch->transformed || t.recorder.is_silent() || (keyword_names && positional > 0))
+Ref RandomGenerators::manual_seed(const GeneratorCall& call) {
+  if (call.count != 1 || !is_seed(call.arguments[0])) return refuse(call);
+  // torch.manual_seed seeds the generators of all devices; the default generator's own method does not.
+  const RandomModule& random = random_module();
+  note_node(call, random.manual_seed_method, call.all_devices ? Borrowed(random.manual_seed) : Borrowed(),
+            Ref::share(Py_None));
+  note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
+  return Ref::share(call.generator);
+}
+
+Ref RandomGenerators::seed(const GeneratorCall& call) {
+  if (call.count != 0 || !t.recorder.captures_scalars()) return refuse(call);
+  // The system supplies a new seed in every run.
+  note_seed(call.generator, {});
+  const Paused paused(t);
+  if (call.all_devices) return t.recorder.number_separately(random_module().seed, nullptr, 0);
+  PyObject* given[] = {call.generator.get()};
+  return t.recorder.number_separately(random_module().seed_method, given, 1);
+}
+
+Ref RandomGenerators::get_state(const GeneratorCall& call) {
+  if (call.count != 0) return refuse(call);
+  Ref state = state_of(call.generator);
+  note_node(call, random_module().get_state_method, random_module().get_state, Ref(state));
+  return state;
+}
+
+Ref RandomGenerators::set_state(const GeneratorCall& call) {
+  if (call.count != 1 || !graph::is_tensor(call.arguments[0])) return refuse(call);
+  const at::Tensor& state = graph::as_tensor(call.arguments[0]);
+  if (!state.is_cpu() || state.scalar_type() != at::kByte || state.layout() != at::kStrided ||
+      state.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
+      !(graph::as_tensor(state_of(call.generator)).sizes() == state.sizes()))
+    stop(report::Reason::torch_call, call.name + ": the tensor is not a state of this generator");
+  note_node(call, random_module().set_state_method, random_module().set_state, Ref::share(Py_None));
+  note_seed(call.generator, {});
+  return Ref::share(call.generator);
+}
+
+Ref RandomGenerators::make(const Call& call) {
+  const size_t total = call.count();
+  if (t.functorch->transformed || t.recorder.is_silent() || (call.keyword_names && call.positional > 0) || total > 1 ||
+      (total == 1 && !lift::is_plain(call.arguments[0])))
     stop(report::Reason::native_call, "torch.Generator");
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  if (total > 1 || (total == 1 && !lift::is_plain(arguments[0]))) stop(report::Reason::native_call, "torch.Generator");
-  Ref made = Ref::steal(PyObject_Vectorcall(THPGeneratorClass, arguments, positional, keyword_names.get()));
+  Ref made =
+      Ref::steal(PyObject_Vectorcall(THPGeneratorClass, call.arguments, call.positional, call.keyword_names.get()));
   if (!made) stop_for_torch(t, "torch.Generator");
   t.keep_alive.push_back(Ref(made));
-  t.recorder.note_separate_segment(THPGeneratorClass, arguments, total, Ref(made));
+  t.recorder.note_separate_segment(THPGeneratorClass, call.arguments, total, Ref(made));
   return made;
 }
 

@@ -1,15 +1,14 @@
 #include "trace/torch/scoped_modes.h"
 #include "trace/calls/call_dispatch.h"
 
+#include "py/import.h"
+#include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/core/tracer.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/InferenceMode.h>
-
-#include <algorithm>
-#include <array>
-#include <string_view>
 
 namespace alternator::trace {
 
@@ -48,36 +47,6 @@ PyObject* leave(PyObject* self, PyObject*) {
   return Py_NewRef(Py_None);
 }
 
-// torch classes that start and stop profilers.
-bool is_profiler_class(std::string_view name) {
-  using namespace std::string_view_literals;
-  constexpr std::array kClasses = {"profile"sv, "_KinetoProfile"sv, "emit_nvtx"sv, "emit_itt"sv,
-                                   "ExecutionTraceObserver"sv};
-  return std::find(kClasses.begin(), kClasses.end(), name) != kClasses.end();
-}
-
-std::string_view text_of(Borrowed text) {
-  const char* utf8 = text && PyUnicode_Check(text.get()) ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  PyErr_Clear();
-  return utf8 != nullptr ? utf8 : std::string_view();
-}
-
-// A profiler class, or a method of one.
-bool is_of_profiler(Borrowed callable) {
-  auto is_module = [](std::string_view name) {
-    return name == "torch.profiler.profiler" || name == "torch.autograd.profiler";
-  };
-  if (PyFunction_Check(callable.get())) {
-    const std::string_view name = text_of(callable.as<PyFunctionObject>()->func_qualname);
-    const size_t dot = name.find('.');
-    if (dot == std::string_view::npos || !is_profiler_class(name.substr(0, dot))) return false;
-    return is_module(text_of(PyDict_GetItemString(PyFunction_GET_GLOBALS(callable.get()), "__name__")));
-  }
-  if (!PyType_Check(callable.get()) || !is_profiler_class(callable.as<PyTypeObject>()->tp_name)) return false;
-  PyObject* dict = callable.as<PyTypeObject>()->tp_dict;
-  return dict != nullptr && is_module(text_of(PyDict_GetItemString(dict, "__module__")));
-}
-
 struct SubclassScope {
   PyObject_HEAD at::impl::TorchFunctionDisabledState before;
 };
@@ -103,6 +72,52 @@ PyObject* leave_subclass_scope(PyObject* self, PyObject*) {
   at::impl::PythonTorchFunctionTLS::set_disabled_state(reinterpret_cast<SubclassScope*>(self)->before);
   if (Tracer* tracer = Tracer::current()) tracer->scopes->close(self);
   return Py_NewRef(Py_None);
+}
+
+// A function of a profiler class, or what a decorator of that module has wrapped.
+void add_profiler_method(Handlers& handlers, Borrowed method, Borrowed module_dict, Handler handler) {
+  for (Ref function = Ref::share(method); function && PyFunction_Check(function.get());) {
+    if (Borrowed(PyFunction_GET_GLOBALS(function.get())) == module_dict) handlers.add(function, handler);
+    function = Ref::steal(PyObject_GetAttrString(function.get(), "__wrapped__"));
+    if (!function) PyErr_Clear();
+  }
+}
+
+// Classes that start and stop profilers. They run eagerly as a whole: a profiler has to observe the compiled code
+// around it.
+void add_profilers(Handlers& handlers) {
+  constexpr Handler kRefuse = [](Tracer&, const Call& call) -> Ref {
+    stop(report::Reason::native_call, native_name(call.callable));
+  };
+  for (const char* module_name : {"torch.profiler.profiler", "torch.autograd.profiler"}) {
+    Ref module = import_module(module_name);
+    Borrowed module_dict = PyModule_GetDict(module.get());
+    for (const char* name : {"profile", "_KinetoProfile", "emit_nvtx", "emit_itt", "ExecutionTraceObserver"}) {
+      Borrowed cls = PyDict_GetItemString(module_dict.get(), name);
+      if (!cls || !PyType_Check(cls.get())) continue;
+      handlers.add(cls, kRefuse);
+      PyObject *key, *value;
+      for (Py_ssize_t at = 0; PyDict_Next(cls.as<PyTypeObject>()->tp_dict, &at, &key, &value) != 0;) {
+        add_profiler_method(handlers, value, module_dict, kRefuse);
+        for (const char* part : {"__func__", "fget", "fset"}) {  // of class and static methods, and properties
+          if (PyFunction_Check(value) || PyType_Check(value)) continue;
+          Ref method = Ref::steal(PyObject_GetAttrString(value, part));
+          if (!method) PyErr_Clear();
+          if (method) add_profiler_method(handlers, method, module_dict, kRefuse);
+        }
+      }
+    }
+  }
+}
+
+// record_function only labels a profile, and does nothing where no profiler runs. A graph does not contain it, not even
+// where breaks are disallowed.
+void check_no_profiler(Tracer& t, Borrowed callable) {
+  static constinit Lasting<Ref> enabled;
+  const Ref& is_enabled = enabled.get(
+      [] { return checked(PyObject_GetAttrString(import_module("torch._C._autograd").get(), "_profiler_enabled")); });
+  if (query(t, is_enabled).get() == Py_True && t.may_break)
+    stop(report::Reason::native_call, native_name(callable) + ", while a profiler is running");
 }
 
 }  // namespace
@@ -145,30 +160,33 @@ void ScopedModes::close(Borrowed scope) {
   }
 }
 
-Ref ScopedModes::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const Natives& natives = Natives::table();
-  if (callable == Borrowed(natives.inference_mode)) {
-    if (keyword_names || positional != 1 || !PyBool_Check(arguments[0])) return {};
+bool register_scoped_modes(Handlers& handlers) {
+  handlers.add("torch._C", "_InferenceMode", [](Tracer&, const Call& call) -> Ref {
+    if (!call.has_positional(1) || !PyBool_Check(call.arguments[0])) return {};
     Ref made = checked(inference_scope_type.tp_alloc(&inference_scope_type, 0));
-    made.as<InferenceScope>()->mode = arguments[0] == Py_True;
+    made.as<InferenceScope>()->mode = call.arguments[0] == Py_True;
     return made;
-  }
-  // It runs eagerly as a whole: a profiler has to observe the compiled code around it.
-  if (is_of_profiler(callable)) stop(report::Reason::native_call, native_name(callable));
-  if (callable == Borrowed(natives.subclasses_off) && positional == 0 && !keyword_names)
+  });
+  handlers.add("torch._C", "DisableTorchFunctionSubclass", [](Tracer&, const Call& call) -> Ref {
+    if (!call.has_positional(0)) return {};
     return checked(subclass_scope_type.tp_alloc(&subclass_scope_type, 0));
-  const bool begins = callable == Borrowed(natives.record_enter);
-  if ((!begins && callable != Borrowed(natives.record_exit)) || positional == 0 || keyword_names) return {};
-  // record_function only labels a profile, and does nothing where no profiler runs. A graph does not contain it, not
-  // even where breaks are disallowed.
-  if (query(t, natives.profiler_enabled).get() == Py_True && t.may_break)
-    stop(report::Reason::native_call, native_name(callable) + ", while a profiler is running");
-  if (begins) {
-    open(arguments[0]);
-    return Ref::share(arguments[0]);
-  }
-  close(arguments[0]);
-  return Ref::share(Py_None);
+  });
+  Ref module = import_module("torch.autograd.profiler");
+  Ref recorded = checked(PyObject_GetAttrString(module.get(), "record_function"));
+  handlers.add_methods(recorded.as<PyTypeObject>(), "__enter__", [](Tracer& t, const Call& call) -> Ref {
+    if (call.positional == 0 || call.keyword_names) return {};
+    check_no_profiler(t, call.callable);
+    t.scopes->open(call.arguments[0]);
+    return Ref::share(call.arguments[0]);
+  });
+  handlers.add_methods(recorded.as<PyTypeObject>(), "__exit__", [](Tracer& t, const Call& call) -> Ref {
+    if (call.positional == 0 || call.keyword_names) return {};
+    check_no_profiler(t, call.callable);
+    t.scopes->close(call.arguments[0]);
+    return Ref::share(Py_None);
+  });
+  add_profilers(handlers);
+  return true;
 }
 
 }  // namespace alternator::trace

@@ -1,9 +1,10 @@
 // torch modes whose lifetime an object holds (RAII guards in C++).
 #pragma once
-#include <vector>
-#include "trace/core/stop.h"
 
 #include "py/error.h"
+#include "trace/core/stop.h"
+
+#include <vector>
 
 namespace alternator::trace {
 
@@ -25,18 +26,19 @@ struct OpenScope {
   PyObject* scope;  // borrowed: only compared
   std::vector<BreakPoint> points;
 };
+
+// The scopes that the program has entered and not left: no break is possible inside them.
 class ScopedModes {
  public:
   explicit ScopedModes(Tracer& tracer) : t(tracer) {}
+
   void open(Borrowed scope);
   void close(Borrowed scope);
-  // torch modes that an object holds, and profiler ranges (scoped_modes.cpp). Null: it is no such call.
-  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
   const OpenScope* open() const;  // the first; null: there is none
 
  private:
-  std::vector<OpenScope> open_;
   Tracer& t;
+  std::vector<OpenScope> open_;
 };
 
 }  // namespace alternator::trace

@@ -8,54 +8,20 @@
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
 #include "lift/sources/tensor_spec.h"
+#include "py/names.h"
 #include "trace/calls/natives.h"
 #include "trace/core/interrupts.h"
 #include "trace/torch/tensor_attributes.h"
 
 namespace alternator::trace {
 
-static void use_memory_of(Tracer& t, Borrowed tensor, const std::string& name);
-
 namespace {
 
 bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
 
-// Attributes that the tensor guard does not cover.
-bool is_unguarded_tensor_attribute(std::string_view name) {
-  for (const char* text : {"_version",     "_is_view",    "_base",           "grad_fn",
-                           "retains_grad", "output_nr",   "_backward_hooks", "_post_accumulate_grad_hooks",
-                           "is_pinned",    "_cdata",      "untyped_storage", "storage",
-                           "data_ptr",     "_grad",       "_grad_fn",        "is_set_to",
-                           "is_shared",    "retain_grad", "_use_count",      "__dict__"}) {
-    if (name == text) return true;
-  }
-  return false;
-}
-
-// Attributes that expose a tensor's memory, which a fake has not: storages and addresses would be the fake's.
-bool shows_memory(std::string_view name) {
-  for (const char* text : {"untyped_storage", "storage", "_typed_storage", "_cdata", "is_set_to", "_use_count"}) {
-    if (name == text) return true;
-  }
-  return false;
-}
-
-// Facts that all tensors of one storage share: for a tensor created in this trace they are known unless a pre-existing
-// tensor shares its storage.
-bool is_shared_fact(std::string_view name) {
-  for (const char* text : {"_version", "_base", "is_shared", "is_pinned"}) {
-    if (name == text) return true;
-  }
-  return false;
-}
-
 c10::StorageImpl* storage_of(Borrowed tensor) {
   const c10::TensorImpl* impl = fake::unpack(tensor.get()).unsafeGetTensorImpl();
   return impl->has_storage() ? impl->unsafe_storage().unsafeGetStorageImpl() : nullptr;
-}
-
-bool is_hook_method(std::string_view name) {
-  return name == "register_hook" || name == "register_post_accumulate_grad_hook";
 }
 
 bool is_native_descriptor(Borrowed attribute) {
@@ -83,8 +49,7 @@ bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
 
 // A fact about a tensor's storage is read. Its storage offset follows from the offsets of the pre-existing tensors in
 // that storage, each of which is guarded. Nothing else is known of such a storage.
-static void use_memory_of(Tracer& t, Borrowed tensor, const std::string& name) {
-  const bool is_offset = name.ends_with("storage_offset");
+static void use_memory_of(Tracer& t, Borrowed tensor, bool is_offset, const std::string& name) {
   for (const auto& [lifted, source] : t.lifter.tensors()) {
     if (storage_of(lifted) != storage_of(tensor)) continue;
     if (!is_offset) stop(report::Reason::tensor_attribute, name);
@@ -97,21 +62,72 @@ static void use_memory_of(Tracer& t, Borrowed tensor, const std::string& name) {
   }
 }
 
-void check_tensor_method(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments,
-                         size_t count) {
-  const std::string_view method = std::string_view(name).substr(name.rfind('.') + 1);
-  if (is_hook_method(method)) stop(report::Reason::hook, name);  // it would be attached to the autograd graph of a fake
-  const bool memory = shows_memory(method);
-  if (method == "storage_offset" || is_shared_fact(method)) {
-    Borrowed of = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
-    if (!of || !is_tensor(of)) of = count > 0 ? arguments[0] : nullptr;
-    if (of && is_tensor(of)) use_memory_of(t, of, name);
-  }
-  if (!memory && !is_unguarded_tensor_attribute(method)) return;
+void check_tensor_method(Tracer& t, Borrowed callable, MemberFlags method, const std::string& name,
+                         PyObject* const* arguments, size_t count) {
+  // It would be attached to the autograd graph of a fake.
+  if ((method & TensorMember::kHook) != 0) stop(report::Reason::hook, name);
+  constexpr MemberFlags kOfMemory = TensorMember::kOffset | TensorMember::kSharedFact;
+  if ((method & (kOfMemory | TensorMember::kShowsMemory | TensorMember::kUnguarded)) == 0) return;
   Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
-  if (self && is_tensor(self) && (memory || t.lifter.known(self) != nullptr))
+  if (!self || !is_tensor(self)) return;
+  if ((method & kOfMemory) != 0) use_memory_of(t, self, (method & TensorMember::kOffset) != 0, name);
+  if ((method & TensorMember::kShowsMemory) != 0 ||
+      ((method & TensorMember::kUnguarded) != 0 && t.lifter.known(self) != nullptr))
     stop(report::Reason::tensor_attribute, name);
+}
+
+// .grad of a pre-existing tensor: a field that the program may have written.
+static Ref get_grad(Tracer& t, Borrowed tensor, Borrowed name, const lift::Known& known) {
+  if (std::optional<Ref> written = t.lifter.written_field(tensor, name)) return std::move(*written);
+  lift::Source* source = t.tree->child(known.source, lift::Access::kGrad);
+  Ref owner;
+  Borrowed grad = lift::follow(*source, known.original.get(), &owner);
+  // Torch warns about this read, in each call.
+  if ((!grad || grad.get() == Py_None) && !fake::unpack(tensor.get()).is_leaf())
+    stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
+  return t.lifter.lift(grad ? grad : Borrowed(Py_None), source);
+}
+
+// Attributes that are part of what the tracer knows of a tensor. Null: it is read like any other.
+static Ref get_special(Tracer& t, Borrowed tensor, Borrowed name, const lift::Known* known) {
+  const MemberFlags member = member_flags(text_of(name));
+  if (member == 0) return {};
+  const auto is = [&](MemberFlags flags) { return (member & flags) != 0; };
+  const at::Tensor& value = fake::unpack(tensor.get());
+  const bool preexisting = known != nullptr;
+  if (preexisting && is(TensorMember::kGradFn | TensorMember::kGrad))
+    t.function_modes->forbid("the gradient of a tensor");
+  // The tensor guard includes is_leaf.
+  if (preexisting && is(TensorMember::kGradFn) && value.is_leaf()) return Ref::share(Py_None);
+  if (is(TensorMember::kShowsMemory) || (preexisting && is(TensorMember::kUnguarded)))
+    stop(report::Reason::tensor_attribute, text_of(name));
+  if (!preexisting && is(TensorMember::kSharedFact)) use_memory_of(t, tensor, false, text_of(name));
+  if (!preexisting && is(TensorMember::kGrad) && fake::is_fake(value) && !value.is_leaf() && !value.retains_grad())
+    stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
+  if (!preexisting && is(TensorMember::kAutogradFact)) t.gradient_questions++;
+  // A fake's autograd graph is not the one that the real tensor will have, but a fake is a leaf where the real tensor
+  // is one.
+  if (!preexisting && is(TensorMember::kGradFn) && !t.function_modes->is_active() && fake::is_fake(value) &&
+      value.is_leaf()) {
+    t.gradient_questions++;
+    return Ref::share(Py_None);
+  }
+  if (is(TensorMember::kOfFakesGraph)) stop(report::Reason::tensor_attribute, text_of(name));
+  return preexisting && is(TensorMember::kGrad) ? get_grad(t, tensor, name, *known) : Ref();
+}
+
+// An attribute of the instance. Null: there is none.
+static Ref get_from_instance(Tracer& t, Borrowed tensor, Borrowed name, bool preexisting) {
+  if (preexisting) {
+    lift::Shadow* attributes = t.lifter.attributes(tensor);
+    return attributes != nullptr ? t.lifter.dict_item(*attributes, name) : Ref();
+  }
+  PyObject** dict = _PyObject_GetDictPtr(tensor.get());
+  if (dict == nullptr || *dict == nullptr) return {};
+  PyObject* value = PyDict_GetItemWithError(*dict, name.get());
+  if (value == nullptr && PyErr_Occurred()) throw PyError();
+  return Ref::share(value);
 }
 
 Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
@@ -124,56 +140,20 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
                                              [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
   }
   const bool preexisting = known != nullptr && known->source != nullptr;
-  if (preexisting && (equals(name, "grad_fn") || equals(name, "grad")))
-    t.function_modes->forbid("the gradient of a tensor");
-  // The tensor guard includes is_leaf.
-  if (preexisting && equals(name, "grad_fn") && fake::unpack(tensor.get()).is_leaf()) return Ref::share(Py_None);
-  if (shows_memory(text_of(name)) || (preexisting && is_unguarded_tensor_attribute(text_of(name))))
-    stop(report::Reason::tensor_attribute, text_of(name));
-  if (!preexisting && is_shared_fact(text_of(name))) use_memory_of(t, tensor, text_of(name));
-  if (!preexisting && equals(name, "grad") && fake::is_fake(fake::unpack(tensor.get())) &&
-      !fake::unpack(tensor.get()).is_leaf() && !fake::unpack(tensor.get()).retains_grad())
-    stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
-  if (!preexisting && (equals(name, "requires_grad") || equals(name, "is_leaf") || equals(name, "grad")))
-    t.gradient_questions++;
-  // A fake's autograd graph is not the one that the real tensor will have, but a fake is a leaf where the real tensor
-  // is one.
-  if (!preexisting && equals(name, "grad_fn") && !t.function_modes->is_active() &&
-      fake::is_fake(fake::unpack(tensor.get())) && fake::unpack(tensor.get()).is_leaf()) {
-    t.gradient_questions++;
-    return Ref::share(Py_None);
-  }
-  if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
-  if (preexisting && equals(name, "grad")) {
-    if (std::optional<Ref> written = t.lifter.written_field(tensor, name)) return std::move(*written);
-    lift::Source* source = t.tree->child(known->source, lift::Access::kGrad);
-    Ref owner;
-    Borrowed grad = lift::follow(*source, known->original.get(), &owner);
-    // Torch warns about this read, in each call.
-    if ((!grad || grad.get() == Py_None) && !fake::unpack(tensor.get()).is_leaf())
-      stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
-    return t.lifter.lift(grad ? grad : Borrowed(Py_None), source);
-  }
+  if (Ref value = get_special(t, tensor, name, preexisting ? known : nullptr)) return value;
   PyTypeObject* type = tensor.type();
   const bool is_torchs = has_torchs_attribute(type, name);
   Borrowed attribute = t.lifter.type_attribute(type, name);
   if (type != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
-    for (const char* hook : {"__getattr__", "__getattribute__"}) {
-      Borrowed found = t.lifter.type_attribute(type, checked(PyUnicode_InternFromString(hook)));
-      if (found && PyFunction_Check(found.get()) && (!attribute || strcmp(hook, "__getattribute__") == 0))
-        stop(report::Reason::native_call, std::string("a tensor class with ") + hook);
+    for (PyObject* hook : {names::__getattr__, names::__getattribute__}) {
+      Borrowed found = t.lifter.type_attribute(type, hook);
+      if (found && PyFunction_Check(found.get()) && (!attribute || hook == names::__getattribute__))
+        stop(report::Reason::native_call, "a tensor class with " + text_of(hook));
     }
   }
   if (!attribute || !comes_first(t, attribute, type, name)) {  // instance attributes take precedence
-    if (preexisting) {
-      if (lift::Shadow* attributes = t.lifter.attributes(tensor)) {
-        if (Ref value = t.lifter.dict_item(*attributes, name)) return value;
-      }
-      if (!attribute) no_attribute(tensor, name);
-    } else if (PyObject** dict = _PyObject_GetDictPtr(tensor.get()); dict != nullptr && *dict != nullptr) {
-      if (PyObject* value = PyDict_GetItemWithError(*dict, name.get())) return Ref::share(value);
-      if (PyErr_Occurred()) throw PyError();
-    }
+    if (Ref value = get_from_instance(t, tensor, name, preexisting)) return value;
+    if (preexisting && !attribute) no_attribute(tensor, name);
   }
   if (attribute && PyFunction_Check(attribute.get())) {  // a Python method
     return checked(PyMethod_New(t.lifter.lift(attribute, t.lifter.constant(attribute)).get(), tensor.get()));

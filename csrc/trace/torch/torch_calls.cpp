@@ -28,7 +28,9 @@
 #include "graph/record/torch_symbol.h"
 #include "graph/record/torch_types.h"
 #include "graph/record/without_torch_functions.h"
+#include "py/lasting.h"
 #include "py/names.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/core/error_text.h"
 #include "trace/core/interrupts.h"
@@ -39,12 +41,24 @@
 
 namespace alternator::trace {
 
-static Ref list_of_values(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments,
-                          size_t count);
-static bool numbers_for_tensors(Tracer& t, PyObject* const* arguments, size_t positional, size_t total,
-                                std::vector<PyObject*>* given, std::vector<Ref>* numbers);
-
 namespace {
+
+// What a torch call is compared with, besides methods of torch.Tensor.
+struct Functions {
+  Ref is_grad_enabled = graph::torch_name("torch", "is_grad_enabled");
+  Ref run_engine = graph::torch_name("torch.autograd.graph", "_engine_run_backward");
+  Ref engine = graph::torch_name("torch._C", "_EngineBase");
+  const void* run_backward = Handlers::key_of(checked(PyObject_GetAttrString(engine.get(), "run_backward")).release());
+};
+const Functions& functions() {
+  static constinit Lasting<Functions> lasting;
+  return lasting.get();
+}
+
+// The autograd engine itself, which a function that is allowed in the graph may be.
+bool is_engine(Borrowed callable) {
+  return callable == Borrowed(functions().run_engine) || Handlers::key_of(callable.get()) == functions().run_backward;
+}
 
 // While it lives, .item() gives an unbacked symbol, regardless of the settings.
 class CapturingScalars {
@@ -64,21 +78,24 @@ class CapturingScalars {
 
 }  // namespace
 
+void load_torch_calls() {
+  (void)functions();
+  (void)method_flags(Py_None);
+}
+
 // x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch refuses for fakes: returns the method that
 // takes the same arguments. Null: it is no such call.
-static Ref modern_new(Borrowed callable, PyObject* const* arguments, size_t count) {
-  const char* name = nullptr;
+static Ref modern_new(Borrowed callable, MemberFlags method, PyObject* const* arguments, size_t count) {
+  if ((method & TensorMember::kNew) == 0) return {};
   Borrowed owner;
   if (PyCFunction_Check(callable.get())) {
-    name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
     owner = PyCFunction_GET_SELF(callable.get());
     if (owner && !graph::is_tensor(owner)) owner = {};
-  } else if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0 && graph::is_tensor(arguments[0])) {
-    name = callable.as<PyMethodDescrObject>()->d_method->ml_name;
+  } else if (count > 0 && graph::is_tensor(arguments[0])) {
     owner = reinterpret_cast<PyObject*>(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
     arguments++, count--;
   }
-  if (!owner || strcmp(name, "new") != 0 || count == 0) return {};
+  if (!owner || count == 0) return {};
   return are_sizes(arguments, count) ? checked(PyObject_GetAttrString(owner.get(), "new_empty")) : Ref();
 }
 
@@ -93,9 +110,8 @@ void stop_for_torch(Tracer& t, const std::string& what) {
 }
 
 // x.tolist() reads memory without the dispatcher, and a fake has none. Null: it is no such call.
-static Ref list_of_values(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments,
-                          size_t count) {
-  if (name != "Tensor.tolist") return {};
+static Ref list_of_values(Tracer& t, Borrowed callable, MemberFlags method, PyObject* const* arguments, size_t count) {
+  if ((method & TensorMember::kToList) == 0) return {};
   Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
                     : count > 0                       ? arguments[0]
                                                       : nullptr;
@@ -193,11 +209,9 @@ static bool holds_numpy_integer(PyObject* value) {
   return std::any_of(items, items + PySequence_Fast_GET_SIZE(value), holds_numpy_integer);
 }
 
-Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  Borrowed for_class = std::exchange(t.torch_functions->for_class, nullptr);
-  escape_all(t, arguments, total);
-  for (size_t i = 0; i < total; i++) {
+static void use_arguments(Tracer& t, PyObject* const* arguments, size_t count) {
+  escape_all(t, arguments, count);
+  for (size_t i = 0; i < count; i++) {
     if (graph::is_generator(arguments[i])) {
       t.generators->use(arguments[i]);
       continue;
@@ -207,69 +221,99 @@ Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t 
     check_order(t, arguments[i], "a torch call");
     if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
   }
-  const std::string name = native_name(callable);
-  if (t.torch_functions->is_overridden_call(callable, arguments, total))
-    return t.torch_functions->call_overridden(callable, arguments, positional, keyword_names);
-  if (name.ends_with("is_grad_enabled")) t.gradient_questions++;
-  t.flags->use_for(name);
+}
+
+namespace {
+
+struct TorchCall {
+  Borrowed callable;
+  std::string name;
+  MemberFlags method;  // of torch.Tensor
+  bool moded;          // under a user's torch-function mode, which must see the call unmodified
+};
+
+}  // namespace
+
+// Calls on numpy arrays. Null: it is none.
+static Ref call_on_arrays(Tracer& t, const TorchCall& torch, PyObject* const* arguments, size_t positional,
+                          Borrowed keyword_names) {
   if (positional > 0 && t.array_nodes->is_symbolic_array(arguments[0]))
-    return t.array_nodes->tensor_of_symbolic(name, callable, arguments, positional, keyword_names);
-  if (Ref tensor = t.arrays->tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
-  const bool moded = t.function_modes->is_active();  // it must see the call unmodified
-  const bool of_array = !moded && positional > 0 && lift::is_array(arguments[positional - 1]);
-  if (Ref made = of_array ? new_from_data(t, callable, name, arguments, positional, keyword_names) : Ref()) return made;
-  for (size_t i = 0; i < total; i++) {
-    if (fake::is_symbol(arguments[i]) && t.lifter.known(arguments[i]) != nullptr)
-      stop(report::Reason::unknown_number, name + " with an unspecialized scalar");
-  }
-  std::vector<PyObject*> given;
-  std::vector<Ref> numbers;
-  PyObject* const* as_given = arguments;
-  if (use_numbers(t, arguments, total, name, &given, &numbers)) {
-    // A Python function may test the types of its arguments.
-    if (PyFunction_Check(callable.get()) && std::any_of(arguments, arguments + total, holds_numpy_integer))
-      stop(report::Reason::native_call, name + " with a numpy integer");
-    arguments = given.data() + 1;
-  }
-  if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, arguments, positional))
+    return t.array_nodes->tensor_of_symbolic(torch.name, torch.callable, arguments, positional, keyword_names);
+  if (Ref tensor = t.arrays->tensor_of_array(torch.name, arguments, positional, keyword_names)) return tensor;
+  if (torch.moded || positional == 0 || !lift::is_array(arguments[positional - 1])) return {};
+  return new_from_data(t, torch.callable, torch.method, arguments, positional, keyword_names);
+}
+
+// Calls that are not one node as they stand. Null: it is none.
+static Ref call_specially(Tracer& t, const TorchCall& torch, PyObject* const* arguments, size_t positional,
+                          Borrowed keyword_names) {
+  const auto& [callable, name, method, moded] = torch;
+  if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, method, arguments, positional))
     return call_torch(t, empty, arguments, positional, {});
   if (Ref made = moded ? Ref() : tensor_of_symbols(t, name, arguments, positional, keyword_names)) return made;
-  if (Ref made = moded ? Ref() : new_from_data(t, callable, name, arguments, positional, keyword_names)) return made;
+  if (Ref made = moded ? Ref() : new_from_data(t, callable, method, arguments, positional, keyword_names)) return made;
   if (is_backward(t, callable)) return call_backward(t, callable, name, arguments, positional, keyword_names);
-  if (name == "backward" || name.ends_with(".backward") || name.ends_with("run_backward"))
-    stop(report::Reason::backward, name);
+  if (is_engine(callable)) stop(report::Reason::backward, name);
   // A backward pass inside a transform would run the hook on fakes.
-  if (t.functorch->transformed && name.ends_with("_hook"))
+  if (t.functorch->transformed && (method & TensorMember::kHook) != 0)
     stop(report::Reason::torch_call, name + " inside a transform");
   if (Ref handle = keyword_names ? Ref() : t.hooks->call(callable, arguments, positional)) return handle;
-  check_tensor_method(t, callable, name, arguments, positional);
-  if (Ref values = moded ? Ref() : list_of_values(t, callable, name, arguments, positional)) return values;
-  if (Ref array = keyword_names ? Ref() : t.array_nodes->numpy_of_tensor(callable, name, arguments, positional))
-    return array;
+  check_tensor_method(t, callable, method, name, arguments, positional);
+  if (Ref values = moded ? Ref() : list_of_values(t, callable, method, arguments, positional)) return values;
+  return keyword_names ? Ref() : t.array_nodes->numpy_of_tensor(callable, name, arguments, positional);
+}
+
+// `as_given`: the arguments before numbers were replaced. `for_class`: see TorchFunctionMethods.
+static Ref record_call(Tracer& t, const TorchCall& torch, PyObject* const* arguments, size_t positional,
+                       Borrowed keyword_names, PyObject* const* as_given, size_t total, Borrowed for_class) {
   t.session.clear_failure();
-  Ref result;
   try {
     const TorchRuns runs(t);
-    if (for_class) {
-      result = t.recorder.call_for_class(for_class, callable, arguments, positional, keyword_names);
-      t.torch_functions->for_class = for_class.get();  // reports to the caller that it was used
-    } else {
-      result = t.recorder.call(callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
-    }
+    if (!for_class)
+      return t.recorder.call(torch.callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
+    Ref result = t.recorder.call_for_class(for_class, torch.callable, arguments, positional, keyword_names);
+    t.torch_functions->for_class = for_class.get();  // reports to the caller that it was used
+    return result;
   } catch (const PyError&) {
-    if (!t.function_modes->is_unwinding() && is_interrupt(t)) stop_for_interrupt(t, name);
+    if (!t.function_modes->is_unwinding() && is_interrupt(t)) stop_for_interrupt(t, torch.name);
     std::vector<PyObject*> again;
     std::vector<Ref> asked;
     if (!for_class && numbers_for_tensors(t, as_given, positional, total, &again, &asked)) {
       PyErr_Clear();
-      return call_torch(t, callable, again.data() + 1, positional, keyword_names);
+      return call_torch(t, torch.callable, again.data() + 1, positional, keyword_names);
     }
-    stop_for_torch(t, name);
+    stop_for_torch(t, torch.name);
   } catch (const std::exception& error) {
     PyErr_Clear();
-    stop(report::Reason::torch_call, name + ": " + error.what());
+    stop(report::Reason::torch_call, torch.name + ": " + error.what());
   }
-  return result;
+}
+
+Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+  Borrowed for_class = std::exchange(t.torch_functions->for_class, nullptr);
+  use_arguments(t, arguments, total);
+  if (t.torch_functions->is_overridden_call(callable, arguments, total))
+    return t.torch_functions->call_overridden(callable, arguments, positional, keyword_names);
+  const TorchCall torch{callable, native_name(callable), method_flags(callable), t.function_modes->is_active()};
+  if (callable == Borrowed(functions().is_grad_enabled)) t.gradient_questions++;
+  t.flags->use_for(torch.name);
+  if (Ref made = call_on_arrays(t, torch, arguments, positional, keyword_names)) return made;
+  for (size_t i = 0; i < total; i++) {
+    if (fake::is_symbol(arguments[i]) && t.lifter.known(arguments[i]) != nullptr)
+      stop(report::Reason::unknown_number, torch.name + " with an unspecialized scalar");
+  }
+  std::vector<PyObject*> given;
+  std::vector<Ref> numbers;
+  PyObject* const* as_given = arguments;
+  if (use_numbers(t, arguments, total, torch.name, &given, &numbers)) {
+    // A Python function may test the types of its arguments.
+    if (PyFunction_Check(callable.get()) && std::any_of(arguments, arguments + total, holds_numpy_integer))
+      stop(report::Reason::native_call, torch.name + " with a numpy integer");
+    arguments = given.data() + 1;
+  }
+  if (Ref made = call_specially(t, torch, arguments, positional, keyword_names)) return made;
+  return record_call(t, torch, arguments, positional, keyword_names, as_given, total, for_class);
 }
 
 }  // namespace alternator::trace

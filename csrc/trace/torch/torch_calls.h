@@ -1,9 +1,9 @@
-// TODO
+// Calls of torch functions and tensor methods: what becomes a node, and how the trace stops where torch raises.
 #pragma once
-#include <string>
-#include <vector>
 
 #include "py/ref.h"
+
+#include <string>
 
 namespace alternator::trace {
 
@@ -11,7 +11,9 @@ class Tracer;
 
 // A call that becomes a node.
 Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+// Before anything is traced: resolves what torch calls are compared with.
+void load_torch_calls();
 // After torch has raised: stops as data-dependent, or with the reason that torch gives.
-void stop_for_torch(Tracer& t, const std::string& what);
+[[noreturn]] void stop_for_torch(Tracer& t, const std::string& what);
 
 }  // namespace alternator::trace

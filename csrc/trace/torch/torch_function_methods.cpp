@@ -19,10 +19,10 @@
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/calls/bound_slots.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 
 #include <algorithm>
-#include <array>
 
 namespace alternator::trace {
 
@@ -36,9 +36,6 @@ struct OverrideFunctions {
   Ref unwrapped =
       checked(PyObject_CallNoArgs(graph::torch_name("torch.overrides", "get_default_nowrap_functions").get()));
   Ref name = checked(PyUnicode_InternFromString("__torch_function__"));
-  std::array<Ref, 3> predicates = {graph::torch_name("torch._C", "_has_torch_function"),
-                                   graph::torch_name("torch._C", "_has_torch_function_unary"),
-                                   graph::torch_name("torch._C", "_has_torch_function_variadic")};
 };
 const OverrideFunctions& functions() {
   static constinit Lasting<OverrideFunctions> lasting;
@@ -106,8 +103,6 @@ PyDescrObject* tensor_getter(Borrowed callable) {
 }
 
 }  // namespace
-
-void load_overrides() { functions(); }
 
 static bool holds_overridden(lift::Lifter& lifter, Borrowed object, int depth) {
   PyObject* raw = object.get();
@@ -215,23 +210,32 @@ Ref TorchFunctionMethods::run_overridden(const std::string& what, const std::fun
   return result;
 }
 
-Ref TorchFunctionMethods::call(Borrowed callable, PyObject* const* arguments, size_t positional,
-                               Borrowed keyword_names) {
-  if (callable == Borrowed(graph::torch_types().torch_function))
-    return call_torchs_override(arguments, positional, keyword_names);
-  if (keyword_names) return {};
-  for (const Ref& predicate : functions().predicates) {
-    // Whether torch would dispatch to a __torch_function__: the recording mode must not count for the program.
-    if (callable != Borrowed(predicate) || !is_overridden(arguments, positional)) continue;
-    for (size_t i = 0; i < positional; i++) check_use(t, arguments[i], "a torch call");
-    std::optional<graph::WithoutTopMode> without;
-    if (graph::is_top_mode(t.recorder.mode())) without.emplace();
-    return checked(PyObject_Vectorcall(callable.get(), arguments, positional, nullptr));
-  }
-  if (callable == Borrowed(graph::torch_types().without_subclasses))
-    return call_without_subclasses(arguments, positional);
-  return Py_IS_TYPE(callable.get(), &_PyMethodWrapper_Type) ? call_tensor_getter(callable, arguments, positional)
-                                                            : Ref();
+bool register_torch_functions(Handlers& handlers) {
+  functions();
+  load_torch_calls();
+  const graph::TorchTypes& torch = graph::torch_types();
+  handlers.add(torch.torch_function,
+               [](Tracer& t, const Call& call) { return t.torch_functions->call_torchs_override(call); });
+  handlers.add(torch.without_subclasses, [](Tracer& t, const Call& call) {
+    return call.keyword_names ? Ref() : t.torch_functions->call_without_subclasses(call.arguments, call.positional);
+  });
+  handlers.add("torch._C", "_has_torch_function _has_torch_function_unary _has_torch_function_variadic",
+               [](Tracer& t, const Call& call) { return t.torch_functions->has_torch_function(call); });
+  // Only its `self` says which slot of what a method wrapper is.
+  handlers.add_instances(&_PyMethodWrapper_Type, [](Tracer& t, const Call& call) {
+    return call.keyword_names ? Ref()
+                              : t.torch_functions->call_tensor_getter(call.callable, call.arguments, call.positional);
+  });
+  return true;
+}
+
+// Whether torch would dispatch to a __torch_function__: the recording mode must not count for the program.
+Ref TorchFunctionMethods::has_torch_function(const Call& call) {
+  if (call.keyword_names || !is_overridden(call.arguments, call.positional)) return {};
+  for (size_t i = 0; i < call.positional; i++) check_use(t, call.arguments[i], "a torch call");
+  std::optional<graph::WithoutTopMode> without;
+  if (graph::is_top_mode(t.recorder.mode())) without.emplace();
+  return checked(PyObject_Vectorcall(call.callable.get(), call.arguments, call.positional, nullptr));
 }
 
 // Tensor.shape.__get__(x) is x.shape.
@@ -284,26 +288,40 @@ Ref TorchFunctionMethods::call_without_subclasses(PyObject* const* arguments, si
   return call_spread(arguments[0], arguments[2], count > 3 ? arguments[3] : Py_None);
 }
 
-// torch.Tensor.__torch_function__(func, types, args=(), kwargs=None) for a class: calls func without dispatching to
-// subclasses and converts the result to the class. Recorded as one node instead of one for each step. No frame runs for
-// it; where one is needed, its Python code is inlined instead.
-Ref TorchFunctionMethods::call_torchs_override(PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
+namespace {
+
+// The arguments of torch.Tensor.__torch_function__, the function. `cls` is null if they do not fit.
+struct OverrideArguments {
+  PyObject *cls, *function, *types, *args, *kwargs;
+};
+OverrideArguments bind_override(const Call& call) {
   constexpr const char* kNames[] = {"cls", "func", "types", "args", "kwargs"};
   PyObject* given[] = {nullptr, nullptr, nullptr, nullptr, Py_None};
-  if (positional > std::size(given)) return {};
-  std::copy(arguments, arguments + positional, given);
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    size_t at = positional;
-    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), i);
+  if (call.positional > std::size(given)) return {};
+  std::copy(call.arguments, call.arguments + call.positional, given);
+  for (size_t i = 0; i < call.keywords(); i++) {
+    size_t at = call.positional;
+    PyObject* name = PyTuple_GET_ITEM(call.keyword_names.get(), static_cast<Py_ssize_t>(i));
     while (at < std::size(given) && PyUnicode_CompareWithASCIIString(name, kNames[at]) != 0) at++;
     if (at == std::size(given)) return {};
-    given[at] = arguments[positional + static_cast<size_t>(i)];
+    given[at] = call.arguments[call.positional + i];
   }
   auto [cls, function, types, args, kwargs] = given;
   if (cls == nullptr || function == nullptr || types == nullptr || args == nullptr || !PyType_Check(cls) ||
       !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), graph::torch_types().tensor) ||
       !PyTuple_CheckExact(types) || !PyTuple_CheckExact(args) || (kwargs != Py_None && !PyDict_CheckExact(kwargs)))
     return {};
+  return {cls, function, types, args, kwargs};
+}
+
+}  // namespace
+
+// torch.Tensor.__torch_function__(func, types, args=(), kwargs=None) for a class: calls func without dispatching to
+// subclasses and converts the result to the class. Recorded as one node instead of one for each step. No frame runs for
+// it; where one is needed, its Python code is inlined instead.
+Ref TorchFunctionMethods::call_torchs_override(const Call& call) {
+  const auto [cls, function, types, args, kwargs] = bind_override(call);
+  if (cls == nullptr) return {};
   const bool is_getter = tensor_getter(function) != nullptr;
   const bool is_call = is_recordable(function) && !t.marks->is_disallowed(function);
   if ((!is_getter && !is_call) || t.function_modes->is_active() || !graph::is_top_mode(t.recorder.mode()) ||

@@ -9,6 +9,7 @@
 #include "graph/record/recording_mode.h"
 #include "interpreter/capture.h"
 #include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/torch/scoped_modes.h"
 
@@ -25,8 +26,6 @@ using at::impl::PythonTorchFunctionTLS;
 namespace {
 
 struct ModeFunctions {
-  Ref push = graph::torch_name("torch._C", "_push_on_torch_function_stack");
-  Ref pop = graph::torch_name("torch._C", "_pop_torch_function_stack");
   Ref at = graph::torch_name("torch._C", "_get_function_stack_at");
   Ref device_context = graph::torch_name("torch.utils._device", "DeviceContext");
 };
@@ -150,40 +149,54 @@ Ref TorchFunctionModes::pop() {
   return mode;
 }
 
-// `with torch.device("cuda"):` pushes a DeviceContext that torch makes for it.
-Ref TorchFunctionModes::call_device_scope(Borrowed callable, size_t count) {
-  if (!PyCFunction_Check(callable.get())) return {};
-  PyObject* device = PyCFunction_GET_SELF(callable.get());
-  if (device == nullptr || !THPDevice_Check(device)) return {};
-  const std::string_view name = callable.as<PyCFunctionObject>()->m_ml->ml_name;
-  if (name == "__enter__" && count == 0) {
-    Borrowed type = mode_functions().device_context;
-    PyObject* given[] = {nullptr, device};
-    push(trace::call(t, t.lifter.lift(type, t.lifter.constant(type)), given + 1, 1, {}));
-    return Ref::share(device);
-  }
-  if (name != "__exit__") return {};
-  (void)pop();
-  return Ref::share(Py_None);
+// The recording mode lies below the modes that the program entered, and is hidden from the program.
+Ref TorchFunctionModes::mode_of_program(Borrowed callable, int64_t at) {
+  const int64_t depth = PythonTorchFunctionTLS::stack_len(), below = modes_below(t.recorder.mode());
+  if (at >= 0 && at < below) return t.lifter.lift(mode_at(at), source(at));
+  if (below >= 0 && at >= below && at + 1 < depth) return Ref::share(mode_at(at + 1));
+  PyErr_Clear();
+  stop(report::Reason::native_call, native_name(callable));
 }
 
-Ref TorchFunctionModes::call(Borrowed callable, PyObject* const* arguments, size_t count) {
-  const ModeFunctions& functions = mode_functions();
-  if (callable == Borrowed(functions.push) && count == 1) {
-    push(arguments[0]);
+// `with torch.device("cuda"):` pushes a DeviceContext that torch makes for it.
+void TorchFunctionModes::push_device(Borrowed device) {
+  Borrowed type = mode_functions().device_context;
+  PyObject* given[] = {nullptr, device.get()};
+  push(call(t, t.lifter.lift(type, t.lifter.constant(type)), given + 1, 1, {}));
+}
+
+// The device of a bound method; null: it is not bound.
+static Borrowed bound_device(const Call& call) {
+  if (call.keyword_names || !PyCFunction_Check(call.callable.get())) return {};
+  PyObject* device = PyCFunction_GET_SELF(call.callable.get());
+  return device != nullptr && THPDevice_Check(device) ? device : nullptr;
+}
+
+bool register_function_modes(Handlers& handlers) {
+  mode_functions();
+  handlers.add("torch._C", "_push_on_torch_function_stack", [](Tracer& t, const Call& call) -> Ref {
+    if (!call.has_positional(1)) return {};
+    t.function_modes->push(call.arguments[0]);
     return Ref::share(Py_None);
-  }
-  if (callable == Borrowed(functions.pop) && count == 0) return pop();
-  if (callable == Borrowed(functions.at) && count == 1 && PyLong_CheckExact(arguments[0])) {
-    // The recording mode lies below the modes that the program entered, and is hidden from the program.
-    const int64_t at = PyLong_AsLongLong(arguments[0]), depth = PythonTorchFunctionTLS::stack_len();
-    const int64_t below = modes_below(t.recorder.mode());
-    if (at >= 0 && at < below) return t.lifter.lift(mode_at(at), source(at));
-    if (below >= 0 && at >= below && at + 1 < depth) return Ref::share(mode_at(at + 1));
-    PyErr_Clear();
-    stop(report::Reason::native_call, native_name(callable));
-  }
-  return call_device_scope(callable, count);
+  });
+  handlers.add("torch._C", "_pop_torch_function_stack",
+               [](Tracer& t, const Call& call) { return call.has_positional(0) ? t.function_modes->pop() : Ref(); });
+  handlers.add(mode_functions().at, [](Tracer& t, const Call& call) -> Ref {
+    if (!call.has_positional(1) || !PyLong_CheckExact(call.arguments[0])) return {};
+    return t.function_modes->mode_of_program(call.callable, PyLong_AsLongLong(call.arguments[0]));
+  });
+  handlers.add_methods(&THPDeviceType, "__enter__", [](Tracer& t, const Call& call) -> Ref {
+    Borrowed device = bound_device(call);
+    if (!device || call.positional != 0) return {};
+    t.function_modes->push_device(device);
+    return Ref::share(device);
+  });
+  handlers.add_methods(&THPDeviceType, "__exit__", [](Tracer& t, const Call& call) -> Ref {
+    if (!bound_device(call)) return {};
+    (void)t.function_modes->pop();
+    return Ref::share(Py_None);
+  });
+  return true;
 }
 
 }  // namespace alternator::trace

@@ -19,6 +19,4 @@ class TorchRuns {
   std::optional<Paused> paused_;
 };
 
-// A trace is discarded: no user code runs within this scope. A generator of the trace is not closed when it is
-// deallocated, its frame is only cleared; weak reference callbacks are skipped.
 }  // namespace alternator::trace
