@@ -97,6 +97,16 @@ def test_exceptions(tmp_path: Path) -> None:
     assert structure.check(tree(tmp_path, files)) == []
 
 
+def test_prune(tmp_path: Path) -> None:
+    rows = "functions: csrc/py/a.cpp f  it is a list\n"
+    root = tree(
+        tmp_path,
+        {"csrc/py/a.cpp": long_function(81), "csrc/exceptions.txt": f"# why\n{rows}lines: csrc/py/a.cpp  long\n"},
+    )
+    structure.prune(root)
+    assert (root / "csrc/exceptions.txt").read_text() == f"# why\n{rows}"
+
+
 def test_what_is_no_violation(tmp_path: Path) -> None:
     text = """
 // name == "x", "alternator.config", strcmp(type->tp_name, "x")

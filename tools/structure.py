@@ -1,6 +1,7 @@
 """Checks the shape of the source tree: sizes, names and layers. `make lint` runs it as its first step.
 
-    python tools/structure.py [root]     prints one line for each violation; exit status 1 if there is one
+    python tools/structure.py            prints one line for each violation; exit status 1 if there is one
+    python tools/structure.py --prune    removes the exceptions that nothing needs any more
 
     lines       no file of csrc/ or alternator/ has more than 500 lines
     functions   no function has more than 80, but for those that CONTRIBUTING.md lists with the reason
@@ -256,15 +257,28 @@ def check(root: Path) -> list[str]:
     allowed = exceptions(root)
     violations = Tree(root).violations()
     wrong = [str(violation) for violation in violations if (violation.check, violation.subject) not in allowed]
-    needed = {(violation.check, violation.subject) for violation in violations}
-    for name, subject in allowed:
-        if (name, subject) not in needed:
-            wrong.append(f"structure: {name}: nothing needs the exception for {subject}")
+    for name, subject in unneeded(allowed, violations):
+        wrong.append(f"structure: {name}: nothing needs the exception for {subject}")
     return wrong
 
 
+def unneeded(allowed: dict[tuple[str, str], str], violations: list[Violation]) -> list[tuple[str, str]]:
+    needed = {(violation.check, violation.subject) for violation in violations}
+    return [row for row in allowed if row not in needed]
+
+
+def prune(root: Path) -> None:
+    path = root / "csrc/exceptions.txt"
+    heads = tuple(f"{name}: {subject}  " for name, subject in unneeded(exceptions(root), Tree(root).violations()))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith(heads)))
+
+
 def main() -> int:
-    wrong = check(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
+    root = Path(__file__).resolve().parent.parent
+    if "--prune" in sys.argv[1:]:
+        prune(root)
+    wrong = check(root)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return 1 if wrong else 0
 
