@@ -236,10 +236,6 @@ class _Pending(threading.local):
     recompile: Recompile | None = None  # the event that caused it
 
 
-# Breaks after which a call falls back to eager even with fullgraph=True: csrc/dispatch/call.cpp.
-_EXCUSED = ("raises", "uninitialised", "observed", "internal", "too_many_entries")
-
-
 @dataclass(eq=False)
 class Listener:
     """Receives the core's reports about one compiled function: csrc/dispatch/events.h."""
@@ -256,7 +252,8 @@ class Listener:
     def broke(self, fields: dict[str, Any]) -> None:
         self.pending.recompile = None  # the trace failed, without a graph
         named = {**fields, "at": _line(fields["at"]), "callers": _lines(fields["callers"])}
-        refused = self.fullgraph and fields["whole"] and fields["reason"] not in _EXCUSED
+        excused = named.pop("excused")  # by the flags of its row in csrc/report/reasons.def
+        refused = self.fullgraph and fields["whole"] and not excused
         emit(Break(place(self.code), self.compile_id(), **named, refused=refused))
 
     def recompiling(self, fields: dict[str, Any]) -> None:

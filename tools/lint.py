@@ -1,4 +1,4 @@
-"""Runs clang-format, ruff, mypy and clang-tidy, and prints one line about each.
+"""Runs structure.py, clang-format, ruff, mypy and clang-tidy, and prints one line about each.
 
     python tools/lint.py                 clang-tidy on the rooms that differ from the merge base; on all if none does
     python tools/lint.py --rooms py fake
@@ -193,6 +193,7 @@ def main() -> int:
         return 0 if all(steps) else 1
     rooms = set() if options.all else set(options.rooms) or changed_rooms()
     steps = [
+        report("structure", run(sys.executable, ROOT / "tools/structure.py")),
         report("clang-format", over(sources, BIN / "clang-format", "--dry-run", "-Werror")),
         report("ruff check", over(python, BIN / "ruff", "check", "--quiet", "--force-exclude")),
         report("ruff format", over(python, BIN / "ruff", "format", "--check", "--quiet", "--force-exclude")),

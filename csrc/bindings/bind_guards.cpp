@@ -35,7 +35,7 @@ Kind named(const std::string& name, const std::vector<const char*>& names) {
 
 Access access_named(const std::string& name) {
   static const std::vector<const char*> names = {
-#define ALT_ACCESSOR(kind, text) #kind,
+#define ALT_ACCESSOR(kind, text, ...) #kind,
 #include "lift/sources/accessors.def"
 #undef ALT_ACCESSOR
   };
@@ -44,7 +44,7 @@ Access access_named(const std::string& name) {
 
 GuardKind guard_named(const std::string& name) {
   static const std::vector<const char*> names = {
-#define ALT_GUARD(kind, sentence) #kind,
+#define ALT_GUARD(kind, sentence, ...) #kind,
 #include "lift/sources/guards.def"
 #undef ALT_GUARD
   };

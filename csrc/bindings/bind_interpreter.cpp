@@ -217,7 +217,7 @@ PyObject* capture(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 PyObject* list_opcodes(PyObject*, PyObject*) {
   Ref table = Ref::steal(PyDict_New());
   if (!table) return nullptr;
-#define ALT_OPCODE(NAME, EFFECT, MEANING)                                                        \
+#define ALT_OPCODE(NAME, EFFECT, OPERANDS, CONTINUATION, MEANING)                                \
   {                                                                                              \
     Ref row = Ref::steal(Py_BuildValue("(iiss)", NAME, cpython::caches(NAME), EFFECT, MEANING)); \
     if (!row || PyDict_SetItemString(table.get(), #NAME, row.get()) < 0) return nullptr;         \

@@ -1,122 +1,29 @@
-// How many stack values an instruction reads.
+// What an instruction does with the values on the stack: the operands column of opcodes.def.
 #pragma once
 
 #include "cpython/operations.h"
 
 namespace alternator::cpython {
 
-inline constexpr int kAllOperands = 1 << 20;
+struct StackOperands {
+  int count;
+  // A container among them is accessed directly, as one that this frame has just built. In a frame that is resumed in
+  // the middle it is a pre-existing object.
+  bool opened;
+};
 
-// Instructions that only move values read none of them. An instruction that is not listed may read everything.
-inline int operands_looked_at(int opcode, int oparg) {
+inline StackOperands stack_operands(int opcode, int oparg) {
+  constexpr StackOperands everything{1 << 20, true};
+  const auto reads = [](int count) { return StackOperands{count, false}; };
+  const auto opens = [](int count) { return StackOperands{count, true}; };
   switch (opcode) {
-    case NOP:
-    case RESUME:
-    case POP_TOP:
-    case PUSH_NULL:
-    case COPY:
-    case SWAP:
-    case LOAD_FAST:
-    case STORE_FAST:
-    case DELETE_FAST:
-    case LOAD_CONST:
-    case LOAD_GLOBAL:
-    case LOAD_DEREF:
-    case DELETE_DEREF:
-    case DELETE_GLOBAL:
-    case MAKE_CELL:
-    case COPY_FREE_VARS:
-    case JUMP_FORWARD:
-    case JUMP_BACKWARD:
-    case JUMP_BACKWARD_NO_INTERRUPT:
-    case LOAD_BUILD_CLASS:
-    case LOAD_ASSERTION_ERROR:
-#ifdef LOAD_CLOSURE
-    case LOAD_CLOSURE:
-#endif
-#ifdef PRECALL
-    case PRECALL:  // it would unpack a bound method; CALL does so too
-#endif
-      return 0;
-    case UNARY_NEGATIVE:
-    case UNARY_NOT:
-    case UNARY_INVERT:
-    case GET_ITER:
-    case FOR_ITER:
-    case LOAD_ATTR:
-    case DELETE_ATTR:
-    case STORE_GLOBAL:
-    case STORE_DEREF:
-    case UNPACK_SEQUENCE:
-    case UNPACK_EX:
-    case RETURN_VALUE:
-    case GET_LEN:
-#ifdef LOAD_METHOD
-    case LOAD_METHOD:
-#endif
-#ifdef POP_JUMP_FORWARD_IF_FALSE
-    case POP_JUMP_FORWARD_IF_FALSE:
-    case POP_JUMP_FORWARD_IF_TRUE:
-    case POP_JUMP_FORWARD_IF_NONE:
-    case POP_JUMP_FORWARD_IF_NOT_NONE:
-    case POP_JUMP_BACKWARD_IF_FALSE:
-    case POP_JUMP_BACKWARD_IF_TRUE:
-    case POP_JUMP_BACKWARD_IF_NONE:
-    case POP_JUMP_BACKWARD_IF_NOT_NONE:
-#endif
-#ifdef POP_JUMP_IF_FALSE
-    case POP_JUMP_IF_FALSE:
-    case POP_JUMP_IF_TRUE:
-    case POP_JUMP_IF_NONE:
-    case POP_JUMP_IF_NOT_NONE:
-#endif
-      return 1;
-    case BINARY_OP:
-    case BINARY_SUBSCR:
-    case COMPARE_OP:
-    case IS_OP:
-    case CONTAINS_OP:
-    case STORE_ATTR:
-    case DELETE_SUBSCR:
-      return 2;
-    case STORE_SUBSCR:
-      return 3;
-    case BUILD_TUPLE:
-    case BUILD_LIST:
-    case BUILD_SET:
-    case BUILD_STRING:
-      return oparg;
-    case BUILD_MAP:
-      return 2 * oparg;
-    case LIST_APPEND:
-    case SET_ADD:
-    case LIST_EXTEND:
-    case SET_UPDATE:
-    case DICT_UPDATE:
-      return oparg + 1;
-    case MAP_ADD:
-      return oparg + 2;
-    case CALL:
-      return oparg + 2;
+#define ALT_OPCODE(NAME, EFFECT, OPERANDS, ...) \
+  case NAME:                                    \
+    return OPERANDS;
+#include "cpython/opcodes.def"
+#undef ALT_OPCODE
     default:
-      return kAllOperands;
-  }
-}
-
-// Instructions that assume that a container on the stack was just built by this frame, and access it directly. In a
-// frame that is resumed in the middle the container is a pre-existing object.
-inline bool looks_into_operands(int opcode) {
-  switch (opcode) {
-    case LIST_APPEND:
-      return false;  // whatever the list holds
-    case SET_ADD:
-    case MAP_ADD:
-    case LIST_EXTEND:
-    case SET_UPDATE:
-    case DICT_UPDATE:
-      return true;
-    default:
-      return operands_looked_at(opcode, 0) == kAllOperands;
+      return everything;
   }
 }
 

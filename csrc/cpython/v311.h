@@ -25,12 +25,7 @@ PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
 
 namespace alternator {
 // Opcodes of other versions that the continuations mention.
-enum AbsentOpcode : int {
-  BINARY_SLICE = -1,
-  CALL_KW = -2,
-  LOAD_SUPER_ATTR = -3,
-  STORE_SLICE = -4,
-};
+enum AbsentOpcode : int { CALL_KW = -1, LOAD_SUPER_ATTR = -2 };
 }  // namespace alternator
 
 namespace alternator::cpython {
@@ -113,10 +108,8 @@ constexpr TruthJump truth_jump(int opcode, int oparg) {
       return {};
   }
 }
-// Opcodes that test the truth value of the top and do nothing else.
-constexpr bool is_truth_jump(int opcode) { return truth_jump(opcode, 0).known; }
 constexpr bool is_load_method(int opcode) { return opcode == LOAD_METHOD; }
-constexpr bool is_unary_positive(int opcode, int) { return opcode == UNARY_POSITIVE; }
+constexpr bool is_unary_positive(int, int) { return false; }  // an opcode of its own
 
 inline int base_opcode(CodeUnit unit) { return alt_opcode_deopt[_Py_OPCODE(unit)]; }
 inline int argument(CodeUnit unit) { return _Py_OPARG(unit); }

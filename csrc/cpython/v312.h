@@ -121,7 +121,3 @@ inline bool spec_is_initializing(PyObject* spec) { return _PyModuleSpec_IsInitia
 }  // namespace alternator::cpython
 
 #include "cpython/since_312.h"
-
-namespace alternator::cpython {
-constexpr bool is_truth_jump(int opcode) { return truth_jump(opcode, 0).known; }
-}  // namespace alternator::cpython

@@ -140,8 +140,3 @@ bool spec_is_initializing(PyObject* spec);
 }  // namespace alternator::cpython
 
 #include "cpython/since_312.h"
-
-namespace alternator::cpython {
-// The jumps pop a bool that TO_BOOL made.
-constexpr bool is_truth_jump(int opcode) { return opcode == TO_BOOL; }
-}  // namespace alternator::cpython

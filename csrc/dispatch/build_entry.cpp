@@ -10,6 +10,7 @@
 #include "interpreter/frame_values.h"
 #include "lift/lifting/numpy_scalar_inputs.h"
 #include "py/gc.h"
+#include "report/reason_flags.h"
 #include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
 #include "trace/numpy/concrete_arrays.h"
@@ -289,12 +290,6 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   return true;
 }
 
-// These reasons are not tied to one instruction: breaking before it gains nothing.
-static bool is_instruction_bound(report::Reason reason) {
-  return reason != report::Reason::raises && reason != report::Reason::internal && reason != report::Reason::too_long &&
-         reason != report::Reason::observed && reason != report::Reason::uninitialised;
-}
-
 // A signal handler raised: nothing was mutated, and the program's frames have not seen the exception.
 static void raise_interrupt(trace::Tracer& tracer) {
   if (!tracer.interrupted) return;
@@ -402,7 +397,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
         entry->stops_because = tracer.deferred->event;
       }
     } else {
-      const bool is_break = is_instruction_bound(tracer.stopped->reason);
+      const bool is_break = !report::has(tracer.stopped->reason, report::kAnywhere);
       if (is_break && tracer.refuses) {
         entry = give_up(tracer, std::move(ambient), phases, *tracer.stopped);
         entry->refuses = true;

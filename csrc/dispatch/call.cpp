@@ -10,6 +10,7 @@
 #include "interpreter/frame_values.h"
 #include "interpreter/step.h"
 #include "py/names.h"
+#include "report/reason_flags.h"
 #include "trace/calls/markers.h"
 #include "trace/soundness/finalizers.h"
 
@@ -20,31 +21,9 @@ namespace alternator::dispatch {
 Counters totals;
 std::map<std::string, uint64_t> breaks;
 
-// The break is tied to one instruction: what that one calls may still be compiled.
-static bool is_instruction_bound(report::Reason reason) {
-  switch (reason) {
-    case report::Reason::raises:
-    case report::Reason::internal:
-    case report::Reason::too_long:
-    case report::Reason::observed:
-    case report::Reason::callbacks:
-    case report::Reason::interrupted:
-    case report::Reason::uninitialised:
-      return false;
-    default:
-      return true;
-  }
-}
-
 // Not worth keeping for later calls.
 static bool is_transient(const Entry& entry) {
-  return entry.eager_because && entry.eager_because->reason == report::Reason::observed;
-}
-
-// With fullgraph=True: no error, since the program could not be written otherwise.
-static bool is_excused(const Entry& entry) {
-  const report::Reason reason = entry.eager_because->reason;
-  return reason == report::Reason::raises || reason == report::Reason::uninitialised || is_transient(entry);
+  return entry.eager_because && report::has(entry.eager_because->reason, report::kTransient);
 }
 
 static void note_steps(Compilation& compilation) {
@@ -364,10 +343,11 @@ Ref Call::run() {
     if (entry == nullptr) return {};
     if (entry->eager_because) {
       if (!may_trace_) return {};
-      if (compilation_.fullgraph && !is_excused(*entry))
+      if (compilation_.fullgraph && !report::has(entry->eager_because->reason, report::kEager))
         raise_break(compilation_, *entry->eager_because, "fullgraph=True");
       if (entry->refuses) raise_break(compilation_, *entry->eager_because, "error_on_graph_break(True)");
-      intercepts = is_instruction_bound(entry->eager_because->reason);
+      // What the instruction calls may still be compiled.
+      intercepts = !report::has(entry->eager_because->reason, report::kAnywhere | report::kCallees);
       return {};
     }
     // Nothing was recorded, and the user did not ask to compile this function.

@@ -1,4 +1,5 @@
 // Builds the arrays of a program from a tree of sources.
+#include "guards/guard_kinds.h"
 #include "guards/guard_mutants.h"
 #include "guards/guard_program.h"
 
@@ -14,8 +15,6 @@ using lift::Source;
 
 namespace {
 
-bool is_relation(GuardKind kind) { return kind == GuardKind::kSame || kind == GuardKind::kDistinct; }
-bool looks_up_keys(GuardKind kind) { return kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey; }
 bool reads_part(Access access) {
   return access == Access::kItem || access == Access::kKey || access == Access::kValue || access == Access::kElement;
 }
@@ -74,6 +73,20 @@ std::unique_ptr<SpecialMethods> special_methods(Borrowed dict) {
   return methods;
 }
 
+void keep_object(Check& check, const Guard& guard) {
+  check.object = guard.object.get();
+  check.first = Pin(guard.object);
+  if (check.first.is_weak()) check.label = lift::show(guard.object.get());
+  if (guard.second) check.second = Pin(guard.second);
+}
+
+void keep_keys(Check& check, Borrowed keys) {
+  check.label = lift::show(keys.get(), 200);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++) {
+    check.keys.emplace_back(PyTuple_GET_ITEM(keys.get(), i));
+  }
+}
+
 Check make_check(Guard guard, uint32_t node) {
   Check check;
   check.kind = guard.kind;
@@ -81,40 +94,125 @@ Check make_check(Guard guard, uint32_t node) {
   check.number = guard.number;
   check.site = guard.site;
   check.tensor = std::move(guard.tensor);
-  switch (guard.kind) {
-    case GuardKind::kSpecialMethods:
-      ALT_CHECK(guard.object && PyDict_Check(guard.object.get()), "kSpecialMethods wants a dict");
+  auto require = [&](bool is_filled, const char* what) {
+    ALT_CHECK(is_filled, std::string(name_of(guard.kind)) + " wants " + what);
+  };
+  switch (facts_of(guard.kind).keeps) {
+    case Keeps::kObject:
+    case Keeps::kKey:
+      require(static_cast<bool>(guard.object), "an object");
+      keep_object(check, guard);
+      break;
+    case Keeps::kKeys:
+      require(guard.object && PyTuple_Check(guard.object.get()), "a tuple");
+      keep_keys(check, guard.object);
+      break;
+    case Keeps::kMethods:
+      require(guard.object && PyDict_Check(guard.object.get()), "a dict");
       check.methods = special_methods(guard.object);
-      return check;
-    case GuardKind::kKeys:
-      ALT_CHECK(guard.object && PyTuple_Check(guard.object.get()), "kKeys wants a tuple");
-      check.label = lift::show(guard.object.get(), 200);
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(guard.object.get()); i++) {
-        check.keys.emplace_back(PyTuple_GET_ITEM(guard.object.get(), i));
-      }
-      return check;
-    case GuardKind::kTensor:
-      ALT_CHECK(check.tensor != nullptr, "kTensor wants a TensorSpec");
-      return check;
-    case GuardKind::kType:
-    case GuardKind::kIs:
-    case GuardKind::kEquals:
-    case GuardKind::kHasKey:
-    case GuardKind::kLacksKey:
-    case GuardKind::kCode:
-      ALT_CHECK(guard.object, std::string(name_of(guard.kind)) + " wants an object");
       break;
-    default:
+    case Keeps::kTensor:
+      require(check.tensor != nullptr, "a TensorSpec");
+      break;
+    case Keeps::kNumber:
+    case Keeps::kNothing:
+    case Keeps::kSource:
       break;
   }
-  if (guard.object) {
-    check.object = guard.object.get();
-    check.first = Pin(guard.object);
-    if (check.first.is_weak()) check.label = lift::show(guard.object.get());
-  }
-  if (guard.second) check.second = Pin(guard.second);
   return check;
 }
+
+// The nodes of a program, in the order in which they are walked.
+class Layout {
+ public:
+  Layout(lift::SourceTree& tree, const std::vector<bool>& live, std::vector<Node>& nodes, std::vector<Unit>& units)
+      : tree_(tree), live_(live), nodes_(nodes), units_(units), node_of_(live.size(), kNone) {}
+
+  // By source.
+  const std::vector<uint32_t>& node_of() const { return node_of_; }
+  uint32_t memos() const { return memos_; }
+
+  void run() {
+    std::vector<std::vector<Source*>> units;
+    std::vector<Source*> constants;
+    for (Source* root : tree_.roots()) {
+      if (!live_[root->id]) continue;
+      if (root->access == Access::kConstant) {
+        constants.push_back(root);
+      } else {
+        units.push_back({root});
+      }
+    }
+    if (!constants.empty()) units.push_back(std::move(constants));
+    // Small ones first: what differs from call to call is most often an argument.
+    const std::vector<size_t> weights = live_weights(tree_, live_);
+    auto weight_of = [&](const std::vector<Source*>& roots) {
+      size_t sum = 0;
+      for (const Source* root : roots) sum += weights[root->id];
+      return sum;
+    };
+    std::stable_sort(units.begin(), units.end(),
+                     [&](const auto& a, const auto& b) { return weight_of(a) < weight_of(b); });
+    for (const auto& roots : units) add_unit(roots);
+  }
+
+ private:
+  void add_unit(const std::vector<Source*>& roots) {
+    Unit unit;
+    unit.begin = static_cast<uint32_t>(nodes_.size());
+    for (Source* root : roots) add(root);
+    unit.end = static_cast<uint32_t>(nodes_.size());
+    unit.has_key = roots.front()->access != Access::kConstant;
+    units_.push_back(std::move(unit));
+  }
+
+  // Depth first; the end of a subtree is known when the walk returns from it.
+  void add(Source* root) {
+    struct Open {
+      Source* source;
+      size_t next_child;
+    };
+    std::vector<Open> open;
+    auto enter = [&](Source* source) {
+      add_node(source);
+      open.push_back({source, 0});
+    };
+    enter(root);
+    while (!open.empty()) {
+      Open& top = open.back();
+      if (top.next_child == top.source->children.size()) {
+        nodes_[node_of_[top.source->id]].end = static_cast<uint32_t>(nodes_.size());
+        open.pop_back();
+        continue;
+      }
+      Source* child = top.source->children[top.next_child++];
+      if (live_[child->id]) enter(child);
+    }
+  }
+
+  void add_node(Source* source) {
+    node_of_[source->id] = static_cast<uint32_t>(nodes_.size());
+    Node& node = nodes_.emplace_back();
+    node.step = lift::step_of(*source);
+    node.source = source;
+    if (source->parent != nullptr) node.parent = node_of_[source->parent->id];
+    if (source->key) {
+      node.key = Pin(source->key);
+      node.has_pinned_key = node.key.is_weak();
+    }
+    bool needs_memo = false;
+    for (const Source* child : source->children) needs_memo |= live_[child->id] && reads_part(child->access);
+    for (const Guard& guard : source->guards) needs_memo |= facts_of(guard.kind).keeps == Keeps::kKey;
+    if (needs_memo) node.memo = memos_++;
+  }
+
+  lift::SourceTree& tree_;
+  const std::vector<bool>& live_;
+  std::vector<Node>& nodes_;
+  std::vector<Unit>& units_;
+  std::vector<uint32_t> node_of_;
+  uint32_t memos_ = 0;
+};
 
 }  // namespace
 
@@ -135,83 +233,30 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
     }
   }
   const std::vector<bool> live = live_sources(*tree_, needed);
-  std::vector<uint32_t> node_of(live.size(), kNone);
-  uint32_t memos = 0;
-
-  // Depth first; the end of a subtree is known when the walk returns from it.
-  struct Open {
-    Source* source;
-    size_t next_child;
-  };
-  std::vector<Open> open;
-  auto enter = [&](Source* source) {
-    const auto number = static_cast<uint32_t>(nodes_.size());
-    node_of[source->id] = number;
-    Node& node = nodes_.emplace_back();
-    node.step = lift::step_of(*source);
-    node.source = source;
-    if (source->parent != nullptr) node.parent = node_of[source->parent->id];
-    if (source->key) {
-      node.key = Pin(source->key);
-      node.has_pinned_key = node.key.is_weak();
-    }
-    bool needs_memo = false;
-    for (const Source* child : source->children) needs_memo |= live[child->id] && reads_part(child->access);
-    for (const Guard& guard : source->guards) needs_memo |= looks_up_keys(guard.kind);
-    if (needs_memo) node.memo = memos++;
-    open.push_back({source, 0});
-  };
-  auto add = [&](Source* root) {
-    enter(root);
-    while (!open.empty()) {
-      Open& top = open.back();
-      if (top.next_child == top.source->children.size()) {
-        nodes_[node_of[top.source->id]].end = static_cast<uint32_t>(nodes_.size());
-        open.pop_back();
-        continue;
-      }
-      Source* child = top.source->children[top.next_child++];
-      if (live[child->id]) enter(child);
-    }
-  };
-  auto add_unit = [&](const std::vector<Source*>& roots) {
-    Unit unit;
-    unit.begin = static_cast<uint32_t>(nodes_.size());
-    for (Source* root : roots) add(root);
-    unit.end = static_cast<uint32_t>(nodes_.size());
-    unit.has_key = roots.front()->access != Access::kConstant;
-    units_.push_back(std::move(unit));
-  };
-  // Small ones first: what differs from call to call is most often an argument.
-  std::vector<std::vector<Source*>> groups_of_roots;
-  std::vector<Source*> constants;
-  std::vector<size_t> weight = live_weights(*tree_, live);
-  for (Source* root : tree_->roots()) {
-    if (!live[root->id]) continue;
-    if (root->access == Access::kConstant) {
-      constants.push_back(root);
-    } else {
-      groups_of_roots.push_back({root});
-    }
-  }
-  if (!constants.empty()) groups_of_roots.push_back(std::move(constants));
-  auto weight_of = [&](const std::vector<Source*>& roots) {
-    size_t sum = 0;
-    for (const Source* root : roots) sum += weight[root->id];
-    return sum;
-  };
-  std::stable_sort(groups_of_roots.begin(), groups_of_roots.end(),
-                   [&](const auto& a, const auto& b) { return weight_of(a) < weight_of(b); });
-  for (const auto& roots : groups_of_roots) add_unit(roots);
+  Layout layout(*tree_, live, nodes_, units_);
+  layout.run();
   while (small_units_ < units_.size() && is_small(units_[small_units_])) small_units_++;
+  build_checks(layout.node_of());
+  build_needed(needed, layout.node_of());
 
+  found_.resize(nodes_.size());
+  values_.resize(needed_.size());
+  changes_.resize(nodes_.size());
+  ids_.resize(units_.size());
+  memos_.resize(layout.memos());
+  addresses_.reserve(identities_.size());
+  tree_->close(&Pin::holds);
+}
+
+// Moves the guards of the sources into checks, relations and identities.
+void GuardProgram::build_checks(const std::vector<uint32_t>& node_of) {
   Groups groups(nodes_.size());
   for (uint32_t number = 0; number < nodes_.size(); number++) {
     Node& node = nodes_[number];
     Source* source = tree_->at(node.source->id);
     node.first_check = static_cast<uint32_t>(checks_.size());
     for (Guard& guard : source->guards) {
-      if (is_relation(guard.kind)) {
+      if (facts_of(guard.kind).is_relation()) {
         ALT_CHECK(guard.other != nullptr, "a relation wants another source");
         const bool same = guard.kind == GuardKind::kSame;
         relations_.push_back({same, number, node_of[guard.other->id], guard.site});
@@ -233,6 +278,9 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   for (uint32_t number = 0; number < nodes_.size(); number++) {
     if (has_identity[number] && checks_identity_) identities_.push_back(number);
   }
+}
+
+void GuardProgram::build_needed(const std::vector<Source*>& needed, const std::vector<uint32_t>& node_of) {
   for (const Source* source : needed) {
     const uint32_t number = node_of[source->id];
     const auto unit =
@@ -241,14 +289,6 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
     if (source->access == Access::kDict) needed_dicts_.push_back(static_cast<uint32_t>(needed_.size()));
     needed_.push_back(number);
   }
-
-  found_.resize(nodes_.size());
-  values_.resize(needed_.size());
-  changes_.resize(nodes_.size());
-  ids_.resize(units_.size());
-  memos_.resize(memos);
-  addresses_.reserve(identities_.size());
-  tree_->close(&Pin::holds);
 }
 
 }  // namespace alternator::guards

@@ -1,4 +1,5 @@
 // Which variables make an entry's guards fail: counters, names that a loop iterates over, queues.
+#include "guards/guard_kinds.h"
 #include "guards/guard_program.h"
 #include "lift/lifting/unspecialized.h"
 
@@ -10,9 +11,8 @@ using lift::Found;
 using lift::GuardKind;
 
 static bool is_about_contents(GuardKind kind) {
-  return kind == GuardKind::kEquals || kind == GuardKind::kLength || kind == GuardKind::kTruth ||
-         kind == GuardKind::kKeys || kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey ||
-         kind == GuardKind::kSetLayout;
+  const GuardFacts& facts = facts_of(kind);
+  return facts.proof == Proof::kValue || facts.is_about_contents();
 }
 
 // Continues after a guard that fails, as long as it is on the value of a variable, or on the contents of a container in

@@ -1,4 +1,4 @@
-// The checks of each guard kind.
+// What each kind of guard checks.
 #include "guards/guard_node.h"
 
 #include "cpython/objects.h"
@@ -26,7 +26,7 @@ Found find_key(PyObject* found, Access access, PyObject* key, lift::Memo* memo) 
 }
 
 // The same keys in the same order.
-bool has_keys(PyObject* found, Access access, const std::vector<Pin>& wanted) {
+bool are_keys_of(PyObject* found, Access access, const std::vector<Pin>& wanted) {
   const bool stands_in = lift::is_stand_in(access, found);
   if (!stands_in && !PyDict_Check(found)) return false;
   if (length_of(found, access) != static_cast<Py_ssize_t>(wanted.size())) return false;
@@ -46,13 +46,13 @@ bool has_keys(PyObject* found, Access access, const std::vector<Pin>& wanted) {
   return true;
 }
 
-bool runs_code(PyObject* found, PyObject* code, PyObject* globals) {
+bool is_function_of(PyObject* found, PyObject* code, PyObject* globals) {
   if (!PyFunction_Check(found)) return false;
   auto* function = reinterpret_cast<PyFunctionObject*>(found);
   return function->func_code == code && (globals == nullptr || function->func_globals == globals);
 }
 
-bool has_special_methods(PyObject* found, const SpecialMethods& wanted) {
+bool are_special_methods_of(PyObject* found, const SpecialMethods& wanted) {
   if (!PyType_Check(found)) return false;
   auto* type = reinterpret_cast<PyTypeObject*>(found);
   const uint32_t version = cpython::type_version(type);
@@ -81,46 +81,78 @@ bool has_special_methods(PyObject* found, const SpecialMethods& wanted) {
   return true;
 }
 
+// --- the check column of guards.def
+// --------------------------------------------------------------------------------------
+
+// What a check is made of: the value that was found, by which accessor, and the memo of its container.
+struct Subject {
+  PyObject* found;
+  Access access;
+  lift::Memo* memo;
+};
+
+bool has_type(const Check& check, const Subject& subject) {
+  PyTypeObject* type = lift::is_stand_in(subject.access, subject.found) ? &PyDict_Type : Py_TYPE(subject.found);
+  return reinterpret_cast<PyObject*>(type) == check.object;
+}
+
+bool is_object(const Check& check, const Subject& subject) { return check.first.is(subject.found); }
+
+bool equals(const Check& check, const Subject& subject) {
+  if (PyObject* type = check.second.get())
+    return lift::contents_equal(subject.found, reinterpret_cast<PyTypeObject*>(type), check.object);
+  return lift::plain_equal(check.object, subject.found);
+}
+
+bool matches_tensor(const Check& check, const Subject& subject) { return check.tensor->matches(subject.found); }
+
+bool has_length(const Check& check, const Subject& subject) {
+  return length_of(subject.found, subject.access) == check.number;
+}
+
+bool has_truth(const Check& check, const Subject& subject) {
+  const Py_ssize_t length = length_of(subject.found, subject.access);
+  return length >= 0 && (length > 0) == (check.number != 0);
+}
+
+bool has_set_layout(const Check& check, const Subject& subject) {
+  return PyAnySet_Check(subject.found) && cpython::set_layout(subject.found) == static_cast<uint64_t>(check.number);
+}
+
+bool has_keys(const Check& check, const Subject& subject) {
+  return are_keys_of(subject.found, subject.access, check.keys);
+}
+
+Found found_key(const Check& check, const Subject& subject) {
+  if (check.first.get() == nullptr) return Found::kUnknown;  // the key has died
+  return find_key(subject.found, subject.access, check.object, subject.memo);
+}
+bool has_key(const Check& check, const Subject& subject) { return found_key(check, subject) == Found::kYes; }
+bool lacks_key(const Check& check, const Subject& subject) { return found_key(check, subject) == Found::kNo; }
+
+bool runs_code(const Check& check, const Subject& subject) {
+  return is_function_of(subject.found, check.object, check.second.get());
+}
+
+bool is_unobserved(const Check&, const Subject& subject) { return !lift::is_finalization_observable(subject.found); }
+
+bool has_special_methods(const Check& check, const Subject& subject) {
+  return are_special_methods_of(subject.found, *check.methods);
+}
+
+// kAbsent is checked when the step is taken: where that finds something, the guard fails. Relations are of two nodes.
+bool elsewhere(const Check&, const Subject&) { return false; }
+
 }  // namespace
 
 bool Check::holds(PyObject* found, Access access, lift::Memo* memo) const {
+  const Subject subject{found, access, memo};
   switch (kind) {
-    case GuardKind::kType:
-      if (lift::is_stand_in(access, found)) return object == reinterpret_cast<PyObject*>(&PyDict_Type);
-      return reinterpret_cast<PyObject*>(Py_TYPE(found)) == object;
-    case GuardKind::kIs:
-      return first.is(found);
-    case GuardKind::kEquals:
-      if (second.get() != nullptr) {
-        return lift::contents_equal(found, reinterpret_cast<PyTypeObject*>(second.get()), object);
-      }
-      return lift::plain_equal(object, found);
-    case GuardKind::kTensor:
-      return tensor->matches(found);
-    case GuardKind::kLength:
-      return length_of(found, access) == number;
-    case GuardKind::kTruth: {
-      const Py_ssize_t length = length_of(found, access);
-      return length >= 0 && (length > 0) == (number != 0);
-    }
-    case GuardKind::kSetLayout:
-      return PyAnySet_Check(found) && cpython::set_layout(found) == static_cast<uint64_t>(number);
-    case GuardKind::kKeys:
-      return has_keys(found, access, keys);
-    case GuardKind::kHasKey:
-      return first.get() != nullptr && find_key(found, access, object, memo) == Found::kYes;
-    case GuardKind::kLacksKey:
-      return first.get() != nullptr && find_key(found, access, object, memo) == Found::kNo;
-    case GuardKind::kCode:
-      return runs_code(found, object, second.get());
-    case GuardKind::kUnobserved:
-      return !lift::is_finalization_observable(found);
-    case GuardKind::kSpecialMethods:
-      return has_special_methods(found, *methods);
-    case GuardKind::kAbsent:  // checked when the step is taken
-    case GuardKind::kSame:    // relations
-    case GuardKind::kDistinct:
-      break;
+#define ALT_GUARD(kind, sentence, keeps, check, ...) \
+  case GuardKind::kind:                              \
+    return check(*this, subject);
+#include "lift/sources/guards.def"
+#undef ALT_GUARD
   }
   return false;
 }

@@ -1,10 +1,9 @@
 // Descriptions of failed guards.
 #include "guards/guard_mutants.h"
 #include "guards/guard_program.h"
+#include "guards/guard_texts.h"
 
-#include <algorithm>
 #include <cstring>
-#include <sstream>
 
 namespace alternator::guards {
 
@@ -16,116 +15,6 @@ std::string utf8(PyObject* text) {
   const char* bytes = PyUnicode_AsUTF8(text);
   if (bytes == nullptr) PyErr_Clear();
   return bytes != nullptr ? bytes : "?";
-}
-
-std::string pinned(const Pin& pin, const std::string& label) {
-  PyObject* object = pin.get();
-  return object != nullptr ? lift::show(object) : label + " (which is gone)";
-}
-
-std::string keys_text(PyObject* found, lift::Access access) {
-  Ref keys = checked(PyList_New(0));
-  Py_ssize_t position = 0;
-  PyObject *key, *value;
-  if (lift::is_stand_in(access, found)) {
-    while (lift::next_attribute(found, &position, &key, &value)) check_status(PyList_Append(keys.get(), key));
-  } else if (PyDict_Check(found)) {
-    lift::Memo memo;
-    Ref owner;
-    for (lift::Step step{lift::Access::kKey};; step.index++) {
-      if (lift::take(step, found, &key, &owner, &memo) != lift::Found::kYes) break;
-      check_status(PyList_Append(keys.get(), key));
-    }
-  } else {
-    return lift::show(found);
-  }
-  Ref tuple = checked(PyList_AsTuple(keys.get()));
-  return lift::show(tuple.get(), 200);
-}
-
-std::string wanted_text(const Check& check, PyObject* found) {
-  switch (check.kind) {
-    case GuardKind::kTensor:
-      if (found != nullptr && lift::is_tensor(found)) return check.tensor->text_against(lift::describe_tensor(found));
-      return check.tensor->text();
-    case GuardKind::kLength:
-      return std::to_string(check.number);
-    case GuardKind::kTruth:
-      return check.number != 0 ? "not empty" : "empty";
-    case GuardKind::kSetLayout:
-    case GuardKind::kUnobserved:
-      return {};
-    case GuardKind::kKeys:
-      return check.label;
-    case GuardKind::kSpecialMethods:
-      return found != nullptr ? lift::show(found) : "the class";
-    case GuardKind::kEquals:
-      if (check.second.get() != nullptr) {
-        return "a " + lift::show(check.second.get()) + " of " + lift::show(check.object);
-      }
-      return lift::show(check.object);
-    default:
-      return pinned(check.first, check.label);
-  }
-}
-
-std::string got_text(const Check& check, lift::Access access, PyObject* found) {
-  switch (check.kind) {
-    case GuardKind::kType:
-      return lift::is_stand_in(access, found) ? "dict" : lift::show(reinterpret_cast<PyObject*>(Py_TYPE(found)));
-    case GuardKind::kTensor:
-      return lift::is_tensor(found) ? lift::describe_tensor(found).text_against(*check.tensor) : lift::show(found);
-    case GuardKind::kLength: {
-      const Py_ssize_t length =
-          lift::is_stand_in(access, found) ? lift::attribute_count(found) : lift::container_length(found);
-      return length >= 0 ? std::to_string(length) : "that of " + lift::show(found);
-    }
-    case GuardKind::kTruth:
-      return check.number != 0 ? "empty" : "not empty";
-    case GuardKind::kKeys:
-      return keys_text(found, access);
-    case GuardKind::kCode:
-      return lift::show(PyFunction_Check(found) ? PyFunction_GET_CODE(found) : found);
-    default:
-      return lift::show(found);
-  }
-}
-
-// TorchDynamo's message for a tensor mismatch, for users who search logs for it: the first difference. Empty:
-// TorchDynamo has no message for it.
-std::string dynamo_mismatch(const lift::TensorSpec& wanted, const lift::TensorSpec& got) {
-  auto differ = [](const std::string& what, const auto& left, const auto& right) {
-    std::ostringstream text;
-    text << what << " mismatch. expected " << left << ", actual " << right;
-    return text.str();
-  };
-  auto at_index = [](const char* what, const std::vector<int64_t>& left, const std::vector<int64_t>& right) {
-    const auto [one, other] = std::mismatch(left.begin(), left.end(), right.begin());
-    return std::string(what) + " mismatch at index " + std::to_string(one - left.begin()) + ". expected " +
-           std::to_string(*one) + ", actual " + std::to_string(*other);
-  };
-  if (wanted.keys != got.keys) return differ("dispatch key set", wanted.keys, got.keys);
-  if (wanted.dtype != got.dtype) return differ("dtype", wanted.dtype, got.dtype);
-  if (wanted.device != got.device) return differ("device", wanted.device, got.device);
-  if (wanted.requires_grad != got.requires_grad)
-    return wanted.requires_grad ? "requires_grad mismatch. expected requires_grad=1"
-                                : "requires_grad mismatch. expected requires_grad=0";
-  if (!wanted.has_geometry || !got.has_geometry) return {};
-  if (wanted.sizes.size() != got.sizes.size()) return differ("rank", wanted.sizes.size(), got.sizes.size());
-  if (wanted.sizes != got.sizes) return at_index("size", wanted.sizes, got.sizes);
-  if (wanted.strides != got.strides) return at_index("stride", wanted.strides, got.strides);
-  return {};
-}
-
-// TorchDynamo's literal wording, with its unbalanced quotation mark.
-std::string dynamo_message(const Check& check, PyObject* found, const std::string& source) {
-  if (check.kind != GuardKind::kTensor) return {};
-  if (!lift::is_tensor(found)) {
-    return "; expected type of '" + source + "' to be a tensor type, ' but found <class '" +
-           lift::show(reinterpret_cast<PyObject*>(Py_TYPE(found))) + "'>";
-  }
-  const std::string message = dynamo_mismatch(*check.tensor, lift::describe_tensor(found));
-  return message.empty() ? message : "; tensor '" + source + "' " + message;
 }
 
 // Substitutes %w and %g. Without `got`, the sentence ends before ", not %g".

@@ -2,9 +2,11 @@
 #include "cpython/dict_words.h"
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
+#include "guards/guard_kinds.h"
 #include "guards/guard_program.h"
 
 #include <cstring>
+#include <utility>
 
 namespace alternator::guards {
 
@@ -23,13 +25,13 @@ bool has_fixed_type(PyObject* object) {
   return (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && !PyModule_Check(object);
 }
 
-bool is_about_contents(GuardKind kind) {
-  return kind == GuardKind::kLength || kind == GuardKind::kTruth || kind == GuardKind::kSetLayout ||
-         kind == GuardKind::kKeys || kind == GuardKind::kHasKey || kind == GuardKind::kLacksKey;
-}
-
 // The order of an OrderedDict can change without a new version.
 bool has_order_of_its_own(PyObject* dict) { return PyODict_Check(dict) && PyDict_GET_SIZE(dict) > 1; }
+
+// A comparison with the contents of a container: `second` is its type.
+bool is_of_contents(const Check& check) {
+  return facts_of(check.kind).proof == Proof::kValue && check.second.get() != nullptr;
+}
 
 bool is_immutable_container(PyObject* object) { return PyTuple_Check(object) || PyFrozenSet_Check(object); }
 
@@ -59,6 +61,17 @@ class Flattener {
   }
 
  private:
+  // What the operations so far prove about a node.
+  struct Proved {
+    uint32_t number;
+    PyObject* value;
+    bool is_same;  // the node finds the object that it found now; otherwise only its address is known to be the same
+    int depth;
+    bool has_type = false;           // it has the same type
+    bool has_version = false;        // a dict with the same version
+    bool has_class_version = false;  // a class with the same version
+  };
+
   const Node& node(uint32_t number) const { return program_.nodes_[number]; }
   PyObject* found(uint32_t number) const { return program_.found_[number]; }
 
@@ -106,8 +119,9 @@ class Flattener {
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
       const Check& check = program_.checks_[c];
       if (check.kind == GuardKind::kUnobserved) return true;
-      const bool by_value = check.kind == GuardKind::kType || check.kind == GuardKind::kIs ||
-                            (check.kind == GuardKind::kEquals && check.second.get() == nullptr);
+      const Proof proof = facts_of(check.kind).proof;
+      const bool by_value =
+          proof == Proof::kType || proof == Proof::kIdentity || (proof == Proof::kValue && !is_of_contents(check));
       if (!by_value) return false;
     }
     return may_hold(found(number));
@@ -121,12 +135,10 @@ class Flattener {
     if (!PyDict_Check(value) || is_volatile(number)) return false;
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
       const Check& check = program_.checks_[c];
-      if (is_about_contents(check.kind) || (check.kind == GuardKind::kEquals && check.second.get() != nullptr))
-        return true;
+      if (facts_of(check.kind).is_about_contents() || is_of_contents(check)) return true;
     }
     for (uint32_t c = number + 1; c < node(number).end; c = node(c).end) {
-      const Access access = node(c).step.access;
-      if (access == Access::kItem || access == Access::kKey || access == Access::kValue) return true;
+      if (proof_of(c) == &Flattener::by_dict_item || proof_of(c) == &Flattener::by_dict_part) return true;
     }
     return false;
   }
@@ -135,7 +147,7 @@ class Flattener {
   bool is_about_emptiness(uint32_t number) const {
     if (PyDict_GET_SIZE(found(number)) != 0) return false;
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
-      if (program_.checks_[c].kind == GuardKind::kEquals) return false;
+      if (facts_of(program_.checks_[c].kind).proof == Proof::kValue) return false;
     }
     for (uint32_t c = number + 1; c < node(number).end; c = node(c).end) {
       if (found(c) != nullptr) return false;
@@ -145,188 +157,213 @@ class Flattener {
 
   bool wants_type_version(uint32_t number) const {
     for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
-      if (program_.checks_[c].kind == GuardKind::kSpecialMethods) return true;
+      if (facts_of(program_.checks_[c].kind).proof == Proof::kClassVersion) return true;
     }
     for (uint32_t c = number + 1; c < node(number).end; c = node(c).end) {
-      if (node(c).step.access == Access::kTypeAttribute || node(c).step.access == Access::kMro) return true;
+      if (proof_of(c) == &Flattener::by_class_version) return true;
     }
     return false;
   }
 
-  // `is_same`: earlier operations prove that the node finds the object that it found now. Otherwise only its address is
-  // known to be the same.
+  // --- a node: what it is, its checks, its children ---
   void flatten(uint32_t number, bool is_same, int depth) {
-    PyObject* value = found(number);
-    if (depth > kMaxDepth || lift::is_stand_in(node(number).step.access, value)) return walk(number);
-    bool has_type_op = false;
-    auto type_op = [&] {
-      if (has_type_op) return;
-      has_type_op = true;
-      hold(reinterpret_cast<PyObject*>(Py_TYPE(value)));
-      word(number, &value->ob_type);
-    };
-    if (!is_same) {
-      if (may_hold(value)) {
-        hold(value);
-        is_same = true;
-      } else if (is_weakly_referable(value)) {
-        alive(number, value);
-        is_same = true;
-      } else if (node(number).step.access == Access::kDict && wants_dict_version(number)) {
-        // An instance dict is a dict: its version may be read, and proves the rest.
-      } else if (PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
-        type_op();  // then its contents are compared
-      } else {
-        return walk(number);
-      }
+    Proved proved{number, found(number), is_same, depth};
+    if (depth > kMaxDepth || lift::is_stand_in(node(number).step.access, proved.value)) return walk(number);
+    if (!prove_object(proved) || !prove_versions(proved)) return walk(number);
+    for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) prove_check(proved, c);
+    for (uint32_t c = number + 1; c < node(number).end; c = node(c).end) (this->*proof_of(c))(proved, c);
+  }
+
+  void type_word(Proved& proved) {
+    if (std::exchange(proved.has_type, true)) return;
+    hold(reinterpret_cast<PyObject*>(Py_TYPE(proved.value)));
+    word(proved.number, &proved.value->ob_type);
+  }
+
+  // That the object is the same, or of a type whose contents may be compared. False: neither can be proved.
+  bool prove_object(Proved& proved) {
+    PyObject* value = proved.value;
+    if (proved.is_same) return true;
+    if (may_hold(value)) {
+      hold(value);
+      proved.is_same = true;
+    } else if (is_weakly_referable(value)) {
+      alive(proved.number, value);
+      proved.is_same = true;
+    } else if (node(proved.number).step.access == Access::kDict && wants_dict_version(proved.number)) {
+      // An instance dict is a dict: its version may be read, and proves the rest.
+    } else if (PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
+      type_word(proved);  // then its contents are compared
+    } else {
+      return false;
     }
+    return true;
+  }
+
+  bool prove_versions(Proved& proved) {
+    const uint32_t number = proved.number;
+    PyObject* value = proved.value;
     if (PyDict_Check(value) && is_volatile(number)) binding_.watched.emplace_back(number, cpython::dict_version(value));
-    const bool has_version = wants_dict_version(number);
-    if (has_version && is_same && is_about_emptiness(number)) {
+    proved.has_version = wants_dict_version(number);
+    if (proved.has_version && proved.is_same && is_about_emptiness(number)) {
       binding_.empty.push_back(cpython::dict_count_word(value));
-    } else if (has_version) {
+    } else if (proved.has_version) {
       word(number, cpython::dict_version_word(value), WordKind::kDictVersion);
-      is_same = true;
+      proved.is_same = true;
     }
-    bool has_type_version = false;
-    if (PyType_Check(value) && wants_type_version(number)) {
-      const uint32_t version = cpython::type_version(reinterpret_cast<PyTypeObject*>(value));
-      if (version == 0) return walk(number);
-      has_type_version = true;
-      emit(OpKind::kTypeVersion, number, value, static_cast<uint64_t>(version));
-    }
-
-    for (uint32_t c = node(number).first_check; c < node(number).last_check; c++) {
-      const Check& check = program_.checks_[c];
-      auto ask = [&] {
-        visit(number);
-        emit(OpKind::kCheck, number, value, static_cast<uint64_t>(c));
-      };
-      switch (check.kind) {
-        case GuardKind::kType:
-          if (!is_same || !has_fixed_type(value)) type_op();
-          break;
-        case GuardKind::kIs:
-          if (!is_same) ask();
-          break;
-        case GuardKind::kEquals:
-          if (check.second.get() != nullptr ? !has_version || PyODict_Check(value) : !is_same) ask();
-          break;
-        case GuardKind::kTensor:
-          if (is_same) {
-            binding_.tensors.add(value, *check.tensor, c);
-          } else {
-            ask();
-          }
-          break;
-        case GuardKind::kLength:
-        case GuardKind::kTruth:
-        case GuardKind::kSetLayout:
-        case GuardKind::kKeys:
-        case GuardKind::kHasKey:
-        case GuardKind::kLacksKey: {
-          const bool is_proved = PyDict_Check(value)
-                                     ? has_version && !(check.kind == GuardKind::kKeys && has_order_of_its_own(value))
-                                     : is_same && is_immutable_container(value);
-          if (!is_proved) ask();
-          break;
-        }
-        case GuardKind::kCode:
-          if (is_same) {
-            word(number, &reinterpret_cast<PyFunctionObject*>(value)->func_code);
-          } else {
-            ask();
-          }
-          break;
-        case GuardKind::kUnobserved:
-          ask();
-          break;
-        case GuardKind::kSpecialMethods:
-          if (!has_type_version) ask();
-          break;
-        case GuardKind::kAbsent:
-        case GuardKind::kSame:
-        case GuardKind::kDistinct:
-          break;
-      }
-    }
-    for (uint32_t c = number + 1; c < node(number).end; c = node(c).end) {
-      child(number, c, is_same, has_version, has_type_version, type_op, depth + 1);
-    }
+    if (!PyType_Check(value) || !wants_type_version(number)) return true;
+    const uint32_t version = cpython::type_version(reinterpret_cast<PyTypeObject*>(value));
+    if (version == 0) return false;
+    proved.has_class_version = true;
+    emit(OpKind::kTypeVersion, number, value, static_cast<uint64_t>(version));
+    return true;
   }
 
-  template <class TypeOp>
-  void child(uint32_t parent, uint32_t number, bool is_same, bool has_version, bool has_type_version, TypeOp&& type_op,
-             int depth) {
-    PyObject *owner = found(parent), *value = found(number);
-    auto* function = PyFunction_Check(owner) && is_same ? reinterpret_cast<PyFunctionObject*>(owner) : nullptr;
-    auto pointer = [&](PyObject** slot) {
-      if (value == nullptr || is_plain_leaf(number)) return walk(number);
-      word(number, slot);
-      flatten(number, false, depth);
+  bool proves_contents(const Proved& proved) const {
+    return PyDict_Check(proved.value) ? proved.has_version : proved.is_same && is_immutable_container(proved.value);
+  }
+
+  // Whether what is proved implies that the check holds; otherwise it is checked every time.
+  bool is_implied(Proved& proved, const Check& check, uint32_t c) {
+    PyObject* value = proved.value;
+    switch (facts_of(check.kind).proof) {
+      case Proof::kType:
+        if (!proved.is_same || !has_fixed_type(value)) type_word(proved);
+        return true;
+      case Proof::kIdentity:
+        return proved.is_same;
+      case Proof::kValue:
+        return is_of_contents(check) ? proved.has_version && !PyODict_Check(value) : proved.is_same;
+      case Proof::kTensor:
+        if (proved.is_same) binding_.tensors.add(value, *check.tensor, c);
+        return proved.is_same;
+      case Proof::kContents:
+        return proves_contents(proved);
+      case Proof::kOrder:
+        return proves_contents(proved) && !has_order_of_its_own(value);
+      case Proof::kClassVersion:
+        return proved.has_class_version;
+      case Proof::kCode:
+        if (proved.is_same) word(proved.number, &reinterpret_cast<PyFunctionObject*>(value)->func_code);
+        return proved.is_same;
+      case Proof::kStep:
+        return true;
+      case Proof::kNever:
+        return false;
+    }
+    return false;
+  }
+
+  void prove_check(Proved& proved, uint32_t c) {
+    if (is_implied(proved, program_.checks_[c], c)) return;
+    visit(proved.number);
+    emit(OpKind::kCheck, proved.number, proved.value, static_cast<uint64_t>(c));
+  }
+
+  // --- the steps to its children: the proof column of accessors.def ---
+  using StepProof = void (Flattener::*)(Proved& parent, uint32_t number);
+  StepProof proof_of(uint32_t number) const {
+    static constexpr StepProof kProofs[] = {
+#define ALT_ACCESSOR(kind, text, finder, proof) &Flattener::by_##proof,
+#include "lift/sources/accessors.def"
+#undef ALT_ACCESSOR
     };
-    switch (node(number).step.access) {
-      case Access::kType:
-        type_op();
-        return flatten(number, true, depth);
-      case Access::kMro:
-      case Access::kTypeAttribute:
-        if (!has_type_version) return walk(number);
-        return value != nullptr ? flatten(number, true, depth) : void();
-      case Access::kDict:
-        return instance_dict(parent, number, is_same, type_op, depth);
-      case Access::kItem:
-        if (!PyDict_Check(owner)) return walk(number);
-        if (has_version) return value != nullptr ? flatten(number, true, depth) : void();
-        if (is_plain_leaf(number)) return walk(number);
-        visit(parent);
-        emit(OpKind::kDictItem, number, owner, value);
-        return flatten(number, false, depth);
-      case Access::kKey:
-      case Access::kValue:
-        if (!has_version || PyODict_Check(owner) || value == nullptr) return walk(number);
-        return flatten(number, true, depth);
-      case Access::kIndex:
-        if (value == nullptr) return walk(number);
-        if (PyTuple_Check(owner) && is_same) return flatten(number, true, depth);
-        if (is_plain_leaf(number) || !(PyList_Check(owner) || PyTuple_Check(owner))) return walk(number);
-        emit(PyList_Check(owner) ? OpKind::kListItem : OpKind::kTupleItem, number, owner, value);
-        return flatten(number, false, depth);
-      case Access::kElement:
-        if (value == nullptr || !PyFrozenSet_Check(owner) || !is_same) return walk(number);
-        return flatten(number, true, depth);
-      case Access::kCell:
-      case Access::kGlobals:  // these two cannot be assigned
-        if (function == nullptr || value == nullptr) return walk(number);
-        return flatten(number, true, depth);
-      case Access::kContents:
-        if (!PyCell_Check(owner) || !is_same) return walk(number);
-        return pointer(&reinterpret_cast<PyCellObject*>(owner)->ob_ref);
-      case Access::kDefaults:
-        return function != nullptr ? pointer(&function->func_defaults) : walk(number);
-      case Access::kKeywordDefaults:
-        return function != nullptr ? pointer(&function->func_kwdefaults) : walk(number);
-      case Access::kCode:
-        return function != nullptr ? pointer(&function->func_code) : walk(number);
-      case Access::kMethodSelf:
-      case Access::kMethodFunction:
-        if (!is_same || value == nullptr || !(PyMethod_Check(owner) || PyCFunction_Check(owner))) return walk(number);
-        return flatten(number, true, depth);
-      default:
-        return walk(number);
-    }
+    return kProofs[static_cast<size_t>(node(number).step.access)];
   }
 
-  template <class TypeOp>
-  void instance_dict(uint32_t parent, uint32_t number, bool is_same, TypeOp&& type_op, int depth) {
-    PyObject *owner = found(parent), *value = found(number);
-    if (value == nullptr || !is_same || lift::is_stand_in(Access::kDict, value)) return walk(number);
-    if (PyType_Check(owner)) return flatten(number, true, depth);
+  // The child is the same object if it is there.
+  void same(const Proved& parent, uint32_t number) {
+    if (found(number) != nullptr) flatten(number, true, parent.depth + 1);
+  }
+  void same_if(bool is_proved, const Proved& parent, uint32_t number) {
+    return is_proved && found(number) != nullptr ? same(parent, number) : walk(number);
+  }
+
+  // The word that holds the pointer to the child is unchanged.
+  void pointer(const Proved& parent, uint32_t number, const void* slot) {
+    if (found(number) == nullptr || is_plain_leaf(number)) return walk(number);
+    word(number, slot);
+    flatten(number, false, parent.depth + 1);
+  }
+
+  static PyFunctionObject* same_function(const Proved& parent) {
+    return PyFunction_Check(parent.value) && parent.is_same ? reinterpret_cast<PyFunctionObject*>(parent.value)
+                                                            : nullptr;
+  }
+
+  void by_walk(Proved&, uint32_t number) { walk(number); }
+
+  void by_type_word(Proved& parent, uint32_t number) {
+    type_word(parent);
+    flatten(number, true, parent.depth + 1);
+  }
+
+  void by_class_version(Proved& parent, uint32_t number) {
+    return parent.has_class_version ? same(parent, number) : walk(number);
+  }
+
+  void by_instance_dict(Proved& parent, uint32_t number) {
+    PyObject *owner = parent.value, *value = found(number);
+    if (value == nullptr || !parent.is_same || lift::is_stand_in(Access::kDict, value)) return walk(number);
+    if (PyType_Check(owner)) return same(parent, number);
     if (cpython::is_thread_local(Py_TYPE(owner))) return walk(number);  // another thread has another dict
     // Another class may store the dict at another offset.
-    if (!has_fixed_type(owner)) type_op();
+    if (!has_fixed_type(owner)) type_word(parent);
     word(number, cpython::instance_dict_slot(owner));
-    flatten(number, false, depth);
+    flatten(number, false, parent.depth + 1);
+  }
+
+  void by_dict_item(Proved& parent, uint32_t number) {
+    if (!PyDict_Check(parent.value)) return walk(number);
+    if (parent.has_version) return same(parent, number);
+    if (is_plain_leaf(number)) return walk(number);
+    visit(parent.number);
+    emit(OpKind::kDictItem, number, parent.value, found(number));
+    flatten(number, false, parent.depth + 1);
+  }
+
+  void by_dict_part(Proved& parent, uint32_t number) {
+    same_if(parent.has_version && !PyODict_Check(parent.value), parent, number);
+  }
+
+  void by_sequence_item(Proved& parent, uint32_t number) {
+    PyObject *owner = parent.value, *value = found(number);
+    if (value == nullptr) return walk(number);
+    if (PyTuple_Check(owner) && parent.is_same) return same(parent, number);
+    if (is_plain_leaf(number) || !(PyList_Check(owner) || PyTuple_Check(owner))) return walk(number);
+    emit(PyList_Check(owner) ? OpKind::kListItem : OpKind::kTupleItem, number, owner, value);
+    flatten(number, false, parent.depth + 1);
+  }
+
+  void by_set_element(Proved& parent, uint32_t number) {
+    same_if(PyFrozenSet_Check(parent.value) && parent.is_same, parent, number);
+  }
+
+  void by_cell_contents(Proved& parent, uint32_t number) {
+    if (!PyCell_Check(parent.value) || !parent.is_same) return walk(number);
+    pointer(parent, number, &reinterpret_cast<PyCellObject*>(parent.value)->ob_ref);
+  }
+
+  // A part of a function that cannot be assigned.
+  void by_function_part(Proved& parent, uint32_t number) { same_if(same_function(parent) != nullptr, parent, number); }
+
+  void by_defaults(Proved& parent, uint32_t number) {
+    PyFunctionObject* function = same_function(parent);
+    return function != nullptr ? pointer(parent, number, &function->func_defaults) : walk(number);
+  }
+
+  void by_keyword_defaults(Proved& parent, uint32_t number) {
+    PyFunctionObject* function = same_function(parent);
+    return function != nullptr ? pointer(parent, number, &function->func_kwdefaults) : walk(number);
+  }
+
+  void by_code(Proved& parent, uint32_t number) {
+    PyFunctionObject* function = same_function(parent);
+    return function != nullptr ? pointer(parent, number, &function->func_code) : walk(number);
+  }
+
+  void by_method_part(Proved& parent, uint32_t number) {
+    same_if(parent.is_same && (PyMethod_Check(parent.value) || PyCFunction_Check(parent.value)), parent, number);
   }
 
   GuardProgram& program_;

@@ -5,7 +5,7 @@ namespace alternator::guards {
 Switches& switches() {
   static auto* all = new Switches(
       {
-#define ALT_GUARD(kind, sentence) #kind,
+#define ALT_GUARD(kind, sentence, ...) #kind,
 #include "lift/sources/guards.def"
 #undef ALT_GUARD
           "identity",

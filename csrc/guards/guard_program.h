@@ -99,6 +99,8 @@ class GuardProgram {
 
   // Building (build_guards.cpp).
   void build(const std::vector<lift::Source*>& needed);
+  void build_checks(const std::vector<uint32_t>& node_of);
+  void build_needed(const std::vector<lift::Source*>& needed, const std::vector<uint32_t>& node_of);
 
   // Checking (guard_program.cpp).
   bool check_by_walking(const Roots& roots);

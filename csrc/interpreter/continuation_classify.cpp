@@ -29,7 +29,12 @@ struct Classifier {
   const Position& position;
   const FrameState& inner;
   FrameState* outer;
+  PyCodeObject* code = cpython::code_of(position.frame);
+  int oparg = position.oparg;
+  bool from_function = !inner.generator;
+  PyObject* callee = nullptr;  // native code that may lie between, to name it
 
+  PyObject* name(int index) const { return PyTuple_GET_ITEM(code->co_names, index); }
   PyObject* peek(int n) const { return position.sp[-n]; }
   bool called(PyObject* attribute) const { return attribute != nullptr && attribute == inner.function.get(); }
   bool called_special(PyObject* object, const char* name) const {
@@ -49,13 +54,31 @@ struct Classifier {
   }
 
   void classify();
-  bool call(PyObject* callable, PyObject** arguments, int total, int operands);
+  // Whether the frame goes on with the inner frame's result; `outer` then says how.
+  bool joined();
+  bool special(int operand, const char* method, Continuation continuation, int operands);
+  bool call();
+  [[maybe_unused]] bool call_with_names();
+  bool call_unpacked();
+  bool attribute();
+  [[maybe_unused]] bool super_attribute();
+  bool stored_attribute();
+  bool deleted_attribute();
+  bool binary_operator();
+  bool comparison();
+  bool next_of_loop();
+  bool next_of_delegate();
+  bool enter();
+  bool exit();
+  [[maybe_unused]] bool intrinsic();
+  bool truth();
+
+  bool call_of(PyObject* callable, PyObject** arguments, int total, int operands);
   bool generator_call(PyObject* callable, PyObject** arguments, int total, int operands);
   bool construct(PyTypeObject* type, int operands);
-  bool attribute(PyObject* owner, PyObject* name, int operands);
-  bool store_attribute(PyObject* owner, PyObject* name, bool is_delete, int operands);
-  bool super_attribute(PyObject* cls, PyObject* self, PyObject* name, int operands);
-  bool truth(int operands);
+  bool attribute_of(PyObject* owner, PyObject* name, int operands);
+  bool stored_attribute_of(PyObject* owner, PyObject* name, bool is_delete, int operands);
+  bool super_attribute_of(PyObject* cls, PyObject* self, PyObject* name, int operands);
   bool attempted(const std::vector<Attempt>& attempts, Continuation continuation);
   // The __mro_entries__ of a base would be called again: the result may differ, and its side effects would repeat.
   bool bases_are_types(PyObject** arguments, int total) const {
@@ -127,7 +150,7 @@ bool Classifier::generator_call(PyObject* callable, PyObject** arguments, int to
   return join_if(name == "throw", Continuation::kValue, operands);
 }
 
-bool Classifier::call(PyObject* callable, PyObject** arguments, int total, int operands) {
+bool Classifier::call_of(PyObject* callable, PyObject** arguments, int total, int operands) {
   if (inner.generator) return generator_call(callable, arguments, total, operands);
   callable = unwrap_partial(unwrap_method(callable));
   if (called(unwrap_method(callable)) || called_special(callable, "__call__")) {
@@ -153,7 +176,7 @@ bool descriptor_calls(const Classifier& classifier, PyObject* descriptor, const 
   return classifier.called_special(descriptor, slot);
 }
 
-bool Classifier::attribute(PyObject* owner, PyObject* name, int operands) {
+bool Classifier::attribute_of(PyObject* owner, PyObject* name, int operands) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
   if (descriptor_calls(*this, descriptor, "fget", "__get__") || called_special(owner, "__getattr__") ||
       called_special(owner, "__getattribute__")) {
@@ -172,7 +195,7 @@ bool Classifier::attribute(PyObject* owner, PyObject* name, int operands) {
 }
 
 // super().name: the class after `cls` in the MRO of the object (or class) itself.
-bool Classifier::super_attribute(PyObject* cls, PyObject* self, PyObject* name, int operands) {
+bool Classifier::super_attribute_of(PyObject* cls, PyObject* self, PyObject* name, int operands) {
   if (!PyType_Check(cls)) return false;
   auto* start = reinterpret_cast<PyTypeObject*>(cls);
   PyTypeObject* type = Py_TYPE(self);
@@ -195,18 +218,12 @@ bool Classifier::super_attribute(PyObject* cls, PyObject* self, PyObject* name, 
   return false;
 }
 
-bool Classifier::store_attribute(PyObject* owner, PyObject* name, bool is_delete, int operands) {
+bool Classifier::stored_attribute_of(PyObject* owner, PyObject* name, bool is_delete, int operands) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
   const bool direct =
       is_delete ? descriptor_calls(*this, descriptor, "fdel", "__delete__") || called_special(owner, "__delattr__")
                 : descriptor_calls(*this, descriptor, "fset", "__set__") || called_special(owner, "__setattr__");
   return join_if(direct, Continuation::kDiscard, operands);
-}
-
-bool Classifier::truth(int operands) {
-  PyObject* object = peek(1);
-  const bool has_bool = type_attribute(Py_TYPE(object), "__bool__") != nullptr;
-  return join_if(called_special(object, has_bool ? "__bool__" : "__len__"), Continuation::kTruth, operands);
 }
 
 // Both operands may have the same function. Which operand's method was called follows from the arguments, unless both
@@ -223,8 +240,8 @@ bool Classifier::attempted(const std::vector<Attempt>& attempts, Continuation co
 
 std::string Classifier::instruction() const {
   switch (position.opcode) {
-#define ALT_OPCODE(NAME, EFFECT, MEANING) \
-  case NAME:                              \
+#define ALT_OPCODE(NAME, EFFECT, OPERANDS, CONTINUATION, MEANING) \
+  case NAME:                                                      \
     return #NAME " (" MEANING ")";
 #include "cpython/opcodes.def"
 #undef ALT_OPCODE
@@ -233,128 +250,112 @@ std::string Classifier::instruction() const {
   }
 }
 
+// --- one function for each word of the continuation column of opcodes.def -----------------------------------------
+
+bool Classifier::special(int operand, const char* method, Continuation continuation, int operands) {
+  return join_if(from_function && called_special(peek(operand), method), continuation, operands);
+}
+
+bool Classifier::call() {
+  const CallOperands operands(position.sp, oparg);
+  callee = operands.callable;
+  return call_of(operands.callable, operands.arguments, operands.total, oparg + 2);
+}
+
+bool Classifier::call_with_names() {
+  outer->keyword_names = Ref::share(peek(1));
+  const CallOperands operands(position.sp - 1, oparg);
+  callee = operands.callable;
+  return call_of(operands.callable, operands.arguments, operands.total, oparg + 3);
+}
+
+bool Classifier::call_unpacked() {
+  const int has_keywords = oparg & 1;
+  callee = peek(2 + has_keywords + (cpython::kCallableFirst ? 1 : 0));
+  PyObject* tuple = peek(1 + has_keywords);
+  return PyTuple_CheckExact(tuple) &&
+         call_of(callee, &PyTuple_GET_ITEM(tuple, 0), static_cast<int>(PyTuple_GET_SIZE(tuple)), 3 + has_keywords) &&
+         outer->continuation != Continuation::kReexecute && outer->continuation != Continuation::kClassBody;
+}
+
+bool Classifier::attribute() {
+  return from_function && attribute_of(peek(1), name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg), 1);
+}
+
+bool Classifier::super_attribute() {
+  callee = peek(3);
+  return from_function && callee == reinterpret_cast<PyObject*>(&PySuper_Type) &&
+         super_attribute_of(peek(2), peek(1), name(oparg >> 2), 3);
+}
+
+bool Classifier::stored_attribute() { return from_function && stored_attribute_of(peek(1), name(oparg), false, 2); }
+bool Classifier::deleted_attribute() { return from_function && stored_attribute_of(peek(1), name(oparg), true, 1); }
+
+bool Classifier::binary_operator() {
+  return from_function && attempted(operator_attempts(oparg, peek(2), peek(1)), Continuation::kOperator);
+}
+
+bool Classifier::comparison() {
+  return from_function &&
+         attempted(comparison_attempts(cpython::compare_operator(oparg), peek(2), peek(1)), Continuation::kComparison);
+}
+
+bool Classifier::next_of_loop() {
+  return join_if(peek(1) == inner.generator.get(), Continuation::kReexecute, 1) ||
+         special(1, "__next__", Continuation::kNext, 1);
+}
+
+bool Classifier::next_of_delegate() {
+  const bool drives = inner.generator && cpython::driven_generator(peek(2)) == inner.generator.get();
+  return join_if(drives, Continuation::kReexecute, 2) ||
+         (peek(1) == Py_None && special(2, "__next__", Continuation::kSendNext, 2));
+}
+
+bool Classifier::enter() {
+  // The manager on the stack was replaced by its bound __exit__ already.
+  callee = peek(1);
+  return join_if(from_function && PyMethod_Check(callee) && called_special(PyMethod_GET_SELF(callee), "__enter__"),
+                 Continuation::kValue, 0);
+}
+
+bool Classifier::exit() {
+  callee = peek(4);
+  return join_if(from_function && called(unwrap_method(callee)), Continuation::kValue, 0);
+}
+
+bool Classifier::intrinsic() {
+  return cpython::is_unary_positive(position.opcode, oparg) && special(1, "__pos__", Continuation::kValue, 1);
+}
+
+bool Classifier::truth() {
+  PyObject* object = peek(1);
+  const bool has_bool = type_attribute(Py_TYPE(object), "__bool__") != nullptr;
+  return special(1, has_bool ? "__bool__" : "__len__", Continuation::kTruth, 1);
+}
+
+bool Classifier::joined() {
+  using enum Continuation;
+  constexpr bool native = false;
+  switch (position.opcode) {
+#define ALT_OPCODE(NAME, EFFECT, OPERANDS, CONTINUATION, MEANING) \
+  case NAME:                                                      \
+    return CONTINUATION;
+#include "cpython/opcodes.def"
+#undef ALT_OPCODE
+    default:
+      return false;
+  }
+}
+
 void Classifier::classify() {
   if (inner.continuation == Continuation::kCannot) {
     cannot(inner.cannot);
     return;
   }
-  PyCodeObject* code = cpython::code_of(position.frame);
-  const int oparg = position.oparg;
-  auto name = [&](int index) { return PyTuple_GET_ITEM(code->co_names, index); };
-  const bool from_function = !inner.generator;
-  bool joined = false;
-  PyObject* native = nullptr;
-  switch (position.opcode) {
-    case CALL: {
-      const CallOperands operands(position.sp, oparg);
-      native = operands.callable;
-      joined = call(operands.callable, operands.arguments, operands.total, oparg + 2);
-      break;
-    }
-    case CALL_KW: {
-      outer->keyword_names = Ref::share(peek(1));
-      const CallOperands operands(position.sp - 1, oparg);
-      native = operands.callable;
-      joined = call(operands.callable, operands.arguments, operands.total, oparg + 3);
-      break;
-    }
-    case CALL_FUNCTION_EX: {
-      const int operands = 3 + (oparg & 1);
-      native = peek(2 + (oparg & 1) + (cpython::kCallableFirst ? 1 : 0));
-      PyObject* tuple = peek(1 + (oparg & 1));
-      joined = PyTuple_CheckExact(tuple) &&
-               call(native, &PyTuple_GET_ITEM(tuple, 0), static_cast<int>(PyTuple_GET_SIZE(tuple)), operands) &&
-               outer->continuation != Continuation::kReexecute && outer->continuation != Continuation::kClassBody;
-      break;
-    }
-    case LOAD_ATTR:
-      joined = from_function && attribute(peek(1), name(cpython::kLoadAttrHasMethodBit ? oparg >> 1 : oparg), 1);
-      break;
-    case LOAD_SUPER_ATTR:
-      native = peek(3);
-      joined = from_function && native == reinterpret_cast<PyObject*>(&PySuper_Type) &&
-               super_attribute(peek(2), peek(1), name(oparg >> 2), 3);
-      break;
-    case STORE_ATTR:
-      joined = from_function && store_attribute(peek(1), name(oparg), false, 2);
-      break;
-    case DELETE_ATTR:
-      joined = from_function && store_attribute(peek(1), name(oparg), true, 1);
-      break;
-    case BINARY_SUBSCR:
-      joined = from_function && (called_special(peek(2), "__getitem__") || called_special(peek(2), "__missing__"));
-      join_if(joined, Continuation::kValue, 2);
-      break;
-    case STORE_SUBSCR:
-      joined = join_if(from_function && called_special(peek(2), "__setitem__"), Continuation::kDiscard, 3);
-      break;
-    case BINARY_SLICE:
-      joined = join_if(from_function && called_special(peek(3), "__getitem__"), Continuation::kValue, 3);
-      break;
-    case STORE_SLICE:
-      joined = join_if(from_function && called_special(peek(3), "__setitem__"), Continuation::kDiscard, 4);
-      break;
-    case DELETE_SUBSCR:
-      joined = join_if(from_function && called_special(peek(2), "__delitem__"), Continuation::kDiscard, 2);
-      break;
-    case UNARY_NEGATIVE:
-      joined = join_if(from_function && called_special(peek(1), "__neg__"), Continuation::kValue, 1);
-      break;
-    case UNARY_INVERT:
-      joined = join_if(from_function && called_special(peek(1), "__invert__"), Continuation::kValue, 1);
-      break;
-    case BINARY_OP:
-      joined = from_function && attempted(operator_attempts(oparg, peek(2), peek(1)), Continuation::kOperator);
-      break;
-    case COMPARE_OP:
-      joined = from_function && attempted(comparison_attempts(cpython::compare_operator(oparg), peek(2), peek(1)),
-                                          Continuation::kComparison);
-      break;
-    case CONTAINS_OP:
-      joined = join_if(from_function && called_special(peek(1), "__contains__"), Continuation::kContains, 2);
-      break;
-    case GET_ITER:
-    case GET_YIELD_FROM_ITER:
-      joined = join_if(from_function && called_special(peek(1), "__iter__"), Continuation::kIterator, 1);
-      break;
-    case FOR_ITER:
-      joined = join_if(peek(1) == inner.generator.get(), Continuation::kReexecute, 1) ||
-               join_if(from_function && called_special(peek(1), "__next__"), Continuation::kNext, 1);
-      break;
-    case SEND:
-      joined = join_if(inner.generator && cpython::driven_generator(peek(2)) == inner.generator.get(),
-                       Continuation::kReexecute, 2) ||
-               join_if(from_function && called_special(peek(2), "__next__") && peek(1) == Py_None,
-                       Continuation::kSendNext, 2);
-      break;
-    case BEFORE_WITH:
-      // The manager on the stack was replaced by its bound __exit__ already.
-      native = peek(1);
-      joined =
-          join_if(from_function && PyMethod_Check(native) && called_special(PyMethod_GET_SELF(native), "__enter__"),
-                  Continuation::kValue, 0);
-      break;
-    case WITH_EXCEPT_START:
-      native = peek(4);
-      joined = join_if(from_function && called(unwrap_method(native)), Continuation::kValue, 0);
-      break;
-    case UNARY_NOT:
-      joined = from_function && truth(1);
-      break;
-    default:
-      if (cpython::is_truth_jump(position.opcode)) {
-        joined = from_function && truth(1);
-      } else if (cpython::is_load_method(position.opcode)) {
-        joined = from_function && attribute(peek(1), name(oparg), 1);
-      } else if (cpython::is_unary_positive(position.opcode, oparg)) {
-        joined = join_if(from_function && called_special(peek(1), "__pos__"), Continuation::kValue, 1);
-      }
-      break;
-  }
-  if (joined && cpython::can_throw_at(code, outer->current)) return;
+  if (joined() && cpython::can_throw_at(code, outer->current)) return;
   std::string why = "native code lies between " + instruction();
-  if (native != nullptr)
-    why += std::string(" of ") + (*native_name(native) ? native_name(native) : text_of(native).c_str());
+  if (callee != nullptr)
+    why += std::string(" of ") + (*native_name(callee) ? native_name(callee) : text_of(callee).c_str());
   cannot(why + " and the frame that it led to");
 }
 

@@ -90,12 +90,12 @@ PyObject* run(PyThreadState* ts, cpython::Frame* frame, int throwflag, S& semant
     cpython::set_current_instruction(frame, m.next++);
     switch (opcode) {
 #define ALT_PREFIX(...)
-#define ALT_OPCODE(NAME, EFFECT, MEANING) \
-  case NAME:                              \
-    m.next += cpython::caches(NAME);      \
-    flow = op_##NAME(m, oparg);           \
-    if (flow == Flow::kNext) [[likely]]   \
-      continue;                           \
+#define ALT_OPCODE(NAME, ...)           \
+  case NAME:                            \
+    m.next += cpython::caches(NAME);    \
+    flow = op_##NAME(m, oparg);         \
+    if (flow == Flow::kNext) [[likely]] \
+      continue;                         \
     goto stopped;
 #include "cpython/opcodes.def"
 #undef ALT_OPCODE

@@ -1,6 +1,4 @@
 // Making and filling new objects.
-#include "replay/residual_run.h"
-
 #include "cpython/frame_objects.h"
 #include "cpython/objects.h"
 #include "cpython/pickling.h"
@@ -9,6 +7,7 @@
 
 #include "py/import.h"
 #include "replay/known_hashes.h"
+#include "replay/residual_run.h"
 #include "replay/set_order.h"
 #include "replay/tensors.h"
 
@@ -35,6 +34,12 @@ static PyTypeObject* defining_class(PyMethodDef* method, PyTypeObject* type) {
       return base;
   }
   return nullptr;
+}
+
+static Ref make_dead_weakref(PyTypeObject* type) {
+  Ref gone = checked(PySet_New(nullptr));
+  Ref arguments = checked(PyTuple_Pack(1, gone.get()));
+  return checked(_PyWeakref_RefType.tp_new(type, arguments.get(), nullptr));
 }
 
 Ref Machine::make(const Instruction& instruction, const Operands& operands) {
@@ -87,11 +92,8 @@ Ref Machine::make(const Instruction& instruction, const Operands& operands) {
       if (instruction.number != 0) reference.as<PyWeakReference>()->hash = instruction.number;
       return reference;
     }
-    case Op::kDeadWeakref: {
-      Ref gone = checked(PySet_New(nullptr));
-      Ref arguments = checked(PyTuple_Pack(1, gone.get()));
-      return checked(_PyWeakref_RefType.tp_new(operands.type(0), arguments.get(), nullptr));
-    }
+    case Op::kDeadWeakref:
+      return make_dead_weakref(operands.type(0));
     case Op::kStaticMethod:
       return checked(PyStaticMethod_New(operands[0]));
     case Op::kClassMethod:

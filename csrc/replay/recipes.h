@@ -22,52 +22,17 @@ struct Recipe {
   bool keep = false;       // no recipe: the object itself, on every run
 };
 
-// A row's function: see rebuild.def.
+// One function for each word of the recipe column of rebuild.def; several rows may share one.
 namespace recipes {
-#define ALT_RECIPE(name) Recipe name(Builder& builder, Borrowed object);
-ALT_RECIPE(plain_object)
-ALT_RECIPE(tuple)
-ALT_RECIPE(list)
-ALT_RECIPE(dict)
-ALT_RECIPE(ordered_dict)
-ALT_RECIPE(default_dict)
-ALT_RECIPE(set)
-ALT_RECIPE(frozenset)
-ALT_RECIPE(deque)
-ALT_RECIPE(slice)
-ALT_RECIPE(mapping_proxy)
-ALT_RECIPE(dict_view)
-ALT_RECIPE(number)
-ALT_RECIPE(function)
-ALT_RECIPE(cell)
-ALT_RECIPE(method)
-ALT_RECIPE(builtin)
-ALT_RECIPE(method_wrapper)
-ALT_RECIPE(partial)
-ALT_RECIPE(super)
-ALT_RECIPE(property)
-ALT_RECIPE(static_method)
-ALT_RECIPE(class_method)
-ALT_RECIPE(weak_reference)
-ALT_RECIPE(traceback)
-ALT_RECIPE(frame)
-ALT_RECIPE(generator)
-ALT_RECIPE(reduced)
-ALT_RECIPE(dict_iterator)
-ALT_RECIPE(kept)
-ALT_RECIPE(code)
-ALT_RECIPE(match)
-ALT_RECIPE(type_union)
-ALT_RECIPE(kept_descriptor)
-ALT_RECIPE(kept_module)
-ALT_RECIPE(array)
-ALT_RECIPE(sequence_iterator)
-ALT_RECIPE(random_generator)
+#define ALT_REBUILD(name, type, recipe) Recipe recipe(Builder& builder, Borrowed object);
+#define ALT_NEVER(type, what)
+#include "replay/rebuild.def"
+#undef ALT_REBUILD
+#undef ALT_NEVER
 // By family, not by exact type.
-ALT_RECIPE(exception)
-ALT_RECIPE(struct_sequence)
-ALT_RECIPE(made_class)
-#undef ALT_RECIPE
+Recipe exception(Builder& builder, Borrowed object);
+Recipe struct_sequence(Builder& builder, Borrowed object);
+Recipe made_class(Builder& builder, Borrowed object);
 }  // namespace recipes
 
 // The recipe of an object that is neither pre-existing, nor a constant, nor a tensor. Throws CannotRebuild.

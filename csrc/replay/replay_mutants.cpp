@@ -14,7 +14,7 @@ static std::vector<std::string> all_names() {
       "class", "exception", "struct_sequence", "tensor_attributes"};
   constexpr Op ops[] = {
 #define ALT_INSTRUCTION(kind, text) Op::kind,
-#include "replay/instructions.def"
+#include "replay/residual_instructions.def"
 #undef ALT_INSTRUCTION
   };
   // An instruction that makes an object cannot be omitted: its row can be switched off.

@@ -12,7 +12,7 @@ namespace alternator::replay {
 
 enum class Op : uint8_t {
 #define ALT_INSTRUCTION(kind, text) kind,
-#include "replay/instructions.def"
+#include "replay/residual_instructions.def"
 #undef ALT_INSTRUCTION
 };
 

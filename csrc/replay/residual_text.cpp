@@ -12,7 +12,7 @@ static constexpr struct {
   const char* text;
 } instructions[] = {
 #define ALT_INSTRUCTION(kind, text) {#kind, text},
-#include "replay/instructions.def"
+#include "replay/residual_instructions.def"
 #undef ALT_INSTRUCTION
 };
 

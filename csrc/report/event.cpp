@@ -2,16 +2,19 @@
 
 #include "py/error.h"
 #include "py/import.h"
+#include "report/reason_flags.h"
 
 #include <algorithm>
 
 namespace alternator::report {
 
 struct Row {
-  const char *name, *cause, *hint;
+  const char* name;
+  unsigned flags;
+  const char *cause, *hint;
 };
 static constexpr Row kRows[] = {
-#define ALT_REASON(id, cause, hint) {#id, cause, hint},
+#define ALT_REASON(id, flags, cause, hint) {#id, flags, cause, hint},
 #include "report/reasons.def"
 #undef ALT_REASON
 };
@@ -19,6 +22,8 @@ static constexpr Row kRows[] = {
 const char* name(Reason reason) { return kRows[static_cast<size_t>(reason)].name; }
 const char* cause(Reason reason) { return kRows[static_cast<size_t>(reason)].cause; }
 const char* hint(Reason reason) { return kRows[static_cast<size_t>(reason)].hint; }
+
+bool has(Reason reason, unsigned flags) { return (kRows[static_cast<size_t>(reason)].flags & flags) != 0; }
 
 static std::string utf8(PyObject* text) {
   const char* bytes = text != nullptr && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
@@ -125,9 +130,10 @@ Ref Break::as_dict() const {
   auto decoded = [](const std::string& bytes) {
     return checked(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
   };
-  return checked(Py_BuildValue("{s:s,s:s,s:N,s:s,s:O,s:O,s:N}", "reason", name(reason), "cause", cause(reason),
+  return checked(Py_BuildValue("{s:s,s:s,s:N,s:s,s:O,s:O,s:O,s:N}", "reason", name(reason), "cause", cause(reason),
                                "context", decoded(context).release(), "hint", hint(reason), "at", at.get(), "callers",
-                               stack.get(), "text", decoded(shown).release()));
+                               stack.get(), "excused", has(reason, kEager | kOurs) ? Py_True : Py_False, "text",
+                               decoded(shown).release()));
 }
 
 Ref reasons() {

@@ -9,7 +9,7 @@
 namespace alternator::report {
 
 enum class Reason : uint8_t {
-#define ALT_REASON(id, cause, hint) id,
+#define ALT_REASON(id, ...) id,
 #include "report/reasons.def"
 #undef ALT_REASON
 };

@@ -89,20 +89,47 @@ PyObject* field(PyObject* object, PyTypeObject* type, PyObject* name, Ref* owner
   return owner->get();
 }
 
+// --- one function for each word of the finder column of accessors.def --------------------------------------------
+
+PyObject* parent_itself(const Step&, PyObject* parent, Ref*, Memo*) { return parent; }
+PyObject* key_itself(const Step& step, PyObject*, Ref*, Memo*) { return step.key; }
+// take() does: whether it is there may be unknown.
+PyObject* looked_up(const Step&, PyObject*, Ref*, Memo*) { return nullptr; }
+
+PyObject* type_of(const Step&, PyObject* parent, Ref*, Memo*) { return reinterpret_cast<PyObject*>(Py_TYPE(parent)); }
+
+PyObject* mro_of(const Step&, PyObject* parent, Ref*, Memo*) {
+  return PyType_Check(parent) ? reinterpret_cast<PyTypeObject*>(parent)->tp_mro : nullptr;
+}
+
+PyObject* dict_at(const Step& step, PyObject* parent, Ref*, Memo*) {
+  PyObject* dict = dict_of(parent);
+  return step.index != 0 && dict == parent ? nullptr : dict;
+}
+
+PyObject* type_attribute(const Step& step, PyObject* parent, Ref*, Memo*) {
+  return PyType_Check(parent) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(parent), step.key) : nullptr;
+}
+
+// A metaclass may define names, such as __module__, that hide type's.
+PyObject* field_at(const Step& step, PyObject* parent, Ref* owner, Memo*) {
+  return field(parent, PyType_Check(parent) ? &PyType_Type : Py_TYPE(parent), step.key, owner);
+}
+
 // The default_factory of the C type, even if a subclass redefines that name.
-PyObject* default_factory(PyObject* object, Ref* owner) {
+PyObject* default_factory(const Step&, PyObject* object, Ref* owner, Memo*) {
   PyTypeObject* type = known_types().default_dict;
   return PyObject_TypeCheck(object, type) ? field(object, type, names::default_factory, owner) : nullptr;
 }
 
-PyObject* method_self(PyObject* object, Ref* owner) {
+PyObject* method_self(const Step&, PyObject* object, Ref* owner, Memo*) {
   if (PyMethod_Check(object)) return PyMethod_GET_SELF(object);
   if (!PyCFunction_Check(object)) return field(object, Py_TYPE(object), names::__self__, owner);
   PyObject* self = PyCFunction_GET_SELF(object);
   return self != nullptr ? self : Py_None;
 }
 
-PyObject* method_function(PyObject* object, Ref* owner) {
+PyObject* method_function(const Step&, PyObject* object, Ref* owner, Memo*) {
   if (PyMethod_Check(object)) return PyMethod_GET_FUNCTION(object);
   // Not in names.def: __func__ is a predefined identifier of C++.
   static constinit Lasting<PyObject*> name;
@@ -110,7 +137,7 @@ PyObject* method_function(PyObject* object, Ref* owner) {
   return field(object, Py_TYPE(object), text, owner);
 }
 
-PyObject* gradient(PyObject* object, Ref* owner) {
+PyObject* gradient(const Step&, PyObject* object, Ref* owner, Memo*) {
   if (!is_tensor(object)) return nullptr;
   // Not Tensor::grad(), which warns.
   const at::Tensor& gradient = fake::unpack(object).unsafeGetTensorImpl()->grad();
@@ -123,7 +150,8 @@ PyObject* gradient(PyObject* object, Ref* owner) {
 }
 
 // Passing a default bypasses the variable's own one; the variable itself, which cannot be its value, marks "not set".
-PyObject* context_value(PyObject* variable, bool without_default, Ref* owner) {
+PyObject* context_value(const Step& step, PyObject* variable, Ref* owner, Memo*) {
+  const bool without_default = step.index != 0;
   if (!PyContextVar_CheckExact(variable)) return nullptr;
   SavedError saved;
   PyObject* value = nullptr;
@@ -136,7 +164,8 @@ PyObject* context_value(PyObject* variable, bool without_default, Ref* owner) {
 
 // --- containers -----------------------------------------------------------------------------------------------
 
-PyObject* element_at(PyObject* object, Py_ssize_t index, Ref* owner) {
+PyObject* element_at(const Step& step, PyObject* object, Ref* owner, Memo*) {
+  const Py_ssize_t index = step.index;
   if (PyTuple_Check(object)) return index < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, index) : nullptr;
   if (PyList_Check(object)) return index < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, index) : nullptr;
   PyTypeObject* deque = known_types().deque;
@@ -164,7 +193,7 @@ bool next_part(const Step& step, PyObject* object, Memo* memo, PyObject** part) 
   return PyDict_Next(object, &memo->position, part, &value) != 0;
 }
 
-PyObject* part_at(const Step& step, PyObject* object, Memo* memo) {
+PyObject* part_at(const Step& step, PyObject* object, Ref*, Memo* memo) {
   const bool stands_in = step.among_attributes && !PyDict_CheckExact(object);
   if (!stands_in && !(step.access == Access::kElement ? PyAnySet_Check(object) : PyDict_Check(object))) return nullptr;
   if (memo->next_index > step.index) {
@@ -179,95 +208,85 @@ PyObject* part_at(const Step& step, PyObject* object, Memo* memo) {
   return part;
 }
 
-template <class Read>
-PyObject* of_function(PyObject* object, Read&& read) {
-  return PyFunction_Check(object) ? read(reinterpret_cast<PyFunctionObject*>(object)) : nullptr;
+// --- parts of functions, results of reading calls ---------------------------------------------------------------
+
+PyFunctionObject* function_of(PyObject* parent) {
+  return PyFunction_Check(parent) ? reinterpret_cast<PyFunctionObject*>(parent) : nullptr;
+}
+
+PyObject* cell_at(const Step& step, PyObject* parent, Ref*, Memo*) {
+  PyFunctionObject* function = function_of(parent);
+  PyObject* closure = function != nullptr ? function->func_closure : nullptr;
+  return closure != nullptr && step.index < PyTuple_GET_SIZE(closure) ? PyTuple_GET_ITEM(closure, step.index) : nullptr;
+}
+
+PyObject* contents_of(const Step&, PyObject* parent, Ref*, Memo*) {
+  return PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
+}
+
+PyObject* defaults_of(const Step&, PyObject* parent, Ref*, Memo*) {
+  PyFunctionObject* function = function_of(parent);
+  return function != nullptr ? function->func_defaults : nullptr;
+}
+
+PyObject* keyword_defaults_of(const Step&, PyObject* parent, Ref*, Memo*) {
+  PyFunctionObject* function = function_of(parent);
+  return function != nullptr ? function->func_kwdefaults : nullptr;
+}
+
+PyObject* code_of(const Step&, PyObject* parent, Ref*, Memo*) {
+  PyFunctionObject* function = function_of(parent);
+  return function != nullptr ? function->func_code : nullptr;
+}
+
+PyObject* globals_of(const Step&, PyObject* parent, Ref*, Memo*) {
+  PyFunctionObject* function = function_of(parent);
+  return function != nullptr ? function->func_globals : nullptr;
+}
+
+PyObject* query_result(const Step&, PyObject* parent, Ref* owner, Memo*) {
+  SavedError saved;
+  *owner = PyCFunction_Check(parent) ? Ref::steal(PyObject_CallNoArgs(parent)) : Ref();
+  return owner->get();
+}
+
+PyObject* reduced_state(const Step&, PyObject* parent, Ref* owner, Memo*) {
+  if (!is_fixed_iterator(parent) && !is_tree_spec(parent) && !is_decimal_context(parent)) return nullptr;
+  const WithoutCollector without_collector;
+  SavedError saved;
+  if (is_decimal_context(parent)) {
+    try {
+      *owner = parts_of_context(parent);
+    } catch (const PyError&) {
+      return nullptr;
+    }
+    return owner->get();
+  }
+  *owner = Ref::steal(PyObject_CallMethod(parent, is_tree_spec(parent) ? "__getstate__" : "__reduce__", nullptr));
+  return owner->get();
+}
+
+PyObject* function_mode(const Step& step, PyObject*, Ref*, Memo*) {
+  using at::impl::PythonTorchFunctionTLS;
+  const bool there = step.index < PythonTorchFunctionTLS::stack_len();
+  return there ? PythonTorchFunctionTLS::get_stack_at(step.index)->ptr(getPyInterpreter()) : nullptr;
+}
+
+PyObject* proxied_mapping(const Step&, PyObject* parent, Ref*, Memo*) {
+  return Py_IS_TYPE(parent, &PyDictProxy_Type) ? cpython::proxied(parent) : cpython::viewed(parent);
+}
+
+PyObject* referent(const Step&, PyObject* parent, Ref*, Memo*) {
+  return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
 }
 
 PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
   switch (step.access) {
-    case Access::kFunction:
-    case Access::kSlot:
-      return parent;
-    case Access::kConstant:
-      return step.key;
-    case Access::kType:
-      return reinterpret_cast<PyObject*>(Py_TYPE(parent));
-    case Access::kMro:
-      return PyType_Check(parent) ? reinterpret_cast<PyTypeObject*>(parent)->tp_mro : nullptr;
-    case Access::kDict: {
-      PyObject* dict = dict_of(parent);
-      return step.index != 0 && dict == parent ? nullptr : dict;
-    }
-    case Access::kItem:
-    case Access::kCached:
-      break;  // handled by take()
-    case Access::kKey:
-    case Access::kValue:
-    case Access::kElement:
-      return part_at(step, parent, memo);
-    case Access::kIndex:
-      return element_at(parent, step.index, owner);
-    case Access::kTypeAttribute:
-      return PyType_Check(parent) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(parent), step.key) : nullptr;
-    case Access::kField:
-      // A metaclass may define names, such as __module__, that hide type's.
-      return field(parent, PyType_Check(parent) ? &PyType_Type : Py_TYPE(parent), step.key, owner);
-    case Access::kCell:
-      return of_function(parent, [&](PyFunctionObject* function) -> PyObject* {
-        PyObject* closure = function->func_closure;
-        const bool there = closure != nullptr && step.index < PyTuple_GET_SIZE(closure);
-        return there ? PyTuple_GET_ITEM(closure, step.index) : nullptr;
-      });
-    case Access::kContents:
-      return PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
-    case Access::kDefaults:
-      return of_function(parent, [](PyFunctionObject* function) { return function->func_defaults; });
-    case Access::kKeywordDefaults:
-      return of_function(parent, [](PyFunctionObject* function) { return function->func_kwdefaults; });
-    case Access::kCode:
-      return of_function(parent, [](PyFunctionObject* function) { return function->func_code; });
-    case Access::kGlobals:
-      return of_function(parent, [](PyFunctionObject* function) { return function->func_globals; });
-    case Access::kMethodSelf:
-      return method_self(parent, owner);
-    case Access::kMethodFunction:
-      return method_function(parent, owner);
-    case Access::kDefaultFactory:
-      return default_factory(parent, owner);
-    case Access::kGrad:
-      return gradient(parent, owner);
-    case Access::kQuery: {
-      SavedError saved;
-      *owner = PyCFunction_Check(parent) ? Ref::steal(PyObject_CallNoArgs(parent)) : Ref();
-      return owner->get();
-    }
-    case Access::kReduced: {
-      if (!is_fixed_iterator(parent) && !is_tree_spec(parent) && !is_decimal_context(parent)) return nullptr;
-      const WithoutCollector without_collector;
-      SavedError saved;
-      if (is_decimal_context(parent)) {
-        try {
-          *owner = parts_of_context(parent);
-        } catch (const PyError&) {
-          return nullptr;
-        }
-        return owner->get();
-      }
-      *owner = Ref::steal(PyObject_CallMethod(parent, is_tree_spec(parent) ? "__getstate__" : "__reduce__", nullptr));
-      return owner->get();
-    }
-    case Access::kFunctionMode: {
-      using at::impl::PythonTorchFunctionTLS;
-      const bool there = step.index < PythonTorchFunctionTLS::stack_len();
-      return there ? PythonTorchFunctionTLS::get_stack_at(step.index)->ptr(getPyInterpreter()) : nullptr;
-    }
-    case Access::kContextValue:
-      return context_value(parent, step.index != 0, owner);
-    case Access::kProxied:
-      return Py_IS_TYPE(parent, &PyDictProxy_Type) ? cpython::proxied(parent) : cpython::viewed(parent);
-    case Access::kReferent:
-      return PyWeakref_CheckRef(parent) ? reinterpret_cast<PyWeakReference*>(parent)->wr_object : nullptr;
+#define ALT_ACCESSOR(kind, text, finder, ...) \
+  case Access::kind:                          \
+    return finder(step, parent, owner, memo);
+#include "lift/sources/accessors.def"
+#undef ALT_ACCESSOR
   }
   return nullptr;
 }

@@ -169,7 +169,7 @@ bool is_special_method_name(PyObject* name) {
 
 const char* name_of(GuardKind kind) {
   static constexpr const char* kNames[] = {
-#define ALT_GUARD(kind, sentence) #kind,
+#define ALT_GUARD(kind, sentence, ...) #kind,
 #include "lift/sources/guards.def"
 #undef ALT_GUARD
   };
@@ -178,7 +178,7 @@ const char* name_of(GuardKind kind) {
 
 const char* sentence_of(GuardKind kind) {
   static constexpr const char* kSentences[] = {
-#define ALT_GUARD(kind, sentence) sentence,
+#define ALT_GUARD(kind, sentence, ...) sentence,
 #include "lift/sources/guards.def"
 #undef ALT_GUARD
   };
@@ -187,7 +187,7 @@ const char* sentence_of(GuardKind kind) {
 
 const char* name_of(Access access) {
   static constexpr const char* kNames[] = {
-#define ALT_ACCESSOR(kind, text) #kind,
+#define ALT_ACCESSOR(kind, text, ...) #kind,
 #include "lift/sources/accessors.def"
 #undef ALT_ACCESSOR
   };

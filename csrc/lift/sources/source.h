@@ -17,13 +17,13 @@
 namespace alternator::lift {
 
 enum class Access : uint8_t {
-#define ALT_ACCESSOR(kind, text) kind,
+#define ALT_ACCESSOR(kind, text, ...) kind,
 #include "lift/sources/accessors.def"
 #undef ALT_ACCESSOR
 };
 
 enum class GuardKind : uint8_t {
-#define ALT_GUARD(kind, sentence) kind,
+#define ALT_GUARD(kind, sentence, ...) kind,
 #include "lift/sources/guards.def"
 #undef ALT_GUARD
 };

@@ -205,7 +205,7 @@ std::string item_text(const Source& source, int steps) {
 
 const char* pattern_of(Access access) {
   static constexpr const char* kPatterns[] = {
-#define ALT_ACCESSOR(kind, text) text,
+#define ALT_ACCESSOR(kind, text, ...) text,
 #include "lift/sources/accessors.def"
 #undef ALT_ACCESSOR
   };

@@ -80,8 +80,8 @@ int Tracing::read_operands(const Position& position) {
   // These only move their operands: see gather() and returning().
   if (opcode == BUILD_TUPLE || opcode == BUILD_LIST) return 0;
   if (opcode == RETURN_VALUE && t.is_outermost(position.frame)) return 0;
-  const int count = std::min(cpython::operands_looked_at(opcode, oparg), position.stack_size());
-  const bool looks_into = cpython::looks_into_operands(opcode);
+  const cpython::StackOperands operands = cpython::stack_operands(opcode, oparg);
+  const int count = std::min(operands.count, position.stack_size());
   if (opcode == UNPACK_SEQUENCE && position.sp[-1] != nullptr) {
     Ref elements;
     if (status([&] { elements = lazy_elements(t.lifter, position.sp[-1], oparg); }) < 0) return -1;
@@ -93,7 +93,7 @@ int Tracing::read_operands(const Position& position) {
   for (int i = 1; i <= count; i++) {
     if (position.sp[-i] == nullptr) continue;
     if (local(&position.sp[-i]) == nullptr) return -1;
-    if (looks_into && escape(position.sp[-i]) < 0) return -1;
+    if (operands.opened && escape(position.sp[-i]) < 0) return -1;
     if (t.lifter.is_open(position.sp[-i]) && !keeps_open(t, position, opcode, oparg, i) &&
         escape(position.sp[-i]) < 0) {
       return -1;
