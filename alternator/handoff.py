@@ -29,7 +29,7 @@ from .exc import backend_failed
 from .graph_module import GraphModule
 from .pieces import InPieces, needs_examples
 
-# A callable that runs the graph, and whether it takes a list; None: the recorded program itself. (NotImplemented: see takes_numbers.)
+# A callable that runs the graph, and whether it takes a list; None: the recorded program itself. (NotImplemented: see takes_numpy_scalars.)
 Answer = tuple[Callable[..., Any], bool] | None
 
 _graph_numbers = itertools.count()
@@ -301,7 +301,7 @@ class Handoff:
         name = f"__compiled_fn_{next(_graph_numbers)}"
         uncompiled = self.backend.compiler is None
         subclass_input = any(map(_is_subclass, inputs))
-        if self.backend.is_torchs and (aot_incompatible or subclass_input or subclasses):
+        if self.backend.is_torch_backend and (aot_incompatible or subclass_input or subclasses):
             uncompiled = True
             why = (
                 _AOT_INCOMPATIBLE
@@ -320,7 +320,7 @@ class Handoff:
             return None
         with _thread_kept, contextlib.ExitStack() as stack:
             stack.enter_context(_state_kept())
-            if self.backend.is_torchs:
+            if self.backend.is_torch_backend:
                 stack.enter_context(_torchs_lock())
                 stack.enter_context(differentiable_lstm())
                 stack.enter_context(old_values_saved())
@@ -335,7 +335,7 @@ class Handoff:
                     # FakeTensorMode cannot convert one of them: its gradient is of another size, or its base of another type.
                     if asserts:
                         raise
-                    if self.backend.is_torchs:
+                    if self.backend.is_torch_backend:
                         self._report_refused(name, error)
                         uncompiled = True
                     else:
@@ -347,7 +347,7 @@ class Handoff:
             if segmented and fake_mode is None and needs_examples(gm):
                 fake_mode = self._fake_mode(shape_env, needed=True)
                 gm = export(fake_mode)
-            if self.backend.is_torchs and not uncompiled and any(map(_requires_grad, inputs)):
+            if self.backend.is_torch_backend and not uncompiled and any(map(_requires_grad, inputs)):
                 impure = impure_backwards(gm)
                 if impure:
                     uncompiled = True
@@ -396,28 +396,28 @@ class Handoff:
             return answer
 
     @property
-    def is_torchs(self) -> bool:
+    def is_torch_backend(self) -> bool:
         """Whether it is a torch backend: where its code raises, the call falls back to eager, and raises what eager would."""
-        return self.backend.is_torchs
+        return self.backend.is_torch_backend
 
     @property
-    def takes_numbers(self) -> bool:
+    def takes_numpy_scalars(self) -> bool:
         """Whether graphs may have numpy scalar inputs: only if the graph runs uncompiled. For a compiler they are constants. A backend
         that turns out to be a compiler answers NotImplemented for the first graph with such inputs."""
         whole = getattr(self.backend.compiler, "whole_graphs", False)
-        return not (self.backend.is_torchs or self.looks_inside or whole or config.is_set("verify_correctness"))
+        return not (self.backend.is_torch_backend or self.looks_inside or whole or config.is_set("verify_correctness"))
 
     @property
     def writes_last(self) -> bool:
         """Whether its code writes to its inputs last, by torch operators: where it raises before that, nothing was mutated. Inductor's
         kernels write at any time."""
-        return self.backend.is_torchs and self.backend.name in _WRITE_LAST
+        return self.backend.is_torch_backend and self.backend.name in _WRITE_LAST
 
     @property
     def begin_step(self) -> Callable[[], None] | None:
         """A function to call before each outermost call: CUDA graphs then may overwrite the outputs of the previous one. The core
         reads it after each compilation."""
-        return _begin_step if self.backend.is_torchs and _uses_cuda() else None
+        return _begin_step if self.backend.is_torch_backend and _uses_cuda() else None
 
     @contextlib.contextmanager
     def _timed(self, graph: Graph) -> Iterator[None]:
@@ -437,7 +437,7 @@ class Handoff:
         wanted = config.example_values
         if wanted is None:
             wanted = "torch._dynamo" in sys.modules
-        if not (wanted or needed or self.backend.is_torchs):
+        if not (wanted or needed or self.backend.is_torch_backend):
             return None
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -456,7 +456,7 @@ class Handoff:
             wanted = [
                 value
                 for value in inputs
-                if isinstance(value, torch.Tensor) and (self.backend.is_torchs or value._is_view())
+                if isinstance(value, torch.Tensor) and (self.backend.is_torch_backend or value._is_view())
             ]
         return [fake_mode.from_tensor(value, static_shapes=True) for value in wanted]
 
@@ -500,12 +500,12 @@ class Handoff:
                 torch._subclasses.fake_tensor.is_fake(value) or _is_subclass(value) for value in inputs
             )
             expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
-            with _warnings_held() if self.backend.is_torchs else contextlib.nullcontext():
-                through_data = written_through_data(gm, inputs) if self.backend.is_torchs else []
+            with _warnings_held() if self.backend.is_torch_backend else contextlib.nullcontext():
+                through_data = written_through_data(gm, inputs) if self.backend.is_torch_backend else []
                 try:
                     compiled = self.backend.compiler(gm, inputs)
                 except Exception as error:
-                    if self.backend.is_torchs and came_from_backward(error, gm):
+                    if self.backend.is_torch_backend and came_from_backward(error, gm):
                         raise Refused(f"a backward() raises {type(error).__name__}: {error}") from error
                     raise
             if not callable(compiled):
@@ -527,7 +527,7 @@ class Handoff:
         except Exception as error:
             if self._asks_to_skip(error):
                 return None
-            if self.backend.is_torchs and _is_refusal(error):
+            if self.backend.is_torch_backend and _is_refusal(error):
                 self._report_refused(name, error)
                 return None
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
@@ -540,7 +540,7 @@ class Handoff:
     def _gives_back(self, gm: Any, is_as_exported: Callable[[Any], bool], inputs: list[Any]) -> bool:
         """Whether a third-party backend returns a graph with separate segments unchanged: then it gets the whole graph, and the
         recorded program runs. A backend that transformed one is not tried again."""
-        if self.backend.is_torchs or self.looks_inside or config.is_set("verify_correctness"):
+        if self.backend.is_torch_backend or self.looks_inside or config.is_set("verify_correctness"):
             return False
         if any(isinstance(value, torch.Generator) for value in inputs):
             return False  # the backend might run the graph, and advance the generator

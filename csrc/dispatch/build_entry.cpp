@@ -130,55 +130,38 @@ struct NeedsModes {};
 // The trace needs the value of a numpy scalar input.
 struct NeedsNumpyConstants {};
 
-struct TraceOptions {
-  bool may_assume = true;
-  bool has_modes = false;
-  bool separate = false;  // observable failures and irreversible mutations go to separate segments
-  bool may_break = true;
-  bool numpy_constants = true;  // numpy scalars are constants, not inputs
-  const std::unordered_set<std::string>* unspecialized = nullptr;
-  std::optional<uint32_t> until{};  // a node: the trace stops there
-};
-static void set_up(trace::Tracer& tracer, const Chain& chain, graph::Recorder::Captured captured,
-                   const TraceOptions& options) {
-  graph::forget_warnings();
-  trace::begin_separation(options.separate, chain, options.until);
-  tracer.recorder.capture_unbacked(captured);
-  tracer.may_assume = options.may_assume;
-  tracer.has_modes = options.has_modes;
-  if (options.unspecialized == nullptr) return;
-  tracer.lifter.unspecialized = options.unspecialized;
-  tracer.lifter.on_unspecialized = [&tracer] { tracer.recorder.expect_numbers(); };
-}
+using trace::TraceOptions;
+using trace::TraceResult;
 
 // The order of construction: the residual program determines which tensors the graph returns; the recorder then knows
 // which inputs the graph needs; their sources join the needed ones; last come the guards, which take over the tree of
 // sources. Throws CannotRebuild.
-static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient,
-                                          const TraceOptions& options, Borrowed result) {
+static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient) {
+  const TraceOptions& options = tracer.options;
+  TraceResult& traced = tracer.result;
   auto entry = std::make_unique<Entry>();
   std::vector<Borrowed> results;
   replay::Frames frames{{}, tracer.frames->ended_frames()};
-  if (result) {
-    results.push_back(result);
+  if (traced.value) {
+    results.push_back(traced.value);
   } else {
-    each_value(tracer.cut, [&](const Ref& value) { results.push_back(value); });
-    for (const FrameState& state : tracer.cut) {
+    each_value(traced.cut, [&](const Ref& value) { results.push_back(value); });
+    for (const FrameState& state : traced.cut) {
       entry->stop.push_back(shape_of(state));
       if (state.frame_object) frames.go_on.push_back(state.frame_object);
     }
   }
-  for (const Ref& mode : tracer.exit_modes) results.push_back(mode);
-  entry->has_modes = tracer.has_modes;
-  entry->exit_popped = tracer.exit_popped;
-  entry->exit_pushed = tracer.exit_modes.size();
+  for (const Ref& mode : traced.exit.pushed_modes) results.push_back(mode);
+  entry->has_modes = options.has_modes;
+  entry->exit_popped = traced.exit.popped_modes;
+  entry->exit_pushed = traced.exit.pushed_modes.size();
   std::vector<Ref> outputs;
-  for (const trace::Tracer::Assumption& assumption : tracer.assumptions) {
-    outputs.push_back(assumption.tensor);
-    entry->assumptions.push_back({assumption.wanted, assumption.code, assumption.index});
+  for (const trace::SpeculatedCheck& check : traced.checks) {
+    outputs.push_back(check.tensor);
+    entry->checks.push_back({check.expected, check.code, check.index});
   }
   std::vector<lift::Source*> needed;
-  entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, tracer.raises, frames);
+  entry->residual = replay::Residual::build(tracer.lifter, results, &outputs, &needed, traced.raises, frames);
   if (tracer.arrays->leaves_with_array(outputs))
     throw replay::CannotRebuild("a tensor and an array with the same memory");
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
@@ -196,17 +179,17 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   const bool only_strings = tracer.deferred->event && tracer.deferred->event->reason == report::Reason::tensor_text &&
                             tracer.lifter.effects().empty();
   const bool draws = !tracer.deferred->points.empty() && !only_strings;
-  if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || draws)) throw NeedsRepeatable();
+  if (!entry->checks.empty() && (!may_run_twice(*entry->program) || draws)) throw NeedsRepeatable();
   if (options.may_break && trace::has_lasting_writes(*entry->program) &&
       trace::has_observed_failures(*entry->program)) {
-    if (options.separate)
+    if (options.separates)
       throw replay::CannotRebuild("a call that may fail inside of a `try`, next to an irreversible mutation");
     throw NeedsSeparateSegments();
   }
-  if (!(tracer.exit_state == entry->program->states[0])) entry->exit_state = tracer.exit_state;
-  entry->exit_nesting = tracer.exit_nesting;
-  entry->exit_casts = tracer.exit_casts;
-  entry->clears_casts = tracer.clears_casts;
+  if (!(traced.exit.ambient == entry->program->states[0])) entry->exit_state = traced.exit.ambient;
+  entry->exit_nesting = traced.exit.autocast_nesting;
+  entry->exit_casts = traced.exit.casts;
+  entry->clears_casts = traced.exit.clears_casts;
 
   for (uint32_t declared : entry->program->inputs) {
     lift::Source* source = tracer.tree->at(PyLong_AsUnsignedLong(entry->program->declared[declared].source.get()));
@@ -220,7 +203,7 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   entry->side_by_side =
       !inputs.empty() && std::adjacent_find(inputs.begin(), inputs.end(),
                                             [](size_t one, size_t next) { return next != one + 1; }) == inputs.end();
-  if (tracer.flag_groups != 0) ambient.add_flags(*tracer.flags_before, tracer.flag_groups);
+  if (traced.flag_groups != 0) ambient.add_flags(*traced.flags_before, traced.flag_groups);
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient));
   return entry;
 }
@@ -275,10 +258,10 @@ static bool compile_entry(Entry& entry, const guards::Roots& roots, const Backen
   } else {
     entry.eager = std::make_unique<graph::Replay>(*entry.program);
   }
-  Ref torchs = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "is_torchs"));
+  Ref torchs = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "is_torch_backend"));
   if (!torchs) PyErr_Clear();
-  entry.is_torchs = torchs.get() == Py_True;
-  if (answer.shares && entry.is_torchs)
+  entry.is_torch_backend = torchs.get() == Py_True;
+  if (answer.shares && entry.is_torch_backend)
     entry.sharing = std::make_unique<backend::Sharing>(values, entry.inputs, entry.has_arrays);
   if (entry.compiled && !entry.repeatable && !saved_hooks_active &&
       !has_effects(*entry.program, graph::kActs | graph::kTransforms) && !entry.program->has_separate_segments()) {
@@ -296,9 +279,9 @@ static bool is_instruction_bound(report::Reason reason) {
 }
 
 // A signal handler raised: nothing was mutated, and the program's frames have not seen the exception.
-static void raise_interrupt(trace::Tracer& tracer) {
-  if (!tracer.interrupted) return;
-  cpython::set_raised(std::move(tracer.interrupted));
+static TraceResult& uninterrupted(TraceResult& traced) {
+  if (!traced.interrupted) return traced;
+  cpython::set_raised(std::move(traced.interrupted));
   throw PyError();
 }
 
@@ -319,25 +302,22 @@ static bool is_whole(const Chain& cut, const Chain& from) {
 // Retraces as far as the instruction that stopped the trace and cuts there, so nothing has to be undone. If that frame
 // cannot be resumed there, its caller's instruction is executed concretely, and so on. Null: no such point.
 static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<trace::BreakPoint>& points,
-                                          graph::Recorder::Captured captured, const TraceOptions& options,
-                                          Entry::Phases* phases) {
+                                          const TraceOptions& options, Entry::Phases* phases) {
   for (size_t at = 0; at < points.size();) {
     const ThreadAsBefore thread;
-    trace::OwnedTracer owned;
+    trace::OwnedTracer owned(options);
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-    set_up(tracer, chain, captured, options);
     Clock clock;
-    (void)tracer.run(chain, &points[at]);
-    raise_interrupt(tracer);
+    const TraceResult& traced = uninterrupted(tracer.run(chain, &points[at]));
     phases->trace += clock.lap();
-    if (!is_whole(tracer.cut, chain) || tracer.stopped) return nullptr;
-    if (const int native = waits_through_native_code(tracer.cut); native >= 0) {
+    if (!is_whole(traced.cut, chain) || traced.stopped) return nullptr;
+    if (const int native = waits_through_native_code(traced.cut); native >= 0) {
       at += std::max(native, 1);
       continue;
     }
     try {
-      std::unique_ptr<Entry> entry = build_entry(tracer, std::move(ambient), options, {});
+      std::unique_ptr<Entry> entry = build_entry(tracer, std::move(ambient));
       phases->install += clock.lap();
       return entry;
     } catch (const replay::CannotRebuild&) {
@@ -360,31 +340,25 @@ static bool is_set(const char* setting) {
 }
 
 static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                         bool may_break, const TraceOptions& options, bool last_try) {
+                                         const TraceOptions& options, bool last_try) {
   std::unique_ptr<Entry> entry;
   Entry::Phases phases;
-  const graph::Recorder::Captured captured{.scalars = !may_break || is_set("capture_scalar_outputs"),
-                                           .sizes = !may_break || is_set("capture_dynamic_output_shape_ops")};
   {
     const WithoutCollector until_the_trace_is_gone;  // nearly all garbage dies with the trace
     const at::RecordFunctionGuard unseen(false);     // profilers must not see operators on fake tensors
     const lift::NumpyScalarInputs handed(!options.numpy_constants);
     const ThreadAsBefore thread;
-    trace::OwnedTracer owned;
+    trace::OwnedTracer owned(options);
     trace::Tracer& tracer = *owned;
     guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-    tracer.may_break = may_break;
-    set_up(tracer, chain, captured, options);
     Clock clock;
-    Ref result = tracer.run(chain, nullptr);
-    raise_interrupt(tracer);
+    TraceResult& traced = uninterrupted(tracer.run(chain, nullptr));
     phases.trace += clock.lap();
-    if (!result && tracer.wants_modes) throw NeedsModes();
-    if (handed.any() && (!result || tracer.raises)) throw NeedsNumpyConstants();
-    if (result) {
-      tracer.keep_alive.push_back(Ref(result));
+    if (!traced.value && traced.wants_modes) throw NeedsModes();
+    if (handed.any() && (!traced.value || traced.raises)) throw NeedsNumpyConstants();
+    if (traced.value) {
       try {
-        entry = build_entry(tracer, std::move(ambient), options, result);
+        entry = build_entry(tracer, std::move(ambient));
         phases.install += clock.lap();
         if (handed.any() && !may_start_over(*entry)) throw NeedsNumpyConstants();
       } catch (const NeedsRepeatable&) {
@@ -396,61 +370,58 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
       } catch (const replay::CannotRebuild& error) {
         if (handed.any()) throw NeedsNumpyConstants();
         // If a deferred random value leaves the call, the trace can be cut before the value is drawn.
-        if (may_break) entry = stop_before(chain, tracer.deferred->points, captured, options, &phases);
+        if (options.may_break) entry = stop_before(chain, tracer.deferred->points, options, &phases);
         if (entry == nullptr)
           return give_up(tracer, std::move(ambient), phases, {report::Reason::cannot_rebuild, error.what(), {}, 0});
         entry->stops_because = tracer.deferred->event;
       }
     } else {
-      const bool is_break = is_instruction_bound(tracer.stopped->reason);
-      if (is_break && tracer.refuses) {
-        entry = give_up(tracer, std::move(ambient), phases, *tracer.stopped);
+      const bool is_break = is_instruction_bound(traced.stopped->reason);
+      if (is_break && traced.refuses) {
+        entry = give_up(tracer, std::move(ambient), phases, *traced.stopped);
         entry->refuses = true;
         return entry;
       }
       // A callee that asks to be skipped runs eagerly, called from its caller's instruction.
-      if (tracer.stopped->reason == report::Reason::skipped && !tracer.break_points.empty())
-        tracer.break_points.erase(tracer.break_points.begin());
-      if (may_break && is_break) entry = stop_before(chain, tracer.break_points, captured, options, &phases);
+      if (traced.stopped->reason == report::Reason::skipped && !traced.break_points.empty())
+        traced.break_points.erase(traced.break_points.begin());
+      if (options.may_break && is_break) entry = stop_before(chain, traced.break_points, options, &phases);
       // A frame may hold a deferred random value.
-      if (may_break && is_break && entry == nullptr)
-        entry = stop_before(chain, tracer.deferred->points, captured, options, &phases);
-      if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *tracer.stopped);
-      entry->stops_because = *tracer.stopped;
+      if (options.may_break && is_break && entry == nullptr)
+        entry = stop_before(chain, tracer.deferred->points, options, &phases);
+      if (entry == nullptr) return give_up(tracer, std::move(ambient), phases, *traced.stopped);
+      entry->stops_because = *traced.stopped;
     }
   }
   entry->phases = phases;
-  entry->traced_with = {options.may_assume, options.separate, captured.scalars, captured.sizes, nullptr};
-  if (options.unspecialized != nullptr)
-    entry->traced_with.unspecialized = std::make_shared<const std::unordered_set<std::string>>(*options.unspecialized);
+  entry->traced_with = options;
   const bool holds = compile_entry(*entry, roots, backend, chain.back().code, last_try);
   entry->program->modules.clear();  // an export names them; an entry must not keep them alive
   return holds ? std::move(entry) : nullptr;
 }
 
 // Torch compilers have no numpy scalar inputs, and make faster code of constants.
-static bool takes_numbers(const Backend& backend) {
+static bool takes_numpy_scalars(const Backend& backend) {
   if (!backend.callable) return true;
-  Ref takes = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "takes_numbers"));
+  Ref takes = Ref::steal(PyObject_GetAttrString(backend.callable.get(), "takes_numpy_scalars"));
   if (!takes) PyErr_Clear();
   return takes.get() == Py_True;
 }
 
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try, const std::unordered_set<std::string>* unspecialized,
-                                   bool* numpy_constants) {
-  if (!*numpy_constants && !takes_numbers(backend)) *numpy_constants = true;
-  for (TraceOptions options{.may_assume = !fake::has_saved_hooks(),
-                            .may_break = may_break,
-                            .numpy_constants = *numpy_constants,
-                            .unspecialized = unspecialized};
-       ;) {
+                                   TraceOptions options, bool last_try, bool* numpy_constants) {
+  if (!*numpy_constants && !takes_numpy_scalars(backend)) *numpy_constants = true;
+  options.may_speculate = !fake::has_saved_hooks();
+  options.numpy_constants = *numpy_constants;
+  options.captured = {.scalars = !options.may_break || is_set("capture_scalar_outputs"),
+                      .sizes = !options.may_break || is_set("capture_dynamic_output_shape_ops")};
+  for (;;) {
     try {
-      return trace_once(chain, roots, backend, may_break, options, last_try);
+      return trace_once(chain, roots, backend, options, last_try);
     } catch (const NeedsRepeatable&) {
-      options.may_assume = false;
+      options.may_speculate = false;
     } catch (const NeedsSeparateSegments&) {
-      options.separate = true;
+      options.separates = true;
     } catch (const NeedsModes&) {
       options.has_modes = true;
     } catch (const NeedsNumpyConstants&) {
@@ -471,27 +442,24 @@ enum class Recovery : uint8_t {
 // Retraces as far as a point on the path to the node that failed, and cuts there: what the graph has computed so far
 // replaces a run of that part.
 static Recovered cut_at(const Chain& chain, const Entry& failed, graph::Failure& failure,
-                        const trace::BreakPoint& point, Recovery recovery, graph::Recorder::Captured captured,
-                        const TraceOptions& options) {
-  trace::OwnedTracer owned;
+                        const trace::BreakPoint& point, Recovery recovery, const TraceOptions& options) {
+  trace::OwnedTracer owned(options);
   trace::Tracer& tracer = *owned;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
-  set_up(tracer, chain, captured, options);
-  (void)tracer.run(chain, &point);
-  raise_interrupt(tracer);
+  TraceResult& traced = uninterrupted(tracer.run(chain, &point));
   const graph::Program& program = *failed.program;
   const graph::Program& part = tracer.recorder.program();
-  if (!is_whole(tracer.cut, chain) || tracer.stopped || waits_through_native_code(tracer.cut) >= 0 ||
+  if (!is_whole(traced.cut, chain) || traced.stopped || waits_through_native_code(traced.cut) >= 0 ||
       !has_prefix(program, part, failure.node))
     return {};
   if (recovery == Recovery::kRetry) {
     if (!may_repeat(program, part.nodes.size(), failure.node)) return {};
   } else {
-    if (!is_at_node(tracer.cut, program, program.nodes[failure.node])) return {};
-    drop_variables(tracer.cut, part, failure, recovery == Recovery::kRaiseOnly);
+    if (!is_at_node(traced.cut, program, program.nodes[failure.node])) return {};
+    drop_variables(traced.cut, part, failure, recovery == Recovery::kRaiseOnly);
   }
   try {
-    Recovered left{build_entry(tracer, std::move(ambient), options, {}), {}, recovery != Recovery::kRetry};
+    Recovered left{build_entry(tracer, std::move(ambient)), {}, recovery != Recovery::kRetry};
     if (take_outputs(program, *left.entry->program, &failure, &left.outputs)) return left;
   } catch (const replay::CannotRebuild&) {
   }
@@ -502,33 +470,27 @@ static Recovered cut_at(const Chain& chain, const Entry& failed, graph::Failure&
 // happened yet.
 Recovered retrace_failure(const Chain& chain, const Entry& failed, graph::Failure& failure) {
   if (failed.transforms || failure.node >= failed.program->nodes.size()) return {};
-  const graph::Recorder::Captured captured{.scalars = failed.traced_with.scalars, .sizes = failed.traced_with.sizes};
-  TraceOptions options{.may_assume = failed.traced_with.may_assume,
-                       .has_modes = failed.has_modes,
-                       .separate = failed.traced_with.separate,
-                       .may_break = false,
-                       .unspecialized = failed.traced_with.unspecialized.get(),
-                       .until = failure.node};
+  TraceOptions options = failed.traced_with;
+  options.may_break = false;
+  options.numpy_constants = true;
+  options.until_node = failure.node;
   const WithoutCollector until_the_trace_is_gone;
   const at::RecordFunctionGuard unseen(false);
   std::vector<trace::BreakPoint> points;
   {
-    trace::OwnedTracer owned;
-    trace::Tracer& tracer = *owned;
-    set_up(tracer, chain, captured, options);
-    (void)tracer.run(chain, nullptr);
-    raise_interrupt(tracer);
-    if (!tracer.stopped || tracer.break_points.empty()) return {};
-    points = std::move(tracer.break_points);
+    trace::OwnedTracer owned(options);
+    TraceResult& traced = uninterrupted((*owned).run(chain, nullptr));
+    if (!traced.stopped || traced.break_points.empty()) return {};
+    points = std::move(traced.break_points);
   }
-  options.until.reset();
+  options.until_node.reset();
   for (const Recovery recovery : {Recovery::kRaise, Recovery::kRaiseOnly}) {
-    Recovered left = cut_at(chain, failed, failure, points.front(), recovery, captured, options);
+    Recovered left = cut_at(chain, failed, failure, points.front(), recovery, options);
     if (left.entry != nullptr) return left;
   }
   if (fake::has_saved_hooks()) return {};  // the hooks would observe a tensor twice
   for (const trace::BreakPoint& point : points) {
-    Recovered left = cut_at(chain, failed, failure, point, Recovery::kRetry, captured, options);
+    Recovered left = cut_at(chain, failed, failure, point, Recovery::kRetry, options);
     if (left.entry != nullptr) return left;
   }
   return {};

@@ -195,17 +195,18 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   traces_++;
   report_recompile(compilation_, point, roots());
   note_changes(point);
-  const std::unordered_set<std::string> unspecialized = compilation_.unspecialized;  // another thread may add to it
+  trace::TraceOptions options{.may_break = !compilation_.fullgraph};
+  if (!compilation_.unspecialized.empty())  // copied: another thread may add to it
+    options.unspecialized = std::make_shared<const std::unordered_set<std::string>>(compilation_.unspecialized);
   const Chain from = chain.empty() ? start() : Chain();
   std::shared_ptr<Entry> entry;
-  bool specializes = unspecialized.empty();
   const trace::Denying denying(compilation_.denies);
   for (int tries = 1; entry == nullptr; tries++) {
-    entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, !compilation_.fullgraph,
-                        tries >= kMostTries, specializes ? nullptr : &unspecialized, &compilation_.numpy_constants);
+    entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, options, tries >= kMostTries,
+                        &compilation_.numpy_constants);
     // Nothing can be captured without specializing.
-    if (!specializes && entry != nullptr && entry->eager_because) {
-      specializes = true;
+    if (options.unspecialized != nullptr && entry != nullptr && entry->eager_because) {
+      options.unspecialized.reset();
       entry.reset();
     }
   }
@@ -384,7 +385,7 @@ Ref Call::run() {
     }
     if (result) return result;
     if (next.empty()) {  // a speculated check failed
-      if (entry->distrusted) (void)drop(*point, entry);
+      if (entry->is_refuted) (void)drop(*point, entry);
       return {};
     }
     // Values that the call held until now may die here, as in eager.

@@ -345,7 +345,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
 }
 
 void reset_all() {
-  trace::forget_distrust();
+  trace::forget_refuted_checks();
   std::vector<std::shared_ptr<Compilation>> compilations;
   for (CompiledObject* compiled : all()) compilations.push_back(*compiled->compilation);
   for (const std::shared_ptr<Compilation>& compilation : compilations) {

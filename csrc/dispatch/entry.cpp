@@ -45,9 +45,9 @@ Ref Entry::guard_texts() const {
   Ref texts = checked(PyList_New(0));
   for (const std::string& text : guards->texts())
     check_status(PyList_Append(texts.get(), checked(PyUnicode_FromString(text.c_str())).get()));
-  for (const Assumption& assumption : assumptions) {
-    auto* code = assumption.code.as<PyCodeObject>();
-    const int line = PyCode_Addr2Line(code, assumption.index * static_cast<int>(sizeof(_Py_CODEUNIT)));
+  for (const Check& check : checks) {
+    auto* code = check.code.as<PyCodeObject>();
+    const int line = PyCode_Addr2Line(code, check.index * static_cast<int>(sizeof(_Py_CODEUNIT)));
     Ref text = checked(PyUnicode_FromFormat("the data of the call, after it: the check at %U:%d does not raise",
                                             code->co_filename, line));
     check_status(PyList_Append(texts.get(), text.get()));
@@ -89,7 +89,7 @@ void Entry::run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::F
   // If numpy would warn, the call runs eagerly, and warns where the program does. User code in the graph, which might
   // catch the error that is raised for that, sees the thread's own numpy error settings.
   std::optional<lift::NumpyErrorsSet> errors;
-  if (has_arrays && (repeatable || !assumptions.empty()) && !calls_others)
+  if (has_arrays && (repeatable || !checks.empty()) && !calls_others)
     errors.emplace(lift::NumpyErrorsSet::Kind::kRaised);
   c10::SmallVector<PyObject*, 16> copied;
   PyObject* const* arguments;
@@ -155,12 +155,12 @@ class SavedRngState {
 };
 
 // Entries whose speculated check keeps failing are dropped.
-void Entry::refute(size_t assumption) {
+void Entry::refute(size_t check) {
   static constexpr int kMostRefuted = 3;
-  Assumption& failed = assumptions[assumption];
+  Check& failed = checks[check];
   if (++failed.refuted < kMostRefuted) return;
-  distrusted = true;
-  trace::distrust(failed.code, failed.index);
+  is_refuted = true;
+  trace::stop_speculating(failed.code, failed.index);
 }
 
 // False: a speculated check failed, or the graph raised, possibly for that reason.
@@ -175,9 +175,9 @@ bool Entry::run_and_check(const std::vector<Ref>& values, Outputs* outputs) {
     if (rng_state) rng_state->put_back();
     return false;
   }
-  for (size_t i = 0; i < assumptions.size(); i++) {
+  for (size_t i = 0; i < checks.size(); i++) {
     Borrowed flag = outputs->begin()[i];
-    if (truth(flag).value() == assumptions[i].wanted) continue;
+    if (truth(flag).value() == checks[i].expected) continue;
     refute(i);
     if (rng_state) rng_state->put_back();
     return false;
@@ -187,7 +187,7 @@ bool Entry::run_and_check(const std::vector<Ref>& values, Outputs* outputs) {
 
 // Whether the exception comes from the graph. Errors in a custom backend must reach its author.
 bool Entry::is_of_graph() const {
-  if (!compiled || is_torchs || has_arrays) return true;
+  if (!compiled || is_torch_backend || has_arrays) return true;
   Ref error = cpython::take_raised();
   bool found = false;
   Ref trace = Ref::steal(PyException_GetTraceback(error.get()));
@@ -241,7 +241,7 @@ Ref Entry::run(const std::vector<Ref>& values, Chain* chain, graph::Failure* fai
     if (graph::may_raise_warnings()) return {};  // run eagerly: nothing has happened yet
     kept.emplace(graph::WarningsKept::Kind::kRun);
   }
-  if (assumptions.empty()) {
+  if (checks.empty()) {
     const std::vector<uint32_t> versions = writes_last ? versions_of(values, inputs) : std::vector<uint32_t>();
     // AOTAutograd bumps the version of an input that is going to be mutated once beforehand; the write bumps it again.
     const auto is_unwritten = [&] {

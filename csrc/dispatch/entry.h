@@ -11,6 +11,7 @@
 #include "guards/guard_program.h"
 #include "replay/residual.h"
 #include "report/event.h"
+#include "trace/core/trace_options.h"
 
 #include <memory>
 #include <optional>
@@ -48,18 +49,18 @@ class Entry {
   replay::Residual residual;
   Py_ssize_t output_count = 0;  // of the graph
   // Required values of its first outputs; if they differ, the call falls back to eager.
-  struct Assumption {
-    bool wanted;
+  struct Check {
+    bool expected;
     Ref code;
     int index;
     int refuted = 0;  // how often the check failed
   };
-  std::vector<Assumption> assumptions;
-  bool distrusted = false;               // one of the checks failed too often: it is not speculated on any more
+  std::vector<Check> checks;
+  bool is_refuted = false;               // one of the checks failed too often: it is not speculated on any more
   bool draws = false;                    // the graph uses an RNG
   bool repeatable = false;               // if the graph raises, no side effect has happened yet
   bool writes_last = false;              // ... unless an input was mutated, which its version counter then shows
-  bool is_torchs = false;                // the backend is one of torch's
+  bool is_torch_backend = false;         // the backend is one of torch's
   bool has_arrays = false;               // the graph computes with numpy arrays
   std::vector<graph::Warning> warnings;  // given by torch during the trace: a run gives them at the same lines
   bool shows = false;                    // it prints: output and warnings keep their order
@@ -83,11 +84,7 @@ class Entry {
   size_t exit_popped = 0, exit_pushed = 0;
   bool has_modes = false;           // the effect of the modes on calls is in the graph: it runs without them
   std::weak_ptr<ResumePoint> next;  // resume point that followed its stop last time
-  // The trace options, to retrace the same path.
-  struct TracedWith {
-    bool may_assume = true, separate = false, scalars = false, sizes = false;
-    std::shared_ptr<const std::unordered_set<std::string>> unspecialized;  // null: none
-  } traced_with;
+  trace::TraceOptions traced_with;  // to retrace the same path
 
   bool has_graph() const { return program != nullptr && program->live_count() > 0; }
   // Whether its guards hold for this call; fills the needed values.
@@ -114,7 +111,7 @@ class Entry {
   Ref finish(const std::vector<Ref>& values, PyObject* const* outputs, size_t count, Chain* chain, OpenScopes& scopes,
              graph::WarningsInTurn* warned);
   bool run_and_check(const std::vector<Ref>& values, Outputs* outputs);
-  void refute(size_t assumption);
+  void refute(size_t check);
   bool is_of_graph() const;
   void run_graph(const std::vector<Ref>& values, Outputs* outputs, graph::Failure* failure = nullptr) const;
 };
@@ -124,12 +121,11 @@ struct Backend {
 };
 // Traces from a stopped chain of frames; a function that has not begun is such a chain. An entry that captured nothing
 // says why in `eager_because`: what the trace read until then is guarded, so that only matching calls run eagerly.
-// Null: what it had read changed while it ran. `roots`: the chain's values, for guards. `unspecialized`: as in
-// lift::Lifter. `numpy_constants`: numpy scalars are constants (otherwise inputs: lift/lifting/numpy_scalar_inputs.h);
-// set to true if they have to be.
+// Null: what it had read changed while it ran. `roots`: the chain's values, for guards. Of `options`, the caller sets
+// may_break and unspecialized. `numpy_constants`: numpy scalars are constants (otherwise inputs:
+// lift/lifting/numpy_scalar_inputs.h); set to true if they have to be.
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const Backend& backend,
-                                   bool may_break, bool last_try, const std::unordered_set<std::string>* unspecialized,
-                                   bool* numpy_constants);
+                                   trace::TraceOptions options, bool last_try, bool* numpy_constants);
 
 // The graph of an entry that was traced from `chain` has failed after irreversible mutations: what the call has done
 // until then, and its position, as an entry whose graph has run already. Null: unknown.

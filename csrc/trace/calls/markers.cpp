@@ -173,4 +173,18 @@ Ref scripted_function(Borrowed callable) {
 
 bool is_compiled(Borrowed callable) { return strcmp(callable.type()->tp_name, "alternator._C.Compiled") == 0; }
 
+static bool lists(const Ref& table, Borrowed callable) {
+  return table && contains(table, checked(PyLong_FromVoidPtr(callable.get()))).value();
+}
+
+bool GraphMarks::is_disallowed(Borrowed callable) {
+  if (!disallowed_) disallowed_ = disallowed_in_graph();
+  return lists(*disallowed_, callable);
+}
+
+bool GraphMarks::is_allowed_in_graph(Borrowed callable) {
+  if (!allowed_) allowed_ = allowed_in_graph();
+  return lists(*allowed_, callable);
+}
+
 }  // namespace alternator::trace

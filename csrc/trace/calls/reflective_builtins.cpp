@@ -195,7 +195,7 @@ Ref call_reflective(Tracer& t, Borrowed callable, PyObject* const* arguments, si
   };
   const bool named = count >= 2 && PyUnicode_Check(arguments[1]);
   auto lacks = [&] {
-    const bool absent = !t.stopped && PyErr_ExceptionMatches(PyExc_AttributeError);
+    const bool absent = !t.result.stopped && PyErr_ExceptionMatches(PyExc_AttributeError);
     if (absent) PyErr_Clear();
     return absent;
   };
@@ -277,7 +277,7 @@ Ref call_reflective(Tracer& t, Borrowed callable, PyObject* const* arguments, si
     try {
       return get_attribute(t, arguments[0], names::__dict__);
     } catch (const PyError&) {
-      if (t.stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
+      if (t.result.stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
       PyErr_SetString(PyExc_TypeError, "vars() argument must have __dict__ attribute");
       throw;
     }

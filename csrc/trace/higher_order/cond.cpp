@@ -123,7 +123,7 @@ Arm trace_arm(Tracer& t, const char* what, Borrowed function, Borrowed operands,
   try {
     branch.result = call(t, function, arguments.data() + 1, arguments.size() - 1, {});
   } catch (const PyError&) {
-    if (t.stopped) throw;
+    if (t.result.stopped) throw;
     PyErr_Clear();
     refuse_subgraph(what, "a branch or body raises an exception");
   }
@@ -172,7 +172,7 @@ Ref call_cond(Tracer& t, PyObject* const* arguments, size_t count) {
     try {
       return call(t, holds ? arguments[1] : arguments[2], given.data() + 1, given.size() - 1, {});
     } catch (const PyError&) {
-      if (t.stopped) throw;
+      if (t.result.stopped) throw;
       PyErr_Clear();
       // The traceback would lack the frame of torch.cond.
       stop(report::Reason::raises, "a branch of torch.cond raises an exception");

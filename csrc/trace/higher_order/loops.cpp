@@ -376,7 +376,7 @@ Ref call_loop(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t p
     try {
       result = call_function(t, callable, arguments, positional, keyword_names);
     } catch (const PyError&) {
-      if (t.stopped) throw;
+      if (t.result.stopped) throw;
       PyErr_Clear();  // eager raises in other frames
       refuse_subgraph(native_name(callable).c_str(), "it raises an exception");
     }

@@ -161,7 +161,7 @@ Ref ScopedModes::call(Borrowed callable, PyObject* const* arguments, size_t posi
   if ((!begins && callable != Borrowed(natives.record_exit)) || positional == 0 || keyword_names) return {};
   // record_function only labels a profile, and does nothing where no profiler runs. A graph does not contain it, not
   // even where breaks are disallowed.
-  if (query(t, natives.profiler_enabled).get() == Py_True && t.may_break)
+  if (query(t, natives.profiler_enabled).get() == Py_True && t.options.may_break)
     stop(report::Reason::native_call, native_name(callable) + ", while a profiler is running");
   if (begins) {
     open(arguments[0]);
