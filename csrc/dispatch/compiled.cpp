@@ -330,7 +330,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compilation->function = Ref::share(function);
   if (self && self.get() != Py_None) compilation->self = Ref::share(self);
   if (listener && listener.get() != Py_None) compilation->listener = Ref::share(listener);
-  if (backend && backend.get() != Py_None) compilation->backend.callable = Ref::share(backend);
+  if (backend && backend.get() != Py_None) compilation->backend = backend::Backend(backend);
   compilation->cache_owner = std::make_shared<CacheOwner>(compilation->function, compilation->self);
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
@@ -430,9 +430,9 @@ PyMethodDef functions[] = {
      METH_VARARGS | METH_KEYWORDS,
      "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False, store=None): a "
      "compiled callable"},
-    {"begin_offering", module_interception<begin_interception>, METH_O,
-     "begin_offering(compiled): functions called on this thread are compiled like those that it calls"},
-    {"end_offering", module_interception<end_interception>, METH_O, "end_offering(compiled)"},
+    {"begin_interception", module_interception<begin_interception>, METH_O,
+     "begin_interception(compiled): functions called on this thread are compiled like those that it calls"},
+    {"end_interception", module_interception<end_interception>, METH_O, "end_interception(compiled)"},
     {"new_store", module_new_store, METH_NOARGS, "new_store(): for compiled callables that share what they compile"},
     {"break_reasons", module_break_reasons, METH_NOARGS, "break_reasons(): a list of (id, cause, hint)"},
     {"clear_store", module_clear_store, METH_O, "clear_store(store): drop the entries that it shares"},
