@@ -53,7 +53,7 @@ class Backend:
     compiler: Compiler | None  # None: the recorded program itself
     key: Any = None  # equal for backends that compile a graph in the same way
     # A torch backend, built on AOTAutograd: needs torch's compile lock.
-    is_torchs: bool = False
+    is_torch_backend: bool = False
 
     def prepare(self) -> None:
         """Applies the backend's process-wide changes before anything is traced: importing it registers abstract base classes, on
@@ -89,7 +89,7 @@ def _inductor(
     # Older versions of torch do not take the name.
     names = (name,) if "name" in inspect.signature(wrapper.__init__).parameters else ()
     key = _key(["inductor", use_aoti, mode, options, dynamic, name])
-    return Backend("inductor", wrapper(mode, options, dynamic, *names), key, is_torchs=True)
+    return Backend("inductor", wrapper(mode, options, dynamic, *names), key, is_torch_backend=True)
 
 
 def _registered(name: str) -> Compiler:

@@ -363,11 +363,11 @@ class Compiling:
     def __enter__(self) -> None:
         if isinstance(self._compiled, _C.Compiled):
             _entered.append(self)
-            _C.begin_offering(self._compiled)
+            _C.begin_interception(self._compiled)
 
     def __exit__(self, *_: object) -> None:
         if isinstance(self._compiled, _C.Compiled):
-            _C.end_offering(self._compiled)
+            _C.end_interception(self._compiled)
             _entered.remove(self)
 
 

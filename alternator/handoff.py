@@ -7,42 +7,65 @@ import contextlib
 import copy
 import inspect
 import itertools
-import random
 import sys
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.fx.experimental._config
-from torch._guards import CompileContext, CompileId, GuardSource, Source, TracingContext, compile_context, tracing
+from torch._guards import CompileContext, GuardSource, Source, TracingContext, compile_context, tracing
 
 from . import config, events, logs
 from ._load import load_core
 from .backends import Backend
 from .backwards import Refused, came_from_backward, impure_backwards, old_values_saved, written_through_data
+from .compile_scopes import (
+    compile_lock_held,
+    differentiable_lstm,
+    forget_tensors,
+    is_refusal,
+    state_kept,
+    uses_cuda,
+    warnings_held,
+    with_versions_kept,
+)
 from .events import Graph, Listener
 from .exc import backend_failed
 from .graph_module import GraphModule
 from .pieces import InPieces, needs_examples
 
-# A callable that runs the graph, and whether it takes a list; None: the recorded program itself. (NotImplemented: see takes_numbers.)
+
+class GraphFacts(Protocol):
+    """csrc/backend/graph_facts.h"""
+
+    aot_incompatible: str | None
+    has_runtime_asserts: bool
+    takes_subclass: bool
+    takes_numpy_scalar: bool
+    takes_generator: bool
+
+
+class GraphRequest(Protocol):
+    """csrc/backend/graph_request.h"""
+
+    export: Callable[..., Any]
+    is_as_exported: Callable[[Any], bool]
+    inputs: list[Any]
+    sources: list[tuple[str, bool]]
+    code: CodeType
+    shape_env: Any
+    runner: str
+    reason: str | None
+    facts: GraphFacts
+
+
+# A callable that runs the graph, and whether it takes a list; None: the recorded program itself. (NotImplemented: see takes_numpy_scalars.)
 Answer = tuple[Callable[..., Any], bool] | None
 
 _graph_numbers = itertools.count()
-_Flags = load_core().fake.Flags
 _thread_kept = load_core().fake.ThreadKept()
-
-
-# Why a graph is AOT-incompatible.
-_AOT_INCOMPATIBLE = (
-    "it makes a leaf that requires grad or a tensor with a hook, gives a tensor other memory, transposes an argument in place, writes to "
-    "memory of an array or of several inputs, or applies an autograd.Function that keeps on ctx what may change until its backward()"
-)
-_SUBCLASS_INPUT = "a tensor subclass is among its inputs"
 
 
 class InputSource(Source):
@@ -70,72 +93,6 @@ class InputSource(Source):
 
     def __reduce__(self) -> tuple[type[InputSource], tuple[str]]:
         return InputSource, (self.text,)  # Inductor's FX graph cache pickles them
-
-
-def _uses_cuda() -> bool:
-    is_initialized: Callable[[], bool] = torch.cuda.is_initialized
-    return is_initialized()
-
-
-@contextlib.contextmanager
-def _state_kept() -> Iterator[None]:
-    """A backend may draw random numbers, switch modes and raise the recursion limit (Inductor does): all of it is restored."""
-    python_rng, torch_rng = random.getstate(), torch.get_rng_state()
-    device_rng = torch.cuda.get_rng_state_all() if _uses_cuda() else None
-    grad, flags = torch.is_grad_enabled(), _Flags.now()
-    depth = sys.getrecursionlimit()
-    key = torch._C._TorchDispatchModeKey.FAKE
-    fake_mode = torch._C._get_dispatch_mode(key)
-    try:
-        yield
-    finally:
-        # A KeyboardInterrupt may have been raised while FakeTensorMode was entered or left.
-        if torch._C._get_dispatch_mode(key) is not fake_mode:
-            torch._C._unset_dispatch_mode(key)
-            if fake_mode is not None:
-                torch._C._set_dispatch_mode(fake_mode)
-        if sys.getrecursionlimit() != depth:
-            sys.setrecursionlimit(depth)
-        random.setstate(python_rng)
-        torch.set_rng_state(torch_rng)
-        if device_rng is not None:
-            torch.cuda.set_rng_state_all(device_rng)
-        torch._C._set_grad_enabled(grad)
-        if flags is not None:
-            flags.apply()  # flags that nodes of a graph have set before one of them failed
-
-
-@contextlib.contextmanager
-def _torchs_lock() -> Iterator[None]:
-    """The lock that TorchDynamo holds while a torch backend compiles."""
-    from torch._dynamo.convert_frame import compile_lock
-
-    with compile_lock:
-        yield
-
-
-@contextlib.contextmanager
-def differentiable_lstm() -> Iterator[None]:
-    """torch's decomposition uses oneDNN's layer, which is for inference only, unless the *input* requires a gradient. TorchDynamo
-    never captures an LSTM; where one is captured, the weights count too."""
-    from torch._decomp import decompositions
-
-    select = getattr(decompositions, "select_one_layer_lstm_function", None)
-    if select is None:
-        yield
-        return
-
-    def stricter(given: Any, hidden: Any, params: Any) -> Any:
-        learns = torch.is_grad_enabled() and any(
-            tensor.requires_grad for tensor in itertools.chain(hidden, *params) if isinstance(tensor, torch.Tensor)
-        )
-        return decompositions.one_layer_lstm if learns else select(given, hidden, params)
-
-    decompositions.select_one_layer_lstm_function = stricter
-    try:
-        yield
-    finally:
-        decompositions.select_one_layer_lstm_function = select
 
 
 def _takes_a_list(compiled: Any) -> bool:
@@ -181,11 +138,6 @@ def _begin_step() -> None:
     GenerationTracker.generation += 1
 
 
-def _is_numpy_scalar(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.number)
-
-
 def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
@@ -198,81 +150,6 @@ def _is_subclass(value: Any) -> bool:
 
 _WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
 
-# Errors of AOTAutograd for graphs that eager runs, or rejects only in a backward pass that may never run: writes to inputs that share
-# memory, or to tensors that a backward pass would need, and results whose autograd history an `autograd.grad()` has freed.
-_REFUSALS = (
-    "aot_autograd() does not yet handle",
-    "one of the variables needed for gradient computation has been modified by an inplace operation",
-    "Trying to backward through the graph a second time",
-    "a leaf Variable that requires grad is being used in an in-place operation",
-    "outs_to_grad length (",
-    "that has internal overlap",
-    "more than one element of the written-to tensor refers to a single memory location",
-    "mutating a non-functional tensor",  # the fused steps of optimizers
-    "Could not guard on data-dependent expression",  # its own code needs the value of an unbacked symbol
-)
-
-
-def _is_refusal(error: BaseException | None) -> bool:
-    return isinstance(error, Refused) or (
-        isinstance(error, Exception) and any(text in str(error) for text in _REFUSALS)
-    )
-
-
-@contextlib.contextmanager
-def _warnings_held() -> Iterator[None]:
-    """Warnings that torch issues while it compiles are shown afterwards, and not at all for a graph that it rejects. Like
-    warnings.catch_warnings(), but the filters are unchanged, and so are the warnings of other threads."""
-    module: Any = warnings
-    thread = threading.get_ident()
-    before = module.showwarning, module._showwarnmsg_impl
-    held: list[Any] = []
-
-    def hold(message: Any) -> None:
-        show, show_impl = before
-        if threading.get_ident() == thread:
-            held.append(message)
-        elif show is module._showwarning_orig:
-            show_impl(message)
-        else:
-            show(message.message, message.category, message.filename, message.lineno, message.file, message.line)
-
-    module.showwarning, module._showwarnmsg_impl = module._showwarning_orig, hold
-    failure: BaseException | None = None
-    try:
-        yield
-    except BaseException as error:
-        failure = error
-        raise
-    finally:
-        module.showwarning, module._showwarnmsg_impl = before
-        if not _is_refusal(failure):
-            for message in held:
-                module._showwarnmsg(message)
-
-
-def _with_versions_kept(call: Callable[..., Any], takes_a_list: bool, places: Sequence[int]) -> Callable[..., Any]:
-    """Wraps `call` so that the version counters of these inputs are restored after it."""
-
-    def run(*given: Any) -> Any:
-        tensors = tuple((given[0] if takes_a_list else given)[place] for place in places)
-        versions = tuple(tensor._version for tensor in tensors)
-        try:
-            return call(*given)
-        finally:
-            torch._C._autograd._unsafe_set_version_counter(tensors, versions)
-
-    return run
-
-
-def _forget_tensors(fake_mode: Any) -> None:
-    """Clears the weak references of a mode that the compiled code keeps alive: torch.utils.swap_tensors() rejects tensors with any."""
-    if fake_mode is None:
-        return
-    describer = fake_mode.fake_tensor_converter.meta_converter.describer
-    describer.lookup_tensor.clear()
-    describer.lookup_storage.clear()
-
 
 class Handoff:
     """The core calls it with each new graph; see csrc/backend/handoff.h."""
@@ -283,141 +160,124 @@ class Handoff:
         self.shared = shared  # the shared cache: kept alive by its users
         self.looks_inside = False  # whether the backend transforms graphs: see _gives_back
 
-    def __call__(
-        self,
-        export: Callable[..., Any],
-        is_as_exported: Callable[[Any], bool],
-        inputs: list[Any],
-        sources: list[tuple[str, bool]],
-        code: CodeType,
-        shape_env: Any,
-        asserts: bool,
-        aot_incompatible: bool,
-        segmented: bool,
-        subclasses: bool,
-    ) -> Answer:
+    def __call__(self, request: GraphRequest) -> Answer:
         self.listener.check_recompile()
-        compile_id = self.listener.compile_id()
         name = f"__compiled_fn_{next(_graph_numbers)}"
-        uncompiled = self.backend.compiler is None
-        subclass_input = any(map(_is_subclass, inputs))
-        if self.backend.is_torchs and (aot_incompatible or subclass_input or subclasses):
-            uncompiled = True
-            why = (
-                _AOT_INCOMPATIBLE
-                if aot_incompatible
-                else _SUBCLASS_INPUT
-                if subclass_input
-                else "it makes a tensor of a subclass"
-            )
-            self._report_uncompiled(name, self.backend.name, why)
-        segmented = segmented and not getattr(self.backend.compiler, "whole_graphs", False)
-        # Unbacked symbols are not passed from one piece to the next, and pieces need examples of all inputs.
-        uncompiled = uncompiled or (
-            segmented and (shape_env is not None or aot_incompatible or subclass_input or subclasses)
-        )
-        if uncompiled and not asserts and not events.wants_graphs():
+        if request.reason is not None and self.backend.is_torch_backend:
+            self._report_uncompiled(name, self.backend.name, request.reason)
+        if request.runner == "recorded" and not request.facts.has_runtime_asserts and not events.wants_graphs():
             return None
         with _thread_kept, contextlib.ExitStack() as stack:
-            stack.enter_context(_state_kept())
-            if self.backend.is_torchs:
-                stack.enter_context(_torchs_lock())
+            stack.enter_context(state_kept())
+            if self.backend.is_torch_backend:
+                stack.enter_context(compile_lock_held())
                 stack.enter_context(differentiable_lstm())
                 stack.enter_context(old_values_saved())
-            stack.enter_context(compile_context(CompileContext(compile_id)))
-            began = time.perf_counter()
-            fake_mode = None if subclass_input and not asserts else self._fake_mode(shape_env, asserts)
-            static: list[Any] = []
-            if fake_mode is not None:
-                try:
-                    static = self._static_examples(fake_mode, inputs)
-                except Exception as error:
-                    # FakeTensorMode cannot convert one of them: its gradient is of another size, or its base of another type.
-                    if asserts:
-                        raise
-                    if self.backend.is_torchs:
-                        self._report_refused(name, error)
-                        uncompiled = True
-                    else:
-                        fake_mode = None  # a user callable does without examples
-            context = TracingContext(fake_mode)
-            if fake_mode is not None or aot_incompatible:
-                stack.enter_context(tracing(context))
-            gm = export(fake_mode)
-            if segmented and fake_mode is None and needs_examples(gm):
-                fake_mode = self._fake_mode(shape_env, needed=True)
-                gm = export(fake_mode)
-            if self.backend.is_torchs and not uncompiled and any(map(_requires_grad, inputs)):
-                impure = impure_backwards(gm)
-                if impure:
-                    uncompiled = True
-                    why = f"{impure[0].__qualname__}.backward reads or writes more than its arguments"
-                    self._report_uncompiled(name, self.backend.name, why)
-            if asserts:
-                self._insert_asserts(gm, shape_env, name)
-            self._describe(gm, inputs, sources, compile_id, name)
-            graph = self.listener.graph(
-                name=name,
-                backend=self.backend.name,
-                module=gm,
-                code=code,
-                inputs=tuple(text for text, _ in sources),
-                seconds={"export": time.perf_counter() - began},
-            )
-            if uncompiled:
-                if not asserts:
-                    return None
-                gm.recompile()
-                return gm.forward, False
-            with self._timed(graph), logs.progress(graph):
-                if segmented and self._gives_back(gm, is_as_exported, inputs):
-                    answer = None
-                elif segmented and any(map(_is_numpy_scalar, inputs)):
-                    return cast(Answer, NotImplemented)  # the core then traces again with them as constants
-                elif segmented:
-                    if self.looks_inside:  # the backend may have changed the module
-                        gm = export(fake_mode)
-                        self._describe(gm, inputs, sources, compile_id, name)
-                    answer = self._compile_pieces(gm, inputs, sources, fake_mode, compile_id, name, code)
+            stack.enter_context(compile_context(CompileContext(self.listener.compile_id())))
+            return self._run(request, name, stack)
+
+    def _run(self, request: GraphRequest, name: str, stack: contextlib.ExitStack) -> Answer:
+        facts, inputs = request.facts, request.inputs
+        asserts, compiles = facts.has_runtime_asserts, request.runner != "recorded"
+        began = time.perf_counter()
+        fake_mode = None if facts.takes_subclass and not asserts else self._fake_mode(request.shape_env, asserts)
+        static: list[Any] = []
+        if fake_mode is not None:
+            try:
+                static = self._static_examples(fake_mode, inputs)
+            except Exception as error:
+                # FakeTensorMode cannot convert one of them: its gradient is of another size, or its base of another type.
+                if asserts:
+                    raise
+                if self.backend.is_torch_backend:
+                    self._report_refused(name, error)
+                    compiles = False
                 else:
-                    answer = self._compile(gm, is_as_exported, inputs, name, code)
-                    if (
-                        answer is None and asserts
-                    ):  # the backend may have changed the module; the runtime assertions are still needed
-                        gm = export(fake_mode)
-                        self._insert_asserts(gm, shape_env, name)
-                        gm.recompile()
-                        answer = gm.forward, False
-            static.clear()
-            _forget_tensors(fake_mode)
-            if aot_incompatible and not asserts and answer is not None and context.fw_metadata is not None:
-                self._report_uncompiled(name, "AOTAutograd", _AOT_INCOMPATIBLE)  # a user callable that uses it
-                return None
-            return answer
+                    fake_mode = None  # a user callable does without examples
+        context = TracingContext(fake_mode)
+        if fake_mode is not None or facts.aot_incompatible is not None:
+            stack.enter_context(tracing(context))
+        gm = request.export(fake_mode)
+        if request.runner == "compiled in segments" and fake_mode is None and needs_examples(gm):
+            fake_mode = self._fake_mode(request.shape_env, needed=True)
+            gm = request.export(fake_mode)
+        if compiles and self.backend.is_torch_backend and any(map(_requires_grad, inputs)):
+            impure = impure_backwards(gm)
+            if impure:
+                compiles = False
+                why = f"{impure[0].__qualname__}.backward reads or writes more than its arguments"
+                self._report_uncompiled(name, self.backend.name, why)
+        if asserts:
+            self._insert_asserts(gm, request.shape_env, name)
+        self._describe(gm, inputs, request.sources, name)
+        graph = self.listener.graph(
+            name=name,
+            backend=self.backend.name,
+            module=gm,
+            code=request.code,
+            inputs=tuple(text for text, _ in request.sources),
+            seconds={"export": time.perf_counter() - began},
+        )
+        if not compiles:
+            return self._with_asserts(gm) if asserts else None
+        with self._timed(graph), logs.progress(graph):
+            answer = self._compile_request(request, gm, fake_mode, name)
+        static.clear()
+        forget_tensors(fake_mode)
+        if (
+            facts.aot_incompatible is not None
+            and not asserts
+            and answer is not None
+            and context.fw_metadata is not None
+        ):
+            self._report_uncompiled(name, "AOTAutograd", facts.aot_incompatible)  # a user callable that uses it
+            return None
+        return answer
+
+    def _compile_request(self, request: GraphRequest, gm: Any, fake_mode: Any, name: str) -> Answer:
+        if request.runner == "compiled":
+            answer = self._compile(gm, request.is_as_exported, request.inputs, name, request.code)
+            if answer is not None or not request.facts.has_runtime_asserts:
+                return answer
+            # The backend may have changed the module; the runtime assertions are still needed.
+            gm = request.export(fake_mode)
+            self._insert_asserts(gm, request.shape_env, name)
+            return self._with_asserts(gm)
+        if self._gives_back(gm, request):
+            return None
+        if request.facts.takes_numpy_scalar:
+            return cast(Answer, NotImplemented)  # the core then traces again with them as constants
+        if self.looks_inside:  # the backend may have changed the module
+            gm = request.export(fake_mode)
+            self._describe(gm, request.inputs, request.sources, name)
+        return self._compile_pieces(gm, request, fake_mode, name)
+
+    @staticmethod
+    def _with_asserts(gm: Any) -> Answer:
+        """The exported graph, uncompiled: the recorded program has no runtime assertions."""
+        gm.recompile()
+        return gm.forward, False
 
     @property
-    def is_torchs(self) -> bool:
-        """Whether it is a torch backend: where its code raises, the call falls back to eager, and raises what eager would."""
-        return self.backend.is_torchs
+    def traits(self) -> tuple[bool, bool, bool, bool]:
+        """BackendTraits in csrc/backend/choose_runner.h: whether it compiles, is a torch backend, takes whole graphs, and writes to
+        inputs last (Inductor's kernels write at any time)."""
+        compiler, is_torch = self.backend.compiler, self.backend.is_torch_backend
+        whole = bool(getattr(compiler, "whole_graphs", False))
+        return compiler is not None, is_torch, whole, is_torch and self.backend.name in _WRITE_LAST
 
     @property
-    def takes_numbers(self) -> bool:
+    def takes_numpy_scalars(self) -> bool:
         """Whether graphs may have numpy scalar inputs: only if the graph runs uncompiled. For a compiler they are constants. A backend
         that turns out to be a compiler answers NotImplemented for the first graph with such inputs."""
         whole = getattr(self.backend.compiler, "whole_graphs", False)
-        return not (self.backend.is_torchs or self.looks_inside or whole or config.is_set("verify_correctness"))
-
-    @property
-    def writes_last(self) -> bool:
-        """Whether its code writes to its inputs last, by torch operators: where it raises before that, nothing was mutated. Inductor's
-        kernels write at any time."""
-        return self.backend.is_torchs and self.backend.name in _WRITE_LAST
+        return not (self.backend.is_torch_backend or self.looks_inside or whole or config.is_set("verify_correctness"))
 
     @property
     def begin_step(self) -> Callable[[], None] | None:
         """A function to call before each outermost call: CUDA graphs then may overwrite the outputs of the previous one. The core
         reads it after each compilation."""
-        return _begin_step if self.backend.is_torchs and _uses_cuda() else None
+        return _begin_step if self.backend.is_torch_backend and uses_cuda() else None
 
     @contextlib.contextmanager
     def _timed(self, graph: Graph) -> Iterator[None]:
@@ -437,7 +297,7 @@ class Handoff:
         wanted = config.example_values
         if wanted is None:
             wanted = "torch._dynamo" in sys.modules
-        if not (wanted or needed or self.backend.is_torchs):
+        if not (wanted or needed or self.backend.is_torch_backend):
             return None
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -456,13 +316,11 @@ class Handoff:
             wanted = [
                 value
                 for value in inputs
-                if isinstance(value, torch.Tensor) and (self.backend.is_torchs or value._is_view())
+                if isinstance(value, torch.Tensor) and (self.backend.is_torch_backend or value._is_view())
             ]
         return [fake_mode.from_tensor(value, static_shapes=True) for value in wanted]
 
-    def _describe(
-        self, gm: Any, inputs: list[Any], sources: list[tuple[str, bool]], compile_id: CompileId, name: str
-    ) -> None:
+    def _describe(self, gm: Any, inputs: Sequence[Any], sources: Sequence[tuple[str, bool]], name: str) -> None:
         """Adds the metadata that AOTAutograd and Inductor read from a graph."""
         placeholders = gm.graph.find_nodes(op="placeholder")
         met: collections.Counter[str] = collections.Counter()
@@ -476,7 +334,7 @@ class Handoff:
             attributes = node.meta.setdefault("tensor_dict", {})
             if marked or is_state or isinstance(value, torch.nn.Parameter):
                 attributes["_dynamo_static_input_type"] = "unguarded"
-        gm.meta["dynamo_compile_id"] = compile_id
+        gm.meta["dynamo_compile_id"] = self.listener.compile_id()
         gm.meta["dynamo_flat_name_to_original_fqn"] = {}
         gm.meta["backend_id"] = name
         state = itertools.chain(gm.named_parameters(remove_duplicate=False), gm.named_buffers(remove_duplicate=False))
@@ -500,12 +358,12 @@ class Handoff:
                 torch._subclasses.fake_tensor.is_fake(value) or _is_subclass(value) for value in inputs
             )
             expected = _results(copy.deepcopy(gm).forward, inputs) if verifies else None
-            with _warnings_held() if self.backend.is_torchs else contextlib.nullcontext():
-                through_data = written_through_data(gm, inputs) if self.backend.is_torchs else []
+            with warnings_held() if self.backend.is_torch_backend else contextlib.nullcontext():
+                through_data = written_through_data(gm, inputs) if self.backend.is_torch_backend else []
                 try:
                     compiled = self.backend.compiler(gm, inputs)
                 except Exception as error:
-                    if self.backend.is_torchs and came_from_backward(error, gm):
+                    if self.backend.is_torch_backend and came_from_backward(error, gm):
                         raise Refused(f"a backward() raises {type(error).__name__}: {error}") from error
                     raise
             if not callable(compiled):
@@ -520,14 +378,14 @@ class Handoff:
                 compiled = module.forward
             takes_a_list = _takes_a_list(compiled)
             if through_data:
-                compiled = _with_versions_kept(compiled, takes_a_list, through_data)
+                compiled = with_versions_kept(compiled, takes_a_list, through_data)
             return compiled, takes_a_list
         except RecursionError:
             raise  # the C stack is too deep for a compilation: the call falls back to eager
         except Exception as error:
             if self._asks_to_skip(error):
                 return None
-            if self.backend.is_torchs and _is_refusal(error):
+            if self.backend.is_torch_backend and is_refusal(error):
                 self._report_refused(name, error)
                 return None
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
@@ -537,17 +395,17 @@ class Handoff:
             logs.log.warning("%s\nThe graph runs the recorded program, uncompiled.", failed)
             return None
 
-    def _gives_back(self, gm: Any, is_as_exported: Callable[[Any], bool], inputs: list[Any]) -> bool:
+    def _gives_back(self, gm: Any, request: GraphRequest) -> bool:
         """Whether a third-party backend returns a graph with separate segments unchanged: then it gets the whole graph, and the
         recorded program runs. A backend that transformed one is not tried again."""
-        if self.backend.is_torchs or self.looks_inside or config.is_set("verify_correctness"):
+        if self.backend.is_torch_backend or self.looks_inside or config.is_set("verify_correctness"):
             return False
-        if any(isinstance(value, torch.Generator) for value in inputs):
+        if request.facts.takes_generator:
             return False  # the backend might run the graph, and advance the generator
         assert self.backend.compiler is not None
         try:
-            module = _module_of(self.backend.compiler(gm, inputs))
-            if module is gm and is_as_exported(gm) and not _wants_code():
+            module = _module_of(self.backend.compiler(gm, request.inputs))
+            if module is gm and request.is_as_exported(gm) and not _wants_code():
                 return True
         except RecursionError:
             raise
@@ -556,32 +414,23 @@ class Handoff:
         self.looks_inside = True
         return False
 
-    def _compile_pieces(
-        self,
-        gm: Any,
-        inputs: list[Any],
-        sources: list[tuple[str, bool]],
-        fake_mode: Any,
-        compile_id: CompileId,
-        name: str,
-        code: CodeType,
-    ) -> Answer:
-        known = dict(zip(gm.graph.find_nodes(op="placeholder"), sources, strict=True))
+    def _compile_pieces(self, gm: Any, request: GraphRequest, fake_mode: Any, name: str) -> Answer:
+        known = dict(zip(gm.graph.find_nodes(op="placeholder"), request.sources, strict=True))
         numbers = itertools.count()
 
         def compile_piece(piece: Any, examples: list[Any], origins: list[Any]) -> Callable[..., Any]:
             piece_name = f"{name}_{next(numbers)}"
             origin_texts = [known.get(node, (f"{piece_name}:{node.name}", False)) for node in origins]
-            self._describe(piece, examples, origin_texts, compile_id, piece_name)
+            self._describe(piece, examples, origin_texts, piece_name)
             with tracing(TracingContext(fake_mode)):
-                answer = self._compile(piece, lambda _: False, examples, piece_name, code)
+                answer = self._compile(piece, lambda _: False, examples, piece_name, request.code)
             if answer is None:
                 forward: Callable[..., Any] = piece.forward
                 return forward
             call, takes_a_list = answer
             return (lambda *given: call(list(given))) if takes_a_list else call
 
-        return InPieces(gm, inputs, fake_mode, compile_piece), False
+        return InPieces(gm, request.inputs, fake_mode, compile_piece), False
 
     @staticmethod
     def _report_uncompiled(name: str, compiler: str, why: str) -> None:

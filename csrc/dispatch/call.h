@@ -1,6 +1,7 @@
 // The state of one compile(), and how a call is dispatched through it.
 #pragma once
 
+#include "dispatch/callees.h"
 #include "dispatch/frame_interception.h"
 #include "dispatch/shared_cache.h"
 
@@ -28,7 +29,7 @@ struct ResumePoint {
 struct Compilation {
   Ref function, self;  // function null: an intercepted callee, of any function object; self null: unbound
   Ref listener;        // receives events: see events.h; null: none
-  Backend backend;
+  backend::Backend backend;
   bool fullgraph = false;
   size_t most_entries = 0;  // limit of entries per resume point; beyond it, calls without a matching entry run eagerly
   std::shared_ptr<Store> store;
@@ -67,10 +68,6 @@ extern std::map<std::string, uint64_t> breaks;  // counts by reason
 // call runs eagerly from there.
 PyObject* call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names,
                bool may_trace = true);
-// Between the two, functions that are called on this thread are compiled, each by itself, like callees of an
-// instruction that is executed concretely. The compilation must live until the end.
-void begin_interception(Compilation& compilation);
-void end_interception(Compilation& compilation);
 // Whether there is an entry for such a call.
 bool is_known(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names);
 

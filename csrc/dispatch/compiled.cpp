@@ -331,7 +331,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compilation->function = Ref::share(function);
   if (self && self.get() != Py_None) compilation->self = Ref::share(self);
   if (listener && listener.get() != Py_None) compilation->listener = Ref::share(listener);
-  if (backend && backend.get() != Py_None) compilation->backend.callable = Ref::share(backend);
+  if (backend && backend.get() != Py_None) compilation->backend = backend::Backend(backend);
   compilation->cache_owner = std::make_shared<CacheOwner>(compilation->function, compilation->self);
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
@@ -346,7 +346,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
 }
 
 void reset_all() {
-  trace::forget_distrust();
+  trace::forget_refuted_checks();
   std::vector<std::shared_ptr<Compilation>> compilations;
   for (CompiledObject* compiled : all()) compilations.push_back(*compiled->compilation);
   for (const std::shared_ptr<Compilation>& compilation : compilations) {
@@ -443,9 +443,9 @@ PyMethodDef functions[] = {
      METH_VARARGS | METH_KEYWORDS,
      "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False, store=None): a "
      "compiled callable"},
-    {"begin_offering", module_interception<begin_interception>, METH_O,
-     "begin_offering(compiled): functions called on this thread are compiled like those that it calls"},
-    {"end_offering", module_interception<end_interception>, METH_O, "end_offering(compiled)"},
+    {"begin_interception", module_interception<begin_interception>, METH_O,
+     "begin_interception(compiled): functions called on this thread are compiled like those that it calls"},
+    {"end_interception", module_interception<end_interception>, METH_O, "end_interception(compiled)"},
     {"mark_functions", module_mark, METH_VARARGS,
      "mark_functions(graph_break, is_compiling, break_switch): functions that mean something to the tracer, and the "
      "namespace of error_on_graph_break"},

@@ -100,7 +100,7 @@ void add_details(Borrowed event, const ResumePoint& point, const Entry& entry) {
     check_status(PyList_Append(guard_list.get(), describe(guard).get()));
   set(event, "guards", std::move(guard_list));
   std::vector<std::string> sources;
-  for (const lift::Source* source : entry.input_sources) sources.push_back(source->text());
+  for (const lift::Source* source : entry.graph.input_sources()) sources.push_back(source->text());
   set(event, "inputs", list_of(sources));
   set(event, "residual", list_of(entry.residual.lines()));
   set(event, "results", list_of(entry.residual.results()));
@@ -155,9 +155,9 @@ void report_entry(const Compilation& compilation, const ResumePoint& point, cons
   set(event, "stops_at", lines_of(entry.stop));
   set(event, "reason", why != nullptr ? text(report::name(why->reason)) : Ref::share(Py_None));
   set(event, "eager", boolean(entry.eager_because.has_value()));
-  set(event, "acts", boolean(entry.residual.acts() || entry.exit_popped + entry.exit_pushed > 0));
+  set(event, "acts", boolean(entry.residual.acts() || entry.exit.changes_modes()));
   set(event, "raises", boolean(entry.residual.program().raises));
-  set(event, "operations", checked(PyLong_FromSize_t(entry.has_graph() ? entry.program->live_count() : 0)));
+  set(event, "operations", checked(PyLong_FromSize_t(entry.has_graph() ? entry.graph.program().live_count() : 0)));
   set(event, "seconds",
       checked(Py_BuildValue("{s:d,s:d}", "trace", entry.phases.trace, "install", entry.phases.install)));
   Ref wanted = Ref::steal(PyObject_CallMethod(compilation.listener.get(), "wants_details", nullptr));

@@ -1,163 +1,191 @@
 #include "dispatch/frame_interception.h"
 
-#include "dispatch/call.h"
-#include "graph/record/torch_types.h"
-#include "trace/calls/markers.h"
-#include "trace/core/user_lines.h"
+#include "cpython/objects.h"
+#include "dispatch/capture_loop.h"
+#include "dispatch/stance.h"
+#include "py/names.h"
 
-#include <string_view>
+#include <algorithm>
 
 namespace alternator::dispatch {
 
+// Calls of an intercepted callee, as long as it is graphless.
+static constexpr int kMaxGraphlessCalls = 2;
+
+thread_local Interception::State Interception::now __attribute__((tls_model("initial-exec")));
+
+Interception::Interception(Compilation* to, bool may_trace, Borrowed by)
+    : interceptor_(std::exchange(frame_interceptor, to != nullptr ? intercept : nullptr)),
+      before_(std::exchange(now, {to, may_trace, nullptr, by.get(), nullptr, false})) {}
+
+Interception::~Interception() {
+  frame_interceptor = interceptor_;
+  now = before_;
+}
+
+void Interception::skip_once(PyCodeObject* code) { now.skip_once = code; }
+
 namespace {
 
-constexpr size_t kMostCallees = 4096;
-constexpr Py_ssize_t kMostElements = 16;
+// Moves the fast locals of a frame that has not begun into the call.
+class TakenSlots {
+ public:
+  TakenSlots(cpython::Frame* frame, std::vector<Ref>& slots) : frame_(frame), slots_(slots) {
+    const int count = cpython::code_of(frame)->co_nlocalsplus;
+    for (int i = 0; i < count; i++) slots_.push_back(Ref::steal(std::exchange(frame->localsplus[i], nullptr)));
+  }
+  void give_back() {
+    for (size_t i = 0; i < slots_.size(); i++) frame_->localsplus[i] = slots_[i].release();
+  }
 
-// The directory of a loaded module's file, with a trailing slash.
-std::string directory_of(const char* module) {
-  const SavedError outer;
-  PyObject* found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
-  Ref file = found != nullptr ? Ref::steal(PyObject_GetAttrString(found, "__file__")) : Ref();
-  const char* text = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : nullptr;
-  const std::string path = text != nullptr ? text : "";
-  const size_t slash = path.rfind('/');
-  PyErr_Clear();
-  return slash == std::string::npos ? "\n" : path.substr(0, slash + 1);
+ private:
+  cpython::Frame* frame_;
+  std::vector<Ref>& slots_;
+};
+
+std::shared_ptr<Compilation> compilation_of(Callee& callee, const Compilation& caller, bool eagerly) {
+  std::shared_ptr<Compilation>& made = eagerly ? callee.eager_compilation : callee.compilation;
+  if (made == nullptr) {
+    made = std::make_shared<Compilation>(std::make_shared<Store>());
+    made->listener = caller.listener;
+    made->backend = caller.backend;
+    made->most_entries = caller.most_entries;
+    made->family = caller.family;
+    made->denies = eagerly;
+  }
+  return made;
 }
 
-// Of torch's code, only nn modules and optimizers are worth compiling. Tracers and compilers must run their frames
-// eagerly.
-Callee::Kind kind_in_torch(std::string_view file) {
-  for (std::string_view open : {"nn/modules/", "nn/functional.py", "optim/"}) {
-    if (file.starts_with(open)) return Callee::Kind::kCompile;
+// Null without an exception: the frame runs eagerly.
+Ref run_callee(Callee& callee, Compilation& compilation, cpython::Frame* frame, bool may_trace) {
+  Call call(compilation, cpython::function_of(frame), may_trace);
+  const NestedCall nested;
+  TakenSlots taken(frame, call.slots);
+  Ref result;
+  try {
+    const Interception nothing(nullptr, false);
+    result = call.run();
+  } catch (const PyError&) {
+    if (!call.raise_in_frames()) throw;
   }
-  if (file == "_dynamo/external_utils.py" || file == "_dynamo/decorators.py") return Callee::Kind::kSkip;
-  for (std::string_view shut :
-       {"_dynamo/", "_inductor/", "_functorch/", "_export/", "export/", "fx/", "jit/", "onnx/", "_higher_order_ops/",
-        "_subclasses/", "_decomp/", "_refs/", "_prims/", "package/", "profiler/", "autograd/profiler"}) {
-    if (file.starts_with(shut)) return Callee::Kind::kSkipAll;
+  if (compilation.graphs == 0 && ++callee.graphless >= kMaxGraphlessCalls) callee.kind = Callee::Kind::kSkip;
+  if (result) return result;
+  if (call.chain.empty()) {
+    call.values.clear();
+    taken.give_back();
+    return {};
   }
-  return Callee::Kind::kSkip;
+  call.values.clear();
+  result = call.continue_eagerly();
+  if (!result) throw PyError();
+  return result;
 }
 
-Callee::Kind kind_of(PyCodeObject* code) {
-  static const std::string torch = directory_of("torch"), own = directory_of("alternator");
-  const char* text = PyUnicode_AsUTF8(code->co_filename);
-  if (text == nullptr) return PyErr_Clear(), Callee::Kind::kSkip;
-  const std::string_view file = text;
-  if (file.starts_with(torch)) return kind_in_torch(file.substr(torch.size()));
-  if (file.starts_with("<frozen importlib")) return Callee::Kind::kSkipAll;  // module bodies run once, at import
-  if (file.starts_with(own) || trace::is_librarys(code)) return Callee::Kind::kSkip;
-  // A finalizer's result is discarded.
-  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ? Callee::Kind::kSkip : Callee::Kind::kCompile;
+// sys.breakpointhook, borrowed; null: none. PySys_GetObject() would build and hash the name for every frame.
+PyObject* breakpoint_hook() {
+  static PyObject* variables = nullptr;
+  static PyObject* found = nullptr;  // valid for `version` of the dict
+  static uint64_t version = 0;
+  if (variables == nullptr) {
+    PyObject* sys = PyDict_GetItemString(PyImport_GetModuleDict(), "sys");
+    if (sys == nullptr || !PyModule_Check(sys)) return PySys_GetObject("breakpointhook");
+    variables = Py_NewRef(PyModule_GetDict(sys));
+  }
+  if (const uint64_t now = cpython::dict_version(variables); now != version) {
+    found = PyDict_GetItemWithError(variables, names::breakpointhook);
+    if (found == nullptr) PyErr_Clear();
+    version = now;
+  }
+  return found;
 }
 
-bool leads_to_tensor(PyObject* value, int depth) {
-  if (value == nullptr) return false;
-  if (graph::is_tensor(value)) return true;
-  if (depth > 0 && PyTuple_Check(value)) {
-    for (Py_ssize_t i = 0; i < std::min(PyTuple_GET_SIZE(value), kMostElements); i++) {
-      if (leads_to_tensor(PyTuple_GET_ITEM(value, i), depth - 1)) return true;
-    }
-    return false;
-  }
-  if (depth > 0 && PyList_Check(value)) {
-    for (Py_ssize_t i = 0; i < std::min(PyList_GET_SIZE(value), kMostElements); i++) {
-      if (leads_to_tensor(PyList_GET_ITEM(value, i), depth - 1)) return true;
-    }
-    return false;
-  }
-  if (depth > 0 && PyDict_Check(value)) {
-    PyObject *key, *held;
-    Py_ssize_t position = 0;
-    for (Py_ssize_t i = 0; i < kMostElements && PyDict_Next(value, &position, &key, &held); i++) {
-      if (leads_to_tensor(held, depth - 1)) return true;
-    }
-    return false;
-  }
-  // Modules, and any object with attributes. Callees that turn out to be graphless are skipped after a few calls.
-  PyTypeObject* type = Py_TYPE(value);
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(value) && type->tp_dictoffset != 0;
-}
-
-bool names_torch(Borrowed function) {
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
-  PyObject* globals = PyFunction_GET_GLOBALS(function.get());
-  const SavedError outer;
-  for (Py_ssize_t i = 0; PyDict_CheckExact(globals) && i < PyTuple_GET_SIZE(code->co_names); i++) {
-    PyObject* value = PyDict_GetItemWithError(globals, PyTuple_GET_ITEM(code->co_names, i));
-    PyErr_Clear();
-    if (value == nullptr) continue;
-    if (!PyModule_Check(value)) {
-      if (leads_to_tensor(value, 1)) return true;
-      continue;
-    }
-    const char* name = PyModule_GetName(value);
-    PyErr_Clear();
-    if (name != nullptr && (std::string_view(name) == "torch" || std::string_view(name).starts_with("torch.")))
-      return true;
-  }
-  return false;
+// A debugger must not be compiled, nor what it calls.
+bool is_breakpoint_hook(Borrowed function) {
+  PyObject* hook = breakpoint_hook();
+  if (hook != nullptr && PyMethod_Check(hook)) hook = PyMethod_GET_FUNCTION(hook);
+  return hook == function.get();
 }
 
 }  // namespace
 
-std::shared_ptr<Callee> Family::callee(cpython::Frame* frame) {
-  PyCodeObject* code = cpython::code_of(frame);
-  if (auto found = callees.find(code); found != callees.end()) return found->second;
-  if (callees.size() >= kMostCallees) return nullptr;
-  auto made = std::make_shared<Callee>();
-  made->code = Ref::share(code);
-  made->kind = kind_of(code);
-  made->uses_torch = made->kind == Callee::Kind::kCompile && names_torch(cpython::function_of(frame));
-  callees[code] = made;
-  return made;
+// A frame and its caller must get the same answer from torch.compiler.is_compiling().
+bool Interception::is_called_eagerly(cpython::Frame* frame) {
+  if (now.compilation->denies) return true;
+  if (now.by_any_caller) return false;
+  cpython::Frame* caller = cpython::current_frame(PyThreadState_Get());  // the new frame is linked only once it runs
+  if (caller == frame) caller = caller->previous;
+  while (caller != nullptr && cpython::is_incomplete(caller)) caller = caller->previous;
+  if (caller == nullptr) return true;
+  PyCodeObject* code = cpython::code_of(caller);
+  return code != now.marked && reinterpret_cast<PyObject*>(code) != now.by;
 }
 
-bool is_plain_start(PyThreadState* ts, cpython::Frame* frame) {
-  constexpr int kOthers = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
-  constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
+bool Interception::intercept(PyThreadState* ts, cpython::Frame* frame, PyObject** result) {
+  if (!is_plain_start(ts, frame)) return false;
   PyCodeObject* code = cpython::code_of(frame);
-  return (code->co_flags & (kOthers | kFunction)) == kFunction && !cpython::owned_by_generator(frame) &&
-         cpython::next_instruction(frame) == cpython::first_instruction(code) && !cpython::is_micro(code) &&
-         !cpython::tracing_active(ts) && ts->tracing == 0 && !cpython::stack_exhausted(ts);
-}
-
-bool may_reach_tensor(cpython::Frame* frame, const Callee& callee) {
-  if (callee.uses_torch) return true;
-  PyCodeObject* code = cpython::code_of(frame);
-  for (int i = 0; i < code->co_nlocalsplus; i++) {
-    if (leads_to_tensor(frame->localsplus[i], 2)) return true;
+  Borrowed function = cpython::function_of(frame);
+  const bool skip_once = now.skip_once == code;
+  if (skip_once) now.skip_once = nullptr;
+  auto run_alone = [&] {
+    const Interception nothing(nullptr, false);
+    *result = run_unintercepted(ts, frame);
+    return true;
+  };
+  if (is_breakpoint_hook(function)) return run_alone();
+  switch (disabled_by(function)) {
+    case Disabled::kAll:
+      return run_alone();
+    case Disabled::kItself:
+      now.skip_once = code_behind(function);
+      now.marked = now.skip_once != nullptr ? now.skip_once : code;
+      return false;
+    case Disabled::kNone:
+      break;
   }
-  PyObject* closure = PyFunction_GET_CLOSURE(reinterpret_cast<PyObject*>(cpython::function_of(frame)));
-  for (Py_ssize_t i = 0; closure != nullptr && i < PyTuple_GET_SIZE(closure); i++) {
-    if (leads_to_tensor(PyCell_GET(PyTuple_GET_ITEM(closure, i)), 2)) return true;
+  if (skip_once) return false;
+  if (now.compilation->family->is_skipped(code)) return false;
+  std::shared_ptr<Callee> callee = now.compilation->family->callee(frame);
+  if (callee == nullptr || callee->kind == Callee::Kind::kSkip) return false;
+  if (callee->kind == Callee::Kind::kSkipAll) return run_alone();
+  if (!may_reach_tensor(frame, *callee)) return false;
+  const Stance wanted = stance();
+  if (wanted == Stance::kEager) return run_alone();
+  std::shared_ptr<Compilation> compilation;
+  Ref found;
+  try {
+    compilation = compilation_of(*callee, *now.compilation, is_called_eagerly(frame));
+    found = run_callee(*callee, *compilation, frame, now.may_trace && wanted != Stance::kKnownOnly);
+    if (!found) return false;
+  } catch (const PyError&) {
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "alternator: %s", error.what());
   }
-  return false;
+  *result = cpython::end_frame(ts, frame, found.release());
+  return true;
 }
 
-static PyObject* attribute(Borrowed function, const char* name) {
-  PyObject* dict = function.as<PyFunctionObject>()->func_dict;
-  const SavedError outer;
-  PyObject* found = dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
-  PyErr_Clear();
-  return found;
+// Compilations that intercept frames of this thread by begin_interception(), innermost last. The callers of it keep
+// them alive.
+static thread_local std::vector<Compilation*> intercepting;
+
+void intercept_for_innermost() {
+  Compilation* to = intercepting.empty() ? nullptr : intercepting.back();
+  frame_interceptor = to != nullptr ? Interception::intercept : nullptr;
+  Interception::now = {to, to != nullptr, nullptr, nullptr, nullptr, true};
 }
 
-Disabled disabled_by(Borrowed function) {
-  PyObject* dict = function.as<PyFunctionObject>()->func_dict;
-  if (dict == nullptr || PyDict_GET_SIZE(dict) == 0) return Disabled::kNone;
-  if (trace::mark_of(function) != trace::Mark::kDisabled) return Disabled::kNone;
-  return attribute(function, "_torchdynamo_disable_recursive") == Py_True ? Disabled::kAll : Disabled::kItself;
+void begin_interception(Compilation& compilation) {
+  acquire_hook();
+  intercepting.push_back(&compilation);
+  intercept_for_innermost();
 }
 
-PyCodeObject* code_behind(Borrowed function) {
-  PyObject* behind = attribute(function, "_torchdynamo_orig_callable");
-  if (behind != nullptr && PyMethod_Check(behind)) behind = PyMethod_GET_FUNCTION(behind);
-  if (behind == nullptr || !PyFunction_Check(behind)) return nullptr;
-  PyObject* code = PyFunction_GET_CODE(behind);
-  return code != PyFunction_GET_CODE(function.get()) ? reinterpret_cast<PyCodeObject*>(code) : nullptr;
+void end_interception(Compilation& compilation) {
+  auto found = std::find(intercepting.rbegin(), intercepting.rend(), &compilation);
+  if (found == intercepting.rend()) return;  // it began on another thread
+  intercepting.erase(std::next(found).base());
+  intercept_for_innermost();
+  release_hook();
 }
 
 }  // namespace alternator::dispatch

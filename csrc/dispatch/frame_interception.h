@@ -1,58 +1,46 @@
-// Frames that begin while an instruction is executed concretely: which of them are compiled too.
+// Takes over frames that begin while an instruction is executed concretely.
 #pragma once
 
 #include "cpython/operations.h"
-
-#include <memory>
-#include <unordered_map>
+#include "interpreter/frame_hook.h"
 
 namespace alternator::dispatch {
 
 struct Compilation;
 
-// State of one code object that was called so.
-struct Callee {
-  enum class Kind : uint8_t {
-    kCompile,  // compiled, if it may reach a tensor
-    kSkip,     // it runs eagerly; frames that it begins are intercepted
-    kSkipAll,  // ... are not: it compiles or traces by itself
+// While it lives, a compilation intercepts the frames that begin on this thread; null: none does.
+class Interception {
+ public:
+  // `by`: the code of the frame whose instruction is executed concretely; null: the frames run eagerly.
+  Interception(Compilation* to, bool may_trace, Borrowed by = {});
+  ~Interception();
+  Interception(const Interception&) = delete;
+  Interception& operator=(const Interception&) = delete;
+
+  // The next frame of this code runs eagerly.
+  static void skip_once(PyCodeObject* code);
+
+ private:
+  struct State {
+    Compilation* compilation = nullptr;  // kept alive by the call in progress
+    bool may_trace = false;
+    PyCodeObject* skip_once = nullptr;
+    PyObject* by = nullptr;          // compared by identity only
+    PyCodeObject* marked = nullptr;  // ... a function that the user disabled non-recursively
+    bool by_any_caller = false;
   };
-  Ref code;
-  Kind kind = Kind::kCompile;
-  bool uses_torch = false;  // it names torch
-  int graphless = 0;        // number of calls without a graph, as long as there is none
-  std::shared_ptr<Compilation> compilation;
-  std::shared_ptr<Compilation> eager_compilation;  // for eager callers, to whom is_compiling() was False
+  friend void intercept_for_innermost();
+  static bool is_called_eagerly(cpython::Frame* frame);
+  static bool intercept(PyThreadState* ts, cpython::Frame* frame, PyObject** result);
+  static thread_local State now __attribute__((tls_model("initial-exec")));
+
+  FrameInterceptor interceptor_;
+  State before_;
 };
 
-// Shared by all compilations that originate in one compile().
-struct Family {
-  std::unordered_map<PyCodeObject*, std::shared_ptr<Callee>> callees;
-  Ref begin_step;  // called before an outermost call, for a backend that reuses its memory from step to step (CUDA
-                   // graphs)
-
-  // Known, and not to be compiled.
-  bool is_skipped(PyCodeObject* code) const {
-    const auto found = callees.find(code);
-    return found != callees.end() && found->second->kind == Callee::Kind::kSkip;
-  }
-  // Null: there are too many already.
-  std::shared_ptr<Callee> callee(cpython::Frame* frame);
-};
-
-// Whether a frame that begins belongs to a function that could be compiled, regardless of its content.
-bool is_plain_start(PyThreadState* ts, cpython::Frame* frame);
-// Whether a frame that begins may reach a tensor. It errs on the side of true.
-bool may_reach_tensor(cpython::Frame* frame, const Callee& callee);
-
-// torch.compiler.disable and its like, on the function of a frame.
-enum class Disabled : uint8_t {
-  kNone,
-  kItself,  // the frame runs eagerly; frames that it begins are intercepted
-  kAll,     // ... are not
-};
-Disabled disabled_by(Borrowed function);
-// The code that a disabled function wraps, which runs eagerly too. Null: none.
-PyCodeObject* code_behind(Borrowed function);
+// Between the two, functions that are called on this thread are compiled, each by itself, like callees of an
+// instruction that is executed concretely. The compilation must live until the end.
+void begin_interception(Compilation& compilation);
+void end_interception(Compilation& compilation);
 
 }  // namespace alternator::dispatch

@@ -9,7 +9,7 @@
 namespace alternator {
 
 thread_local Control control;
-thread_local FrameTaker frame_taker = nullptr;
+thread_local FrameInterceptor frame_interceptor = nullptr;
 GlobalControl global_control;
 
 static _PyFrameEvalFunction chained = nullptr;
@@ -49,14 +49,14 @@ static PyObject* hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   if (control.evaluator != nullptr && !cpython::is_micro(cpython::code_of(frame)))
     return control.evaluator(ts, frame, throwflag);
   // A frame that the hook below ours passes back was intercepted already.
-  if (frame_taker != nullptr && throwflag == 0 && forwarded != frame) [[unlikely]] {
+  if (frame_interceptor != nullptr && throwflag == 0 && forwarded != frame) [[unlikely]] {
     PyObject* result = nullptr;
-    if (frame_taker(ts, frame, &result)) return result;
+    if (frame_interceptor(ts, frame, &result)) return result;
   }
   return run_here(ts, frame, throwflag);
 }
 
-PyObject* run_untaken(PyThreadState* ts, cpython::Frame* frame) { return run_here(ts, frame, 0); }
+PyObject* run_unintercepted(PyThreadState* ts, cpython::Frame* frame) { return run_here(ts, frame, 0); }
 
 static PyObject* idle_hook(PyThreadState* ts, cpython::Frame* frame, int throwflag) {
   return run_default(ts, frame, throwflag);

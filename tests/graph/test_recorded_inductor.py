@@ -13,7 +13,7 @@ from recording import record  # noqa: E402
 from test_recorded_models import CASES, CausalAttention  # noqa: E402
 from torch import nn  # noqa: E402
 
-from alternator.handoff import differentiable_lstm  # noqa: E402
+from alternator.compile_scopes import differentiable_lstm  # noqa: E402
 
 # Some ten seconds each: CI compiles the first two, `make test-inductor` all that draw no random numbers (Inductor's are
 # not eager's).

@@ -25,7 +25,7 @@ Borrowed stored_value(const Call& call) { return call.positional == 3 ? Borrowed
 
 // Clears the AttributeError of the program's that is set; false: it is something else.
 bool take_attribute_error(Tracer& t) {
-  if (t.stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) return false;
+  if (t.result.stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) return false;
   PyErr_Clear();
   return true;
 }
@@ -80,7 +80,7 @@ Ref call_vars(Tracer& t, const Call& call) {
   try {
     return get_attribute(t, call.arguments[0], names::__dict__);
   } catch (const PyError&) {
-    if (t.stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
+    if (t.result.stopped || PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw;
     PyErr_SetString(PyExc_TypeError, "vars() argument must have __dict__ attribute");
     throw;
   }

@@ -342,7 +342,7 @@ Ref call_function(Tracer& t, Borrowed function, PyObject* const* arguments, size
       try {
         return call(t, wrapped, arguments, positional, keyword_names);
       } catch (const PyError&) {
-        if (t.stopped) throw;
+        if (t.result.stopped) throw;
         stop(report::Reason::raises, "through a frame that tracing skips");  // a traceback would lack it
       }
     }
@@ -350,7 +350,7 @@ Ref call_function(Tracer& t, Borrowed function, PyObject* const* arguments, size
       stop(report::Reason::disabled, disabled_text(function));
     case Mark::kGraphBreak:
       // Torch breaks the graph around an optimizer's step to avoid copies in Inductor.
-      if (!t.may_break &&
+      if (!t.options.may_break &&
           reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)) == Natives::table().optimizer_code)
         return Ref::share(Py_None);
       stop(report::Reason::asked_for,

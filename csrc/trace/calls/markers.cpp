@@ -220,4 +220,18 @@ static PyTypeObject* compiled_type = nullptr;
 void set_compiled_type(PyTypeObject* type) { compiled_type = type; }
 bool is_compiled(Borrowed callable) { return callable.type() == compiled_type; }
 
+static bool lists(const Ref& table, Borrowed callable) {
+  return table && contains(table, checked(PyLong_FromVoidPtr(callable.get()))).value();
+}
+
+bool GraphMarks::is_disallowed(Borrowed callable) {
+  if (!disallowed_) disallowed_ = disallowed_in_graph();
+  return lists(*disallowed_, callable);
+}
+
+bool GraphMarks::is_allowed_in_graph(Borrowed callable) {
+  if (!allowed_) allowed_ = allowed_in_graph();
+  return lists(*allowed_, callable);
+}
+
 }  // namespace alternator::trace

@@ -202,18 +202,18 @@ Ref call_native(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t
   if (!warnings) kept.emplace(graph::WarningsKept::Kind::kRun);
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
-  if (kept && !kept->take().empty() && !t.stopped) {
+  if (kept && !kept->take().empty() && !t.result.stopped) {
     PyErr_Clear();
     stop(report::Reason::native_call, name + " warns");
   }
   kept.reset();
-  const bool added = !t.stopped && name == "builtins.sum" && integers_given() != given_before;
+  const bool added = !t.result.stopped && name == "builtins.sum" && integers_given() != given_before;
   if (added && !(result && Py_IS_TYPE(result.get(), &fake::int_symbol_type))) {
     PyErr_Clear();  // the int may be too large for a float
     stop(report::Reason::unknown_number, name);
   }
   if (!result) {
-    if (!t.stopped && (t.session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(t, name);
+    if (!t.result.stopped && (t.session.failure() != nullptr || (tensors && self == nullptr))) stop_for_torch(t, name);
     if (warnings) t.arrays->check_numpy_error(name);
     throw PyError();
   }

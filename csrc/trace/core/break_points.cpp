@@ -97,33 +97,37 @@ void Tracer::note_refusal() {
     for (const BreakSwitch& one : break_switches()) {
       if (lifter.peek(one.name_space, one.name).get() != Py_True) continue;
       (void)lifter.dict_item(lifter.name_space(one.name_space), one.name);
-      refuses = true;
+      result.refuses = true;
     }
   } catch (const std::exception&) {
     PyErr_Clear();
   }
 }
 
+// The frames that may resume before the current instruction, or before an earlier one that cannot be undone.
+void Tracer::choose_break_points(report::Reason reason, bool of_text, size_t left) {
+  std::vector<BreakPoint>& points = result.break_points;
+  points = reason == report::Reason::random_number || of_text ? deferred->points : points_here(left);
+  const auto begins_before = [&](const std::vector<BreakPoint>& earlier) {
+    return points.empty() || earlier.empty() || earlier.front().number < points.front().number;
+  };
+  // What such a scope holds is not reconstructed: its `with` statement is entered concretely.
+  if (const OpenScope* scope = scopes->open(); scope != nullptr && begins_before(scope->points)) points = scope->points;
+  // A mode that the program entered is not on the thread's real mode stack: its `with` statement is entered concretely
+  // too. A default-device mode can be pushed there.
+  const bool moded = std::any_of(active_.begin(), active_.end(), [](const Active& active) { return active.moded; });
+  if ((moded || function_modes->foreign > 0) && !function_modes->points.empty() &&
+      begins_before(function_modes->points))
+    points = function_modes->points;
+}
+
 void Tracer::stop_here(report::Reason reason, std::string context) {
-  if (!stopped) {
+  if (!result.stopped) {
     const size_t left = reason == report::Reason::opaque_object ? library_methods_here() : 0;
     const bool of_text = reason == report::Reason::tensor_text && deferred_strings() > 0 && deferred->event;
-    stopped =
+    result.stopped =
         of_text && deferred->event->reason == reason ? *deferred->event : event_here(reason, std::move(context), left);
-    break_points = reason == report::Reason::random_number || of_text ? deferred->points : points_here(left);
-    // What such a scope holds is not reconstructed: its `with` statement is entered concretely.
-    if (const OpenScope* scope = scopes->open()) {
-      const std::vector<BreakPoint>& opened = scope->points;
-      if (break_points.empty() || opened.empty() || opened.front().number < break_points.front().number)
-        break_points = opened;
-    }
-    // A mode that the program entered is not on the thread's real mode stack: its `with` statement is entered
-    // concretely too. A default-device mode can be pushed there.
-    const bool moded = std::any_of(active_.begin(), active_.end(), [](const Active& active) { return active.moded; });
-    if ((moded || function_modes->foreign > 0) && !function_modes->points.empty()) {
-      if (break_points.empty() || function_modes->points.front().number < break_points.front().number)
-        break_points = function_modes->points;
-    }
+    choose_break_points(reason, of_text, left);
     note_refusal();
   }
   abandon_everything();

@@ -18,7 +18,7 @@ namespace alternator::trace {
 
 // Whether a frame is running now, as part of the trace.
 bool FrameAccess::is_running_here(cpython::Frame* wanted) const {
-  for (cpython::Frame* frame = cpython::current_frame(PyThreadState_Get()); frame != nullptr && frame != t.caller_;
+  for (cpython::Frame* frame = cpython::current_frame(PyThreadState_Get()); frame != nullptr && frame != t.caller();
        frame = frame->previous) {
     if (frame == wanted) return true;
   }
@@ -76,7 +76,8 @@ std::vector<Borrowed> FrameAccess::ended_frames() const {
   std::vector<Borrowed> ended;
   for (const Ref& frame : held_frames) {
     const auto is_it = [&](const FrameState& state) { return state.frame_object.get() == frame.get(); };
-    if (cpython::is_over(frame.as<PyFrameObject>()) && std::ranges::none_of(t.cut, is_it)) ended.push_back(frame);
+    if (cpython::is_over(frame.as<PyFrameObject>()) && std::ranges::none_of(t.result.cut, is_it))
+      ended.push_back(frame);
   }
   return ended;
 }

@@ -14,7 +14,9 @@
 #include "lift/lifting/taint.h"
 #include "lift/sources/numpy_types.h"
 #include "report/event.h"
-#include "trace/core/stop.h"
+#include "trace/core/paused.h"
+#include "trace/core/trace_options.h"
+#include "trace/core/trace_result.h"
 #include "trace/soundness/address_identity.h"
 #include "trace/stdlib/output_effects.h"
 #include "trace/symbolic/deferred_values.h"
@@ -53,10 +55,11 @@ class SpeculatedChecks;
 class TensorHooks;
 class TorchFunctionMethods;
 class TorchFunctionModes;
+struct Tracing;
 
 class Tracer {
  public:
-  Tracer();
+  explicit Tracer(TraceOptions given);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -64,45 +67,15 @@ class Tracer {
   static Tracer* current();  // of this thread; null while native torch code runs
 
   // Runs a stopped chain of frames (a function that has not started is one) on the trace's own frames, up to `until` if
-  // given. Null: it reached `until`, and `cut` holds the frames; or it stopped, see `stopped` and `break_points`. With
-  // `raises`, the result is the exception that left the function.
-  Ref run(const Chain& chain, const BreakPoint* until);
+  // given. The result belongs to the tracer: its objects die with the trace.
+  TraceResult& run(const Chain& chain, const BreakPoint* until);
 
   // Debugging: a trace that may break breaks before its n-th instruction at the latest. 0: only where it must.
   // Initialized from the environment variable ALTERNATOR_BREAK_EVERY.
   static uint64_t break_every;
-  bool may_break = false;
 
-  // Speculated checks (speculated_checks.cpp): what must hold for the tensor data of a call for this trace to apply to
-  // it. They are the first outputs of the graph.
-  struct Assumption {
-    Ref tensor;  // one bool
-    bool wanted;
-    Ref code;  // where the program tests it
-    int index;
-  };
-  std::vector<Assumption> assumptions;
-  bool may_assume = false;
-
-  Chain cut;  // the traced frames at `until`; empty: it was not reached
-  std::optional<report::Break> stopped;
-  std::vector<BreakPoint> break_points;  // where it stopped, innermost frame first
-  bool refuses = false;                  // error_on_graph_break(True) is in effect there
-  bool raises = false;
-  Ref interrupted;  // the exception that a signal handler raised meanwhile
-  // The default-device modes on the thread's mode stack when the trace begins belong to the program, which may pop
-  // them. `wants_modes`: the trace stopped because `has_modes` was off.
-  bool has_modes = false, wants_modes = false;
-  // The thread's state at the end of the trace.
-  graph::Ambient exit_state;
-  size_t exit_popped = 0;       // how many of the initial modes were popped, from the top
-  std::vector<Ref> exit_modes;  // ... and the modes pushed in their place
-  // torch flags: their values at the beginning, once the trace depends on them, and the groups that it depends on.
-  std::optional<fake::Flags> flags_before;
-  uint8_t flag_groups = 0;
-  int exit_nesting = 0;                          // of autocast, relative to the beginning
-  std::optional<fake::CastSettings> exit_casts;  // if the trace has changed them
-  bool clears_casts = false;           // the cached casts of an autocast scope that was exited before are dropped here
+  const TraceOptions options;
+  TraceResult result;
   std::unique_ptr<lift::Taint> taint;  // if the sanitizer is on
 
   std::unique_ptr<lift::SourceTree> tree;
@@ -152,16 +125,17 @@ class Tracer {
   // Records why the trace ends here and sets the exception that unwinds it.
   void stop_here(report::Reason reason, std::string context);
 
-  // Fills the trace's own frames from a stopped chain.
-  void fill(const Chain& chain, Chain* filled);
   // The `left` innermost frames are excluded as break points.
   std::vector<BreakPoint> points_here(size_t left = 0) const;
   report::Break event_here(report::Reason reason, std::string context, size_t left = 0) const;
-  size_t library_methods_here() const;
-  template <class Visit>
-  void each_active(Visit&& visit) const;
-  void note_refusal();
+  // The instruction that began last; null: none has. Its frame may have been deallocated.
+  const BreakPoint* last_point() const { return active_.empty() ? nullptr : &active_.back().at; }
 
+  cpython::Frame* current_frame = nullptr;  // the user's position, for guards and breaks
+  int current_index = 0;
+  cpython::Frame* caller() const { return caller_; }  // the frame that the trace runs under
+
+ private:
   // The instruction that each active frame is in; frames that have ended may still be on top.
   struct Active {
     cpython::Frame* frame;
@@ -169,50 +143,33 @@ class Tracer {
     bool transformed = false;  // it is inside a transform
     bool moded = false;        // ... inside a mode that the program has entered
   };
-  std::vector<Active> active_;
   bool may_be_cut_at(const Active& active) const;
+  template <class Visit>
+  void each_active(Visit&& visit) const;
+  size_t library_methods_here() const;
+  void note_refusal();
+  void choose_break_points(report::Reason reason, bool of_text, size_t left);
+
+  void prepare(const Chain& chain, const BreakPoint* until);
+  void end_frames(Tracing& tracing);
+  void check_exit(const graph::Ambient& entry, bool leaves_modes);
+
+  std::vector<Active> active_;
   uint64_t instructions_ = 0, path_ = 0;
   const BreakPoint* until_ = nullptr;
   Watch watch_;
   bool lazy_on_stack_ = false;
-
-  cpython::Frame* current_frame = nullptr;  // the user's position, for guards and breaks
-  cpython::Frame* caller_ = nullptr;        // the frame that the trace runs under
-  int current_index = 0;
+  cpython::Frame* caller_ = nullptr;
 };
 
-// The check at this instruction is not speculated any more.
-void distrust(Borrowed code, int index);
-void forget_distrust();
-
-// Torch's code runs eagerly: its frames are not traced.
-class Paused {
- public:
-  explicit Paused(Tracer& tracer);
-  ~Paused();
-  Paused(const Paused&) = delete;
-  Paused& operator=(const Paused&) = delete;
-
- private:
-  Tracer* tracer_;
-};
-
-class Discarding {
- public:
-  Discarding();
-  ~Discarding();
-  Discarding(const Discarding&) = delete;
-  Discarding& operator=(const Discarding&) = delete;
-
- private:
-  bool abandoning_;
-  PyObject* (*evaluator_)(PyThreadState*, cpython::Frame*, int);
-};
+// The check at this instruction is not speculated on any more.
+void stop_speculating(Borrowed code, int index);
+void forget_refuted_checks();
 
 // A tracer whose objects are discarded at its end.
 class OwnedTracer {
  public:
-  OwnedTracer() : tracer_(std::make_unique<Tracer>()) {}
+  explicit OwnedTracer(TraceOptions options) : tracer_(std::make_unique<Tracer>(std::move(options))) {}
   ~OwnedTracer() {
     const SavedError on_its_way;  // deallocating a trace's objects may clear the error indicator
     const Discarding discarding;
@@ -236,9 +193,6 @@ bool is_tensor_type(Borrowed object);
 void load_library();
 void load_function_modes();
 void load_hooks();
-
-// The frame evaluator of a tracing thread.
-PyObject* evaluate_traced(PyThreadState* ts, cpython::Frame* frame, int throwflag);
 
 int init_trace();
 int init_symbol_hooks();

@@ -111,12 +111,12 @@ void Tracing::stop_with_error() {
 
 bool Tracing::torch_failed() {
   if (t.function_modes->is_unwinding()) return false;
-  if (PyErr_Occurred() && PyErr_ExceptionMatches(graph::record_error_class().get()) && !t.stopped) {
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(graph::record_error_class().get()) && !t.result.stopped) {
     stop_with_error();
     return true;
   }
   const fake::Failure* failure = t.session.failure();
-  if (failure == nullptr || !PyErr_Occurred() || t.stopped) return false;
+  if (failure == nullptr || !PyErr_Occurred() || t.result.stopped) return false;
   t.stop_here(
       failure->kind == fake::FailureKind::DataDependent ? report::Reason::data_dependent : report::Reason::torch_call,
       failure->op + ": " + failure->reason);

@@ -369,7 +369,7 @@ struct Tracing : Concrete {
   Ref import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name, Borrowed fromlist, Borrowed level);
   Ref import_from(Borrowed module, Borrowed name) {
     Ref found = get_attribute(module, name);
-    if (found || t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    if (found || t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
     PyErr_Clear();  // a submodule of that name, or an ImportError
     return value([&]() -> Ref { stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get())); });
   }

@@ -172,7 +172,7 @@ Ref call_backward(Tracer& t, Borrowed callable, const std::string& name, PyObjec
   };
   // With a graph break here, a backend compiles both the part before it and its backward pass. AOTAutograd cannot trace
   // an autograd graph that is consumed inside the same graph, so such a graph runs the recorded program, uncompiled.
-  refuse(t.may_break && !t.recorder.captures_scalars());
+  refuse(t.options.may_break && !t.recorder.captures_scalars());
   refuse(!pass.outputs);
   refuse(pass.create_graph && pass.create_graph.get() != Py_False, " with create_graph");
   refuse(is_given(pass.inputs), " with inputs");

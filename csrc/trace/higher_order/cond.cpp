@@ -66,7 +66,7 @@ Ref call_branch(Tracer& t, Borrowed branch, Borrowed operands) {
   try {
     return call(t, branch, given.data() + 1, given.size() - 1, {});
   } catch (const PyError&) {
-    if (t.stopped) throw;
+    if (t.result.stopped) throw;
     PyErr_Clear();
     // The traceback would lack the frame of torch.cond.
     stop(report::Reason::raises, "a branch of torch.cond raises an exception");

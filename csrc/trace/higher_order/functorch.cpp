@@ -117,7 +117,7 @@ bool Functorch::use_iterators(PyObject* const* arguments, size_t positional, Bor
     try {
       tuples->push_back(call(t, reinterpret_cast<PyObject*>(&PyTuple_Type), only + 1, 1, {}));
     } catch (const PyError&) {
-      if (t.stopped) throw;
+      if (t.result.stopped) throw;
       PyErr_Clear();
       stop(report::Reason::raises, "inside torch.autograd.grad");  // the traceback would lack its frame
     }

@@ -208,7 +208,7 @@ Ref call_public_operator(Tracer& t, const Call& call) {
   try {
     result = call_function(t, call.callable, call.arguments, call.positional, call.keyword_names);
   } catch (const PyError&) {
-    if (t.stopped) throw;
+    if (t.result.stopped) throw;
     PyErr_Clear();  // eager raises in other frames
     refuse_subgraph(native_name(call.callable).c_str(), "it raises an exception");
   }

@@ -104,7 +104,7 @@ Arm trace_arm(Tracer& t, const char* what, Borrowed function, Borrowed operands,
   try {
     branch.result = call(t, function, arguments.data() + 1, arguments.size() - 1, {});
   } catch (const PyError&) {
-    if (t.stopped) throw;
+    if (t.result.stopped) throw;
     PyErr_Clear();
     refuse_subgraph(what, "a branch or body raises an exception");
   }

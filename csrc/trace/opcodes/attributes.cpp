@@ -151,7 +151,7 @@ Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   if (field == Borrowed(value)) return value;  // of the type, which is guarded
   stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
 } catch (const PyError&) {
-  if (!t.stopped) cpython::name_attribute_error(owner, name);
+  if (!t.result.stopped) cpython::name_attribute_error(owner, name);
   throw;
 }
 
@@ -181,7 +181,7 @@ static Ref get_with_hooks(Tracer& t, Borrowed owner, Borrowed name) {
     try {
       value = call_function(t, t.lifter.lift(getattribute, t.lifter.constant(getattribute)), arguments + 1, 2, {});
     } catch (const PyError&) {
-      if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      if (t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
       absent = true;
     }
   } else if (t.lifter.known(owner) == nullptr && is_native_slot(getattribute)) {
@@ -259,7 +259,7 @@ Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent) {
     try {
       return bind_descriptor(t, attribute, owner, type, t.lifter.attribute_source(type, name));
     } catch (const PyError&) {
-      if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      if (t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
       *absent = true;
       return {};
     }
@@ -277,7 +277,7 @@ Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent) {
       return bind_descriptor(t, attribute, owner, type, t.lifter.attribute_source(type, name),
                              is_written_by_program(t, type, name));
     } catch (const PyError&) {
-      if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+      if (t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     }
   }
   *absent = true;

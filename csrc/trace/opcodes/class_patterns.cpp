@@ -14,7 +14,7 @@ Ref attribute_if_any(Tracer& tracer, Borrowed owner, Borrowed name) {
   try {
     return get_attribute(tracer, owner, name);
   } catch (const PyError&) {
-    if (tracer.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    if (tracer.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     PyErr_Clear();
     return {};
   }

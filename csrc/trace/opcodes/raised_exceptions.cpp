@@ -52,10 +52,10 @@ bool is_interrupt(const Tracer& tracer) {
 }
 
 void stop_for_interrupt(Tracer& tracer, const std::string& what) {
-  tracer.interrupted = cpython::take_raised();
+  tracer.result.interrupted = cpython::take_raised();
   {
     const Paused paused(tracer);
-    end_frames(tracer.interrupted);
+    end_frames(tracer.result.interrupted);
   }
   stop(report::Reason::interrupted, what);
 }
@@ -152,13 +152,13 @@ int RaisedExceptions::handle_breaker(PyThreadState* ts) {
     const lift::NumpyErrorsAsBefore as_before;
     // Other threads, and signal handlers, see torch's flags as they were before the trace.
     const std::optional<fake::Flags> flags = t.recorder.watches_flags() ? fake::Flags::now() : std::nullopt;
-    if (flags) t.flags_before->apply();
+    if (flags) t.result.flags_before->apply();
     status = cpython::handle_breaker(ts);
     if (flags) flags->apply();
   }
   if (status < 0) {
-    t.interrupted = cpython::take_raised();
-    t.stop_here(report::Reason::interrupted, t.interrupted.type()->tp_name);
+    t.result.interrupted = cpython::take_raised();
+    t.stop_here(report::Reason::interrupted, t.result.interrupted.type()->tp_name);
   }
   return status;
 }
@@ -206,7 +206,7 @@ Ref RaisedExceptions::take_exit() {
     PyErr_Clear();
     return {};
   }
-  t.raises = true;
+  t.result.raises = true;
   exit = cpython::take_raised();
   return Ref(exit);
 }

@@ -44,7 +44,7 @@ static bool is_unguarded(PyObject* identity) {
 // Guards the identity of a plain value. False: impossible.
 static bool guard_now(PyObject* identity) {
   Tracer* tracer = Tracer::current();
-  if (tracer == nullptr || tracer->stopped) return false;
+  if (tracer == nullptr || tracer->result.stopped) return false;
   auto found = tracer->identities->unguarded.find(identity);
   if (found == tracer->identities->unguarded.end()) return true;
   if (!tracer->lifter.guard_text_identity(found->second)) return false;
@@ -56,7 +56,7 @@ static bool guard_now(PyObject* identity) {
 // is a hash and not an address.
 static bool guard_address(PyObject* identity) {
   Tracer* tracer = Tracer::current();
-  if (tracer == nullptr || tracer->stopped) return false;
+  if (tracer == nullptr || tracer->result.stopped) return false;
   auto found = tracer->identities->guarded.find(identity);
   lift::Known* known = found != tracer->identities->guarded.end() ? tracer->lifter.known(found->second) : nullptr;
   if (known == nullptr || known->original.get() != found->second) return false;

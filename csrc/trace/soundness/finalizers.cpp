@@ -187,8 +187,8 @@ bool Finalizers::check_all(const Position& position) {
   Borrowed object = dropped(position);
   if (!object) return true;
   std::vector<BreakPoint> points;
-  if (!t.active_.empty()) {
-    points.push_back(t.active_.back().at);  // its frame may have been deallocated
+  if (const BreakPoint* last = t.last_point()) {
+    points.push_back(*last);
     for (const BreakPoint& point : t.points_here()) {
       if (point.number < points.back().number) points.push_back(point);
     }
@@ -197,7 +197,7 @@ bool Finalizers::check_all(const Position& position) {
   t.current_index = position.next_index();
   std::string name = object.type()->tp_name;
   t.stop_here(report::Reason::last_reference, std::move(name));
-  t.break_points = std::move(points);
+  t.result.break_points = std::move(points);
   return false;
 }
 

@@ -437,7 +437,7 @@ Ref LibraryFunctions::call(Borrowed callable, PyObject* const* arguments, size_t
     try {
       return trace::call(t, function, arguments, positional, keyword_names);
     } catch (const PyError&) {
-      if (t.stopped) throw;
+      if (t.result.stopped) throw;
       PyErr_Clear();  // the twin's message and traceback differ
       stop(report::Reason::native_call, native_name(callable) + ", which fails");
     }

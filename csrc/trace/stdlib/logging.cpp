@@ -140,7 +140,7 @@ static void check_handler(Tracer& t, Borrowed handler) {
   try {
     stream = get_attribute(t, handler, name_of("stream"));
   } catch (const PyError&) {
-    if (t.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    if (t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     PyErr_Clear();
   }
   if (stream) t.output->check_stream(stream, "a stream of a logging handler");

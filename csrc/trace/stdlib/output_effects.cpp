@@ -289,7 +289,7 @@ Ref OutputEffects::freeze(Borrowed value, int depth) {
     check_text(t, value);
   const size_t before = t.lifter.effects().size();
   Ref text = Ref::steal(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
-  if (!text && t.stopped) throw PyError();
+  if (!text && t.result.stopped) throw PyError();
   if (!text) {  // eager has written the preceding arguments by then
     PyErr_Clear();
     stop(report::Reason::native_call, "print of an object whose string conversion raises");

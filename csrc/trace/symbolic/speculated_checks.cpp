@@ -113,29 +113,30 @@ std::optional<bool> truth_without_raise(PyCodeObject* code, int index) {
 }
 
 // Checks that have failed too often to be speculated again: by code object, which is kept alive.
-struct Distrusted {
+struct Refuted {
   Ref code;
   std::set<int> indices;
 };
-std::unordered_map<PyObject*, Distrusted>& distrusted() {
-  static auto* table = new std::unordered_map<PyObject*, Distrusted>();
+std::unordered_map<PyObject*, Refuted>& refuted() {
+  static auto* table = new std::unordered_map<PyObject*, Refuted>();
   return *table;
 }
 
 }  // namespace
 
-void distrust(Borrowed code, int index) {
-  Distrusted& found = distrusted()[code.get()];
+void stop_speculating(Borrowed code, int index) {
+  Refuted& found = refuted()[code.get()];
   found.code = Ref::share(code);
   found.indices.insert(index);
 }
-void forget_distrust() { distrusted().clear(); }
+void forget_refuted_checks() { refuted().clear(); }
 
-bool SpeculatedChecks::may_assume_here() const {
-  if (!t.may_assume || t.functorch->transformed || t.recorder.is_silent() || t.current_frame == nullptr) return false;
+bool SpeculatedChecks::may_speculate_here() const {
+  if (!t.options.may_speculate || t.functorch->transformed || t.recorder.is_silent() || t.current_frame == nullptr)
+    return false;
   if (at::impl::PythonTorchFunctionTLS::stack_len() > 1) return false;
-  const auto found = distrusted().find(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)));
-  return found == distrusted().end() || found->second.indices.count(t.current_index) == 0;
+  const auto found = refuted().find(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)));
+  return found == refuted().end() || found->second.indices.count(t.current_index) == 0;
 }
 
 static bool is_plain_tensor(Borrowed tensor) {
@@ -146,11 +147,11 @@ static bool is_plain_tensor(Borrowed tensor) {
 // `flag`: a fresh tensor that nothing writes to later.
 void SpeculatedChecks::assume(Ref flag, bool wanted) {
   Ref where = Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)));
-  t.assumptions.push_back({std::move(flag), wanted, std::move(where), t.current_index});
+  t.result.checks.push_back({std::move(flag), wanted, std::move(where), t.current_index});
 }
 
 std::optional<bool> SpeculatedChecks::assume_truth(Borrowed tensor) {
-  if (!is_plain_tensor(tensor) || !may_assume_here()) return {};
+  if (!is_plain_tensor(tensor) || !may_speculate_here()) return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
   if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() != 1) return {};
   const std::optional<bool> wanted = truth_without_raise(cpython::code_of(t.current_frame), t.current_index);
@@ -170,7 +171,7 @@ std::optional<bool> SpeculatedChecks::assume_truth(Borrowed tensor) {
 std::optional<bool> SpeculatedChecks::assume_comparison(Borrowed truth) {
   const auto compared =
       std::ranges::find_if(comparisons, [&](const Comparison& c) { return Borrowed(c.truth) == truth; });
-  if (compared == comparisons.end() || !may_assume_here()) return {};
+  if (compared == comparisons.end() || !may_speculate_here()) return {};
   const std::optional<bool> wanted = truth_without_raise(cpython::code_of(t.current_frame), t.current_index);
   if (!wanted) return {};
   // Compared as tensors, which a graph can return. torch.tensor() of unbacked symbols becomes nodes.
@@ -201,9 +202,9 @@ bool SpeculatedChecks::expect_all(Borrowed condition) {
   if (!is_plain_tensor(condition)) return false;
   const at::Tensor& fake = fake::unpack(condition.get());
   if (!fake::is_fake(fake) || fake.scalar_type() != at::kBool || t.session.known_value(fake)) return false;
-  const bool speculates = may_assume_here();
+  const bool speculates = may_speculate_here();
   if (!speculates &&
-      (t.may_assume || !t.recorder.captures_scalars() || t.functorch->transformed || t.recorder.is_silent()))
+      (t.options.may_speculate || !t.recorder.captures_scalars() || t.functorch->transformed || t.recorder.is_silent()))
     return false;
   static constinit Lasting<PyObject*> all_true, to_integer;
   auto method = [](Lasting<PyObject*>& lasting, const char* name) {

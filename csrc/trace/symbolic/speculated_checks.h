@@ -22,7 +22,7 @@ class SpeculatedChecks {
   std::vector<Comparison> comparisons;  // of unbacked symbols
 
  private:
-  bool may_assume_here() const;
+  bool may_speculate_here() const;
   void assume(Ref flag, bool wanted);
   Tracer& t;
 };

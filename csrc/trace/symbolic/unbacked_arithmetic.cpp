@@ -36,7 +36,7 @@ bool is_integer(Borrowed object) {
 // The active tracer, for a slot; null: an exception is set.
 Tracer* active_tracer() {
   Tracer* tracer = Tracer::current();
-  if (tracer != nullptr && !tracer->stopped) return tracer;
+  if (tracer != nullptr && !tracer->result.stopped) return tracer;
   if (!PyErr_Occurred())
     PyErr_SetString(PyExc_SystemError, "alternator: an unbacked symbol of a trace was used outside of it");
   return nullptr;

@@ -54,14 +54,14 @@ bool is_known(Borrowed value) {
 }  // namespace
 
 void FlagCalls::use(uint8_t groups) {
-  if (!t.flags_before) t.flags_before = fake::Flags::now();
-  if (!t.flags_before)
+  if (!t.result.flags_before) t.result.flags_before = fake::Flags::now();
+  if (!t.result.flags_before)
     stop(report::Reason::native_call, "torch flags that were set through both the legacy and the new API");
-  t.flag_groups |= groups;
+  t.result.flag_groups |= groups;
 }
 
 void FlagCalls::use_for(const std::string& name) {
-  if ((t.flag_groups & fake::kAttention) != 0) return;
+  if ((t.result.flag_groups & fake::kAttention) != 0) return;
   for (const char* word : {"attention", "transformer"})  // a transformer encoder layer is one call
     if (name.find(word) != std::string::npos) return use(fake::kAttention);
 }
@@ -93,7 +93,7 @@ void FlagCalls::check_casts(bool clears, Borrowed callable) {
   const int caller_depth = nesting_before > 0 ? 1 : 0;  // see ThreadState
   const bool inside = fake::autocast_nesting() > caller_depth;
   if (clears ? inside : caller_depth != 0 && !inside) stop(report::Reason::native_call, native_name(callable));
-  t.clears_casts = t.clears_casts || (clears && caller_depth == 0);
+  t.result.exit.clears_casts = t.result.exit.clears_casts || (clears && caller_depth == 0);
 }
 
 Ref FlagCalls::cast(const Call& call, bool clears) {

@@ -116,7 +116,7 @@ void check_no_profiler(Tracer& t, Borrowed callable) {
   static constinit Lasting<Ref> enabled;
   const Ref& is_enabled = enabled.get(
       [] { return checked(PyObject_GetAttrString(import_module("torch._C._autograd").get(), "_profiler_enabled")); });
-  if (query(t, is_enabled).get() == Py_True && t.may_break)
+  if (query(t, is_enabled).get() == Py_True && t.options.may_break)
     stop(report::Reason::native_call, native_name(callable) + ", while a profiler is running");
 }
 

@@ -148,7 +148,7 @@ void TorchFunctionMethods::note_override(Borrowed types, Borrowed arguments, Bor
   if (Tracer::current() != &t) graph::record_error("a __torch_function__ is called by native code");
   try {
     if (t.function_modes->below_recording() > 0) {
-      t.wants_modes = !t.has_modes && t.function_modes->own == 0;
+      t.result.wants_modes = !t.options.has_modes && t.function_modes->own == 0;
       stop(report::Reason::native_call, "a __torch_function__ under a default device");
     }
     if (t.functorch->transformed || t.recorder.is_silent())

@@ -60,7 +60,7 @@ void TorchFunctionModes::forbid(const char* what) const {
   if (own > 0) stop(report::Reason::native_call, std::string(what) + " under a user's torch-function mode");
 }
 
-bool TorchFunctionModes::is_unwinding() const { return t.stopped || capture_in_flight(); }
+bool TorchFunctionModes::is_unwinding() const { return t.result.stopped || capture_in_flight(); }
 
 void TorchFunctionModes::push(Borrowed mode) {
   if (t.functorch->transformed || t.recorder.is_silent())
@@ -129,15 +129,15 @@ bool TorchFunctionModes::note_exit() {
   const std::vector<Ref> modes = now();
   size_t same = 0;
   while (same < modes.size() && same < modes_before_.size() && modes[same] == modes_before_[same]) same++;
-  t.exit_popped = modes_before_.size() - same;
-  t.exit_modes.assign(modes.begin() + static_cast<ptrdiff_t>(same), modes.end());
-  return std::all_of(t.exit_modes.begin(), t.exit_modes.end(),
+  t.result.exit.popped_modes = modes_before_.size() - same;
+  t.result.exit.pushed_modes.assign(modes.begin() + static_cast<ptrdiff_t>(same), modes.end());
+  return std::all_of(t.result.exit.pushed_modes.begin(), t.result.exit.pushed_modes.end(),
                      [](const Ref& mode) { return is_device_context(mode.type()); });
 }
 
 Ref TorchFunctionModes::pop() {
   if (own == 0 || graph::is_top_mode(t.recorder.mode())) {
-    t.wants_modes = !t.has_modes && own == 0 && modes_below(t.recorder.mode()) > 0;
+    t.result.wants_modes = !t.options.has_modes && own == 0 && modes_below(t.recorder.mode()) > 0;
     stop(report::Reason::native_call, "the call leaves a torch-function mode that it has not entered");
   }
   Ref mode = Ref::share(PythonTorchFunctionTLS::pop_stack()->ptr(getPyInterpreter()));

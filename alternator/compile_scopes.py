@@ -1,0 +1,161 @@
+"""State around a compilation by a backend, and around what it returns: held, restored, or kept from the program."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ._load import load_core
+from .backwards import Refused
+
+_Flags = load_core().fake.Flags
+
+
+def uses_cuda() -> bool:
+    is_initialized: Callable[[], bool] = torch.cuda.is_initialized
+    return is_initialized()
+
+
+@contextlib.contextmanager
+def state_kept() -> Iterator[None]:
+    """A backend may draw random numbers, switch modes and raise the recursion limit (Inductor does): all of it is restored."""
+    python_rng, torch_rng = random.getstate(), torch.get_rng_state()
+    device_rng = torch.cuda.get_rng_state_all() if uses_cuda() else None
+    grad, flags = torch.is_grad_enabled(), _Flags.now()
+    depth = sys.getrecursionlimit()
+    key = torch._C._TorchDispatchModeKey.FAKE
+    fake_mode = torch._C._get_dispatch_mode(key)
+    try:
+        yield
+    finally:
+        # A KeyboardInterrupt may have been raised while FakeTensorMode was entered or left.
+        if torch._C._get_dispatch_mode(key) is not fake_mode:
+            torch._C._unset_dispatch_mode(key)
+            if fake_mode is not None:
+                torch._C._set_dispatch_mode(fake_mode)
+        if sys.getrecursionlimit() != depth:
+            sys.setrecursionlimit(depth)
+        random.setstate(python_rng)
+        torch.set_rng_state(torch_rng)
+        if device_rng is not None:
+            torch.cuda.set_rng_state_all(device_rng)
+        torch._C._set_grad_enabled(grad)
+        if flags is not None:
+            flags.apply()  # flags that nodes of a graph have set before one of them failed
+
+
+@contextlib.contextmanager
+def compile_lock_held() -> Iterator[None]:
+    """The lock that TorchDynamo holds while a torch backend compiles."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    with compile_lock:
+        yield
+
+
+@contextlib.contextmanager
+def differentiable_lstm() -> Iterator[None]:
+    """torch's decomposition uses oneDNN's layer, which is for inference only, unless the *input* requires a gradient. TorchDynamo
+    never captures an LSTM; where one is captured, the weights count too."""
+    from torch._decomp import decompositions
+
+    select = getattr(decompositions, "select_one_layer_lstm_function", None)
+    if select is None:
+        yield
+        return
+
+    def stricter(given: Any, hidden: Any, params: Any) -> Any:
+        learns = torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in itertools.chain(hidden, *params) if isinstance(tensor, torch.Tensor)
+        )
+        return decompositions.one_layer_lstm if learns else select(given, hidden, params)
+
+    decompositions.select_one_layer_lstm_function = stricter
+    try:
+        yield
+    finally:
+        decompositions.select_one_layer_lstm_function = select
+
+
+# Errors of AOTAutograd for graphs that eager runs, or rejects only in a backward pass that may never run: writes to inputs that share
+# memory, or to tensors that a backward pass would need, and results whose autograd history an `autograd.grad()` has freed.
+_REFUSALS = (
+    "aot_autograd() does not yet handle",
+    "one of the variables needed for gradient computation has been modified by an inplace operation",
+    "Trying to backward through the graph a second time",
+    "a leaf Variable that requires grad is being used in an in-place operation",
+    "outs_to_grad length (",
+    "that has internal overlap",
+    "more than one element of the written-to tensor refers to a single memory location",
+    "mutating a non-functional tensor",  # the fused steps of optimizers
+    "Could not guard on data-dependent expression",  # its own code needs the value of an unbacked symbol
+)
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    return isinstance(error, Refused) or (
+        isinstance(error, Exception) and any(text in str(error) for text in _REFUSALS)
+    )
+
+
+@contextlib.contextmanager
+def warnings_held() -> Iterator[None]:
+    """Warnings that torch issues while it compiles are shown afterwards, and not at all for a graph that it rejects. Like
+    warnings.catch_warnings(), but the filters are unchanged, and so are the warnings of other threads."""
+    module: Any = warnings
+    thread = threading.get_ident()
+    before = module.showwarning, module._showwarnmsg_impl
+    held: list[Any] = []
+
+    def hold(message: Any) -> None:
+        show, show_impl = before
+        if threading.get_ident() == thread:
+            held.append(message)
+        elif show is module._showwarning_orig:
+            show_impl(message)
+        else:
+            show(message.message, message.category, message.filename, message.lineno, message.file, message.line)
+
+    module.showwarning, module._showwarnmsg_impl = module._showwarning_orig, hold
+    failure: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        module.showwarning, module._showwarnmsg_impl = before
+        if not is_refusal(failure):
+            for message in held:
+                module._showwarnmsg(message)
+
+
+def with_versions_kept(call: Callable[..., Any], takes_a_list: bool, places: Sequence[int]) -> Callable[..., Any]:
+    """Wraps `call` so that the version counters of these inputs are restored after it."""
+
+    def run(*given: Any) -> Any:
+        tensors = tuple((given[0] if takes_a_list else given)[place] for place in places)
+        versions = tuple(tensor._version for tensor in tensors)
+        try:
+            return call(*given)
+        finally:
+            torch._C._autograd._unsafe_set_version_counter(tensors, versions)
+
+    return run
+
+
+def forget_tensors(fake_mode: Any) -> None:
+    """Clears the weak references of a mode that the compiled code keeps alive: torch.utils.swap_tensors() rejects tensors with any."""
+    if fake_mode is None:
+        return
+    describer = fake_mode.fake_tensor_converter.meta_converter.describer
+    describer.lookup_tensor.clear()
+    describer.lookup_storage.clear()

@@ -1,0 +1,302 @@
+#include "dispatch/capture_loop.h"
+
+#include "dispatch/events.h"
+#include "dispatch/failure_recovery.h"
+#include "dispatch/resume_points.h"
+#include "dispatch/stance.h"
+#include "interpreter/capture.h"
+#include "interpreter/frame_values.h"
+#include "interpreter/step.h"
+#include "report/reason_flags.h"
+#include "trace/calls/markers.h"
+#include "trace/soundness/finalizers.h"
+
+#include <algorithm>
+
+namespace alternator::dispatch {
+
+thread_local int call_depth __attribute__((tls_model("initial-exec"))) = 0;
+
+// Not worth keeping for later calls.
+static bool is_transient(const Entry& entry) {
+  return entry.eager_because && report::has(entry.eager_because->reason, report::kTransient);
+}
+
+static void note_steps(Compilation& compilation) {
+  Ref begin = checked(PyObject_GetAttrString(compilation.backend.callable.get(), "begin_step"));
+  if (begin.get() != Py_None) compilation.family->begin_step = std::move(begin);
+}
+
+static void give_up(const Compilation& compilation, ResumePoint& point, const guards::Roots& roots) {
+  if (std::exchange(point.cache->gave_up, true)) return;
+  Borrowed code = PyFunction_GET_CODE(roots.function);
+  const std::shared_ptr<Entry> last = point.entries.empty() ? nullptr : point.entries.front();
+  const std::string failure = last == nullptr ? "" : last->guards->failure(roots);
+  const std::string limit = "hit config.recompile_limit (" + std::to_string(compilation.most_entries) + ")";
+  report_break(compilation, report::Break{report::Reason::too_many_entries, limit + "; last reason: " + failure,
+                                          Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
+}
+
+void Call::collect_values() {
+  values.resize(chain.empty() ? slots.size() : value_count(chain));
+  PyObject** to = values.data();
+  if (chain.empty()) {
+    for (const Ref& slot : slots) *to++ = slot.get();
+  } else {
+    each_value(chain, [&](const Ref& value) { *to++ = value.get(); });
+  }
+}
+
+// A value that differs from call to call is not worth an entry each time: after some recompilations it becomes
+// unspecialized, and the instructions that need it run concretely. In a resumed call it may well be a loop counter, an
+// iterated name or a growing table. At the start of a function a string selects behaviour, and is worth entries up to
+// the limit.
+void Call::note_changes(ResumePoint& point) {
+  constexpr size_t kMost = 4, kMostResumed = 2;
+  if (compilation_.fullgraph || point.entries.empty()) return;
+  const std::shared_ptr<Entry> last = point.entries.front();
+  for (const guards::Change& change : last->guards->changed(roots())) {
+    const bool is_number = change.kind == guards::Change::Kind::kNumber;
+    if (chain.empty() && !is_number) continue;
+    const size_t most = chain.empty() ? kMost : is_number ? kMostResumed : kMostResumed + 1;
+    if (++point.changes[change.source] >= most) compilation_.unspecialized.insert(change.source);
+  }
+}
+
+// The function, as a chain that has not begun.
+Chain Call::start() const {
+  Chain start;
+  FrameState& state = start.emplace_back();
+  state.function = function_;
+  state.code = Ref::share(PyFunction_GET_CODE(function_.get()));
+  state.locals.assign(slots.begin(), slots.end());
+  return start;
+}
+
+std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
+  totals.traces++;
+  traces_++;
+  report_recompile(compilation_, point, roots());
+  note_changes(point);
+  trace::TraceOptions options{.may_break = !compilation_.fullgraph};
+  if (!compilation_.unspecialized.empty())  // copied: another thread may add to it
+    options.unspecialized = std::make_shared<const std::unordered_set<std::string>>(compilation_.unspecialized);
+  const Chain from = chain.empty() ? start() : Chain();
+  std::shared_ptr<Entry> entry;
+  const trace::Denying denying(compilation_.denies);
+  for (int tries = 1; entry == nullptr; tries++) {
+    entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, options, tries >= kMostTries,
+                        &compilation_.numpy_constants);
+    // Nothing can be captured without specializing.
+    if (options.unspecialized != nullptr && entry != nullptr && entry->eager_because) {
+      options.unspecialized.reset();
+      entry.reset();
+    }
+  }
+  if (entry->has_graph()) {
+    totals.graphs++;
+    compilation_.graphs++;
+    if (entry->graph.is_compiled()) note_steps(compilation_);
+  }
+  if (entry->eager_because) report_break(compilation_, *entry->eager_because);
+  if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
+  if (is_transient(*entry)) return entry;
+  point.entries.insert(point.entries.begin(), entry);
+  point.traced++;
+  point.cache->add(entry, compilation_.cache_owner, compilation_.most_entries);
+  report_entry(compilation_, point, *entry);
+  return entry;
+}
+
+std::shared_ptr<Entry> Call::find(ResumePoint& point, std::vector<Ref>* found_values) {
+  for (size_t i = 0; i < point.entries.size(); i++) {
+    found_values->clear();
+    std::shared_ptr<Entry> entry = point.entries[i];  // owned: another thread may reset() while it runs
+    if (!entry->admits(roots(), found_values)) continue;
+    if (i > 0) move_to_front(point, entry);
+    totals.hits += entry->eager_because ? 0 : 1;
+    return entry;
+  }
+  if (std::shared_ptr<Entry> entry = adopt(point, found_values)) return entry;
+  if (!may_trace_ || (traces_ >= kMaxGraphlessTraces && is_graphless())) return nullptr;
+  // A debugger or profiler would make CPython's eval loop run the traced frames.
+  if (cpython::kTracersInstrument && cpython::tracing_active(PyThreadState_Get())) return nullptr;
+  if (point.traced >= compilation_.most_entries) {
+    give_up(compilation_, point, roots());
+    intercepts = true;
+    return nullptr;
+  }
+  if (stance() == Stance::kMustBeKnown) raise_unknown_call(function_);
+  for (int tries = 0; tries < kMostTries; tries++) {
+    std::shared_ptr<Entry> entry = trace(point);
+    found_values->clear();
+    if (entry->eager_because || entry->admits(roots(), found_values)) return entry;
+    // What the backend imported while compiling has changed what the trace had read.
+    if (drop(point, entry)) point.traced--;
+  }
+  throw InternalError("the guards of a new entry do not hold");
+}
+
+// Entries of other compile()s that this call can use. Those left by the same cache owner count as its own.
+std::shared_ptr<Entry> Call::adopt(ResumePoint& point, std::vector<Ref>* found_values) {
+  const std::vector<std::shared_ptr<Entry>> left = point.cache->unused_of(*compilation_.cache_owner);
+  const std::vector<std::shared_ptr<Entry>> others = point.cache->others(point.entries);
+  point.entries.insert(point.entries.end(), left.begin(), left.end());
+  point.traced += left.size();
+  for (const std::shared_ptr<Entry>& entry : others) {
+    found_values->clear();
+    if (!entry->admits(roots(), found_values)) continue;
+    if (entry->graph.is_compiled() && !compilation_.family->begin_step) note_steps(compilation_);
+    if (std::find(point.entries.begin(), point.entries.end(), entry) == point.entries.end())
+      point.entries.push_back(entry);
+    move_to_front(point, entry);
+    totals.hits += entry->eager_because ? 0 : 1;
+    return entry;
+  }
+  return nullptr;
+}
+
+bool Call::is_known() {
+  collect_values();
+  std::vector<Ref> found_values;
+  const std::vector<std::shared_ptr<Entry>> entries = compilation_.start->entries;
+  for (auto& entry : entries) {
+    found_values.clear();
+    if (!entry->eager_because && entry->admits(roots(), &found_values)) return true;
+  }
+  return false;
+}
+
+// The graph raised after irreversible mutations. Performs the side effects up to that point, and puts the frames where
+// the exception was raised. False: the position is not known, and nothing was done.
+bool Call::recover_from(const Entry& entry, graph::Failure& failure) {
+  if (failure.node == graph::kNowhere || PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;
+  Ref error = cpython::take_raised();
+  Recovered left;
+  std::vector<Ref> needed;
+  try {
+    // If the graph has mutated what the guards check, retracing would take another path.
+    if (entry.admits(roots(), &needed)) {
+      const Chain from = chain.empty() ? start() : Chain();
+      left = retrace_failure(chain.empty() ? from : chain, entry, failure);
+      needed.clear();
+      if (left.entry != nullptr && !left.entry->guards->check(roots(), &needed)) left.entry.reset();
+    }
+  } catch (const PyError&) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw;
+    PyErr_Clear();
+    left.entry.reset();
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    left.entry.reset();
+  }
+  if (left.entry == nullptr) {
+    cpython::set_raised(std::move(error));
+    return false;
+  }
+  check_status(PyException_SetTraceback(error.get(), failure.traceback ? failure.traceback.get() : Py_None));
+  failure = {};
+  std::vector<PyObject*> outputs(left.outputs.size());
+  for (size_t i = 0; i < outputs.size(); i++) outputs[i] = left.outputs[i].get();
+  (void)left.entry->finish(needed, outputs.data(), outputs.size(), &next);
+  slots.clear();
+  values.clear();
+  advance();
+  chain.back().function = function_;
+  if (left.has_raised) raised_ = std::move(error);
+  return true;
+}
+
+// Continues in CPython's eval loop.
+Ref Call::continue_eagerly() {
+  return raised_ ? continue_raising(chain, std::move(raised_)) : continue_chain(chain, nullptr);
+}
+
+// The next instruction overwrites this variable: whether it still has its old value (or none, in a loop's first
+// iteration) must not make another resume point, unless the finalization of the old value is observable.
+void Call::drop_replaced() {
+  const int variable = sets_next(chain);
+  if (variable < 0) return;
+  Ref& old = chain.front().locals[static_cast<size_t>(variable)];
+  if (old && !PyCell_Check(old.get()) && !trace::holds_observably_finalized(old)) Ref(std::move(old)).reset();
+}
+
+bool Call::raise_in_frames() {
+  if (chain.empty()) return false;
+  raised_ = cpython::take_raised();
+  return true;
+}
+
+// Null: the call continues uncompiled.
+std::shared_ptr<Entry> Call::find_or_none(ResumePoint& point, std::vector<Ref>* found_values) {
+  try {
+    return find(point, found_values);
+  } catch (const PyError&) {
+    // Tracing and compiling need more stack than the call itself might.
+    if (!PyErr_ExceptionMatches(PyExc_RecursionError)) throw;
+    PyErr_Clear();
+  } catch (const std::exception& error) {
+    report_break(compilation_, report::Break{report::Reason::internal, error.what(), {}, 0});
+    PyErr_Clear();
+  }
+  return nullptr;
+}
+
+// Whether the entry has nothing to run: the rest of the call runs eagerly. Throws where that is not allowed.
+bool Call::falls_back(const Entry& entry) {
+  if (entry.eager_because) {
+    if (!may_trace_) return true;
+    if (compilation_.fullgraph && !report::has(entry.eager_because->reason, report::kEager)) raise_break(compilation_, *entry.eager_because, "fullgraph=True");
+    if (entry.refuses) raise_break(compilation_, *entry.eager_because, "error_on_graph_break(True)");
+    // What the instruction calls may still be compiled.
+    intercepts = !report::has(entry.eager_because->reason, report::kAnywhere | report::kCallees);
+    return true;
+  }
+  // Nothing was recorded, and the user did not ask to compile this function.
+  return !compilation_.function && chain.empty() && entry.stop.empty() && !entry.has_graph();
+}
+
+// Null without an exception: the rest of the call runs eagerly. If it throws and the chain is not empty, the frames
+// have not seen the exception.
+Ref Call::run() {
+  std::shared_ptr<ResumePoint> point = compilation_.start;
+  std::vector<Ref> found_values;
+  collect_values();
+  for (;;) {
+    const std::shared_ptr<Entry> entry = find_or_none(*point, &found_values);
+    if (entry == nullptr || falls_back(*entry)) return {};
+    entry->hits++;
+    Ref result;
+    graph::Failure failure;
+    try {
+      result = entry->run(found_values, &next, &failure);
+    } catch (const PyError&) {
+      if (recover_from(*entry, failure)) return {};
+      if (entry->residual.program().raises) leave_frames();
+      throw;
+    }
+    if (result) return result;
+    if (next.empty()) {  // a speculated check failed
+      if (entry->is_refuted) (void)drop(*point, entry);
+      return {};
+    }
+    // Values that the call held until now may die here, as in eager.
+    found_values.clear();
+    slots.clear();
+    values.clear();
+    advance();
+    chain.back().function = function_;
+    const Interception interception(&compilation_, may_trace_, chain.front().code);
+    if (!step(chain, &next, &result)) {
+      leave_frames();
+      if (!result) throw PyError();
+      return result;
+    }
+    advance();
+    drop_replaced();
+    collect_values();
+    point = resume_point_of(compilation_, chain, values, *entry);
+  }
+}
+
+}  // namespace alternator::dispatch
