@@ -12,6 +12,7 @@
 #include "trace/stdlib/context_variables.h"
 #include "trace/stdlib/decimals.h"
 #include "trace/stdlib/library_functions.h"
+#include "trace/stdlib/lru_caches.h"
 #include "trace/stdlib/optree.h"
 #include "trace/stdlib/output_effects.h"
 #include "trace/symbolic/deferred_values.h"
@@ -87,6 +88,7 @@ Tracer::Tracer()
       classes(std::make_unique<ClassCreation>(*this)),
       marks(std::make_unique<GraphMarks>(*this)),
       library(std::make_unique<LibraryFunctions>(*this)),
+      lru_caches(std::make_unique<LruCaches>(*this)),
       output(std::make_unique<OutputEffects>(*this)),
       context_variables(std::make_unique<ContextVariables>(*this)),
       decimals(std::make_unique<Decimals>(*this)),
@@ -105,7 +107,6 @@ Tracer::Tracer()
       checks(std::make_unique<SpeculatedChecks>(*this)),
       finalizers(std::make_unique<Finalizers>(*this)) {
   Natives::table();
-  load_library();
   load_function_modes();
   load_overrides();
   load_flags();

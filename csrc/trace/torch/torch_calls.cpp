@@ -4,6 +4,7 @@
 #include "trace/core/tracer.h"
 #include "trace/higher_order/backward.h"
 #include "trace/higher_order/functorch.h"
+#include "trace/numpy/array_conversions.h"
 #include "trace/numpy/array_nodes.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/numpy/numpy_scalars.h"
@@ -213,8 +214,8 @@ Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t 
   if (name.ends_with("is_grad_enabled")) t.gradient_questions++;
   t.flags->use_for(name);
   if (positional > 0 && t.array_nodes->is_symbolic_array(arguments[0]))
-    return t.array_nodes->tensor_of_symbolic(name, callable, arguments, positional, keyword_names);
-  if (Ref tensor = t.arrays->tensor_of_array(name, arguments, positional, keyword_names)) return tensor;
+    return tensor_of_symbolic(t, {callable, arguments, positional, keyword_names}, name);
+  if (Ref tensor = tensor_of_array(t, {callable, arguments, positional, keyword_names}, name)) return tensor;
   const bool moded = t.function_modes->is_active();  // it must see the call unmodified
   const bool of_array = !moded && positional > 0 && lift::is_array(arguments[positional - 1]);
   if (Ref made = of_array ? new_from_data(t, callable, name, arguments, positional, keyword_names) : Ref()) return made;
@@ -244,8 +245,7 @@ Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t 
   if (Ref handle = keyword_names ? Ref() : t.hooks->call(callable, arguments, positional)) return handle;
   check_tensor_method(t, callable, name, arguments, positional);
   if (Ref values = moded ? Ref() : list_of_values(t, callable, name, arguments, positional)) return values;
-  if (Ref array = keyword_names ? Ref() : t.array_nodes->numpy_of_tensor(callable, name, arguments, positional))
-    return array;
+  if (Ref array = numpy_of_tensor(t, {callable, arguments, positional, keyword_names})) return array;
   t.session.clear_failure();
   Ref result;
   try {
