@@ -209,7 +209,15 @@ Ref python_number(Borrowed numpy_number) { return checked(PyObject_CallMethod(nu
 
 bool is_numpy_function(Borrowed object) { return table().functions.count(object.get()) != 0; }
 
+std::vector<PyObject*> numpy_functions() { return {table().functions.begin(), table().functions.end()}; }
+std::vector<PyTypeObject*> numpy_number_types() {
+  std::vector<PyTypeObject*> types;
+  for (const Row& row : table().rows) types.push_back(row.type);
+  return types;
+}
+
 PyTypeObject* array_type() { return table().array; }
+PyObject* dtype_class() { return table().dtype_class; }
 bool is_array(PyObject* object) {
   // Cheap tests first: no other type of that size has no GC, no items and a buffer.
   PyTypeObject* type = Py_TYPE(object);

@@ -4,6 +4,7 @@
 #include "py/error.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace alternator::lift {
 
@@ -28,12 +29,15 @@ Ref python_number(Borrowed numpy_number);
 
 // A pure numpy function, whose result depends on its arguments only: a ufunc such as numpy.log, numpy.prod.
 bool is_numpy_function(Borrowed object);
+std::vector<PyObject*> numpy_functions();
+std::vector<PyTypeObject*> numpy_number_types();
 
 // numpy.ndarray itself, no subclass; any dtype.
 bool is_array(PyObject* object);
 PyTypeObject* array_type();  // null: there is no numpy
 // type(numpy.dtype): a class that is called like a function.
 bool is_dtype_class(Borrowed object);
+PyObject* dtype_class();  // null: there is no numpy
 // The dtype of an array with elements of the kinds above, in numpy's canonical form: one object each.
 bool is_numpy_dtype(PyObject* object);
 

@@ -12,9 +12,6 @@
 #include "trace/opcodes/items.h"
 #include "trace/stdlib/context_variables.h"
 #include "trace/stdlib/decimals.h"
-#include "trace/stdlib/library_functions.h"
-#include "trace/stdlib/optree.h"
-#include "trace/stdlib/output_effects.h"
 #include "trace/symbolic/deferred_values.h"
 #include "trace/symbolic/speculated_checks.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
@@ -171,17 +168,13 @@ Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positi
     return call_bound(PyMethod_GET_FUNCTION(callable.get()), PyMethod_GET_SELF(callable.get()));
   if (Ref slot = slot_of_container(t, callable))
     return call_bound(slot, checked(PyObject_GetAttrString(callable.get(), "__self__")));
-  Ref shown;
-  if (t.output->call(callable, arguments, positional, keyword_names, &shown)) return shown;
   if (Py_IS_TYPE(callable.get(), &_PyWeakref_CallableProxyType)) {
     if (t.lifter.known(callable) != nullptr) stop(report::Reason::opaque_object, "a pre-existing weak proxy");
     Ref referent = Ref::share(PyWeakref_GetObject(callable.get()));
     if (referent.get() != Py_None) return call(t, referent, arguments, positional, keyword_names);
   }
   if (PyWeakref_CheckRef(callable.get())) check_alive(t, callable);
-  if (const Handler handler = t.handlers.find(callable)) {
-    if (Ref result = handler(t, {callable, arguments, positional, keyword_names})) return result;
-  }
+  if (Ref result = t.handlers.call(t, {callable, arguments, positional, keyword_names})) return result;
   const bool is_torchs = natives.torch(callable);
   if (is_torchs && t.marks->is_disallowed(callable)) stop(report::Reason::disallowed, native_name(callable));
   if (natives.communicates(callable)) stop(report::Reason::native_call, native_name(callable));
@@ -190,9 +183,6 @@ Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positi
   if (natives.computed(callable) && !keyword_names) {
     if (Ref result = call_computed(t, callable, arguments, positional)) return result;
   }
-  if (Ref result = t.library->call(callable, arguments, positional, keyword_names)) return result;
-  if (Ref number = keyword_names ? Ref() : t.deferred->call(callable, positional)) return number;
-  if (Ref number = t.arrays->call(callable, arguments, positional, keyword_names)) return number;
   if (PyFunction_Check(callable.get())) return call_function(t, callable, arguments, positional, keyword_names);
   if (is_compiled(callable)) return call_compiled(t, callable, arguments, positional, keyword_names);
   lift::Known* known = t.lifter.known(callable);
@@ -211,11 +201,10 @@ Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positi
   if (Ref called = called_through_slot(callable, arguments, positional, &with_self))
     return call(t, called, arguments + with_self, positional - with_self, keyword_names);
   // A bound slot wrapper that has a handler: super().__setattr__(name, value).
-  if (Ref name, owner, slot = slot_of_wrapper(callable, &name, &owner); slot && t.handlers.find(slot) != nullptr) {
+  if (Ref name, owner, slot = slot_of_wrapper(callable, &name, &owner); slot && t.handlers.has(slot)) {
     Ref self = checked(PyObject_GetAttrString(callable.get(), "__self__"));
     return call_bound(slot, self);
   }
-  if (Ref result = t.optree->call(callable, arguments, positional, keyword_names)) return result;
   if (PyType_Check(callable.get())) {
     Ref made = call_type(t, callable, arguments, positional, keyword_names);
     check_finalization_is_reported(t, made, t.finalizers->behind_a_break);
@@ -494,7 +483,7 @@ static Ref call_type(Tracer& t, Borrowed type_object, PyObject* const* arguments
     stop(report::Reason::native_call, std::string(type->tp_name) + " without a seed");
   check_symbols(t, type, base, arguments, total);
   std::optional<lift::WarningsRaise> warnings;
-  if (t.arrays->check_array_arguments(type, base, arguments, total)) warnings.emplace();
+  if (check_array_arguments(type, base, arguments, total)) warnings.emplace();
   const bool only_moves = base == &PyBaseObject_Type || base == &PyList_Type || base == &PyTuple_Type ||
                           base == &PyDict_Type || base == &PyEnum_Type || base == &PyZip_Type ||
                           base == lift::known_types().deque;

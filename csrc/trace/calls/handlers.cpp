@@ -14,10 +14,10 @@ namespace {
 using Register = bool (*)(Handlers&);
 
 constexpr Register kFeatures[] = {
-    register_attribute_builtins,
+    register_output,
+    register_logging,
     register_context_variables,
     register_decimals,
-    register_reflective_builtins,
     // torch
     register_flags,
     register_function_modes,
@@ -33,6 +33,16 @@ constexpr Register kFeatures[] = {
     register_flex_operator,
     register_functorch,
     register_loops,
+    // the standard library, numpy, optree
+    register_library_functions,
+    register_readers,
+    register_lru_caches,
+    register_single_dispatch,
+    register_random_draws,
+    register_numpy,
+    register_optree,
+    register_attribute_builtins,
+    register_reflective_builtins,
 };
 
 }  // namespace
@@ -45,28 +55,23 @@ const Handlers& Handlers::table() {
   std::vector<Register> still_waiting;
   Handlers added;
   for (Register feature : std::vector(waiting)) {
-    Handlers own;
-    if (!feature(own)) {
-      still_waiting.push_back(feature);
-      continue;
-    }
-    for (const auto& [key, handler] : own.handlers_) {
-      ALT_CHECK(added.handlers_.emplace(key, handler).second, "two features claim one callable");
-    }
-    for (const auto& [slot, handler] : own.by_slot_) {
-      ALT_CHECK(added.by_slot_.emplace(slot, handler).second, "two features claim one special method");
-    }
-    for (const auto& [type, handler] : own.by_type_) {
-      ALT_CHECK(added.by_type_.emplace(type, handler).second, "two features claim the instances of one type");
-    }
+    if (!feature(added)) still_waiting.push_back(feature);
   }
   if (still_waiting.size() == waiting.size()) return *published;
   auto next = std::make_unique<Handlers>(*published);
-  next->handlers_.insert(added.handlers_.begin(), added.handlers_.end());
-  next->by_slot_.insert(added.by_slot_.begin(), added.by_slot_.end());
-  next->by_type_.insert(added.by_type_.begin(), added.by_type_.end());
+  next->add_all(added);
   waiting = std::move(still_waiting);
   return *(published = next.release());
+}
+
+void Handlers::add_all(const Handlers& others) {
+  for (Table Handlers::* table :
+       {&Handlers::handlers_, &Handlers::by_slot_, &Handlers::by_type_, &Handlers::by_self_}) {
+    for (const auto& [key, handlers] : others.*table) {
+      std::vector<Handler>& own = (this->*table)[key];
+      own.insert(own.end(), handlers.begin(), handlers.end());
+    }
+  }
 }
 
 // Builtin functions and methods go by their definition, which a method shares with all that are bound of it.
@@ -77,18 +82,35 @@ const void* Handlers::key_of(PyObject* callable) {
   return callable;
 }
 
-Handler Handlers::find(Borrowed callable) const {
-  if (const auto found = handlers_.find(key_of(callable.get())); found != handlers_.end()) return found->second;
-  if (Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type)) {
-    const auto slot = by_slot_.find(callable.as<PyWrapperDescrObject>()->d_base);
-    if (slot != by_slot_.end()) return slot->second;
+Ref Handlers::call(Tracer& t, const Call& call) const {
+  PyObject* callable = call.callable.get();
+  const auto asked = [&](const Table& table, const void* key) {
+    const auto found = table.find(key);
+    if (found == table.end()) return Ref();
+    for (const Handler handler : found->second) {
+      if (Ref result = handler(t, call)) return result;
+    }
+    return Ref();
+  };
+  if (Ref result = asked(handlers_, key_of(callable))) return result;
+  if (PyFunction_Check(callable)) return asked(handlers_, PyFunction_GET_CODE(callable));
+  if (PyCFunction_Check(callable)) {
+    PyObject* self = PyCFunction_GET_SELF(callable);
+    return self != nullptr ? asked(by_self_, Py_TYPE(self)) : Ref();
   }
-  const auto found = by_type_.find(callable.type());
-  return found != by_type_.end() ? found->second : nullptr;
+  if (Py_IS_TYPE(callable, &PyWrapperDescr_Type))
+    return asked(by_slot_, call.callable.as<PyWrapperDescrObject>()->d_base);
+  return asked(by_type_, Py_TYPE(callable));
+}
+
+bool Handlers::has(Borrowed callable) const {
+  if (handlers_.count(key_of(callable.get())) != 0) return true;
+  return Py_IS_TYPE(callable.get(), &PyWrapperDescr_Type) &&
+         by_slot_.count(callable.as<PyWrapperDescrObject>()->d_base) != 0;
 }
 
 void Handlers::add(Borrowed callable, Handler handler) {
-  handlers_[key_of(Py_NewRef(callable.get()))] = handler;  // lives as long as the process
+  handlers_[key_of(Py_NewRef(callable.get()))].push_back(handler);  // lives as long as the process
 }
 
 static Ref attribute_or_null(Borrowed owner, const std::string& name) {
@@ -114,11 +136,13 @@ void Handlers::add_methods(PyTypeObject* type, const char* names, Handler handle
 
 void Handlers::add_slot(const char* name, Handler handler) {
   Ref slot = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyBaseObject_Type), name));
-  by_slot_[slot.as<PyWrapperDescrObject>()->d_base] = handler;
+  by_slot_[slot.as<PyWrapperDescrObject>()->d_base].push_back(handler);
 }
 
-void Handlers::add_instances(PyTypeObject* type, Handler handler) {
-  by_type_[reinterpret_cast<PyTypeObject*>(Py_NewRef(type))] = handler;
-}
+void Handlers::add_instances(PyTypeObject* type, Handler handler) { by_type_[Py_NewRef(type)].push_back(handler); }
+
+void Handlers::add_code(Borrowed code, Handler handler) { handlers_[Py_NewRef(code.get())].push_back(handler); }
+
+void Handlers::add_bound(PyTypeObject* type, Handler handler) { by_self_[Py_NewRef(type)].push_back(handler); }
 
 }  // namespace alternator::trace

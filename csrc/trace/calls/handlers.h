@@ -5,6 +5,8 @@
 #include "lift/lifting/pointer_tables.h"
 #include "trace/core/call.h"
 
+#include <vector>
+
 namespace alternator::trace {
 
 class Tracer;
@@ -17,9 +19,13 @@ class Handlers {
   // With the handlers of every feature whose modules are loaded. Called at the beginning of a trace.
   static const Handlers& table();
 
-  Handler find(Borrowed callable) const;
+  // Null without an error: no handler wanted this call.
+  Ref call(Tracer& t, const Call& call) const;
+  // Whether this function or slot wrapper has a handler.
+  bool has(Borrowed callable) const;
 
-  // --- registration: names that this version of CPython or torch lacks are left out ---
+  // --- registration: names that this version of CPython or torch lacks are left out. Where several features register
+  // the same callable, each is asked in turn, in the order of kFeatures ---
   // A function, a builtin, a class; or a slot wrapper, in its unbound form.
   void add(Borrowed callable, Handler handler);
   // Attributes of a module, with spaces between them.
@@ -30,14 +36,21 @@ class Handlers {
   void add_slot(const char* name, Handler handler);
   // Calls of instances of exactly this type.
   void add_instances(PyTypeObject* type, Handler handler);
+  // Python functions with this code: closures that a factory makes.
+  void add_code(Borrowed code, Handler handler);
+  // Builtin methods that are bound to an instance of exactly this type, whichever class defines them.
+  void add_bound(PyTypeObject* type, Handler handler);
 
   // What a callable is found by; also for other tables of callables.
   static const void* key_of(PyObject* callable);
 
  private:
-  lift::PointerMap<const void, Handler> handlers_;
-  lift::PointerMap<const void, Handler> by_slot_;  // by what the slot wrappers of a special method have in common
-  lift::PointerMap<PyTypeObject, Handler> by_type_;
+  using Table = lift::PointerMap<const void, std::vector<Handler>>;
+  void add_all(const Handlers& others);
+
+  Table handlers_;  // also by code
+  Table by_slot_;   // by what the slot wrappers of a special method have in common
+  Table by_type_, by_self_;
 };
 
 // One for each feature, in its own folder. False: its module is not loaded yet, nothing was added, and the next trace
@@ -45,6 +58,14 @@ class Handlers {
 bool register_attribute_builtins(Handlers& handlers);
 bool register_context_variables(Handlers& handlers);
 bool register_decimals(Handlers& handlers);
+bool register_library_functions(Handlers& handlers);
+bool register_logging(Handlers& handlers);
+bool register_lru_caches(Handlers& handlers);
+bool register_numpy(Handlers& handlers);
+bool register_optree(Handlers& handlers);
+bool register_output(Handlers& handlers);
+bool register_random_draws(Handlers& handlers);
+bool register_readers(Handlers& handlers);
 bool register_reflective_builtins(Handlers& handlers);
 bool register_autograd_functions(Handlers& handlers);
 bool register_checkpoint(Handlers& handlers);
@@ -59,5 +80,6 @@ bool register_legacy_tensors(Handlers& handlers);
 bool register_loops(Handlers& handlers);
 bool register_scoped_modes(Handlers& handlers);
 bool register_torch_functions(Handlers& handlers);
+bool register_single_dispatch(Handlers& handlers);
 
 }  // namespace alternator::trace

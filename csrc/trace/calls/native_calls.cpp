@@ -8,7 +8,7 @@
 #include "trace/numpy/array_nodes.h"
 #include "trace/opcodes/class_creation.h"
 #include "trace/opcodes/items.h"
-#include "trace/stdlib/library_functions.h"
+#include "trace/stdlib/attribute_readers.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/legacy_tensors.h"
 #include "trace/torch/torch_calls.h"
@@ -40,13 +40,13 @@ static bool is_keyed_method(Borrowed callable) {
 }
 
 // A builtin method and what it is called on, whether bound or not.
-struct MethodCall {
+struct NativeMethod {
   const char* name = "";
   Borrowed self;
   PyObject* const* arguments = nullptr;
   size_t count = 0;
 };
-static MethodCall method_call(Borrowed callable, PyObject* const* arguments, size_t count) {
+static NativeMethod method_call(Borrowed callable, PyObject* const* arguments, size_t count) {
   if (PyCFunction_Check(callable.get()))
     return {callable.as<PyCFunctionObject>()->m_ml->ml_name, PyCFunction_GET_SELF(callable.get()), arguments, count};
   if (Py_IS_TYPE(callable.get(), &PyMethodDescr_Type) && count > 0)
@@ -55,7 +55,7 @@ static MethodCall method_call(Borrowed callable, PyObject* const* arguments, siz
 }
 
 // What a pre-existing class reports of related classes is not guarded.
-static bool looks_around_class(const lift::Lifter& lifter, const MethodCall& call) {
+static bool looks_around_class(const lift::Lifter& lifter, const NativeMethod& call) {
   if (!call.self || !PyType_Check(call.self.get()) || lifter.made_here(call.self)) return false;
   return strcmp(call.name, "__subclasses__") == 0 || strcmp(call.name, "mro") == 0 || strcmp(call.name, "__dir__") == 0;
 }
@@ -66,7 +66,7 @@ struct SetMethod {
   lift::SetStepKind kind;
   bool looks;
 };
-static const SetMethod* set_method(const MethodCall& call) {
+static const SetMethod* set_method(const NativeMethod& call) {
   static constexpr SetMethod kMethods[] = {{"add", lift::SetStepKind::kAdded, false},
                                            {"discard", lift::SetStepKind::kDiscarded, false},
                                            {"remove", lift::SetStepKind::kDiscarded, false},
@@ -79,13 +79,13 @@ static const SetMethod* set_method(const MethodCall& call) {
 }
 
 // Appending to a pre-existing list reads none of its elements; adding to a pre-existing set does not read its order.
-static bool mutates_without_reading(const MethodCall& call) {
+static bool mutates_without_reading(const NativeMethod& call) {
   if (const SetMethod* method = set_method(call)) return !method->looks;
   return call.self && PyList_CheckExact(call.self.get()) && call.count == 1 && strcmp(call.name, "append") == 0;
 }
 
 // Methods and functions that move their arguments, and compute nothing with them.
-static bool only_moves(const MethodCall& call, const std::string& name) {
+static bool only_moves(const NativeMethod& call, const std::string& name) {
   if (name == "builtins.len" || name == "builtins.isinstance" || name == "builtins.iter" || name == "builtins.next")
     return true;
   PyObject* self = call.self.get();
@@ -100,7 +100,7 @@ static bool only_moves(const MethodCall& call, const std::string& name) {
 }
 
 // Container methods that store a value unchanged.
-static bool only_keeps(const MethodCall& call) {
+static bool only_keeps(const NativeMethod& call) {
   PyObject* self = call.self.get();
   if (self == nullptr) return false;
   if (PyList_CheckExact(self) || Py_IS_TYPE(self, lift::known_types().deque))
@@ -114,11 +114,11 @@ Ref call_native(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   const std::string name = native_name(callable);
   if (name.ends_with("is_grad_enabled")) t.gradient_questions++;
-  const MethodCall method = method_call(callable, arguments, total);
+  const NativeMethod method = method_call(callable, arguments, total);
   const bool unseen = mutates_without_reading(method);
   if (self != nullptr && !PyModule_Check(self) && !PyType_Check(self)) {
     if (!unseen) t.lifter.escape(self);
-    if (!LibraryFunctions::reads_attributes(self)) check_use(t, self, name.c_str());
+    if (!reads_attributes(self)) check_use(t, self, name.c_str());
     if (PySlice_Check(self) && t.array_nodes->holds_symbolic_array(self))
       stop(report::Reason::data_dependent, name + " of a slice");
     if (PyExceptionInstance_Check(self) && t.lifter.known(self) != nullptr)
@@ -183,7 +183,7 @@ Ref call_native(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t
   }
   check_class_call(t, callable, arguments, total);
   std::optional<lift::WarningsRaise> warnings;
-  if (t.arrays->check_array_arguments(name, arguments, total)) warnings.emplace();
+  if (check_array_arguments(callable, name, arguments, total)) warnings.emplace();
   for (size_t i = 0; i < total && !only_moves(method, name); i++) check_arrays_within(t, arguments[i]);
   if (method.self && !only_moves(method, name)) check_arrays_within(t, method.self);
   const bool makes_class = t.classes->begin_call(callable, arguments, positional);

@@ -26,6 +26,7 @@
 #include "trace/stdlib/context_variables.h"
 #include "trace/stdlib/decimals.h"
 #include "trace/stdlib/library_functions.h"
+#include "trace/stdlib/lru_caches.h"
 #include "trace/stdlib/optree.h"
 #include "trace/stdlib/output_effects.h"
 #include "trace/symbolic/deferred_values.h"
@@ -72,6 +73,7 @@ Tracer::Tracer(TraceOptions given)
       classes(std::make_unique<ClassCreation>(*this)),
       marks(std::make_unique<GraphMarks>(*this)),
       library(std::make_unique<LibraryFunctions>(*this)),
+      lru_caches(std::make_unique<LruCaches>(*this)),
       output(std::make_unique<OutputEffects>(*this)),
       context_variables(std::make_unique<ContextVariables>(*this)),
       decimals(std::make_unique<Decimals>(*this)),
@@ -91,7 +93,6 @@ Tracer::Tracer(TraceOptions given)
       finalizers(std::make_unique<Finalizers>(*this)) {
   Natives::table();
   find_marked_functions();
-  load_library();
   load_function_modes();
   load_hooks();
   recorder.refuse_symbolic_generators();

@@ -46,6 +46,7 @@ class Functorch;
 class Handlers;
 class GraphMarks;
 class LibraryFunctions;
+class LruCaches;
 class Optree;
 class OutputEffects;
 class RaisedExceptions;
@@ -91,6 +92,7 @@ class Tracer {
   const std::unique_ptr<ClassCreation> classes;
   const std::unique_ptr<GraphMarks> marks;
   const std::unique_ptr<LibraryFunctions> library;
+  const std::unique_ptr<LruCaches> lru_caches;
   const std::unique_ptr<OutputEffects> output;
   const std::unique_ptr<ContextVariables> context_variables;
   const std::unique_ptr<Decimals> decimals;
@@ -190,7 +192,6 @@ bool are_sizes(PyObject* const* arguments, size_t count);
 // torch.FloatTensor and its like.
 bool is_tensor_type(Borrowed object);
 // Before anything is traced: resolves what these parts look up in modules, which may have to be imported.
-void load_library();
 void load_function_modes();
 void load_hooks();
 

@@ -5,88 +5,31 @@
 #include "trace/numpy/array_nodes.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/functorch.h"
+#include "trace/numpy/array_conversions.h"
+#include "trace/numpy/array_members.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/opcodes/items.h"
-#include "trace/torch/torch_function_methods.h"
-#include "trace/torch/torch_function_modes.h"
 
-#include "cpython/version.h"
 #include "graph/record/torch_types.h"
-#include "graph/record/without_torch_functions.h"
 #include "interpreter/binary_operations.h"
-#include "py/import.h"
-#include "trace/calls/natives.h"
 #include "trace/core/error_text.h"
 
-#include <ATen/ops/as_strided.h>
-#include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros.h>
-
 #include <torch/csrc/Dtype.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 
 namespace alternator::trace {
 
 namespace {
 
-using namespace std::string_view_literals;
-
 constexpr int kDeepest = 8;
-constexpr Py_ssize_t kMostElements = 1 << 24;  // of an example array
-
-constexpr size_t kAny = 64;  // all arguments
-
-struct ArrayCall {
-  std::string_view name;
-  size_t symbolic;
-  bool writes;
-};
-constexpr ArrayCall kFunctions[] = {
-#define ALT_ARRAY_FUNCTION(NAME, SYMBOLIC) {#NAME, SYMBOLIC, false},
-#define ALT_ARRAY_METHOD(NAME, SYMBOLIC, WRITES)
-#include "trace/numpy/array_calls.def"
-#undef ALT_ARRAY_FUNCTION
-#undef ALT_ARRAY_METHOD
-};
-constexpr ArrayCall kMethods[] = {
-#define ALT_ARRAY_FUNCTION(NAME, SYMBOLIC)
-#define ALT_ARRAY_METHOD(NAME, SYMBOLIC, WRITES) {#NAME, SYMBOLIC, WRITES},
-#include "trace/numpy/array_calls.def"
-#undef ALT_ARRAY_FUNCTION
-#undef ALT_ARRAY_METHOD
-};
-constexpr ArrayCall kUfunc = {"", kAny, false};
-
-template <size_t kCount>
-const ArrayCall* find(const ArrayCall (&rows)[kCount], std::string_view name) {
-  for (const ArrayCall& row : rows) {
-    if (row.name == name) return &row;
-  }
-  return nullptr;
-}
-
-bool is_ufunc(Borrowed callable) { return strcmp(callable.type()->tp_name, "numpy.ufunc") == 0; }
-bool is_builtin(Borrowed callable, const char* name) {
-  PyObject* c = callable.get();
-  if (!PyCFunction_Check(c) || strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, name) != 0) return false;
-  PyObject* module = callable.as<PyCFunctionObject>()->m_module;
-  return module != nullptr && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "builtins") == 0;
-}
-
-std::string_view last_word(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? name : name.substr(dot + 1);
-}
 
 // What numpy computed from example arrays: arrays, or lists and tuples of them. False: scalars, or something else.
 bool collect_arrays(PyObject* value, std::vector<Borrowed>* arrays, int depth = 0) {
   if (lift::is_array(value)) {
     arrays->push_back(value);
-    return lift::is_number_array(value) && lift::element_count(value) <= kMostElements;
+    return lift::is_number_array(value) && lift::element_count(value) <= kMostExampleElements;
   }
   if (depth > kDeepest || (!PyList_CheckExact(value) && !PyTuple_CheckExact(value))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {
@@ -126,35 +69,6 @@ Ref with_arrays(Borrowed value, const Change& change, int depth = 0) {
 
 Ref operator_named(const char* name) { return graph::torch_name("operator", name); }
 
-bool has_type_of_arrays(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kBool:
-    case at::kByte:
-    case at::kChar:
-    case at::kShort:
-    case at::kInt:
-    case at::kLong:
-    case at::kHalf:
-    case at::kFloat:
-    case at::kDouble:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// An example array: a real array of zeros that numpy treats like the array of such a tensor.
-Ref make_example_array(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
-  int64_t last = 0;
-  for (size_t i = 0; i < sizes.size(); i++) last += (sizes[i] - 1) * strides[i];
-  const fake::Inactive inactive;
-  const fake::WithoutTransforms untransformed;
-  const at::Tensor memory = at::zeros({std::max<int64_t>(last + 1, 1)}, at::TensorOptions(at::kCPU).dtype(type));
-  const at::Tensor tensor = memory.as_strided(sizes, strides);
-  const graph::WithoutTorchFunctions without_functions;
-  return checked(PyObject_CallMethod(Ref::steal(THPVariable_Wrap(tensor)).get(), "numpy", nullptr));
-}
-
 }  // namespace
 
 bool ArrayNodes::is_symbolic_array(Borrowed value) {
@@ -167,9 +81,9 @@ bool ArrayNodes::is_symbolic_array(Borrowed value) {
 bool ArrayNodes::use_preexisting_array(Borrowed array) {
   if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed() ||
       !lift::is_number_array(array.get()) || !lift::is_aligned(array) || !lift::is_writeable(array) ||
-      lift::element_count(array) > kMostElements)
+      lift::element_count(array) > kMostExampleElements)
     return false;
-  Ref type = t.arrays->torch_type(array);
+  Ref type = torch_type(t, array);
   if (!type) return false;
   const lift::ArrayFields& fields = lift::fields_of(array);
   const Py_ssize_t size = lift::element_size(array);
@@ -260,21 +174,49 @@ void ArrayNodes::note_symbolic_array(Borrowed array, const std::string& what) {
                              false);
 }
 
-// Records a numpy call as a node. `written`: the arrays that it writes to.
-Ref ArrayNodes::record_array_call(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
-                                  size_t positional, Borrowed keyword_names, const std::vector<Borrowed>& written) {
-  lift::SymbolicArrays& symbolic = t.lifter.symbolic_arrays;
-  if (t.functorch->transformed || t.recorder.is_silent())
-    stop(report::Reason::native_call, what + " inside a transform, a conditional or an autograd function");
+// Before a call that writes to these arrays.
+void ArrayNodes::use_written(const std::string& what, const std::vector<Borrowed>& written) {
   for (Borrowed array : written) {
     if (!lift::is_array(array.get())) stop(report::Reason::native_call, what + " into something other than an array");
     if (t.recorder.has_symbols()) stop(report::Reason::unknown_number, what + ": an array is written");
     if (!is_symbolic_array(array)) promote_array(array, what);
     if (!lift::is_writeable(array)) stop(report::Reason::native_call, what + ": the array is read-only");
   }
-  // The arguments of the node, and those of the call on example arrays.
-  std::vector<Ref> given, example_arguments;
-  std::vector<PyObject*> raw{nullptr}, example_raw{nullptr};
+}
+
+// The same call on example arrays, which shows what the result looks like.
+Ref ArrayNodes::call_on_examples(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
+                                 size_t positional, Borrowed keyword_names) {
+  lift::SymbolicArrays& symbolic = t.lifter.symbolic_arrays;
+  std::vector<Ref> examples;
+  std::vector<PyObject*> raw{nullptr};
+  for (PyObject* argument : arguments) {
+    examples.push_back(with_arrays(argument, [&](Borrowed array) { return Ref::share(symbolic.stand_in(array)); }));
+    raw.push_back(examples.back().get());
+  }
+  Ref result;
+  {
+    const Paused paused(t);
+    const lift::WarningsRaise warnings;
+    const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
+    result = Ref::steal(PyObject_Vectorcall(callable.get(), raw.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                            keyword_names.get()));
+  }
+  if (!result) stop(report::Reason::native_call, what + ": " + take_error_text());
+  if (symbolic.has_preexisting())
+    result = with_arrays(result, [&](Borrowed array) { return Ref::share(symbolic.original(array)); });
+  return result;
+}
+
+// Records a numpy call as a node. `written`: the arrays that it writes to.
+Ref ArrayNodes::record_array_call(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
+                                  size_t positional, Borrowed keyword_names, const std::vector<Borrowed>& written) {
+  lift::SymbolicArrays& symbolic = t.lifter.symbolic_arrays;
+  if (t.functorch->transformed || t.recorder.is_silent())
+    stop(report::Reason::native_call, what + " inside a transform, a conditional or an autograd function");
+  use_written(what, written);
+  std::vector<Ref> given;
+  std::vector<PyObject*> raw{nullptr};
   std::vector<Borrowed> constants;
   for (PyObject* argument : arguments) {
     given.push_back(with_arrays(argument, [&](Borrowed array) {
@@ -284,21 +226,8 @@ Ref ArrayNodes::record_array_call(const std::string& what, Borrowed callable, co
       return frozen_array(array, what);
     }));
     raw.push_back(given.back().get());
-    example_arguments.push_back(
-        with_arrays(argument, [&](Borrowed array) { return Ref::share(symbolic.stand_in(array)); }));
-    example_raw.push_back(example_arguments.back().get());
   }
-  Ref result;
-  {
-    const Paused paused(t);
-    const lift::WarningsRaise warnings;
-    const lift::NumpyErrorsSet ignored(lift::NumpyErrorsSet::Kind::kIgnored);
-    result = Ref::steal(PyObject_Vectorcall(callable.get(), example_raw.data() + 1,
-                                            positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
-  }
-  if (!result) stop(report::Reason::native_call, what + ": " + take_error_text());
-  if (symbolic.has_preexisting())
-    result = with_arrays(result, [&](Borrowed array) { return Ref::share(symbolic.original(array)); });
+  Ref result = call_on_examples(what, callable, arguments, positional, keyword_names);
   std::vector<Borrowed> arrays;
   const bool returns_nothing = result.get() == Py_None && !written.empty();
   if (!returns_nothing && (!collect_arrays(result.get(), &arrays) || arrays.empty()))
@@ -368,82 +297,87 @@ void ArrayNodes::set_item_of_symbolic(Borrowed array, Borrowed key, Borrowed val
                           {array.get(), key.get(), value.get()}, 3, {}, {array});
 }
 
-Ref ArrayNodes::attribute_of_symbolic(Borrowed array, Borrowed name) {
-  const std::string_view text = PyUnicode_AsUTF8(name.get());
-  if (text == "T" || text == "mT" || text == "real")
-    return record_array_call("the attribute " + std::string(text), graph::torch_name("builtins", "getattr"),
-                             {array.get(), name.get()}, 2, {}, {});
-  if (text == "base" || text == "imag")
-    stop(report::Reason::native_call, "the attribute " + std::string(text) + " of an array");
-  if (text == "ndim" || text == "shape" || text == "size" || text == "strides" || text == "itemsize" ||
-      text == "nbytes" || text == "dtype" || text == "__class__" || text == "__doc__")
-    return checked(PyObject_GetAttr(array.get(), name.get()));
-  if (find(kMethods, text) == nullptr)
-    stop(report::Reason::native_call, "the attribute " + std::string(text) + " of an array");
+Ref ArrayNodes::attribute_of_symbolic(Borrowed array, Borrowed name, Borrowed member) {
+  const ArrayMembers& members = ArrayMembers::table();
+  const auto text = [&] { return "the attribute " + std::string(PyUnicode_AsUTF8(name.get())); };
+  switch (members.attribute(member)) {
+    case ArrayAttribute::kView:
+      return record_array_call(text(), graph::torch_name("builtins", "getattr"), {array.get(), name.get()}, 2, {}, {});
+    case ArrayAttribute::kBase:
+    case ArrayAttribute::kImaginary:
+      stop(report::Reason::native_call, text() + " of an array");
+    case ArrayAttribute::kLayout:
+      break;
+    case ArrayAttribute::kRefused:
+      if (members.method(member).symbolic == 0) stop(report::Reason::native_call, text() + " of an array");
+      break;
+  }
   return checked(PyObject_GetAttr(array.get(), name.get()));
 }
 
+// Checks an argument that is given by keyword; what `out` names is written.
+void ArrayNodes::check_keyword(const std::string& name, Borrowed keyword_name, Borrowed value,
+                               std::vector<Borrowed>* written) {
+  const char* text = PyUnicode_AsUTF8(keyword_name.get());
+  if (text == nullptr) throw PyError();
+  const std::string_view keyword = text;
+  if (keyword == "where" || keyword == "like") stop(report::Reason::native_call, name + " with " + text);
+  if (keyword == "out" && value.get() != Py_None) {
+    if (!PyTuple_CheckExact(value.get())) return written->push_back(value);
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(value.get()); k++) written->push_back(PyTuple_GET_ITEM(value.get(), k));
+    return;
+  }
+  if (holds_symbolic_array(value)) stop(report::Reason::data_dependent, name + " with " + text);
+  check_concrete(name, value);
+}
+
+void ArrayNodes::check_concrete(const std::string& name, Borrowed value) {
+  if (!t.arrays->may_compute_with(value))
+    stop(report::Reason::native_call, name + " on something other than scalars and arrays");
+}
+
 // A numpy function or an ndarray method that has a symbolic array among its arguments.
-Ref ArrayNodes::call_on_symbolic(const std::string& name, Borrowed callable, Borrowed self, PyObject* const* arguments,
-                                 size_t positional, Borrowed keyword_names, bool is_method) {
-  const std::string_view last = last_word(name);
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+Ref ArrayNodes::call_on_symbolic(const std::string& name, const Call& call, const ArrayCall& row, Borrowed self) {
+  const ArrayMembers& members = ArrayMembers::table();
   std::vector<PyObject*> given;
-  Ref function = Ref::share(callable);
-  if (self) {
-    given.push_back(self.get());
-    function =
-        checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(lift::array_type()), std::string(last).c_str()));
-    positional++;
-  }
-  given.insert(given.end(), arguments, arguments + total);
-  if (!is_method && (last == "shape" || last == "ndim" || last == "size") && given.size() == 1 &&
-      lift::is_array(given[0])) {
+  if (self) given.push_back(self.get());
+  const size_t positional = call.positional + given.size();
+  given.insert(given.end(), call.arguments, call.arguments + call.count());
+  if (row.reads_layout && given.size() == 1 && lift::is_array(given[0])) {
     const Paused paused(t);
-    return checked(PyObject_CallOneArg(callable.get(), t.lifter.symbolic_arrays.stand_in(given[0]).get()));
+    return checked(PyObject_CallOneArg(call.callable.get(), t.lifter.symbolic_arrays.stand_in(given[0]).get()));
   }
-  const ArrayCall* row = is_method ? find(kMethods, last) : is_ufunc(callable) ? &kUfunc : find(kFunctions, last);
   // With `copy=False` nan_to_num writes to its argument.
-  if (row == nullptr || (last == "where" && positional != 3) || (last == "nan_to_num" && total != 1))
+  if (row.symbolic == 0 || (call.callable == Borrowed(members.where) && positional != 3) ||
+      (call.callable == Borrowed(members.nan_to_num) && call.count() != 1))
     stop(report::Reason::native_call, name + " of an array that is computed from a tensor");
   std::vector<Borrowed> written;
-  if (row->writes) written.push_back(given[0]);
-  for (size_t i = 0; i < given.size(); i++) {
+  if (row.writes) written.push_back(given[0]);
+  for (size_t i = 0; i < positional; i++) {
     const bool is_symbolic = holds_symbolic_array(given[i]);
-    if (i < positional) {
-      if (is_symbolic && i >= row->symbolic)
-        stop(report::Reason::data_dependent, name + ": an argument that determines the shape");
-    } else {
-      const char* keyword = PyUnicode_AsUTF8(PyTuple_GET_ITEM(keyword_names.get(), Py_ssize_t(i - positional)));
-      if (keyword == nullptr) throw PyError();
-      if (keyword == "where"sv || keyword == "like"sv) stop(report::Reason::native_call, name + " with " + keyword);
-      if (keyword == "out"sv && given[i] != Py_None) {
-        if (PyTuple_CheckExact(given[i])) {
-          for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(given[i]); k++) written.push_back(PyTuple_GET_ITEM(given[i], k));
-        } else {
-          written.push_back(given[i]);
-        }
-        continue;
-      }
-      if (is_symbolic) stop(report::Reason::data_dependent, name + " with " + keyword);
-    }
-    if (!is_symbolic && !t.arrays->may_compute_with(given[i]))
-      stop(report::Reason::native_call, name + " on something other than scalars and arrays");
+    if (is_symbolic && i >= row.symbolic)
+      stop(report::Reason::data_dependent, name + ": an argument that determines the shape");
+    if (!is_symbolic) check_concrete(name, given[i]);
+  }
+  for (size_t i = positional; i < given.size(); i++) {
+    Borrowed keyword = PyTuple_GET_ITEM(call.keyword_names.get(), static_cast<Py_ssize_t>(i - positional));
+    check_keyword(name, keyword, given[i], &written);
   }
   // A ufunc takes `out` positionally, after the operands.
-  if (is_ufunc(callable)) {
-    Ref inputs = checked(PyObject_GetAttrString(callable.get(), "nin"));
+  if (members.is_ufunc(call.callable)) {
+    Ref inputs = checked(PyObject_GetAttrString(call.callable.get(), "nin"));
     const auto operands = static_cast<size_t>(PyLong_AsLong(inputs.get()));
     for (size_t i = operands; i < positional; i++) {
       if (given[i] != Py_None) written.push_back(given[i]);
     }
   } else {
     // Other functions may take it after any other argument.
-    for (size_t i = row->symbolic; i < positional; i++) {
+    for (size_t i = row.symbolic; i < positional; i++) {
       if (lift::is_array(given[i])) stop(report::Reason::native_call, name + " with an array behind its operands");
     }
   }
-  return record_array_call(name, function, given, positional, keyword_names, written);
+  Borrowed function = self ? Borrowed(row.descriptor) : call.callable;
+  return record_array_call(name, function, given, positional, call.keyword_names, written);
 }
 
 // numpy's iterator makes one view at a time; here all are made at once, over the same memory.
@@ -460,97 +394,14 @@ Ref rows_of_symbolic(Tracer& tracer, Borrowed value) {
   return rows;
 }
 
-// len(a), abs(a). Null: it is neither.
-Ref ArrayNodes::call_builtin_on_symbolic(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                         Borrowed keyword_names) {
-  if (positional != 1 || keyword_names || !is_symbolic_array(arguments[0])) return {};
-  if (is_builtin(callable, "len")) return checked(PyLong_FromSsize_t(length_of_symbolic(arguments[0])));
-  if (is_builtin(callable, "abs")) return record_array_call("abs", callable, {arguments[0]}, 1, {}, {});
-  return {};
+Ref ArrayNodes::absolute(Borrowed abs, Borrowed array) {
+  return record_array_call("abs", abs, {array.get()}, 1, {}, {});
 }
 
 Py_ssize_t ArrayNodes::length_of_symbolic(Borrowed array) {
   const Py_ssize_t length = PyObject_Length(array.get());
   if (length < 0) throw PyError();
   return length;
-}
-
-// --- between tensors and arrays --------------------------------------------------------------------------------------
-
-// x.numpy(), or numpy.asarray(x). Null: x is not a tensor whose array's layout is known.
-Ref ArrayNodes::array_of_tensor(Borrowed callable, Borrowed tensor) {
-  if (!graph::is_tensor(tensor) || t.functorch->transformed || t.recorder.is_silent() ||
-      t.function_modes->is_active() || t.torch_functions->is_overridden(tensor) ||
-      tensor.type() != reinterpret_cast<PyTypeObject*>(THPVariableClass))
-    return {};
-  const at::Tensor& fake = fake::unpack(tensor.get());
-  if (!fake::is_fake(fake) || fake::is_wrapped(fake) || !fake.device().is_cpu() || fake.layout() != at::kStrided ||
-      fake.requires_grad() || fake.is_conj() || fake.is_neg() || !has_type_of_arrays(fake) ||
-      fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() > kMostElements ||
-      t.session.known_value(fake) || t.recorder.is_checkpointed()) {
-    return {};
-  }
-  Ref array = [&] {
-    const Paused paused(t);
-    return make_example_array(fake.sizes(), fake.strides(), fake.scalar_type());
-  }();
-  if (!lift::is_number_array(array.get())) return {};
-  PyObject* arguments[] = {tensor.get()};
-  t.lifter.symbolic_arrays.add(array);
-  t.recorder.note_array_call(callable, arguments, 1, {}, Ref(array), false);
-  return array;
-}
-
-Ref ArrayNodes::numpy_of_tensor(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
-  if (name != "Tensor.numpy") return {};
-  Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
-  if (self ? count != 0 : count != 1) return {};
-  Ref method = checked(PyObject_GetAttrString(THPVariableClass, "numpy"));
-  return array_of_tensor(method, self ? self : Borrowed(arguments[0]));
-}
-
-// torch.from_numpy(array), torch.as_tensor(array), torch.tensor(array).
-Ref ArrayNodes::tensor_of_symbolic(const std::string& name, Borrowed callable, PyObject* const* arguments,
-                                   size_t positional, Borrowed keyword_names) {
-  Borrowed array = arguments[0];
-  const std::string_view last = last_word(name);
-  auto refuse = [&](const std::string& why) { stop(report::Reason::native_call, name + " of an array " + why); };
-  const bool copies = last == "tensor";
-  if (positional != 1 || (!copies && last != "from_numpy" && last != "as_tensor"))
-    refuse("that is computed from a tensor");
-  if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed())
-    refuse("inside a transform or a checkpoint");
-  if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) refuse("under a torch-function mode");
-  note_symbolic_array(array, name);
-  Ref type = t.arrays->torch_type(t.lifter.symbolic_arrays.stand_in(array));
-  if (!type) refuse("whose type torch does not have");
-  const lift::ArrayFields& fields = lift::fields_of(t.lifter.symbolic_arrays.stand_in(array));
-  if (!lift::is_writeable(array)) refuse("that is read-only");
-  const Py_ssize_t size = lift::element_size(array);
-  std::vector<int64_t> sizes, strides;
-  for (int i = 0; i < fields.dimensions; i++) {
-    if (fields.shape[i] == 0 || fields.strides[i] < 0 || fields.strides[i] % size != 0)
-      refuse("with strides that torch does not support");
-    sizes.push_back(fields.shape[i]);
-    strides.push_back(fields.strides[i] / size);
-  }
-  const at::ScalarType own_type = reinterpret_cast<THPDtype*>(type.get())->scalar_type;
-  at::ScalarType wanted = own_type;
-  std::vector<PyObject*> given = {nullptr, array.get()};
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    const char* keyword = PyUnicode_AsUTF8(PyTuple_GET_ITEM(keyword_names.get(), i));
-    if (keyword == nullptr) throw PyError();
-    PyObject* value = arguments[positional + static_cast<size_t>(i)];
-    given.push_back(value);
-    if (value == Py_None) continue;
-    if (keyword != "dtype"sv || !THPDtype_Check(value)) refuse(std::string("with ") + keyword);
-    wanted = reinterpret_cast<THPDtype*>(value)->scalar_type;
-  }
-  at::Tensor fake = at::empty_strided(sizes, strides, at::TensorOptions(at::kCPU).dtype(own_type));
-  if (copies || wanted != own_type) fake = fake.to(wanted, /*non_blocking=*/false, /*copy=*/true);
-  Ref tensor = checked(THPVariable_Wrap(fake));
-  t.recorder.note_array_call(callable, given.data() + 1, 1, keyword_names, Ref(tensor), false);
-  return tensor;
 }
 
 }  // namespace alternator::trace

@@ -1,58 +1,24 @@
 // Concrete numpy arrays: made from known values, they are computed while tracing, by numpy itself.
 #include "trace/numpy/concrete_arrays.h"
+#include "trace/numpy/array_conversions.h"
+#include "trace/numpy/array_members.h"
 #include "trace/numpy/array_nodes.h"
 #include "trace/opcodes/items.h"
-#include "trace/symbolic/deferred_values.h"
-#include "trace/torch/torch_calls.h"
 
 #include "graph/record/torch_types.h"
+#include "trace/calls/handlers.h"
+#include "trace/calls/markers.h"
 #include "trace/calls/natives.h"
 #include "trace/core/tracer.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
-
 #include <algorithm>
-#include <array>
-#include <string_view>
-#include <unordered_set>
 
 namespace alternator::trace {
 
 namespace {
 
-using namespace std::string_view_literals;
-
 constexpr int kDeepest = 32;
-constexpr Py_ssize_t kMostElements = 1 << 20;        // computed in a trace
-constexpr Py_ssize_t kMostTensorElements = 1 << 14;  // embedded in a graph
-
-template <size_t kCount>
-bool among(const std::array<std::string_view, kCount>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Attributes and methods that do not expose where the memory lies. Not `resize`: it checks the reference count.
-constexpr std::array kAttributes = {"T"sv,    "mT"sv,   "base"sv,  "dtype"sv, "imag"sv,    "itemsize"sv,  "nbytes"sv,
-                                    "ndim"sv, "real"sv, "shape"sv, "size"sv,  "strides"sv, "__class__"sv, "__doc__"sv};
-constexpr std::array kMethods = {
-    "all"sv,     "any"sv,          "argmax"sv,  "argmin"sv,  "argpartition"sv, "argsort"sv, "astype"sv,
-    "clip"sv,    "compress"sv,     "conj"sv,    "copy"sv,    "cumprod"sv,      "cumsum"sv,  "diagonal"sv,
-    "dot"sv,     "fill"sv,         "flatten"sv, "item"sv,    "max"sv,          "mean"sv,    "min"sv,
-    "nonzero"sv, "partition"sv,    "prod"sv,    "put"sv,     "ravel"sv,        "repeat"sv,  "reshape"sv,
-    "round"sv,   "searchsorted"sv, "sort"sv,    "squeeze"sv, "std"sv,          "sum"sv,     "swapaxes"sv,
-    "take"sv,    "tobytes"sv,      "tolist"sv,  "trace"sv,   "transpose"sv,    "var"sv,     "view"sv,
-    "__copy__"sv};
-// They warn on empty input, or where the degrees of freedom are <= 0: only once, for warnings from numpy's modules.
-constexpr std::array kWarning = {"mean"sv, "std"sv, "var"sv, "median"sv, "average"sv, "percentile"sv, "quantile"sv};
-// Native code that treats an array as a sequence of scalars or as one scalar, not as a buffer.
-constexpr std::array kSequenceUsers = {"builtins"sv,   "_operator"sv, "math"sv,        "itertools"sv,
-                                       "_functools"sv, "list"sv,      "dict"sv,        "set"sv,
-                                       "tuple"sv,      "deque"sv,     "OrderedDict"sv, "defaultdict"sv};
-
-std::string_view last_word(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? name : name.substr(dot + 1);
-}
+constexpr Py_ssize_t kMostElements = 1 << 20;  // computed in a trace
 
 bool is_result(PyObject* value, int depth = 0) {
   if (lift::is_plain(value)) return !lift::is_enum_member(value);
@@ -75,41 +41,6 @@ bool is_type_of_numbers(Borrowed value) {
 bool is_empty(PyObject* value) {
   if (lift::is_array(value)) return lift::element_count(value) == 0;
   return (PyList_Check(value) || PyTuple_Check(value)) && PySequence_Fast_GET_SIZE(value) == 0;
-}
-
-// The kind of numpy callable.
-enum class Callee : uint8_t { kNone, kFunction, kNumber, kMethod };
-
-// `self`: the array or scalar that the method is bound to.
-Callee callee_of(Borrowed callable, PyObject* const* arguments, size_t count, Borrowed* self) {
-  PyObject* c = callable.get();
-  if (PyType_Check(c)) {
-    const bool makes_number = lift::numpy_kind_of(callable.as<PyTypeObject>()) != lift::NumpyKind::kNone;
-    return makes_number ? Callee::kNumber : lift::is_dtype_class(callable) ? Callee::kFunction : Callee::kNone;
-  }
-  if (lift::is_numpy_function(callable)) return Callee::kFunction;
-  if (PyCFunction_Check(c)) {
-    PyObject* owner = PyCFunction_GET_SELF(c);
-    if (owner == nullptr) return Callee::kNone;
-    if (lift::is_numpy_number(owner)) return Callee::kNumber;
-    if (!lift::is_array(owner)) return Callee::kNone;
-    *self = owner;
-    return Callee::kMethod;
-  }
-  const bool unbound = Py_IS_TYPE(c, &PyMethodDescr_Type) &&
-                       reinterpret_cast<PyDescrObject*>(c)->d_type == lift::array_type() && count > 0 &&
-                       lift::is_array(arguments[0]);
-  return unbound ? Callee::kMethod : Callee::kNone;
-}
-
-bool has_canonical_strides(Borrowed array) {
-  const lift::ArrayFields& fields = lift::fields_of(array);
-  Py_ssize_t stride = lift::element_size(array);
-  for (int i = fields.dimensions; i-- > 0;) {
-    if (fields.strides[i] != stride) return false;
-    stride *= fields.shape[i];
-  }
-  return true;
 }
 
 }  // namespace
@@ -142,53 +73,6 @@ void ConcreteArrays::use_array(Borrowed array) {
   Borrowed owner = lift::array_owner(array);
   if (owner && t.lifter.known(owner) != nullptr && has_written_memory())
     stop(report::Reason::native_call, "a pre-existing array after a write to a tensor");
-}
-
-// Objects that native code iterates over and whose contents the garbage collector can traverse.
-static bool may_be_iterated(Borrowed object) {
-  PyObject* o = object.get();
-  return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) || PyIter_Check(o) ||
-         PyDictKeys_Check(o) || PyDictValues_Check(o) || PyDictItems_Check(o) ||
-         PyObject_TypeCheck(o, lift::known_types().deque);
-}
-
-// An opaque object that native code compares, computes with or iterates over wherever it finds it; or a namespace,
-// whose attributes it compares.
-static bool is_inspected_natively(const lift::Lifter& lifter, Borrowed object) {
-  const lift::Known* known = lifter.known(object);
-  PyTypeObject* type = object.type();
-  if (known != nullptr && known->instance && lift::layout_base(type) == lift::known_types().simple_namespace)
-    return true;
-  if (known == nullptr || !known->opaque) return false;
-  const PyNumberMethods* number = type->tp_as_number;
-  const PySequenceMethods* sequence = type->tp_as_sequence;
-  return type->tp_richcompare != PyBaseObject_Type.tp_richcompare || type->tp_iternext != nullptr ||
-         (number != nullptr && (number->nb_add != nullptr || number->nb_bool != nullptr)) ||
-         (sequence != nullptr && (sequence->sq_length != nullptr || sequence->sq_item != nullptr));
-}
-
-void check_arrays_within(Tracer& tracer, Borrowed value) {
-  constexpr size_t kMost = 10'000;
-  if ((!tracer.lifter.has_arrays() && tracer.lifter.symbolic_arrays.empty()) || !may_be_iterated(value)) return;
-  std::vector<Ref> waiting;
-  std::unordered_set<PyObject*> seen;
-  waiting.push_back(Ref::share(value));
-  while (!waiting.empty()) {
-    Ref object = std::move(waiting.back());
-    waiting.pop_back();
-    if (lift::is_array(object.get()) || is_inspected_natively(tracer.lifter, object))
-      check_use(tracer, object, "native code");
-    if (!may_be_iterated(object) || !PyObject_IS_GC(object.get()) || !seen.insert(object.get()).second) continue;
-    if (seen.size() > kMost)
-      stop(report::Reason::native_call, "a large container, where there are pre-existing arrays or opaque objects");
-    object.type()->tp_traverse(
-        object.get(),
-        [](PyObject* part, void* to) {
-          static_cast<std::vector<Ref>*>(to)->push_back(Ref::share(part));
-          return 0;
-        },
-        &waiting);
-  }
 }
 
 // Arguments that numpy may receive: known values without user-defined methods.
@@ -237,46 +121,83 @@ Ref ConcreteArrays::compute(const std::string& what, Operation&& operation) {
   return result;
 }
 
-Ref ConcreteArrays::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
-  Borrowed self;
-  if (Ref result = t.array_nodes->call_builtin_on_symbolic(callable, arguments, positional, keyword_names))
-    return result;
-  const Callee callee = callee_of(callable, arguments, positional, &self);
-  if (callee == Callee::kNone) return {};
-  const std::string name = native_name(callable);
-  const std::string_view last = last_word(name);
-  if (callee == Callee::kMethod && !among(kMethods, last)) stop(report::Reason::native_call, name);
-  const bool is_symbolic =
-      (self && t.array_nodes->is_symbolic_array(self)) ||
-      std::any_of(arguments, arguments + total, [&](PyObject* a) { return t.array_nodes->holds_symbolic_array(a); });
-  if (is_symbolic && callee != Callee::kNumber && !lift::is_dtype_class(callable))
-    return t.array_nodes->call_on_symbolic(name, callable, self, arguments, positional, keyword_names,
-                                           callee == Callee::kMethod);
-  if (last == "asarray" && total == 1 && positional == 1) {
-    if (Ref array = t.array_nodes->array_of_tensor(callable, arguments[0])) return array;
+Ref ConcreteArrays::call(const Call& call, Callee callee, Borrowed self) {
+  const ArrayMembers& members = ArrayMembers::table();
+  const ArrayCall& row = callee == Callee::kMethod ? members.method(call.callable) : members.function(call.callable);
+  const std::string name = native_name(call.callable);
+  if (callee == Callee::kMethod && !row.computes) stop(report::Reason::native_call, name);
+  const bool is_symbolic = (self && t.array_nodes->is_symbolic_array(self)) ||
+                           std::any_of(call.arguments, call.arguments + call.count(), [&](PyObject* argument) {
+                             return t.array_nodes->holds_symbolic_array(argument);
+                           });
+  if (is_symbolic && callee != Callee::kNumber && !lift::is_dtype_class(call.callable))
+    return t.array_nodes->call_on_symbolic(name, call, row, self);
+  if (call.callable == Borrowed(members.asarray) && call.has_positional(1)) {
+    if (Ref array = array_of_tensor(t, call.callable, call.arguments[0])) return array;
   }
+  check_arguments(call, row, self, name);
+  return compute(name, [&] {
+    return PyObject_Vectorcall(call.callable.get(), call.arguments, call.positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                               call.keyword_names.get());
+  });
+}
+
+void ConcreteArrays::check_arguments(const Call& call, const ArrayCall& row, Borrowed self, const std::string& name) {
   if (self) check_use(t, self, name.c_str());
-  for (size_t i = 0; i < total; i++) {
-    if (!may_compute_with(arguments[i]))
+  for (size_t i = 0; i < call.count(); i++) {
+    if (!may_compute_with(call.arguments[i]))
       stop(report::Reason::native_call, name + " on something other than scalars and arrays");
   }
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
+  for (size_t i = 0; i < call.keywords(); i++) {
     // Where a mask is false, the result is uninitialized memory.
-    PyObject* keyword = PyTuple_GET_ITEM(keyword_names.get(), i);
+    PyObject* keyword = PyTuple_GET_ITEM(call.keyword_names.get(), static_cast<Py_ssize_t>(i));
     for (const char* refused : {"where", "like", "ddof", "correction"}) {
       if (PyUnicode_CompareWithASCIIString(keyword, refused) == 0)
         stop(report::Reason::native_call, name + " with " + refused);
     }
   }
-  if (among(kWarning, last)) {
-    const bool of_empty = self ? is_empty(self.get()) : total > 0 && is_empty(arguments[0]);
-    if (of_empty) stop(report::Reason::native_call, name + " of an empty array or sequence");
+  if (!row.warns) return;
+  const bool of_empty = self ? is_empty(self.get()) : call.count() > 0 && is_empty(call.arguments[0]);
+  if (of_empty) stop(report::Reason::native_call, name + " of an empty array or sequence");
+}
+
+template <Callee kCallee>
+static Ref call_unbound(Tracer& t, const Call& call) {
+  return t.marks->is_allowed_in_graph(call.callable) ? Ref() : t.arrays->call(call, kCallee, {});
+}
+
+// A method of an array, bound or not.
+static Ref call_method(Tracer& t, const Call& call) {
+  PyObject* c = call.callable.get();
+  Borrowed self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : nullptr;
+  Borrowed array = self ? self : call.positional > 0 ? Borrowed(call.arguments[0]) : Borrowed();
+  if (!array || !lift::is_array(array.get()) || t.marks->is_allowed_in_graph(call.callable)) return {};
+  return t.arrays->call(call, Callee::kMethod, self);
+}
+
+bool register_numpy(Handlers& handlers) {
+  for (PyObject* function : lift::numpy_functions()) handlers.add(function, call_unbound<Callee::kFunction>);
+  for (PyTypeObject* type : lift::numpy_number_types()) {
+    handlers.add(reinterpret_cast<PyObject*>(type), call_unbound<Callee::kNumber>);
+    handlers.add_bound(type, call_unbound<Callee::kNumber>);
   }
-  return compute(name, [&] {
-    return PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                               keyword_names.get());
+  if (PyObject* dtype = lift::dtype_class()) handlers.add(dtype, call_unbound<Callee::kFunction>);
+  PyTypeObject* array = lift::array_type();
+  if (array == nullptr) return true;
+  handlers.add_bound(array, call_method);
+  PyObject *name, *member;
+  for (Py_ssize_t position = 0; PyDict_Next(array->tp_dict, &position, &name, &member) != 0;) {
+    if (Py_IS_TYPE(member, &PyMethodDescr_Type)) handlers.add(member, call_method);
+  }
+  handlers.add("builtins", "len", [](Tracer& t, const Call& call) {
+    if (!call.has_positional(1) || !t.array_nodes->is_symbolic_array(call.arguments[0])) return Ref();
+    return checked(PyLong_FromSsize_t(t.array_nodes->length_of_symbolic(call.arguments[0])));
   });
+  handlers.add("builtins", "abs", [](Tracer& t, const Call& call) {
+    if (!call.has_positional(1) || !t.array_nodes->is_symbolic_array(call.arguments[0])) return Ref();
+    return t.array_nodes->absolute(call.callable, call.arguments[0]);
+  });
+  return true;
 }
 
 bool ConcreteArrays::is_array_operation(Borrowed left, Borrowed right) {
@@ -314,18 +235,21 @@ Ref ConcreteArrays::compare_arrays(Borrowed left, Borrowed right, int operation)
 }
 
 Ref ConcreteArrays::get_from_array(Borrowed array, Borrowed name) {
-  PyTypeObject* type = array.type();
-  if (_PyType_Lookup(type, name.get()) == nullptr) return checked(PyObject_GetAttr(array.get(), name.get()));
-  if (t.array_nodes->is_symbolic_array(array)) return t.array_nodes->attribute_of_symbolic(array, name);
+  PyObject* member = _PyType_Lookup(array.type(), name.get());
+  if (member == nullptr) return checked(PyObject_GetAttr(array.get(), name.get()));
+  if (t.array_nodes->is_symbolic_array(array)) return t.array_nodes->attribute_of_symbolic(array, name, member);
   check_use(t, array, "an attribute");
-  const char* text = PyUnicode_AsUTF8(name.get());
-  if (text == nullptr) throw PyError();
-  const bool is_method = among(kMethods, text);
+  const ArrayMembers& members = ArrayMembers::table();
+  const ArrayAttribute attribute = members.attribute(member);
   // The memory of a pre-existing array is that of our copy.
-  const bool is_base = strcmp(text, "base") == 0;
+  const bool is_base = attribute == ArrayAttribute::kBase;
   Borrowed owner = is_base ? lift::array_owner(array) : Borrowed();
-  if ((!is_method && !among(kAttributes, text)) || (is_base && (!owner || t.lifter.known(owner) != nullptr)))
+  const bool refused = attribute == ArrayAttribute::kRefused && !members.method(member).computes;
+  if (refused || (is_base && (!owner || t.lifter.known(owner) != nullptr))) {
+    const char* text = PyUnicode_AsUTF8(name.get());
+    if (text == nullptr) throw PyError();
     stop(report::Reason::native_call, std::string("the attribute ") + text + " of an array");
+  }
   return checked(PyObject_GetAttr(array.get(), name.get()));
 }
 
@@ -368,147 +292,7 @@ Tri ConcreteArrays::truth_of_array(Borrowed array) {
   return Tri(answer.get() == Py_True ? 1 : 0);
 }
 
-// To be called before native code receives arguments. True: there are arrays among them.
-bool ConcreteArrays::check_array_arguments(const std::string& name, PyObject* const* arguments, size_t count) {
-  bool arrays = false, tensors = false;
-  for (size_t i = 0; i < count; i++) {
-    arrays = arrays || lift::is_array(arguments[i]);
-    tensors = tensors || graph::is_tensor(arguments[i]);
-  }
-  if (!arrays) return false;
-  const std::string_view owner = std::string_view(name).substr(0, name.rfind('.'));
-  if (tensors || !among(kSequenceUsers, owner)) stop(report::Reason::native_call, name + " of an array");
-  return true;
-}
-
-// The same for a class that reads memory or warns. Classes that only store the array are allowed.
-bool ConcreteArrays::check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments,
-                                           size_t count) {
-  bool arrays = false;
-  for (size_t i = 0; i < count; i++) {
-    if (!lift::is_array(arguments[i])) continue;
-    arrays = true;
-    const bool is_number = PyType_IsSubtype(base, &PyFloat_Type) || PyType_IsSubtype(base, &PyLong_Type) ||
-                           PyType_IsSubtype(base, &PyComplex_Type);
-    if (is_number && base != &PyBool_Type && lift::fields_of(arguments[i]).dimensions > 0)
-      stop(report::Reason::native_call, std::string(type->tp_name) + " of an array that is not 0-d");
-    const bool reads_memory = base != &PyBaseObject_Type && base != &PyList_Type && base != &PyTuple_Type &&
-                              !is_number && base != &PySet_Type && base != &PyFrozenSet_Type && base != &PyDict_Type &&
-                              base != &PyEnum_Type && base != &PyZip_Type && base != &PyMap_Type &&
-                              base != &PyFilter_Type && base != &PyReversed_Type && base != &PySlice_Type &&
-                              base != lift::known_types().deque && base != lift::known_types().partial &&
-                              base != lift::known_types().simple_namespace &&
-                              !PyType_IsSubtype(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
-    if (reads_memory) stop(report::Reason::native_call, std::string(type->tp_name) + " of an array");
-  }
-  return arrays;
-}
-
-// --- tensors of arrays --------------------------------------------------------------------------------------------
-
-// Nothing else refers to the array's memory: only the current call holds it.
-static bool is_last_user(Borrowed array) {
-  Borrowed owner = lift::array_owner(array);
-  return owner && Py_REFCNT(array.get()) == 1 && (owner == array || Py_REFCNT(owner.get()) == 1);
-}
-
-// Null: torch has no such dtype.
-Ref ConcreteArrays::torch_type(Borrowed array) {
-  const Paused paused(t);  // numpy computes the name in Python code
-  Ref name = checked(PyObject_GetAttrString(lift::fields_of(array).dtype, "name"));
-  const char* text = PyUnicode_AsUTF8(name.get());
-  if (text == nullptr) throw PyError();
-  constexpr std::array kNames = {"bool"sv,  "int8"sv,    "int16"sv,   "int32"sv,  "int64"sv,
-                                 "uint8"sv, "float16"sv, "float32"sv, "float64"sv};
-  return among(kNames, text) ? graph::torch_name("torch", text) : Ref();
-}
-
-// torch.tensor(array) copies, torch.from_numpy(array) and torch.as_tensor(array) share the memory: here that is a copy
-// too, so no write to either may be observable through the other (see shared_changed()). Null: it is no such call.
-Ref ConcreteArrays::tensor_of_array(const std::string& name, PyObject* const* arguments, size_t positional,
-                                    Borrowed keyword_names) {
-  const std::string_view last = last_word(name);
-  const bool shares_memory = last == "from_numpy" || last == "as_tensor";
-  if ((!shares_memory && last != "tensor") || positional != 1) return {};
-  const bool last_use = lift::is_array(arguments[0]) && is_last_user(arguments[0]);
-  Ref array = Ref::share(arguments[0]);
-  const bool is_number = lift::is_numpy_number(array.get()) && last != "from_numpy";
-  if (!is_number && !lift::is_array(array.get())) return {};
-  if (is_number) {
-    const Paused paused(t);
-    array = checked(PyObject_CallOneArg(graph::torch_name("numpy", "asarray").get(), array.get()));
-  }
-  auto refuse = [&](const char* why) { stop(report::Reason::native_call, name + " of an array " + why); };
-  // A user's torch-function mode (a default device is one) would see other functions than these.
-  if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) refuse("under a torch-function mode");
-  Ref type = torch_type(array);
-  if (!type) refuse("whose type torch does not have");
-  if (lift::element_count(array) > kMostTensorElements) refuse("that is large");
-  Borrowed owner = lift::array_owner(array);
-  const bool preexisting = owner && t.lifter.known(owner) != nullptr;
-  // numpy gives empty arrays zero strides, and torch keeps them.
-  const bool is_empty = lift::element_count(array) == 0 && lift::fields_of(array).dimensions == 1;
-  const bool has_zero_stride = is_empty && lift::fields_of(array).strides[0] == 0;
-  if (!owner || (lift::element_count(array) == 0 && !is_empty) || !(has_zero_stride || has_canonical_strides(array)))
-    refuse("with non-contiguous strides");
-  if (shares_memory && !is_number && !preexisting && !lift::is_writeable(array)) refuse("that is read-only");
-
-  bool shares = shares_memory && !is_number;
-  std::vector<PyObject*> given = {nullptr, nullptr};
-  std::vector<const char*> names;
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    const char* keyword = PyUnicode_AsUTF8(PyTuple_GET_ITEM(keyword_names.get(), i));
-    if (keyword == nullptr) throw PyError();
-    PyObject* value = arguments[positional + static_cast<size_t>(i)];
-    if (last == "from_numpy" || !(strcmp(keyword, "dtype") == 0 || strcmp(keyword, "device") == 0 ||
-                                  (last == "tensor" && strcmp(keyword, "requires_grad") == 0))) {
-      refuse((std::string("with ") + keyword).c_str());
-    }
-    if (value == Py_None) continue;
-    if (strcmp(keyword, "dtype") == 0) {
-      shares = shares && value == type.get();
-      type = Ref::share(value);
-      continue;
-    }
-    names.push_back(keyword);
-    given.push_back(value);
-  }
-  Ref cpu = checked(PyUnicode_FromString("cpu"));
-  if (last == "from_numpy") {
-    names.push_back("device");
-    given.push_back(cpu.get());
-  }
-  names.push_back("dtype");
-  given.push_back(type.get());
-  Ref keyword_tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(names.size())));
-  for (size_t i = 0; i < names.size(); i++) {
-    PyTuple_SET_ITEM(keyword_tuple.get(), static_cast<Py_ssize_t>(i),
-                     checked(PyUnicode_InternFromString(names[i])).release());
-  }
-  Ref data, stride, tensor;
-  if (is_empty) {
-    data = checked(Py_BuildValue("(i)", 0));
-    stride = checked(Py_BuildValue("(i)", has_zero_stride ? 0 : 1));
-    given[1] = data.get();
-    given.insert(given.begin() + 2, stride.get());
-    tensor = call_torch(t, graph::torch_name("torch", "empty_strided"), given.data() + 1, 2, keyword_tuple);
-  } else {
-    data = checked(PyObject_CallMethod(array.get(), "tolist", nullptr));
-    given[1] = data.get();
-    tensor = call_torch(t, graph::torch_name("torch", "tensor"), given.data() + 1, 1, keyword_tuple);
-  }
-  if (shares && (preexisting || !last_use)) {
-    if (t.deferred->points.empty()) {
-      t.deferred->points = t.points_here();
-      t.deferred->event = t.event_here(report::Reason::native_call, name + ": the tensor and the array share memory");
-    }
-    const lift::ArrayFields& memory = lift::fields_of(owner);
-    const auto size = static_cast<size_t>(lift::element_count(owner) * lift::element_size(owner));
-    shared.push_back({Ref::share(owner), std::string(memory.data, size), Ref(tensor), t.recorder.program().nodes.size(),
-                      preexisting});
-  }
-  return tensor;
-}
+// --- memory that tensors share with arrays ---------------------------------------------------------------------------
 
 static bool same_storage(const at::Tensor& a, const at::Tensor& b) {
   return !a.has_storage() || !b.has_storage() ||

@@ -1,16 +1,15 @@
-// TODO
+// numpy scalars, and objects with __index__: operands of operators, and arguments of torch calls.
 #pragma once
-#include <string>
-#include <vector>
 
 #include "py/ref.h"
+
+#include <string>
+#include <vector>
 
 namespace alternator::trace {
 
 class Tracer;
 
-// Where the first deferred random value or deferred string was created; empty: none was. Whatever needs its value is
-// done by cutting the trace there.
 // The operands of an operator, one of them a numpy scalar: next to a tensor it acts as a Python scalar. Returns the
 // converted scalar, which must outlive the operands.
 Ref check_numbers(Tracer& t, Borrowed* left, Borrowed* right);

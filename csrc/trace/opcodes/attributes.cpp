@@ -5,7 +5,7 @@
 #include "trace/core/frame_access.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/opcodes/items.h"
-#include "trace/stdlib/library_functions.h"
+#include "trace/stdlib/lru_caches.h"
 #include "trace/symbolic/deferred_values.h"
 #include "trace/torch/random_generators.h"
 #include "trace/torch/tensor_hooks.h"
@@ -112,7 +112,7 @@ Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   if (is_hook_handle(owner)) stop(report::Reason::hook, "its handle is used");
   if (known != nullptr && known->opaque) {
     if (Ref method = t.deferred->random_method(owner, name)) return method;
-    if (Ref attribute = t.library->cache_attribute(owner, name)) return attribute;
+    if (Ref attribute = t.lru_caches->attribute(owner, name)) return attribute;
     if (graph::is_generator(owner)) return t.generators->attribute(owner, name);
     // They are called through call_context_variable().
     if (PyContextVar_CheckExact(owner.get()) && (equals(name, "get") || equals(name, "set") || equals(name, "reset")))

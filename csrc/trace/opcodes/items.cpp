@@ -6,7 +6,7 @@
 #include "trace/numpy/numpy_scalars.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/soundness/finalizers.h"
-#include "trace/stdlib/library_functions.h"
+#include "trace/stdlib/attribute_readers.h"
 #include "trace/symbolic/speculated_checks.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/tensor_hooks.h"
@@ -425,8 +425,7 @@ void check_use(Tracer& t, Borrowed value, const char* what) {
     stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing types.SimpleNamespace");
   if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))
     check_exception_text(t.lifter, value, what);
-  if (LibraryFunctions::reads_attributes(value))
-    stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
+  if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
   if (PyWeakref_CheckProxy(value.get())) return check_use(t, PyWeakref_GetObject(value.get()), what);
   if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !t.lifter.use_special_methods(value.type()) &&
       !lift::is_native_enum_member(value.get()))

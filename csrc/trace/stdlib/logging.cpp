@@ -6,6 +6,7 @@
 #include "lift/lifting/written.h"
 #include "py/import.h"
 #include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/core/tracer.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/items.h"
@@ -13,13 +14,11 @@
 
 namespace alternator::trace {
 
-static void check_handlers(Tracer& t, Borrowed logger, long level);
-static void check_handler(Tracer& t, Borrowed handler);
-
 namespace {
 
 struct Library {
   PyObject *module, *logger, *root_logger, *source_file, *record, *get_logger, *place_holder, *is_enabled;
+  PyTypeObject* logger_type() const { return reinterpret_cast<PyTypeObject*>(logger); }
 };
 
 const Library& library() {
@@ -63,20 +62,20 @@ bool is_empty_list(Borrowed value) { return PyList_CheckExact(value.get()) && Py
 
 }  // namespace
 
-// An existing logger is read without the lock that protects logger creation.
-Ref find_logger(Tracer& t, Borrowed function, PyObject* const* arguments, size_t count) {
-  if (function.get() != library().get_logger || count != 2 || !PyUnicode_CheckExact(arguments[1])) return {};
-  Ref loggers = get_attribute(t, arguments[0], name_of("loggerDict"));
-  if (!PyDict_CheckExact(loggers.get()) || !contains(t, loggers, arguments[1])) return {};
-  Ref found = get_item(t, loggers, arguments[1]);
+// logging.Manager.getLogger(): an existing logger is read without the lock that protects logger creation.
+static Ref find_logger(Tracer& t, const Call& call) {
+  if (!call.has_positional(2) || !PyUnicode_CheckExact(call.arguments[1])) return {};
+  Ref loggers = get_attribute(t, call.arguments[0], name_of("loggerDict"));
+  if (!PyDict_CheckExact(loggers.get()) || !contains(t, loggers, call.arguments[1])) return {};
+  Ref found = get_item(t, loggers, call.arguments[1]);
   return Py_IS_TYPE(found.get(), reinterpret_cast<PyTypeObject*>(library().place_holder)) ? Ref() : std::move(found);
 }
 
 // A standard library logger, with none of its methods replaced.
-void check_logger(Tracer& t, Borrowed logger) {
+static void check_logger(Tracer& t, Borrowed logger) {
   lift::Known* known = t.lifter.known(logger);
   if (known == nullptr || !known->instance ||
-      (logger.type() != reinterpret_cast<PyTypeObject*>(library().logger) &&
+      (logger.type() != library().logger_type() &&
        logger.type() != reinterpret_cast<PyTypeObject*>(library().root_logger))) {
     stop(report::Reason::native_call, "a logger of another class");
   }
@@ -88,7 +87,7 @@ void check_logger(Tracer& t, Borrowed logger) {
 }
 
 // Logger.isEnabledFor(), without its lock. Its cache is not guarded: it gives the same answer.
-bool is_logged(Tracer& t, Borrowed logger, long level) {
+static bool is_logged(Tracer& t, Borrowed logger, long level) {
   if (truth(t, get_attribute(t, logger, name_of("disabled"))).value()) return false;
   if (Ref asked = checked(PyLong_FromLong(level)); !remembers_level(t.lifter, logger, asked))
     t.output->add_effect(library().is_enabled, checked(PyTuple_Pack(2, logger.get(), asked.get())), {});
@@ -171,20 +170,25 @@ static void check_handlers(Tracer& t, Borrowed logger, long level) {
   if (last.get() != Py_None) visit(last);
 }
 
+// Logger.findCaller(): the frames of the library do not count.
+static UserFrame find_caller(Tracer& t, Borrowed levels) {
+  long up = levels ? PyLong_AsLong(levels.get()) : 1;
+  if (up < 1) stop(report::Reason::native_call, "logging with a stacklevel below 1");
+  for (const UserFrame& frame : t.output->user_frames()) {
+    if (PyUnicode_Compare(frame.code->co_filename, library().source_file) != 0 && --up <= 0) return frame;
+  }
+  stop(report::Reason::native_call, "logging with a stacklevel outside of the function");
+}
+
 // Logger.debug() and the like, and Logger.log(): (self, [level,] msg, *args, extra=None, stacklevel=1, ...).
-void log(Tracer& t, Borrowed method, Arguments& given) {
-  const std::string name = PyUnicode_AsUTF8(method.as<PyFunctionObject>()->func_name);
-  const bool with_level = name == "log";
-  if (given.count() < (with_level ? 3u : 2u)) stop(report::Reason::native_call, "logging without a message");
+static void log(Tracer& t, Arguments& given, std::optional<long> fixed_level) {
+  const size_t first = fixed_level ? 1 : 2;
+  if (given.count() <= first) stop(report::Reason::native_call, "logging without a message");
   Borrowed logger = given[0];
   check_logger(t, logger);
-  long level = 0;
-  if (with_level) {
-    if (!PyLong_CheckExact(given[1].get())) stop(report::Reason::native_call, "logging with a level that is no int");
-    level = PyLong_AsLong(given[1].get());
-  } else {
-    level = name == "debug" ? 10 : name == "info" ? 20 : name == "warning" ? 30 : name == "error" ? 40 : 50;
-  }
+  if (!fixed_level && !PyLong_CheckExact(given[1].get()))
+    stop(report::Reason::native_call, "logging with a level that is no int");
+  const long level = fixed_level ? *fixed_level : PyLong_AsLong(given[1].get());
   if (!is_logged(t, logger, level)) return;
   for (const char* keyword : {"exc_info", "stack_info"}) {
     Borrowed value = given.keyword(keyword);
@@ -200,19 +204,7 @@ void log(Tracer& t, Borrowed method, Arguments& given) {
   }
   check_handlers(t, logger, level);
 
-  // Logger.findCaller(): the frames of the library do not count.
-  long up = levels ? PyLong_AsLong(levels.get()) : 1;
-  if (up < 1) stop(report::Reason::native_call, "logging with a stacklevel below 1");
-  const UserFrame* caller = nullptr;
-  const std::vector<UserFrame> frames = t.output->user_frames();
-  for (const UserFrame& frame : frames) {
-    if (PyUnicode_Compare(frame.code->co_filename, library().source_file) == 0 || --up > 0) continue;
-    caller = &frame;
-    break;
-  }
-  if (caller == nullptr) stop(report::Reason::native_call, "logging with a stacklevel outside of the function");
-
-  const size_t first = with_level ? 2 : 1;
+  const UserFrame caller = find_caller(t, levels);
   Ref message = t.output->freeze(given[first]);
   Ref arguments = checked(PyTuple_New(static_cast<Py_ssize_t>(given.count() - first - 1)));
   for (size_t i = first + 1; i < given.count(); i++) {
@@ -222,9 +214,37 @@ void log(Tracer& t, Borrowed method, Arguments& given) {
   }
   if (!message) stop(report::Reason::native_call, "an object that may change is logged");
   t.output->add_effect(log_function(),
-                       checked(Py_BuildValue("(OlOiOOO)", logger.get(), level, caller->code->co_filename, caller->line,
-                                             message.get(), arguments.get(), caller->code->co_name)),
+                       checked(Py_BuildValue("(OlOiOOO)", logger.get(), level, caller.code->co_filename, caller.line,
+                                             message.get(), arguments.get(), caller.code->co_name)),
                        {});
+}
+
+template <long kLevel>
+static Ref log_at_level(Tracer& t, const Call& call) {
+  Arguments given(call);
+  log(t, given, kLevel);
+  return Ref::share(Py_None);
+}
+
+bool register_logging(Handlers& handlers) {
+  PyTypeObject* logger = library().logger_type();
+  handlers.add_methods(logger, "debug", log_at_level<10>);
+  handlers.add_methods(logger, "info", log_at_level<20>);
+  handlers.add_methods(logger, "warning", log_at_level<30>);
+  handlers.add_methods(logger, "error", log_at_level<40>);
+  handlers.add_methods(logger, "critical", log_at_level<50>);
+  handlers.add_methods(logger, "log", [](Tracer& t, const Call& call) {
+    Arguments given(call);
+    log(t, given, std::nullopt);
+    return Ref::share(Py_None);
+  });
+  handlers.add(library().is_enabled, [](Tracer& t, const Call& call) {
+    if (!call.has_positional(2) || !PyLong_CheckExact(call.arguments[1])) return Ref();
+    check_logger(t, call.arguments[0]);
+    return Ref::share(is_logged(t, call.arguments[0], PyLong_AsLong(call.arguments[1])) ? Py_True : Py_False);
+  });
+  handlers.add(library().get_logger, find_logger);
+  return true;
 }
 
 }  // namespace alternator::trace

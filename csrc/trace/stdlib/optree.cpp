@@ -14,6 +14,7 @@
 
 #include "lift/sources/optree_types.h"
 #include "py/import.h"
+#include "trace/calls/handlers.h"
 
 #include <sstream>
 #include <string_view>
@@ -152,34 +153,31 @@ void Optree::check(Borrowed tree, int depth) {
   }
 }
 
-Ref Optree::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  if (!(PyCFunction_Check(callable.get()) || PyType_Check(callable.get())) || library() == nullptr) return {};
-  auto found = library()->functions.find(callable.get());
-  if (found == library()->functions.end()) return {};
-  const std::string& name = found->second;
-  const size_t named = keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0;
-  use_registry();
-  escape_all(t, arguments, positional + named);
-  for (size_t i = 0; i < positional + named; i++) {
-    Borrowed argument = arguments[i];
-    if (fake::is_symbol(argument)) {
-      if (i > 0) stop(report::Reason::unknown_number, name);
-    } else if (PyUnicode_Check(argument.get()) && i > 0) {
-      if (PyUnicode_CompareWithASCIIString(argument.get(), kNamespace.data()) != 0)
-        stop(report::Reason::native_call, name + " in a namespace that is not torch's");
-    } else if (i > 0 && PyCallable_Check(argument.get())) {
-      check_callback(t, argument, arguments, 0);
-    } else {
-      // Of a leaf only the class is read, which is guarded; what is iterated over is used.
-      if (const lift::Known* known = t.lifter.known(argument); i > 0 && known != nullptr && known->opaque)
-        check_use(t, argument, name.c_str());
-      check_order(t, argument, "a native call");
-      check(argument);
-    }
+void Optree::check_argument(const Call& call, size_t i, const std::string& name) {
+  Borrowed argument = call.arguments[i];
+  if (fake::is_symbol(argument)) {
+    if (i > 0) stop(report::Reason::unknown_number, name);
+  } else if (PyUnicode_Check(argument.get()) && i > 0) {
+    if (PyUnicode_CompareWithASCIIString(argument.get(), kNamespace.data()) != 0)
+      stop(report::Reason::native_call, name + " in a namespace that is not torch's");
+  } else if (i > 0 && PyCallable_Check(argument.get())) {
+    check_callback(t, argument, call.arguments, 0);
+  } else {
+    // Of a leaf only the class is read, which is guarded; what is iterated over is used.
+    if (const lift::Known* known = t.lifter.known(argument); i > 0 && known != nullptr && known->opaque)
+      check_use(t, argument, name.c_str());
+    check_order(t, argument, "a native call");
+    check(argument);
   }
+}
+
+Ref Optree::call(const Call& call, const std::string& name) {
+  use_registry();
+  escape_all(t, call.arguments, call.count());
+  for (size_t i = 0; i < call.count(); i++) check_argument(call, i, name);
   t.session.clear_failure();
-  Ref result = Ref::steal(
-      PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names.get()));
+  Ref result = Ref::steal(PyObject_Vectorcall(
+      call.callable.get(), call.arguments, call.positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call.keyword_names.get()));
   if (!result) {
     if (t.function_modes->is_unwinding()) throw PyError();
     if (t.session.failure() != nullptr) stop_for_torch(t, name);
@@ -196,6 +194,17 @@ Ref Optree::call(Borrowed callable, PyObject* const* arguments, size_t positiona
   if (lift::is_tree_spec(spec.get()) && has_foreign_node(spec))
     stop(report::Reason::native_call, "a node of an optree class");
   return result;
+}
+
+bool register_optree(Handlers& handlers) {
+  if (library() == nullptr) return false;
+  for (const auto& [function, name] : library()->functions) {
+    handlers.add(function, [](Tracer& t, const Call& call) {
+      const auto found = library()->functions.find(call.callable.get());
+      return found != library()->functions.end() ? t.optree->call(call, found->second) : Ref();
+    });
+  }
+  return true;
 }
 
 }  // namespace alternator::trace

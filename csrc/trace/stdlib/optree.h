@@ -1,7 +1,9 @@
-// TODO
+// optree, the native twin of torch.utils._pytree: its functions run on trees that are fully lifted.
 #pragma once
 
-#include "py/ref.h"
+#include "trace/core/call.h"
+
+#include <string>
 
 namespace alternator::trace {
 
@@ -10,14 +12,17 @@ class Tracer;
 class Optree {
  public:
   explicit Optree(Tracer& tracer) : t(tracer) {}
-  // optree functions (optree.cpp). Null: it is none of these.
-  Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+
+  // A call of one of its functions; `name` is for messages.
+  Ref call(const Call& call, const std::string& name);
 
  private:
   void use_registry();
+  void check_argument(const Call& call, size_t i, const std::string& name);
   void check(Borrowed tree, int depth = 0);
-  bool registry_used_ = false;
+
   Tracer& t;
+  bool registry_used_ = false;
 };
 
 }  // namespace alternator::trace

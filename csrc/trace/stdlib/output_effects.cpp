@@ -11,6 +11,7 @@
 #include "graph/run/torch_warnings.h"
 #include "py/import.h"
 #include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/core/tracer.h"
 #include "trace/soundness/value_text.h"
@@ -106,76 +107,16 @@ static PyMethodDef log_at_method = {"log_at", ALT_FAST(log_at), METH_FASTCALL, n
 
 Borrowed log_function() { return own_function(&log_at_method); }
 
-// --- which calls these are ------------------------------------------------------------------------------------------
-
-enum class Effect : uint8_t { kNone, kPrint, kWarn, kForget, kLog, kLogs };
-
-static Effect effect_of(Borrowed callable) {
-  static constinit Lasting<const lift::PointerMap<PyObject, Effect>*> lasting;
-  const auto* table = lasting.get([] {
-    auto* made = new lift::PointerMap<PyObject, Effect>;
-    auto add = [&](const char* module, const char* type, const char* name, Effect effect) {
-      Ref owner = import_module(module);
-      if (type != nullptr) owner = checked(PyObject_GetAttrString(owner.get(), type));
-      made->emplace(checked(PyObject_GetAttrString(owner.get(), name)).release(), effect);
-    };
-    add("builtins", nullptr, "print", Effect::kPrint);
-    add("_warnings", nullptr, "warn", Effect::kWarn);
-    add("_warnings", nullptr, "_filters_mutated", Effect::kForget);
-    for (const char* name : {"debug", "info", "warning", "error", "critical", "log"})
-      add("logging", "Logger", name, Effect::kLog);
-    add("logging", "Logger", "isEnabledFor", Effect::kLogs);
-    return made;
-  });
-  auto found = table->find(callable.get());
-  return found != table->end() ? found->second : Effect::kNone;
-}
-
-Arguments::Arguments(PyObject* const* arguments, size_t positional, Borrowed keyword_names)
-    : arguments_(arguments), positional_(positional), keyword_names_(keyword_names) {}
+// --- arguments ------------------------------------------------------------------------------------------------------
 
 Borrowed Arguments::keyword(const char* name) {
-  if (!keyword_names_) return {};
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keyword_names_.get()); i++) {
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names_.get(), i), name) != 0) continue;
+  for (size_t i = 0; i < call_.keywords(); i++) {
+    PyObject* given = PyTuple_GET_ITEM(call_.keyword_names.get(), static_cast<Py_ssize_t>(i));
+    if (PyUnicode_CompareWithASCIIString(given, name) != 0) continue;
     taken_++;
-    return arguments_[positional_ + static_cast<size_t>(i)];
+    return call_.arguments[call_.positional + i];
   }
   return {};
-}
-
-bool Arguments::all_taken() const {
-  return !keyword_names_ || taken_ == static_cast<size_t>(PyTuple_GET_SIZE(keyword_names_.get()));
-}
-
-bool OutputEffects::call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names,
-                         Ref* result) {
-  const Effect effect = effect_of(callable);
-  if (effect == Effect::kNone) return false;
-  Arguments given(arguments, positional, keyword_names);
-  switch (effect) {
-    case Effect::kPrint:
-      print(given);
-      break;
-    case Effect::kWarn:
-      warn(given);
-      break;
-    case Effect::kForget:  // resets which warnings were shown; to warn under changed filters is a break
-      if (given.count() != 0 || keyword_names) return false;
-      t.recorder.refuse_warnings();
-      add_effect(callable, checked(PyTuple_New(0)), {});
-      break;
-    case Effect::kLogs:
-      if (given.count() != 2 || !given.all_taken() || !PyLong_CheckExact(given[1].get())) return false;
-      check_logger(t, given[0]);
-      *result = Ref::share(is_logged(t, given[0], PyLong_AsLong(given[1].get())) ? Py_True : Py_False);
-      return true;
-    default:
-      log(t, callable, given);
-      break;
-  }
-  *result = Ref::share(Py_None);
-  return true;
 }
 
 void OutputEffects::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
@@ -212,13 +153,17 @@ Ref OutputEffects::show_tensor(Borrowed tensor) {
         t, clone.get([] { return checked(PyObject_GetAttrString(import_module("torch").get(), "clone")).release(); }),
         arguments + 1, 1, {});
   }
-  shown.push_back({Ref::share(tensor), t.recorder.program().nodes.size()});
+  note_shown(tensor);
   return Ref::share(tensor);
+}
+
+void OutputEffects::note_shown(Borrowed tensor) {
+  shown_.push_back({Ref::share(tensor), t.recorder.program().nodes.size()});
 }
 
 bool OutputEffects::shown_changed() {
   graph::Program& program = t.recorder.program();
-  for (const Shown& shown : shown) {
+  for (const Shown& shown : shown_) {
     const at::Tensor& tensor = fake::unpack(shown.tensor.get());
     for (size_t i = shown.position; i < program.nodes.size(); i++) {
       const graph::Node& node = program.nodes[i];
@@ -242,7 +187,7 @@ static bool is_basic(PyObject* value) {
          type == &PyComplex_Type || type == &PyUnicode_Type || type == &PyBytes_Type;
 }
 
-// A snapshot of what the program showed: nothing that happens later in the call changes it. Null: impossible.
+// Nothing that happens later in the call changes the snapshot.
 Ref OutputEffects::freeze(Borrowed value, int depth) {
   constexpr int kDeepest = 20;
   PyObject* v = value.get();
@@ -265,30 +210,35 @@ Ref OutputEffects::freeze(Borrowed value, int depth) {
     }
     return PyList_CheckExact(v) ? std::move(items) : checked(PyList_AsTuple(items.get()));
   }
-  if (PyDict_CheckExact(v)) {
-    Ref copy = checked(PyDict_New());
-    PyObject *key, *item;
-    for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item);) {
-      Ref held = Ref::share(item);
-      Ref shown = is_basic(key) ? Ref::share(key) : shows_text_ ? freeze(Ref::share(key), depth + 1) : Ref();
-      if (!shown) return {};
-      Ref frozen = freeze(held, depth + 1);
-      if (!frozen) return {};
-      check_status(PyDict_SetItem(copy.get(), shown.get(), frozen.get()));
-    }
-    // Different keys may have the same string.
-    if (PyDict_GET_SIZE(copy.get()) != PyDict_GET_SIZE(v))
-      stop(report::Reason::native_call, "a dict whose keys have the same string is shown");
-    return copy;
+  if (PyDict_CheckExact(v)) return freeze_dict(value, depth);
+  return shows_text_ ? freeze_text(value, depth) : Ref();
+}
+
+Ref OutputEffects::freeze_dict(Borrowed dict, int depth) {
+  Ref copy = checked(PyDict_New());
+  PyObject *key, *item;
+  for (Py_ssize_t position = 0; PyDict_Next(dict.get(), &position, &key, &item);) {
+    Ref held = Ref::share(item);
+    Ref shown = is_basic(key) ? Ref::share(key) : shows_text_ ? freeze(Ref::share(key), depth + 1) : Ref();
+    if (!shown) return {};
+    Ref frozen = freeze(held, depth + 1);
+    if (!frozen) return {};
+    check_status(PyDict_SetItem(copy.get(), shown.get(), frozen.get()));
   }
-  if (!shows_text_) return {};
-  // Its __repr__ runs now, as traced code.
+  // Different keys may have the same string.
+  if (PyDict_GET_SIZE(copy.get()) != PyDict_GET_SIZE(dict.get()))
+    stop(report::Reason::native_call, "a dict whose keys have the same string is shown");
+  return copy;
+}
+
+// Its __str__ or __repr__ runs now, as traced code.
+Ref OutputEffects::freeze_text(Borrowed value, int depth) {
   if (depth == 0)
     check_own_text(t, value);
   else
     check_text(t, value);
   const size_t before = t.lifter.effects().size();
-  Ref text = Ref::steal(depth == 0 ? PyObject_Str(v) : PyObject_Repr(v));
+  Ref text = Ref::steal(depth == 0 ? PyObject_Str(value.get()) : PyObject_Repr(value.get()));
   if (!text && t.result.stopped) throw PyError();
   if (!text) {  // eager has written the preceding arguments by then
     PyErr_Clear();
@@ -316,14 +266,17 @@ void OutputEffects::check_stream(Borrowed stream, const char* what) {
 
 void OutputEffects::print(Arguments& given) {
   Ref keywords = checked(PyDict_New());
-  for (const char* name : {"sep", "end", "flush"}) {
+  const auto take = [&](const char* name, bool is_flag) {
     Borrowed value = given.keyword(name);
-    if (!value) continue;
+    if (!value) return;
     const bool is_text = PyUnicode_Check(value.get()) || value.get() == Py_None;
-    if (!is_basic(value.get()) || (!is_text && strcmp(name, "flush") != 0))
+    if (!is_basic(value.get()) || (!is_text && !is_flag))
       stop(report::Reason::native_call, std::string("print with ") + name);
     check_status(PyDict_SetItemString(keywords.get(), name, value.get()));
-  }
+  };
+  take("sep", false);
+  take("end", false);
+  take("flush", true);
   Borrowed file = given.keyword("file");
   if (!given.all_taken()) stop(report::Reason::native_call, "print");
   if (file && file.get() != Py_None) {
@@ -372,7 +325,8 @@ static bool is_changed(const lift::Shadow& shadow, const char* name) {
 
 // The list of a bound `list.append`; null: it is something else.
 static Borrowed recording_list(Borrowed shows) {
-  if (!PyCFunction_Check(shows.get()) || strcmp(shows.as<PyCFunctionObject>()->m_ml->ml_name, "append") != 0) return {};
+  const PyMethodDef* append = reinterpret_cast<PyMethodDescrObject*>(Natives::table().list_append)->d_method;
+  if (!PyCFunction_Check(shows.get()) || shows.as<PyCFunctionObject>()->m_ml != append) return {};
   PyObject* list = PyCFunction_GET_SELF(shows.get());
   return list != nullptr && PyList_CheckExact(list) ? list : nullptr;
 }
@@ -488,6 +442,29 @@ void OutputEffects::warn(Arguments& given) {
              checked(Py_BuildValue("(OOOiO)", message.get(), category.get(), frame.code->co_filename, frame.line,
                                    frame.globals)),
              {});
+}
+
+// --- handlers -------------------------------------------------------------------------------------------------------
+
+bool register_output(Handlers& handlers) {
+  handlers.add("builtins", "print", [](Tracer& t, const Call& call) {
+    Arguments given(call);
+    t.output->print(given);
+    return Ref::share(Py_None);
+  });
+  handlers.add("_warnings", "warn", [](Tracer& t, const Call& call) {
+    Arguments given(call);
+    t.output->warn(given);
+    return Ref::share(Py_None);
+  });
+  // Resets which warnings were shown; to warn under changed filters is a break.
+  handlers.add("_warnings", "_filters_mutated", [](Tracer& t, const Call& call) {
+    if (!call.has_positional(0)) return Ref();
+    t.recorder.refuse_warnings();
+    t.output->add_effect(call.callable, checked(PyTuple_New(0)), {});
+    return Ref::share(Py_None);
+  });
+  return true;
 }
 
 }  // namespace alternator::trace

@@ -1,9 +1,10 @@
 // Calls that are made for their output: print, warnings, logging.
 #pragma once
-#include <vector>
-#include "cpython/operations.h"
 
-#include "py/error.h"
+#include "cpython/operations.h"
+#include "trace/core/call.h"
+
+#include <vector>
 
 namespace alternator::trace {
 
@@ -12,17 +13,15 @@ class Tracer;
 // The arguments of such a call.
 class Arguments {
  public:
-  Arguments(PyObject* const* arguments, size_t positional, Borrowed keyword_names);
-  size_t count() const { return positional_; }
-  Borrowed operator[](size_t i) const { return arguments_[i]; }
+  explicit Arguments(const Call& call) : call_(call) {}
+  size_t count() const { return call_.positional; }
+  Borrowed operator[](size_t i) const { return call_.arguments[i]; }
   // Null: not given.
   Borrowed keyword(const char* name);
-  bool all_taken() const;
+  bool all_taken() const { return taken_ == call_.keywords(); }
 
  private:
-  PyObject* const* arguments_;
-  size_t positional_;
-  Borrowed keyword_names_;
+  Call call_;
   size_t taken_ = 0;
 };
 
@@ -34,36 +33,47 @@ Borrowed log_function();
 
 int init_effects();
 
+// A frame of the program.
 struct UserFrame {
   PyCodeObject* code;
   PyObject* globals;
   int line;
 };
-struct Shown {
-  Ref tensor;
-  size_t position;  // the number of nodes so far
-};
+
 class OutputEffects {
  public:
   explicit OutputEffects(Tracer& tracer) : t(tracer) {}
-  bool call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names, Ref* result);
-  void check_stream(Borrowed stream, const char* what);
+
+  void print(Arguments& given);
+  void warn(Arguments& given);
+  // The residual program makes this call.
   void add_effect(Borrowed callable, Ref arguments, Ref keywords);
+
+  // A snapshot of what the program showed. Null: impossible.
   Ref freeze(Borrowed value, int depth = 0);
-  // A tensor was mutated after the program showed it.
-  bool shown_changed();
+  void check_stream(Borrowed stream, const char* what);
   // The frames of the program, innermost first.
   std::vector<UserFrame> user_frames() const;
-  std::vector<Shown> shown;
+  // The effects of the residual program use this tensor, which may not be mutated until then.
+  void note_shown(Borrowed tensor);
+  // A tensor was mutated after the program showed it.
+  bool shown_changed();
+
   cpython::Frame* outermost;  // the frame that called the compiled function
 
  private:
-  void print(Arguments& given);
-  void warn(Arguments& given);
+  struct Shown {
+    Ref tensor;
+    size_t position;  // the number of nodes so far
+  };
   void check_filters(Borrowed category);
   Ref show_tensor(Borrowed tensor);
-  bool shows_text_ = false;  // objects that are shown may be converted to strings now
+  Ref freeze_dict(Borrowed dict, int depth);
+  Ref freeze_text(Borrowed value, int depth);
+
   Tracer& t;
+  std::vector<Shown> shown_;
+  bool shows_text_ = false;  // objects that are shown may be converted to strings now
 };
 
 }  // namespace alternator::trace

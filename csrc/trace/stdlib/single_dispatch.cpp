@@ -1,7 +1,6 @@
 // functools.singledispatch. Its functions cache what they have found for a class in a WeakKeyDictionary, which has no
 // more information than the registry. So the registry is read and guarded; the cache is only compared, and the residual
 // program fills it as the call would have.
-#include "trace/stdlib/single_dispatch.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
 #include "trace/opcodes/items.h"
@@ -10,6 +9,7 @@
 
 #include "py/import.h"
 #include "py/lasting.h"
+#include "trace/calls/handlers.h"
 
 namespace alternator::trace {
 
@@ -67,13 +67,13 @@ Ref cached_for(Borrowed cache, Borrowed cls) {
 
 }  // namespace
 
-Ref call_dispatch(Tracer& t, Borrowed function, Borrowed cls) {
+// The dispatch() of a singledispatch function. Null: the function itself is traced.
+static Ref find_implementation(Tracer& t, Borrowed function, Borrowed cls) {
   const Library& lib = library();
   auto* f = function.as<PyFunctionObject>();
-  if (lib.dispatch_code == nullptr || f->func_code != lib.dispatch_code || !PyType_Check(cls.get()) ||
-      t.lifter.made_here(function) || t.lifter.made_here(cls) || t.lifter.known(function) == nullptr) {
+  if (!PyType_Check(cls.get()) || t.lifter.made_here(function) || t.lifter.made_here(cls) ||
+      t.lifter.known(function) == nullptr)
     return {};
-  }
   t.lifter.use_closure(function);
   auto variable = [&](Py_ssize_t index) { return t.lifter.load_cell(PyTuple_GET_ITEM(f->func_closure, index)); };
   Ref token = variable(lib.cache_token), cache = variable(lib.dispatch_cache), registry = variable(lib.registry);
@@ -117,6 +117,14 @@ Ref call_dispatch(Tracer& t, Borrowed function, Borrowed cls) {
   }
   t.output->add_effect(lib.set_item, checked(PyTuple_Pack(3, cache.get(), cls.get(), found.get())), {});
   return found;
+}
+
+bool register_single_dispatch(Handlers& handlers) {
+  if (library().dispatch_code == nullptr) return true;
+  handlers.add_code(library().dispatch_code, [](Tracer& t, const Call& call) {
+    return call.has_positional(1) ? find_implementation(t, call.callable, call.arguments[0]) : Ref();
+  });
+  return true;
 }
 
 }  // namespace alternator::trace

@@ -10,6 +10,7 @@
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
+#include "trace/calls/handlers.h"
 #include "trace/core/error_text.h"
 #include "trace/core/tracer.h"
 #include "trace/symbolic/refuse_value.h"
@@ -149,19 +150,24 @@ Ref DeferredValues::random_method(Borrowed owner, Borrowed name) {
   return checked(PyCFunction_NewEx(draw.as<PyMethodDescrObject>()->d_method, owner.get(), nullptr));
 }
 
-Ref DeferredValues::call(Borrowed callable, size_t count) {
-  if (!PyCFunction_Check(callable.get()) || count != 0) return {};
-  Borrowed draw = native_draw(), self = PyCFunction_GET_SELF(callable.get());
-  if (!self || callable.as<PyCFunctionObject>()->m_ml != draw.as<PyMethodDescrObject>()->d_method) return {};
-  const lift::Known* known = t.lifter.known(self);
+Ref DeferredValues::draw(Borrowed method, Borrowed generator) {
+  const lift::Known* known = t.lifter.known(generator);
   // What is run eagerly by a node would draw a second time.
   if (known == nullptr || known->source == nullptr || t.recorder.is_silent()) return {};
   if (points.empty()) {
     points = t.points_here();
     event = t.event_here(report::Reason::random_number, {});
   }
-  t.lifter.add_effect({Ref::share(callable), checked(PyTuple_New(0)), {}});
+  t.lifter.add_effect({Ref::share(method), checked(PyTuple_New(0)), {}});
   return make_deferred_random();
+}
+
+bool register_random_draws(Handlers& handlers) {
+  handlers.add(native_draw(), [](Tracer& t, const Call& call) {
+    if (!call.has_positional(0) || !PyCFunction_Check(call.callable.get())) return Ref();
+    return t.deferred->draw(call.callable, PyCFunction_GET_SELF(call.callable.get()));
+  });
+  return true;
 }
 
 // Operators on a numpy scalar input: none whose result's class, dtype or shape depends on the value. With a tensor, the

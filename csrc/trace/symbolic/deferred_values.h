@@ -1,11 +1,12 @@
 // Deferred values: Python random numbers, which the residual program draws and which have no value while tracing, and
 // deferred strings.
 #pragma once
-#include <optional>
-#include <vector>
-#include "trace/core/stop.h"
 
 #include "py/error.h"
+#include "trace/core/stop.h"
+
+#include <optional>
+#include <vector>
 
 namespace alternator::trace {
 
@@ -33,15 +34,18 @@ Ref make_deferred_string();
 class DeferredValues {
  public:
   explicit DeferredValues(Tracer& tracer) : t(tracer) {}
-  // An operator on a deferred random value (deferred_values.cpp).
+
+  // An operator on a deferred random value.
   Ref combine(binaryfunc operation, Borrowed left, Borrowed right);
-  // An f-string over values that are only known at run time becomes a deferred string (deferred_values.h).
+  // An f-string over values that are only known at run time becomes a deferred string.
   bool may_show_later(Borrowed value, Borrowed format) const;
   Ref show_later();
-  // deferred_values.cpp. Null: it is no method that draws from a Python random generator; it is no call of such a
-  // method.
+  // Null: it is no method that draws from a Python random generator.
   Ref random_method(Borrowed owner, Borrowed name);
-  Ref call(Borrowed callable, size_t count);
+  // A draw from a pre-existing generator; null: from another one.
+  Ref draw(Borrowed method, Borrowed generator);
+
+  // Where the first of them was created; empty: none was. Whatever needs its value is done by cutting the trace there.
   std::vector<BreakPoint> points;
   std::optional<report::Break> event;
 

@@ -91,7 +91,7 @@ Ref TensorHooks::call(Borrowed callable, PyObject* const* arguments, size_t coun
     stop(report::Reason::hook, name + " next to a hook of a module");
   t.gradient_questions++;
   // If the tensor is mutated later, its autograd graph differs by the time the hook is registered.
-  t.output->shown.push_back({Ref::share(tensor), t.recorder.program().nodes.size()});
+  t.output->note_shown(tensor);
   if (!preexisting || !leaf) t.recorder.program().keeps_history = true;
   if (retains) {
     const Paused paused(t);

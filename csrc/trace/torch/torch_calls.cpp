@@ -4,6 +4,7 @@
 #include "trace/core/tracer.h"
 #include "trace/higher_order/backward.h"
 #include "trace/higher_order/functorch.h"
+#include "trace/numpy/array_conversions.h"
 #include "trace/numpy/array_nodes.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/numpy/numpy_scalars.h"
@@ -238,8 +239,8 @@ struct TorchCall {
 static Ref call_on_arrays(Tracer& t, const TorchCall& torch, PyObject* const* arguments, size_t positional,
                           Borrowed keyword_names) {
   if (positional > 0 && t.array_nodes->is_symbolic_array(arguments[0]))
-    return t.array_nodes->tensor_of_symbolic(torch.name, torch.callable, arguments, positional, keyword_names);
-  if (Ref tensor = t.arrays->tensor_of_array(torch.name, arguments, positional, keyword_names)) return tensor;
+    return tensor_of_symbolic(t, {torch.callable, arguments, positional, keyword_names}, torch.name);
+  if (Ref tensor = tensor_of_array(t, {torch.callable, arguments, positional, keyword_names}, torch.name)) return tensor;
   if (torch.moded || positional == 0 || !lift::is_array(arguments[positional - 1])) return {};
   return new_from_data(t, torch.callable, torch.method, arguments, positional, keyword_names);
 }
@@ -260,7 +261,7 @@ static Ref call_specially(Tracer& t, const TorchCall& torch, PyObject* const* ar
   if (Ref handle = keyword_names ? Ref() : t.hooks->call(callable, arguments, positional)) return handle;
   check_tensor_method(t, callable, method, name, arguments, positional);
   if (Ref values = moded ? Ref() : list_of_values(t, callable, method, arguments, positional)) return values;
-  return keyword_names ? Ref() : t.array_nodes->numpy_of_tensor(callable, name, arguments, positional);
+  return numpy_of_tensor(t, {callable, arguments, positional, keyword_names});
 }
 
 // `as_given`: the arguments before numbers were replaced. `for_class`: see TorchFunctionMethods.
