@@ -9,6 +9,8 @@
 #include "graph/record/record_error.h"
 #include "interpreter/frame_values.h"
 #include "lift/lifting/numpy_scalar_inputs.h"
+#include "lift/lifting/unspecialized.h"
+#include "lift/lifting/write_log.h"
 #include "py/gc.h"
 #include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
@@ -147,8 +149,8 @@ static void set_up(trace::Tracer& tracer, const Chain& chain, graph::Recorder::C
   tracer.may_assume = options.may_assume;
   tracer.has_modes = options.has_modes;
   if (options.unspecialized == nullptr) return;
-  tracer.lifter.unspecialized = options.unspecialized;
-  tracer.lifter.on_unspecialized = [&tracer] { tracer.recorder.expect_numbers(); };
+  tracer.lifter.unspecialized->texts = options.unspecialized;
+  tracer.lifter.unspecialized->on_lift = [&tracer] { tracer.recorder.expect_numbers(); };
 }
 
 // The order of construction: the residual program determines which tensors the graph returns; the recorder then knows
@@ -189,12 +191,12 @@ static std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::Ambient
   if (entry->program->has_arrays && entry->program->shape_env && has_effects(*entry->program, graph::kMutates))
     throw replay::CannotRebuild("unbacked symbols next to a numpy array that is mutated");
   entry->warnings = graph::take_noted_warnings();
-  entry->shows = !tracer.lifter.effects().empty();
+  entry->shows = !tracer.lifter.write_log->effects().empty();
   entry->transforms = has_effects(*entry->program, graph::kTransforms);
   entry->draws = has_effects(*entry->program, graph::kRandom);
   // A deferred string is no side effect. Deferred random values and hooks are.
   const bool only_strings = tracer.deferred->event && tracer.deferred->event->reason == report::Reason::tensor_text &&
-                            tracer.lifter.effects().empty();
+                            tracer.lifter.write_log->effects().empty();
   const bool draws = !tracer.deferred->points.empty() && !only_strings;
   if (!entry->assumptions.empty() && (!may_run_twice(*entry->program) || draws)) throw NeedsRepeatable();
   if (options.may_break && trace::has_lasting_writes(*entry->program) &&

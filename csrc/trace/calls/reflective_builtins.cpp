@@ -16,6 +16,10 @@
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "fake/numpy_scalar_input.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/layouts.h"
+#include "lift/lifting/namespaces.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
@@ -47,19 +51,19 @@ static bool reads_weakref_slot(lift::Lifter& lifter, Borrowed owner, Borrowed na
     return false;
   const lift::Known* known = lifter.known(owner);
   if (known == nullptr || !known->instance) return false;
-  const Borrowed field = lifter.type_attribute(owner.type(), name);
+  const Borrowed field = lifter.classes->attribute(owner.type(), name);
   return field && Py_IS_TYPE(field.get(), &PyGetSetDescr_Type);
 }
 
 // The __reduce__ of iterators and methods names a builtin, and itself looks it up in the real builtins.
 static void check_builtins(lift::Lifter& lifter, const std::string& what) {
-  lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
+  lift::Shadow& builtins = lifter.namespaces->of_globals(PyEval_GetBuiltins());
   bool same =
       builtins.deleted_keys.empty() && PyDict_GET_SIZE(builtins.copy.get()) == PyDict_GET_SIZE(builtins.original.get());
   for (const char* text : {"iter", "reversed", "getattr"}) {
     if (!same) break;
     Ref name = checked(PyUnicode_InternFromString(text));
-    Ref seen = lifter.dict_item(builtins, name);
+    Ref seen = lifter.containers->dict_item(builtins, name);
     same = seen && seen.get() == PyDict_GetItemWithError(builtins.original.get(), name.get());
   }
   if (!same) stop(report::Reason::native_call, what + " after a write to the builtins");
@@ -95,7 +99,7 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
   bool asks = false;  // user code computes the state
   for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
     Ref hook_name = checked(PyUnicode_InternFromString(hook));
-    Borrowed own = ordinary ? Borrowed(t.lifter.type_attribute(type, hook_name)) : Borrowed();
+    Borrowed own = ordinary ? Borrowed(t.lifter.classes->attribute(type, hook_name)) : Borrowed();
     if (ordinary && own && PyFunction_Check(own.get()) && strcmp(hook, "__getstate__") == 0) {
       asks = true;
       continue;
@@ -109,8 +113,8 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
   if (asks) {
     state = call(t, get_attribute(t, self, checked(PyUnicode_InternFromString("__getstate__"))), nullptr, 0, {});
     t.lifter.escape(state);
-  } else if (lift::Shadow* attributes = t.lifter.attributes(self)) {
-    t.lifter.lift_whole(*attributes);
+  } else if (lift::Shadow* attributes = t.lifter.namespaces->attributes(self)) {
+    t.lifter.containers->lift_whole(*attributes);
     if (PyDict_GET_SIZE(attributes->copy.get()) > 0) state = Ref::share(attributes->copy.get());
   }
   Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
@@ -119,7 +123,8 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
 
 // Pre-existing classes: guards call __subclasses__() again and compare one by one.
 Ref subclasses_of(Tracer& t, Borrowed cls) {
-  if (t.lifter.has_new_subclasses(cls)) stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
+  if (t.lifter.classes->has_new_subclasses(cls))
+    stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
   Ref query = checked(PyObject_GetAttrString(cls.get(), "__subclasses__"));
   Ref found = checked(PyObject_CallNoArgs(query.get()));
   if (!PyCFunction_Check(query.get()) || !PyList_CheckExact(found.get()))
@@ -284,7 +289,8 @@ Ref call_reflective(Tracer& t, Borrowed callable, PyObject* const* arguments, si
   }
   if (is(natives.len, 1, 1)) {
     lift::Known* known = t.lifter.known(arguments[0]);
-    if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) t.lifter.guard_length(*known->shadow);
+    if (known != nullptr && known->shadow != nullptr && !known->shadow->whole)
+      t.lifter.containers->guard_length(*known->shadow);
     check_use(t, arguments[0], "len");
     if (t.recorder.has_symbols() && graph::is_tensor(arguments[0]) && !t.torch_functions->is_overridden(arguments[0])) {
       Ref zero = checked(PyLong_FromLong(0));
@@ -377,7 +383,7 @@ Ref call_reflective(Tracer& t, Borrowed callable, PyObject* const* arguments, si
     if (dict != nullptr && dict->shadow != nullptr && !dict->shadow->whole && lift::is_plain(arguments[0]) &&
         !lift::is_nan(arguments[0])) {
       *handled = true;
-      Ref value = t.lifter.dict_item(*dict->shadow, arguments[0]);
+      Ref value = t.lifter.containers->dict_item(*dict->shadow, arguments[0]);
       return value ? std::move(value) : Ref::share(count > 1 ? arguments[1] : Py_None);
     }
   }

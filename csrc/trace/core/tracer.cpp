@@ -33,6 +33,12 @@
 #include "interpreter/frame_hook.h"
 #include "interpreter/frame_values.h"
 #include "interpreter/loop.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/decimal_contexts.h"
+#include "lift/lifting/functions.h"
+#include "lift/lifting/lazy_objects.h"
+#include "lift/lifting/mentioned_names.h"
 #include "lift/sources/python_twins.h"
 #include "py/gc.h"
 #include "py/lasting.h"
@@ -125,7 +131,7 @@ Tracer::Tracer()
   recorder.on_override = [this](Borrowed types, Borrowed arguments, Borrowed keywords) {
     torch_functions->note_override(types, arguments, keywords);
   };
-  lifter.on_decimal = [this] { decimals->use(); };
+  lifter.decimals->on_use = [this] { decimals->use(); };
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
@@ -336,8 +342,8 @@ Discarding::~Discarding() {
 }
 
 void Tracer::check_taint(PyObject* value) {
-  if (value == nullptr || stopped || !taint->outside(value)) return;
-  if (lifter.known(value) != nullptr || lifter.is_code_constant(value)) return;
+  if (value == nullptr || stopped || !taint->is_preexisting(value)) return;
+  if (lifter.known(value) != nullptr || lifter.functions->is_code_constant(value)) return;
   stop_here(report::Reason::internal, "taint: a pre-existing object was not lifted: " + lift::show(value));
 }
 
@@ -420,14 +426,14 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
     const bool begun = from.next > 0 || from.continuation != Continuation::kNone;
     to.function = lifter.lift(from.function, outermost ? tree->function() : unnamed("function"));
     if (!outermost) slot++;
-    if (begun) lifter.note_code(from.code);
+    if (begun) lifter.functions->note_code(from.code);
     for (size_t j = 0; j < from.locals.size(); j++, slot++) {
       if (!from.locals[j]) continue;
       Borrowed value = from.locals[j], name = PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(j));
       const bool is_cell = begun && PyCell_Check(value.get()) &&
                            (PyBytes_AS_STRING(code->co_localspluskinds)[j] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
       if (begun && !is_cell) watch(value, source(name));
-      to.locals[j] = is_cell ? lifter.use_cell(value, source(name)) : lifter.unread(value, source(name));
+      to.locals[j] = is_cell ? lifter.cells->use(value, source(name)) : lifter.lazy->make(value, source(name));
     }
     // If the rest of the interrupted instruction inspects its operands, they must be lifted.
     const bool looks = from.continuation != Continuation::kNone && from.continuation != Continuation::kValue &&
@@ -444,11 +450,11 @@ void Tracer::fill(const Chain& chain, Chain* filled) {
       // Since 3.12 an inlined comprehension saves the cell of an outer variable there (LOAD_FAST_AND_CLEAR): it becomes
       // a local again, and cells in locals are not lazy values.
       if (PyCell_Check(from.stack[j].get())) {
-        to.stack[j] = lifter.use_cell(from.stack[j], place);
+        to.stack[j] = lifter.cells->use(from.stack[j], place);
         continue;
       }
       watch(from.stack[j], place);
-      to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : lifter.unread(from.stack[j], place);
+      to.stack[j] = is_operand ? lifter.lift(from.stack[j], place) : lifter.lazy->make(from.stack[j], place);
       lazy_on_stack_ = lazy_on_stack_ || !is_operand;
       finalizers->stand_ins.push_back(to.stack[j].get());
     }
@@ -484,8 +490,8 @@ Verdict Tracer::begin_instruction(const Position& position) {
               "what may fail inside a `try`, and irreversible mutations, run in separate segments");
     return Verdict::kFail;
   }
-  if ((finalizers->watches || finalizers->shadows_seen != lifter.shadows().size()) && !finalizers->check_all(position))
-      [[unlikely]]
+  if ((finalizers->watches || finalizers->shadows_seen != lifter.containers->shadows().size()) &&
+      !finalizers->check_all(position)) [[unlikely]]
     return Verdict::kFail;
   current_frame = position.frame;
   current_index = position.next_index();
@@ -611,7 +617,7 @@ Ref Tracer::run(const Chain& chain, const BreakPoint* until) {
         stopped = report::Break{report::Reason::raises, {}, {}, 0};
       }
     }
-    lifter.guard_names_in(exceptions->raised_texts);
+    lift::guard_names_in(lifter, exceptions->raised_texts);
     if (!stopped && output->shown_changed()) {
       stopped = report::Break{report::Reason::tensor_text, "it is mutated, or gets a hook, after it was shown", {}, 0};
       cut.clear();

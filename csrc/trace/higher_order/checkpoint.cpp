@@ -8,6 +8,9 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/node_effects.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "trace/calls/natives.h"
 #include "trace/soundness/reachable.h"
 
@@ -220,8 +223,9 @@ Ref call_checkpoint(Tracer& t, PyObject* const* arguments, size_t positional, Bo
     if (!AutogradFunctions::wants_gradient(call.given.data() + 1, call.positional))
       refuse("no argument requires a gradient, with use_reentrant=True");
   }
-  Ref debug = t.lifter.dict_item(t.lifter.name_space(PyFunction_GET_GLOBALS(natives.checkpoint)),
-                                 checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
+  Ref debug =
+      t.lifter.containers->dict_item(t.lifter.namespaces->of_globals(PyFunction_GET_GLOBALS(natives.checkpoint)),
+                                     checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
   if (!debug || debug.get() != Py_None) refuse("set_checkpoint_debug_enabled() was called");
   bool has_inference_tensor = false;
   for (size_t i = 0; i < call.positional; i++) collect_devices(call.given[i + 1], &call.devices, &has_inference_tensor);
@@ -240,13 +244,14 @@ Ref call_checkpoint(Tracer& t, PyObject* const* arguments, size_t positional, Bo
   const size_t first = program.nodes.size(), older = program.tensors.size();
   for (const graph::TensorRecord& record : program.tensors)
     call.versions.push_back(record.is_symbol() ? 0 : version_of(record.fake));
-  const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
+  const lift::WriteMark mark = t.lifter.write_log->mark();
   const graph::Ambient state = graph::Ambient::now();
   call.questions = t.gradient_questions;
   Reachable reachable(t.lifter);
   bool can_see = reachable.add(function);
   for (PyObject* value : call.given) can_see = can_see && (value == nullptr || reachable.add(value));
-  for (const lift::PlaceWrite& write : mark.places) can_see = can_see && (!write.value || reachable.add(write.value));
+  for (const lift::VariableWrite& write : mark.variables)
+    can_see = can_see && (!write.value || reachable.add(write.value));
   for (const std::vector<Ref>& shadow : mark.shadows) {
     for (const Ref& value : shadow) can_see = can_see && (!value || reachable.add(value));
   }
@@ -265,7 +270,7 @@ Ref call_checkpoint(Tracer& t, PyObject* const* arguments, size_t positional, Bo
   }
   if (!any_requires_grad) return result;
   if (const char* what = what_is_not_repeated(t, call, first)) refuse(what);
-  if (t.lifter.has_writes_since(mark))
+  if (t.lifter.write_log->has_writes_since(mark))
     refuse("it writes to a pre-existing object, prints, or draws a random number from Python's random module");
   if (!can_see) refuse("it can reach an object whose state cannot be seen");
   if (!reachable.unchanged()) refuse("it writes to an object that was created before it");

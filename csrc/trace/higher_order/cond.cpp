@@ -8,6 +8,7 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "graph/export/fx_export.h"
+#include "lift/lifting/write_log.h"
 #include "py/lasting.h"
 #include "trace/soundness/reachable.h"
 
@@ -184,7 +185,7 @@ Ref call_cond(Tracer& t, PyObject* const* arguments, size_t count) {
   if (t.recorder.records_numbers()) refuse("after an unbacked symbol");
   if (t.recorder.is_silent() || fake::TransformState::now() != t.functorch->transforms_before)
     refuse("inside a transform");
-  if (t.lifter.has_writes()) refuse("after a write to a pre-existing object");
+  if (t.lifter.write_log->has_writes()) refuse("after a write to a pre-existing object");
   const size_t deferred_before = t.deferred->points.size();
 
   Reachable reachable(t.lifter);
@@ -193,7 +194,7 @@ Ref call_cond(Tracer& t, PyObject* const* arguments, size_t count) {
   Arm branches[2];
   for (int i = 0; i < 2; i++) {
     branches[i] = trace_arm(t, kCond, arguments[1 + i], operands);
-    if (t.lifter.has_writes() || t.deferred->points.size() != deferred_before || !reachable.unchanged())
+    if (t.lifter.write_log->has_writes() || t.deferred->points.size() != deferred_before || !reachable.unchanged())
       refuse("a branch mutates an object");
   }
   if (!same_structure(branches[0].result, branches[1].result)) refuse("the branches return different structures");

@@ -8,6 +8,7 @@
 #include "trace/symbolic/deferred_values.h"
 #include "trace/torch/torch_function_modes.h"
 
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/natives.h"
@@ -96,7 +97,7 @@ class Loops {
     if (tracer.recorder.records_numbers()) refuse("after an unbacked symbol");
     if (tracer.recorder.is_silent() || fake::TransformState::now() != tracer.functorch->transforms_before)
       refuse("inside a transform");
-    if (tracer.lifter.has_writes()) refuse("after a write to a pre-existing object");
+    if (tracer.lifter.write_log->has_writes()) refuse("after a write to a pre-existing object");
   }
 
   // (cond_fn, body_fn, carried, additional)
@@ -316,7 +317,8 @@ class Loops {
     Arm subgraph = trace_arm(tracer_, what_, function, operands, /*fresh=*/true);
     if (!may_alias) subgraph.check_aliases(what_);
     if (subgraph.effects != graph::kPure) refuse("its function draws random numbers");
-    if (tracer_.lifter.has_writes() || tracer_.deferred->points.size() != deferred_before || !reachable_.unchanged())
+    if (tracer_.lifter.write_log->has_writes() || tracer_.deferred->points.size() != deferred_before ||
+        !reachable_.unchanged())
       refuse("its function mutates an object");
     return subgraph;
   }

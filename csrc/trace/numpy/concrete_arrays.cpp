@@ -6,6 +6,7 @@
 #include "trace/torch/torch_calls.h"
 
 #include "graph/record/torch_types.h"
+#include "lift/lifting/layouts.h"
 #include "trace/calls/natives.h"
 #include "trace/core/tracer.h"
 

@@ -8,6 +8,10 @@
 #include "trace/stdlib/single_dispatch.h"
 
 #include "cpython/objects.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/immutable_values.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "lift/sources/python_twins.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -109,7 +113,7 @@ Ref LibraryFunctions::compile_pattern(PyObject* const* arguments) {
 
 // operator.attrgetter and methodcaller read attributes natively: done here instead.
 Ref LibraryFunctions::call_getter(Borrowed getter, Borrowed object) {
-  const lift::Words bound = lift::words_of_getter(getter);
+  const lift::GetterArguments bound = lift::getter_arguments(getter);
   Borrowed names = bound.positional;
   if (getter.type() == library().method_caller) {
     Ref method = get_attribute(t, object, PyTuple_GET_ITEM(names.get(), 0));
@@ -242,7 +246,7 @@ Ref LibraryFunctions::find_cached(Borrowed wrapper, PyObject* const* arguments, 
   PyObject* kept = lift::follow(*source, wrapper.get(), &owner);
   if (kept == nullptr) return {};
   Ref result = t.lifter.lift(kept, source);
-  if (InCachedCall::depth == 0) t.lifter.add_effect({Ref::share(wrapper), std::move(given), {}});
+  if (InCachedCall::depth == 0) t.lifter.write_log->add_effect({Ref::share(wrapper), std::move(given), {}});
   return result;
 }
 
@@ -252,8 +256,8 @@ Ref LibraryFunctions::cache_attribute(Borrowed owner, Borrowed name) {
   if (owner.type() != library().lru_cache) return {};
   PyObject* of_type = _PyType_Lookup(owner.type(), name.get());
   if (of_type != nullptr && Py_TYPE(of_type)->tp_descr_set != nullptr) return {};
-  lift::Shadow* attributes = t.lifter.attributes(owner);
-  return attributes != nullptr ? t.lifter.dict_item(*attributes, name) : Ref();
+  lift::Shadow* attributes = t.lifter.namespaces->attributes(owner);
+  return attributes != nullptr ? t.lifter.containers->dict_item(*attributes, name) : Ref();
 }
 
 static lift::EffectCall repeat_call(Borrowed callable, PyObject* const* arguments, size_t positional,
@@ -304,7 +308,7 @@ Ref LibraryFunctions::call_cached(Borrowed wrapper, PyObject* const* arguments, 
     Ref result = Ref::share(PyDict_GetItemWithError(cached_.get(), key.get()));
     if (PyErr_Occurred()) throw PyError();
     if (!result) {
-      const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
+      const lift::WriteMark mark = t.lifter.write_log->mark();
       {
         const lift::OnlyLasting only_lasting(t.lifter);
         const graph::Recorder::Silent silent(t.recorder);
@@ -313,11 +317,12 @@ Ref LibraryFunctions::call_cached(Borrowed wrapper, PyObject* const* arguments, 
       }
       if (!is_value(result) && !PyModule_Check(result.get()))
         stop(report::Reason::native_call, "an object from a function with an lru_cache");
-      if (t.lifter.has_writes_since(mark))
+      if (t.lifter.write_log->has_writes_since(mark))
         stop(report::Reason::native_call, "a function with an lru_cache that writes");
       check_status(PyDict_SetItem(cached_.get(), key.get(), result.get()));
     }
-    if (InCachedCall::depth == 0) t.lifter.add_effect(repeat_call(wrapper, arguments, positional, keyword_names));
+    if (InCachedCall::depth == 0)
+      t.lifter.write_log->add_effect(repeat_call(wrapper, arguments, positional, keyword_names));
     return result;
   }
   // One object for equal arguments. The cache itself is used, unless it would see what the trace has made.

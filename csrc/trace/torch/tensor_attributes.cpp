@@ -7,6 +7,10 @@
 
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/fields.h"
+#include "lift/lifting/namespaces.h"
 #include "lift/sources/tensor_spec.h"
 #include "trace/calls/natives.h"
 #include "trace/core/interrupts.h"
@@ -119,7 +123,7 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
   if (t.torch_functions->is_overridden(tensor) && is_torchs_getter(_PyType_Lookup(tensor.type(), name.get())) &&
       has_torchs_attribute(tensor.type(), name)) {
     // Torch dispatches to the class's __torch_function__, also for .grad and .grad_fn.
-    (void)t.lifter.type_attribute(tensor.type(), name);
+    (void)t.lifter.classes->attribute(tensor.type(), name);
     return t.torch_functions->run_overridden("the attribute " + text_of(name) + " of a tensor",
                                              [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
   }
@@ -145,7 +149,7 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
   }
   if (equals(name, "grad_fn") || equals(name, "_backward_hooks")) stop(report::Reason::tensor_attribute, text_of(name));
   if (preexisting && equals(name, "grad")) {
-    if (std::optional<Ref> written = t.lifter.written_field(tensor, name)) return std::move(*written);
+    if (std::optional<Ref> written = t.lifter.fields->written(tensor, name)) return std::move(*written);
     lift::Source* source = t.tree->child(known->source, lift::Access::kGrad);
     Ref owner;
     Borrowed grad = lift::follow(*source, known->original.get(), &owner);
@@ -156,18 +160,18 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
   }
   PyTypeObject* type = tensor.type();
   const bool is_torchs = has_torchs_attribute(type, name);
-  Borrowed attribute = t.lifter.type_attribute(type, name);
+  Borrowed attribute = t.lifter.classes->attribute(type, name);
   if (type != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
     for (const char* hook : {"__getattr__", "__getattribute__"}) {
-      Borrowed found = t.lifter.type_attribute(type, checked(PyUnicode_InternFromString(hook)));
+      Borrowed found = t.lifter.classes->attribute(type, checked(PyUnicode_InternFromString(hook)));
       if (found && PyFunction_Check(found.get()) && (!attribute || strcmp(hook, "__getattribute__") == 0))
         stop(report::Reason::native_call, std::string("a tensor class with ") + hook);
     }
   }
   if (!attribute || !comes_first(t, attribute, type, name)) {  // instance attributes take precedence
     if (preexisting) {
-      if (lift::Shadow* attributes = t.lifter.attributes(tensor)) {
-        if (Ref value = t.lifter.dict_item(*attributes, name)) return value;
+      if (lift::Shadow* attributes = t.lifter.namespaces->attributes(tensor)) {
+        if (Ref value = t.lifter.containers->dict_item(*attributes, name)) return value;
       }
       if (!attribute) no_attribute(tensor, name);
     } else if (PyObject** dict = _PyObject_GetDictPtr(tensor.get()); dict != nullptr && *dict != nullptr) {
@@ -180,7 +184,7 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
   }
   // What a user's subclass adds is read like any other attribute: a property, a class method, an int.
   if (attribute && (!is_torchs || !is_native_descriptor(attribute)))
-    return bind_descriptor(t, attribute, tensor, type, t.lifter.attribute_source(type, name));
+    return bind_descriptor(t, attribute, tensor, type, t.lifter.classes->attribute_source(type, name));
   const TorchRuns runs(t);
   Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
   if (!value && t.function_modes->is_unwinding()) throw PyError();
