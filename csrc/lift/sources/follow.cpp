@@ -184,6 +184,29 @@ PyObject* of_function(PyObject* object, Read&& read) {
   return PyFunction_Check(object) ? read(reinterpret_cast<PyFunctionObject*>(object)) : nullptr;
 }
 
+// The state of an iterator, a tree spec or a decimal context.
+PyObject* reduced(PyObject* object, Ref* owner) {
+  if (!is_fixed_iterator(object) && !is_tree_spec(object) && !is_decimal_context(object)) return nullptr;
+  const WithoutCollector without_collector;
+  SavedError saved;
+  if (is_decimal_context(object)) {
+    try {
+      *owner = parts_of_context(object);
+    } catch (const PyError&) {
+      return nullptr;
+    }
+    return owner->get();
+  }
+  *owner = Ref::steal(PyObject_CallMethod(object, is_tree_spec(object) ? "__getstate__" : "__reduce__", nullptr));
+  return owner->get();
+}
+
+PyObject* function_mode(Py_ssize_t index) {
+  using at::impl::PythonTorchFunctionTLS;
+  const bool there = index < PythonTorchFunctionTLS::stack_len();
+  return there ? PythonTorchFunctionTLS::get_stack_at(index)->ptr(getPyInterpreter()) : nullptr;
+}
+
 PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
   switch (step.access) {
     case Access::kFunction:
@@ -242,26 +265,10 @@ PyObject* found_at(const Step& step, PyObject* parent, Ref* owner, Memo* memo) {
       *owner = PyCFunction_Check(parent) ? Ref::steal(PyObject_CallNoArgs(parent)) : Ref();
       return owner->get();
     }
-    case Access::kReduced: {
-      if (!is_fixed_iterator(parent) && !is_tree_spec(parent) && !is_decimal_context(parent)) return nullptr;
-      const WithoutCollector without_collector;
-      SavedError saved;
-      if (is_decimal_context(parent)) {
-        try {
-          *owner = parts_of_context(parent);
-        } catch (const PyError&) {
-          return nullptr;
-        }
-        return owner->get();
-      }
-      *owner = Ref::steal(PyObject_CallMethod(parent, is_tree_spec(parent) ? "__getstate__" : "__reduce__", nullptr));
-      return owner->get();
-    }
-    case Access::kFunctionMode: {
-      using at::impl::PythonTorchFunctionTLS;
-      const bool there = step.index < PythonTorchFunctionTLS::stack_len();
-      return there ? PythonTorchFunctionTLS::get_stack_at(step.index)->ptr(getPyInterpreter()) : nullptr;
-    }
+    case Access::kReduced:
+      return reduced(parent, owner);
+    case Access::kFunctionMode:
+      return function_mode(step.index);
     case Access::kContextValue:
       return context_value(parent, step.index != 0, owner);
     case Access::kProxied:
