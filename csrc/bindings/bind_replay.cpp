@@ -27,12 +27,12 @@ class HandWorld final : public World {
   }
   bool is_graph_tensor(Borrowed tensor) override { return is_tensor(tensor); }
   const std::deque<lift::Shadow>& shadows() override { return shadows_; }
-  std::vector<lift::PlaceWrite> writes() override { return writes_; }
+  std::vector<lift::VariableWrite> writes() override { return writes_; }
   std::vector<EffectCall> calls() override { return calls_; }
   void guard_length(const lift::Shadow& shadow) override { lengths.push_back(shadow.source->text()); }
 
   // `lifted` represents the argument called `name`.
-  void outside(const py::object& lifted, const std::string& name) {
+  void preexisting(const py::object& lifted, const std::string& name) {
     Ref text = checked(PyUnicode_InternFromString(name.c_str()));
     know(lifted, tree_.slot(static_cast<Py_ssize_t>(sources_.size()), text));
   }
@@ -61,10 +61,10 @@ class HandWorld final : public World {
 
   void place(const std::string& kind, const py::object& owner, const py::object& name, const py::object& value,
              bool remove) {
-    lift::PlaceWrite write;
-    write.kind = kind == "cell"    ? lift::PlaceKind::kCell
-                 : kind == "field" ? lift::PlaceKind::kField
-                                   : lift::PlaceKind::kTypeAttribute;
+    lift::VariableWrite write;
+    write.kind = kind == "cell"    ? lift::VariableKind::kCell
+                 : kind == "field" ? lift::VariableKind::kField
+                                   : lift::VariableKind::kTypeAttribute;
     write.owner = sources_.at(owner.ptr());
     if (!name.is_none()) write.name = Ref::share(name.ptr());
     if (!remove) write.value = Ref::share(value.ptr());
@@ -97,7 +97,7 @@ class HandWorld final : public World {
   std::unordered_map<PyObject*, lift::Source*> sources_;
   std::vector<py::object> held_;
   std::deque<lift::Shadow> shadows_;
-  std::vector<lift::PlaceWrite> writes_;
+  std::vector<lift::VariableWrite> writes_;
   std::vector<EffectCall> calls_;
 };
 
@@ -139,7 +139,7 @@ void bind_replay(py::module_& module) {
   py::register_exception<CannotRebuild>(module, "CannotRebuild");
   py::class_<HandWorld>(module, "World", "A trace's World, described by hand: for tests.")
       .def(py::init<py::object>(), py::arg("made_here") = py::none())
-      .def("outside", &HandWorld::outside, py::arg("lifted"), py::arg("name"))
+      .def("preexisting", &HandWorld::preexisting, py::arg("lifted"), py::arg("name"))
       .def("shadow", &HandWorld::shadow, py::arg("kind"), py::arg("copy"), py::arg("snapshot"), py::arg("original"),
            py::kw_only(), py::arg("owner") = py::none(), py::arg("is_namespace") = false,
            py::arg("lifted_slots") = py::none(), py::arg("deleted_keys") = std::vector<py::object>{})

@@ -3,6 +3,7 @@
 #include "fake/saved_hooks.h"
 #include "graph/record/record_error.h"
 #include "interpreter/frame_values.h"
+#include "lift/lifting/write_log.h"
 #include "trace/core/frame_access.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/soundness/observable_failures.h"
@@ -52,7 +53,7 @@ static void check_graph(const trace::Tracer& tracer, const Entry& entry) {
     throw replay::CannotRebuild("unbacked symbols next to a numpy array that is mutated");
   // A deferred string is no side effect. Deferred random values and hooks are.
   const bool only_strings = tracer.deferred->event && tracer.deferred->event->reason == report::Reason::tensor_text &&
-                            tracer.lifter.effects().empty();
+                            tracer.lifter.write_log->effects().empty();
   const bool draws = !tracer.deferred->points.empty() && !only_strings;
   if (!entry.checks.empty() && (!facts.may_run_twice() || draws)) throw NeedsRepeatable();
   if (tracer.options.may_break && trace::has_lasting_writes(program) && trace::has_observed_failures(program)) {
@@ -106,7 +107,7 @@ std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard a
   entry->graph = backend::GraphRunner(finish_recording(tracer.recorder, list), PyList_GET_SIZE(list.get()),
                                       tracer.options.has_modes);
   entry->warnings = graph::take_noted_warnings();
-  entry->prints = !tracer.lifter.effects().empty();
+  entry->prints = !tracer.lifter.write_log->effects().empty();
   check_graph(tracer, *entry);
   entry->exit = ExitState(traced.exit, entry->graph.program().states[0]);
   find_inputs(entry->graph, *tracer.tree, &needed);

@@ -1,5 +1,9 @@
 // The World of a real trace.
+#include "lift/lifting/containers.h"
+#include "lift/lifting/functions.h"
 #include "lift/lifting/lifter.h"
+#include "lift/lifting/plain_origins.h"
+#include "lift/lifting/write_log.h"
 #include "lift/sources/finalization.h"
 #include "replay/cannot_rebuild.h"
 #include "replay/residual.h"
@@ -13,27 +17,27 @@ namespace alternator::replay {
 
 lift::Source* LifterWorld::source_of(Borrowed object) {
   // A plain value is a constant; but a pre-existing one is returned as the same object.
-  if (object && lift::is_plain(object.get()) && !lift::is_nan(object.get())) return lifter_.origin_of(object);
+  if (object && lift::is_plain(object.get()) && !lift::is_nan(object.get())) return lifter_.origins->of(object);
   const lift::Known* known = lifter_.known(object);
   if (known == nullptr || known->source == nullptr) return nullptr;
   // A literal of the code that was also passed in: here it is the literal, and a guard ensures that the input is that
   // object.
-  if (lifter_.is_code_constant(object) && known->source->access != lift::Access::kConstant) {
+  if (lifter_.functions->is_code_constant(object) && known->source->access != lift::Access::kConstant) {
     lifter_.tree().guard(known->source, {lift::GuardKind::kIs, Ref::share(object)});
     return nullptr;
   }
   return known->source;
 }
 bool LifterWorld::made_here(Borrowed object) { return lifter_.made_here(object); }
-bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.is_code_constant(object); }
+bool LifterWorld::is_code_constant(Borrowed object) { return lifter_.functions->is_code_constant(object); }
 bool LifterWorld::is_constant(Borrowed object) { return lifter_.is_noted_constant(object); }
-std::vector<EffectCall> LifterWorld::calls() { return lifter_.effects(); }
+std::vector<EffectCall> LifterWorld::calls() { return lifter_.write_log->effects(); }
 bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(fake::unpack(tensor.get())); }
 bool LifterWorld::is_graph_array(Borrowed object) {
   return lifter_.symbolic_arrays.is_result(object) || fake::is_numpy_scalar_input(object);
 }
-const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.shadows(); }
-std::vector<lift::PlaceWrite> LifterWorld::writes() { return lifter_.writes(); }
+const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.containers->shadows(); }
+std::vector<lift::VariableWrite> LifterWorld::writes() { return lifter_.write_log->writes(); }
 void LifterWorld::guard_length(const lift::Shadow& shadow) {
   lifter_.tree().guard(shadow.source, {lift::GuardKind::kLength, {}, {}, shadow.length});
 }

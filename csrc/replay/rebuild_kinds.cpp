@@ -1,6 +1,7 @@
 #include "replay/rebuild_kinds.h"
 
 #include "cpython/objects.h"
+#include "lift/lifting/layouts.h"
 #include "lift/sources/layout.h"
 #include "py/import.h"
 #include "replay/recipes.h"

@@ -34,7 +34,7 @@ class World {
 
   // In the order in which they were first lifted.
   virtual const std::deque<lift::Shadow>& shadows() = 0;
-  virtual std::vector<lift::PlaceWrite> writes() = 0;
+  virtual std::vector<lift::VariableWrite> writes() = 0;
   virtual std::vector<EffectCall> calls() { return {}; }
 
   // The write-back relies on the container's original length.
@@ -56,7 +56,7 @@ class LifterWorld final : public World {
   bool is_graph_tensor(Borrowed tensor) override;
   bool is_graph_array(Borrowed object) override;
   const std::deque<lift::Shadow>& shadows() override;
-  std::vector<lift::PlaceWrite> writes() override;
+  std::vector<lift::VariableWrite> writes() override;
   std::vector<EffectCall> calls() override;
   void guard_length(const lift::Shadow& shadow) override;
   void guard_finalization(const lift::Shadow& shadow, lift::Access access, Borrowed key, Py_ssize_t index) override;

@@ -46,7 +46,7 @@ class Effects {
       for (size_t i = before; i < writes_.size(); i++) writes_[i].hashes = hashes_;
       if (writes_.size() > before) written_[static_cast<size_t>(shadow.kind)] = true;
     }
-    for (const lift::PlaceWrite& write : builder_.world().writes()) place(write);
+    for (const lift::VariableWrite& write : builder_.world().writes()) place(write);
     mark_identities();
     return std::move(writes_);
   }
@@ -63,7 +63,7 @@ class Effects {
     for (const Shadow& shadow : builder_.world().shadows()) {
       if (written_[static_cast<size_t>(shadow.kind)]) shadow.source->bears_identity = true;
     }
-    for (const lift::PlaceWrite& write : builder_.world().writes()) write.owner->bears_identity = true;
+    for (const lift::VariableWrite& write : builder_.world().writes()) write.owner->bears_identity = true;
   }
 
   // --- removed elements ---
@@ -334,15 +334,15 @@ class Effects {
   }
 
   // --- variables ---
-  void place(const lift::PlaceWrite& write) {
+  void place(const lift::VariableWrite& write) {
     const Operand owner = builder_.needed(write.owner);
-    if (write.kind == lift::PlaceKind::kIterator)
+    if (write.kind == lift::VariableKind::kIterator)
       return add(Op::kIteratorNext, {owner}, PyLong_AsLongLong(write.value.get()));
     const bool set = static_cast<bool>(write.value);
     Op op = set ? Op::kCellSet : Op::kCellDelete;
     std::vector<Operand> operands{owner};
-    if (write.kind != lift::PlaceKind::kCell) {
-      const bool field = write.kind == lift::PlaceKind::kField;
+    if (write.kind != lift::VariableKind::kCell) {
+      const bool field = write.kind == lift::VariableKind::kField;
       op = field ? (set ? Op::kFieldSet : Op::kFieldDelete) : (set ? Op::kTypeAttributeSet : Op::kTypeAttributeDelete);
       operands.push_back(builder_.value(write.name));
     }

@@ -77,7 +77,7 @@ def check_write(kind: str, start: Callable[[], Any], program: Callable[[Any], An
     """`program` on a container: on a private copy of one, replayed on two others, against itself."""
     copy = private_copy(kind, start())
     world = replay.World(made_here)
-    world.outside(copy, "c")
+    world.preexisting(copy, "c")
     world.shadow(kind, copy, SNAPSHOTS[kind](copy), start())
     result = program(copy)
     residual = world.build(result)
@@ -141,7 +141,7 @@ def test_lists(statement: str, needs_length: bool) -> None:
 def test_a_list_that_comes_to_hold_itself() -> None:
     copy: list[Any] = [1, 2]
     world = replay.World()
-    world.outside(copy, "c")
+    world.preexisting(copy, "c")
     world.shadow("list", copy, list(copy), [1, 2])
     copy[0] = copy
     target = [1, 2]
@@ -152,7 +152,7 @@ def test_a_list_that_comes_to_hold_itself() -> None:
 def test_appending_needs_no_length() -> None:
     copy = [1, 2]
     world = replay.World()
-    world.outside(copy, "c")
+    world.preexisting(copy, "c")
     world.shadow("list", copy, [1, 2], [1, 2])
     copy.append(7)
     residual = world.build(None)
@@ -165,7 +165,7 @@ def test_a_place_that_was_not_read_is_not_moved() -> None:
     unread = object()
     copy = [unread, 2]
     world = replay.World()
-    world.outside(copy, "c")
+    world.preexisting(copy, "c")
     world.shadow("list", copy, [unread, 2], [unread, 2], lifted_slots=[False, True])
     copy.reverse()
     with pytest.raises(replay.CannotRebuild, match="had not been read"):
@@ -228,7 +228,7 @@ def test_move_to_end() -> None:
 def test_a_key_that_was_deleted_and_set_again_goes_to_the_end() -> None:
     copy = {"a": 1}
     world = replay.World()
-    world.outside(copy, "c")
+    world.preexisting(copy, "c")
     world.shadow("dict", copy, dict(copy), {"a": 1}, lifted_slots=[], deleted_keys=["a"])
     copy["a"] = 2
     target = {"a": 0, "behind": 0}
@@ -250,8 +250,8 @@ def test_dicts_with_keys_of_their_own_hash() -> None:
     key, made = Key("a"), Key("b")
     copy = {key: 1}
     world = replay.World()
-    world.outside(copy, "c")
-    world.outside(key, "k")
+    world.preexisting(copy, "c")
+    world.preexisting(key, "k")
     world.shadow("dict", copy, dict(copy), {key: 1})
     copy[key] = 2
     copy[made] = 3
@@ -268,7 +268,7 @@ def test_defaultdict() -> None:
 def test_globals() -> None:
     copy = {"a": 1, "b": 2, "__name__": "m"}
     world = replay.World()
-    world.outside(copy, "globals")
+    world.preexisting(copy, "globals")
     world.shadow("dict", copy, dict(copy), dict(copy), is_namespace=True)
     copy["a"] = [copy]
     del copy["b"]
@@ -331,7 +331,7 @@ def attribute_world(before: dict[str, Any], after: dict[str, Any]) -> Any:
     owner.__dict__.update(before)
     copy = dict(before)
     world = replay.World()
-    world.outside(owner, "o")
+    world.preexisting(owner, "o")
     world.shadow("dict", copy, dict(before), owner.__dict__, owner=owner)
     copy.clear()
     copy.update(after)
@@ -371,7 +371,7 @@ def test_attributes_of_functions_and_tensors() -> None:
     for owner in (function, torch.zeros(1)):
         copy: dict[str, Any] = {}
         world = replay.World()
-        world.outside(owner, "o")
+        world.preexisting(owner, "o")
         world.shadow("dict", copy, {}, {}, owner=owner)
         copy["note"] = [owner]
         target = torch.ones(1) if isinstance(owner, torch.Tensor) else types.FunctionType(function.__code__, {})
@@ -386,13 +386,13 @@ def test_cells() -> None:
     cell = types.CellType(1)
     for value in (2, [cell]):
         world = replay.World()
-        world.outside(cell, "cell")
+        world.preexisting(cell, "cell")
         world.place("cell", cell, value=value)
         target = types.CellType(1)
         world.build(None).run({"cell": target})
         assert target.cell_contents == 2 or target.cell_contents[0] is target
     world = replay.World()
-    world.outside(cell, "cell")
+    world.preexisting(cell, "cell")
     world.place("cell", cell, remove=True)
     target = types.CellType(1)
     world.build(None).run({"cell": target})
@@ -404,7 +404,7 @@ def test_fields() -> None:
     owner = Slotted()
     for name in ("first", Slotted.first):
         world = replay.World()
-        world.outside(owner, "o")
+        world.preexisting(owner, "o")
         world.place("field", owner, name, [owner])
         world.place("field", owner, "second", remove=True)
         target = Slotted()
@@ -418,7 +418,7 @@ def test_fields_of_functions() -> None:
         return a
 
     world = replay.World()
-    world.outside(function, "f")
+    world.preexisting(function, "f")
     world.place("field", function, "__defaults__", (5,))
     target = types.FunctionType(function.__code__, {})
     world.build(None).run({"f": target})
@@ -435,7 +435,7 @@ def test_class_attributes() -> None:
 
     outside = make()
     world = replay.World()
-    world.outside(outside, "C")
+    world.preexisting(outside, "C")
     world.place("type", outside, "a", [outside])
     world.place("type", outside, "gone", remove=True)
     world.place("type", outside, "__len__", None)
@@ -453,7 +453,7 @@ def test_effect_calls_come_before_the_writes() -> None:
     seen: list[Any] = []
     copy: list[Any] = []
     world = replay.World()
-    world.outside(copy, "c")
+    world.preexisting(copy, "c")
     world.shadow("list", copy, [], [])
     tensor = torch.zeros(1)
 
@@ -512,7 +512,7 @@ def test_old_values_die_after_the_last_write() -> None:
     copies: dict[str, Any] = {"l": [1], "d": {"k": 1}, "o": Thing(), "cell": types.CellType(1), "s": Slotted()}
     copies |= {"q": collections.deque([1, 2]), "C": type("C", (), {})}
     for name, copy in copies.items():
-        world.outside(copy, name)
+        world.preexisting(copy, name)
     attributes = {"a": 1}
     world.shadow("list", copies["l"], [1], [1])
     world.shadow("dict", copies["d"], {"k": 1}, {"k": 1})
@@ -539,7 +539,7 @@ def test_containers_of_a_written_kind_bear_identity() -> None:
     a, b, d = [1], [2], {"k": 1}
     world = replay.World()
     for value, name in ((a, "a"), (b, "b"), (d, "d")):
-        world.outside(value, name)
+        world.preexisting(value, name)
     world.shadow("list", a, [1], [1])
     world.shadow("list", b, [2], [2])
     world.shadow("dict", d, {"k": 1}, {"k": 1})
@@ -551,8 +551,8 @@ def test_containers_of_a_written_kind_bear_identity() -> None:
 def test_writes_follow_the_order_of_lifting() -> None:
     a, b = {"k": 1}, [1]
     world = replay.World()
-    world.outside(a, "a")
-    world.outside(b, "b")
+    world.preexisting(a, "a")
+    world.preexisting(b, "b")
     world.shadow("dict", a, {"k": 1}, {"k": 1})
     world.shadow("list", b, [1], [1])
     b.append(2)
@@ -594,9 +594,9 @@ class Exploding:
 def test_a_failure_in_the_middle_passes_on_and_leaks_nothing() -> None:
     key, copy, other = Exploding(), {}, [1]
     world = replay.World()
-    world.outside(other, "l")
-    world.outside(copy, "d")
-    world.outside(key, "k")
+    world.preexisting(other, "l")
+    world.preexisting(copy, "d")
+    world.preexisting(key, "k")
     world.shadow("list", other, [1], [1])
     world.shadow("dict", copy, {}, {})
     other.append([3])
@@ -633,8 +633,8 @@ def test_a_program_may_run_inside_itself() -> None:
     key: Any = Exploding()
     copy: dict[Any, Any] = {}
     world = replay.World()
-    world.outside(copy, "d")
-    world.outside(key, "k")
+    world.preexisting(copy, "d")
+    world.preexisting(key, "k")
     world.shadow("dict", copy, {}, {})
     copy[key] = [1]
     residual = world.build(copy)
@@ -652,7 +652,7 @@ def test_inputs_die_with_their_call() -> None:
 
     copy = Input([1])
     world = replay.World()
-    world.outside(copy, "c")
+    world.preexisting(copy, "c")
     world.shadow("list", copy, [1], [1])
     copy[0] = 2
     residual = world.build(None)

@@ -1,6 +1,7 @@
 // Lazy objects, and containers whose slots are lifted when they are read.
 #include "lift/lifting/lazy_objects.h"
 
+#include "lift/lifting/layouts.h"
 #include "lift/lifting/lift_mutants.h"
 #include "lift/lifting/lifter.h"
 
@@ -24,20 +25,25 @@ int init_lazy() {
   return PyType_Ready(&lazy_type);
 }
 
-Ref Lifter::unread(Borrowed value, Source* source) {
+Ref LazyValues::make(Borrowed value, Source* source) {
   auto* lazy = PyObject_New(LazyObject, &lazy_type);
   if (lazy == nullptr) throw PyError();
   lazy->value = Py_NewRef(value.get());
   lazy->source = source;
   lazy->lifted = nullptr;
   Ref made = Ref::steal(reinterpret_cast<PyObject*>(lazy));
-  know_lazy(made, value, source);
+  know(made, value, source);
   return made;
 }
 
-PyObject* Lifter::read(Borrowed stand_in) {
+void LazyValues::know(Borrowed stand_in, Borrowed value, Source* source) {
+  lifter_.know(stand_in, value, source);
+  lifter_.keep(Ref::share(stand_in));
+}
+
+PyObject* LazyValues::read(Borrowed stand_in) {
   auto* lazy = stand_in.as<LazyObject>();
-  if (lazy->lifted == nullptr) lazy->lifted = keep(lift_open(lazy->value, lazy->source));
+  if (lazy->lifted == nullptr) lazy->lifted = lifter_.keep(lift_open(lazy->value, lazy->source));
   return lazy->lifted;
 }
 
@@ -57,21 +63,21 @@ static bool lifts_to_itself(PyObject* value, int depth = 0) {
   return true;
 }
 
-Ref Lifter::lift_open(Borrowed value, Source* source) {
-  if (!PyTuple_CheckExact(value.get()) || only_lasting || made_here(value) || is_lifted(value.get()) ||
-      known(value) != nullptr || is_switched_off(value)) {
-    return lift(value, source);
+Ref LazyValues::lift_open(Borrowed value, Source* source) {
+  if (!PyTuple_CheckExact(value.get()) || lifter_.only_lasting || lifter_.made_here(value) ||
+      lifter_.is_lifted(value.get()) || lifter_.known(value) != nullptr || is_switched_off(value)) {
+    return lifter_.lift(value, source);
   }
   const Py_ssize_t count = PyTuple_GET_SIZE(value.get());
-  if (count == 0 || count > kMostOpen) return lift(value, source);
-  guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(&PyTuple_Type));
+  if (count == 0 || count > kMostOpen) return lifter_.lift(value, source);
+  lifter_.guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(&PyTuple_Type));
   source->bears_identity = true;
   Ref view = Ref::share(value);
   if (!lifts_to_itself(value.get())) {
     view = checked(PyTuple_New(count));
     for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(view.get(), i, Py_NewRef(PyTuple_GET_ITEM(value.get(), i)));
   }
-  Ref lifted = remember(value, std::move(view), source);
+  Ref lifted = lifter_.remember(value, std::move(view), source);
   open_[lifted.get()] = {source, std::vector<bool>(static_cast<size_t>(count), false)};
   return lifted;
 }
@@ -86,7 +92,7 @@ static void put(PyObject** slot, Borrowed value) {
   Py_DECREF(std::exchange(*slot, Py_NewRef(value.get())));
 }
 
-void Lifter::read_slot(Borrowed container, Open& open, Py_ssize_t index) {
+void LazyValues::read_slot(Borrowed container, Open& open, Py_ssize_t index) {
   PyObject** slot = slots_of(container) + index;
   if (open.source == nullptr) {
     if (is_lazy(*slot)) put(slot, read(*slot));
@@ -95,14 +101,14 @@ void Lifter::read_slot(Borrowed container, Open& open, Py_ssize_t index) {
   const auto at = static_cast<size_t>(index);
   if (open.read[at]) return;
   const Ref original = Ref::share(*slot);
-  Ref lifted = lift_open(original, tree_.child(open.source, Access::kIndex, {}, index));
-  const bool is_copy = Borrowed(known(container)->original) != container;
+  Ref lifted = lift_open(original, lifter_.tree().child(open.source, Access::kIndex, {}, index));
+  const bool is_copy = Borrowed(lifter_.known(container)->original) != container;
   if (!is_copy && lifted.get() != original.get()) throw CannotLift("a tuple that needs a private copy");
   open.read[at] = true;
   put(slot, lifted);
 }
 
-Ref Lifter::open_item(Borrowed container, Py_ssize_t index) {
+Ref LazyValues::open_item(Borrowed container, Py_ssize_t index) {
   Open& open = open_.at(container.get());
   const Py_ssize_t count = Py_SIZE(container.get());
   if (index < 0) {
@@ -114,35 +120,35 @@ Ref Lifter::open_item(Borrowed container, Py_ssize_t index) {
   return Ref::share(slots_of(container)[index]);
 }
 
-void Lifter::guard_open_length(Borrowed container) {
+void LazyValues::guard_open_length(Borrowed container) {
   const Open& open = open_.at(container.get());
-  if (open.source != nullptr) guard(open.source, GuardKind::kLength, {}, Py_SIZE(container.get()));
+  if (open.source != nullptr) lifter_.guard(open.source, GuardKind::kLength, {}, Py_SIZE(container.get()));
 }
 
-void Lifter::guard_open_truth(Borrowed container) {
+void LazyValues::guard_open_truth(Borrowed container) {
   const Open& open = open_.at(container.get());
-  if (open.source != nullptr) guard(open.source, GuardKind::kTruth, {}, Py_SIZE(container.get()) > 0 ? 1 : 0);
+  if (open.source != nullptr) lifter_.guard(open.source, GuardKind::kTruth, {}, Py_SIZE(container.get()) > 0 ? 1 : 0);
 }
 
-bool Lifter::is_partly_read(Borrowed value) const {
+bool LazyValues::is_partly_read(Borrowed value) const {
   if (is_lazy(value.get()) || is_open(value)) return true;
-  const Known* k = known(value);
+  const Known* k = lifter_.known(value);
   return k != nullptr && k->shadow != nullptr && !k->shadow->whole;
 }
 
-void Lifter::note_open(Borrowed made) { open_[made.get()] = {nullptr, {}}; }
+void LazyValues::note_open(Borrowed made) { open_[made.get()] = {nullptr, {}}; }
 
-void Lifter::close(Borrowed container) {
+void LazyValues::close(Borrowed container) {
   auto found = open_.find(container.get());
   if (found == open_.end()) return;
   Open open = std::move(found->second);
   open_.erase(found);  // it may contain itself
   // The container at this address may have died, and another may have it now.
   if (slots_of(container) == nullptr) return;
-  if (open.source != nullptr) guard(open.source, GuardKind::kLength, {}, Py_SIZE(container.get()));
+  if (open.source != nullptr) lifter_.guard(open.source, GuardKind::kLength, {}, Py_SIZE(container.get()));
   for (Py_ssize_t i = 0; i < Py_SIZE(container.get()); i++) {
     read_slot(container, open, i);
-    escape(slots_of(container)[i]);
+    lifter_.escape(slots_of(container)[i]);
   }
 }
 

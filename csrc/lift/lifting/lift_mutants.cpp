@@ -1,13 +1,12 @@
 #include "lift/lifting/lift_mutants.h"
 
-#include "lift/lifting/lifter.h"
+#include "lift/lifting/layouts.h"
 #include "lift/sources/decimal_values.h"
 #include "lift/sources/numpy_types.h"
 #include "lift/sources/optree_types.h"
+#include "lift/sources/plain.h"
 
 #include "fake/python_tensor.h"
-
-#include <cstring>
 
 namespace alternator::lift {
 
@@ -22,16 +21,16 @@ Switches& switches() {
   return *all;
 }
 
-// In the order of Lifter::lift().
+// In the order of lift_by_kind().
 const char* row_of(Borrowed value) {
   PyObject* v = value.get();
   PyTypeObject* type = value.type();
-  auto is = [&](const char* name) { return std::strcmp(type->tp_name, name) == 0; };
   if (is_plain(v)) return is_enum_member(v) ? "enum_member" : "plain";
   if (fake::is_tensor_object(v)) return "tensor";
   if (PyType_Check(v)) return "class";
   if (PyFunction_Check(v)) return "function";
-  if (is("re.Pattern") || is("types.GenericAlias") || is("types.UnionType")) return "immutable";
+  if (type == known_types().pattern || type == known_types().generic_alias || type == known_types().union_type)
+    return "immutable";
   if (PyTuple_Check(v)) return "tuple";
   if (PyList_Check(v)) return "list";
   if (PyDict_Check(v)) return "dict";

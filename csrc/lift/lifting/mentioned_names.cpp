@@ -1,11 +1,9 @@
-// Names of classes and functions that occur in messages: a class may be renamed, and CPython's messages contain its
-// current name.
-#include "lift/lifting/lifter.h"
+#include "lift/lifting/mentioned_names.h"
 
+#include "lift/lifting/lifter.h"
 #include "py/names.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 namespace alternator::lift {
 namespace {
@@ -22,34 +20,33 @@ bool mention(const std::unordered_set<std::string>& texts, PyObject* name) {
 
 }  // namespace
 
-void Lifter::guard_names_in(const std::unordered_set<std::string>& texts) {
+void guard_names_in(Lifter& lifter, const std::unordered_set<std::string>& texts) {
   if (texts.empty()) return;
   std::unordered_set<PyTypeObject*> seen;
   auto look_at_class = [&](PyTypeObject* type) {
     if (!seen.insert(type).second || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0) return;
-    if (made_here(reinterpret_cast<PyObject*>(type))) return;
+    if (lifter.made_here(reinterpret_cast<PyObject*>(type))) return;
     auto* heap_type = reinterpret_cast<PyHeapTypeObject*>(type);
     auto keeps = [&](PyObject* field, PyObject* name) {
       if (!mention(texts, name)) return;
-      Source* source = constant(reinterpret_cast<PyObject*>(type));
-      guard(tree_.child(source, Access::kField, field), GuardKind::kEquals, name);
+      Source* source = lifter.constant(reinterpret_cast<PyObject*>(type));
+      lifter.guard(lifter.tree().child(source, Access::kField, field), GuardKind::kEquals, name);
     };
     keeps(names::__name__, heap_type->ht_name);
     keeps(names::__qualname__, heap_type->ht_qualname);
   };
-  for (size_t i = 0; i < all_known_.size(); i++) {  // guards may add to them
-    const Known& known = all_known_[i].known;
+  lifter.each_known([&](PyObject*, const Known& known) {
     PyObject* original = known.original.get();
     if (PyFunction_Check(original)) {
       PyObject* name = reinterpret_cast<PyFunctionObject*>(original)->func_qualname;
       if (mention(texts, name))
-        guard(tree_.child(known.source, Access::kField, names::__qualname__), GuardKind::kEquals, name);
+        lifter.guard(lifter.tree().child(known.source, Access::kField, names::__qualname__), GuardKind::kEquals, name);
     }
     auto* type = PyType_Check(original) ? reinterpret_cast<PyTypeObject*>(original) : Py_TYPE(original);
     PyObject* bases = type->tp_mro;
     for (Py_ssize_t i = 0; bases != nullptr && i < PyTuple_GET_SIZE(bases); i++)
       look_at_class(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i)));
-  }
+  });
 }
 
 }  // namespace alternator::lift

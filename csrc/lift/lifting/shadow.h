@@ -45,9 +45,9 @@ struct EffectCall {
 
 // A write to a variable outside of containers: a cell, a __slots__ field, a class attribute, a function's field; or an
 // iterator that was advanced.
-enum class PlaceKind : uint8_t { kCell, kField, kTypeAttribute, kIterator };
-struct PlaceWrite {
-  PlaceKind kind;
+enum class VariableKind : uint8_t { kCell, kField, kTypeAttribute, kIterator };
+struct VariableWrite {
+  VariableKind kind;
   Source* owner;  // the cell, the instance, the class, the iterator
   Ref name;       // null for a cell and an iterator
   Ref value;      // lifted; null: deleted. Of an iterator: how often it was advanced

@@ -17,7 +17,7 @@ class Taint {
 
   // Everything that is reachable from `root` and has state of its own.
   void collect(Borrowed root);
-  bool outside(PyObject* object) const { return preexisting_.count(object) != 0; }
+  bool is_preexisting(PyObject* object) const { return preexisting_.count(object) != 0; }
 
  private:
   void push(PyObject* object);

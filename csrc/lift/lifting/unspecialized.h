@@ -1,10 +1,20 @@
-// Values that may differ from call to call, or from one loop iteration to the next: see Lifter::unspecialized.
+// Variables whose value differed at each recent trace. Such a scalar is lifted as an unspecialized symbol
+// (fake/unbacked_symbol.h), under a guard on its class: it may be moved and stored, and reading its value stops the
+// trace. Strings and containers cannot be lifted then.
 #pragma once
 
-#include "lift/sources/plain.h"
+#include "lift/sources/source.h"
+
+#include <functional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 namespace alternator::lift {
 
+class Lifter;
+
+// Values that may differ from call to call, or from one loop iteration to the next.
 inline bool is_counting(Borrowed value) { return PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get()); }
 
 // A queue, a history, a table that grows.
@@ -12,5 +22,34 @@ inline bool is_filled(Borrowed value) {
   return PyList_CheckExact(value.get()) || PyDict_CheckExact(value.get()) || PyAnySet_CheckExact(value.get()) ||
          value.type() == known_types().deque || value.type() == known_types().default_dict;
 }
+
+class Unspecialized {
+ public:
+  explicit Unspecialized(Lifter& lifter) : lifter_(lifter) {}
+
+  const std::unordered_set<std::string>* texts = nullptr;  // of their sources (Source::text); null: there are none
+  std::function<void()> on_lift;                           // called when one of them was lifted
+
+  bool includes(Borrowed value, const Source& source) const;
+  Ref lift(Borrowed number, Source* source);
+
+ private:
+  Lifter& lifter_;
+  std::unordered_map<const Source*, Ref> symbols_;
+};
+
+// While native code may read what is lifted: its scalars stay specialized.
+class Specialized {
+ public:
+  explicit Specialized(Unspecialized& unspecialized)
+      : unspecialized_(unspecialized), before_(std::exchange(unspecialized.texts, nullptr)) {}
+  ~Specialized() { unspecialized_.texts = before_; }
+  Specialized(const Specialized&) = delete;
+  Specialized& operator=(const Specialized&) = delete;
+
+ private:
+  Unspecialized& unspecialized_;
+  const std::unordered_set<std::string>* before_;
+};
 
 }  // namespace alternator::lift

@@ -20,33 +20,6 @@
 
 namespace alternator::lift {
 
-const KnownTypes& known_types() {
-  static constinit Lasting<const KnownTypes*> types;
-  return *types.get([] {
-    auto type = [](const char* module, const char* name) {
-      Ref owner = import_module(module);
-      Ref found = checked(PyObject_GetAttrString(owner.get(), name));
-      ALT_CHECK(PyType_Check(found.get()), name);
-      return reinterpret_cast<PyTypeObject*>(found.release());  // immortal
-    };
-    check_status(cpython::check_ordered_dict());
-    (void)numpy_kind_of(nullptr);
-    auto type_of = [](Ref object) { return reinterpret_cast<PyTypeObject*>(Py_NewRef(object.type())); };
-    auto* types = new KnownTypes{.deque = type("collections", "deque"),
-                                 .default_dict = type("collections", "defaultdict"),
-                                 .enum_type = type("enum", "EnumMeta"),
-                                 .abc_meta = type("abc", "ABCMeta"),
-                                 .partial = type("functools", "partial"),
-                                 .finalize = type("weakref", "finalize"),
-                                 .simple_namespace = type("types", "SimpleNamespace")};
-    Ref functools = import_module("functools");
-    types->key_wrapper = type_of(checked(PyObject_CallMethod(functools.get(), "cmp_to_key", "O", Py_None)));
-    Ref deque = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(types->deque)));
-    types->deque_iterator = type_of(checked(PyObject_GetIter(deque.get())));
-    return types;
-  });
-}
-
 bool is_enum_member(PyObject* object) {
   PyTypeObject* metaclass = Py_TYPE(Py_TYPE(object));
   return metaclass != &PyType_Type && PyType_IsSubtype(metaclass, known_types().enum_type) != 0;
@@ -55,7 +28,7 @@ bool is_enum_member(PyObject* object) {
 // Members are in the class's table: {name: (member, docstring)}.
 bool is_native_enum_member(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (Py_TYPE(type) == &PyType_Type || std::strcmp(Py_TYPE(type)->tp_name, "pybind11_type") != 0) return false;
+  if (Py_TYPE(type) == &PyType_Type || !is_made_by_pybind(type)) return false;
   static constinit Lasting<PyObject*> lasting;
   PyObject* name = lasting.get([] { return checked(PyUnicode_InternFromString("__entries")).release(); });
   PyObject* entries = PyDict_GetItemWithError(cpython::own_dict(type), name);

@@ -1,6 +1,7 @@
 // Plain values, and how they are compared and looked up without running user code.
 #pragma once
 
+#include "lift/sources/known_types.h"
 #include "py/error.h"
 
 #include <cstdint>
@@ -44,21 +45,6 @@ Py_ssize_t container_length(PyObject* object);
 
 // A description for messages of at most about `limit` characters. Runs no Python __repr__.
 std::string show(PyObject* object, size_t limit = 80);
-
-// Types that are found by import, and the checks that go with them. Throws PyError. Resolved once, before anything is
-// checked.
-struct KnownTypes {
-  PyTypeObject* deque;
-  PyTypeObject* default_dict;
-  PyTypeObject* enum_type;  // the metaclass
-  PyTypeObject* abc_meta;
-  PyTypeObject* partial;
-  PyTypeObject* finalize;     // weakref.finalize
-  PyTypeObject* key_wrapper;  // the class that functools.cmp_to_key() returns
-  PyTypeObject* simple_namespace;
-  PyTypeObject* deque_iterator;
-};
-const KnownTypes& known_types();
 
 // A date, a time without a time zone, a timedelta, or a struct sequence (os.stat_result, sys.float_info) of plain
 // values. Immutable; plain_equal() compares them.

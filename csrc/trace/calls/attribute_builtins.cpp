@@ -9,6 +9,7 @@
 
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
+#include "lift/lifting/classes.h"
 #include "py/names.h"
 
 namespace alternator::trace {
@@ -47,7 +48,7 @@ static bool reads_weakref_slot(lift::Lifter& lifter, Borrowed owner, Borrowed na
     return false;
   const lift::Known* known = lifter.known(owner);
   if (known == nullptr || !known->instance) return false;
-  const Borrowed field = lifter.type_attribute(owner.type(), name);
+  const Borrowed field = lifter.classes->attribute(owner.type(), name);
   return field && Py_IS_TYPE(field.get(), &PyGetSetDescr_Type);
 }
 

@@ -22,6 +22,10 @@
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "fake/numpy_scalar_input.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/layouts.h"
+#include "lift/lifting/write_log.h"
 #include "lift/sources/decimal_values.h"
 #include "lift/sources/finalization.h"
 #include "py/lasting.h"
@@ -128,14 +132,14 @@ static void check_alive(Tracer& t, Borrowed reference) {
   if (known != nullptr && t.finalizers->behind_a_break)
     stop(report::Reason::native_call, "a weak reference to an object that may be gone");
   if (t.lifter.known(reference) != nullptr) {
-    if (known != nullptr && t.lifter.has_writes() && is_dropped(t.lifter, known->original))
+    if (known != nullptr && t.lifter.write_log->has_writes() && is_dropped(t.lifter, known->original))
       stop(report::Reason::native_call, "a weak reference to an object that may be gone");
     return;
   }
   const bool is_recorded = graph::is_tensor(referent) && t.lifter.known(referent) == nullptr;
   const bool is_preexisting = known != nullptr;
   const Py_ssize_t kept = kept_by_trace(t, referent);
-  if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_preexisting && t.lifter.has_writes()) ||
+  if ((is_recorded && Py_REFCNT(referent.get()) == 1) || (is_preexisting && t.lifter.write_log->has_writes()) ||
       (kept > 0 && Py_REFCNT(referent.get()) <= kept))
     stop(report::Reason::native_call, "a weak reference to an object that may be gone");
 }
@@ -400,9 +404,9 @@ PyTypeObject* check_class_call(Tracer& t, PyTypeObject* type) {
   if (type->tp_finalize != nullptr && (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && base != type) {
     stop(report::Reason::finaliser, type->tp_name);
   }
-  if (!t.lifter.use_special_methods(type))
+  if (!t.lifter.classes->use_special_methods(type))
     stop(report::Reason::native_call, std::string("a special method of ") + type->tp_name + " is no function");
-  if ((Py_TYPE(type)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) t.lifter.use_special_methods(Py_TYPE(type));
+  if ((Py_TYPE(type)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) t.lifter.classes->use_special_methods(Py_TYPE(type));
   return base;
 }
 
@@ -452,10 +456,10 @@ static Ref call_type(Tracer& t, Borrowed type_object, PyObject* const* arguments
     }
     for (int i = 0; i < cpython::code_of(t.current_frame)->co_nlocalsplus; i++) {
       PyObject* cell = t.current_frame->localsplus[i];
-      if (cell == nullptr || !PyCell_Check(cell) || !t.lifter.is_preexisting_cell(cell)) continue;
+      if (cell == nullptr || !PyCell_Check(cell) || !t.lifter.cells->is_preexisting(cell)) continue;
       PyObject* name = PyTuple_GET_ITEM(cpython::code_of(t.current_frame)->co_localsplusnames, i);
       if (i != 0 && PyUnicode_CompareWithASCIIString(name, "__class__") != 0) continue;
-      if (t.lifter.load_cell(cell).get() != PyCell_GET(cell)) stop(report::Reason::native_call, "super()");
+      if (t.lifter.cells->load(cell).get() != PyCell_GET(cell)) stop(report::Reason::native_call, "super()");
     }
     return checked(PyObject_Vectorcall(type_object.get(), arguments, 0, nullptr));
   }

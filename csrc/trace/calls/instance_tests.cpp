@@ -5,6 +5,8 @@
 #include "trace/opcodes/class_creation.h"
 
 #include "cpython/objects.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/lazy_objects.h"
 #include "trace/calls/natives.h"
 
 namespace alternator::trace {
@@ -53,11 +55,11 @@ bool are_simple(Borrowed classes) {
 
 Ref call_on_partly_read(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
   const Natives& natives = Natives::table();
-  if (callable.get() == natives.len && count == 1 && t.lifter.is_open(arguments[0])) {
-    t.lifter.guard_open_length(arguments[0]);
+  if (callable.get() == natives.len && count == 1 && t.lifter.lazy->is_open(arguments[0])) {
+    t.lifter.lazy->guard_open_length(arguments[0]);
     return checked(PyLong_FromSsize_t(Py_SIZE(arguments[0])));
   }
-  if (callable.get() != natives.isinstance || count != 2 || !t.lifter.is_partly_read(arguments[0])) return {};
+  if (callable.get() != natives.isinstance || count != 2 || !t.lifter.lazy->is_partly_read(arguments[0])) return {};
   PyTypeObject* const type = Py_TYPE(arguments[0]);
   // Builtin containers do not override __class__.
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && are_simple(arguments[1]))
@@ -82,7 +84,8 @@ bool check_instance_test(Tracer& t, Borrowed subject_class, Borrowed classes) {
   }
   if (is_tensor_type(classes)) stop(report::Reason::native_call, "an instance test against a tensor type");
   guard_order_of_bases(t, subject_class);
-  (void)t.lifter.use_special_methods(classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
+  (void)t.lifter.classes->use_special_methods(
+      classes.type());  // __instancecheck__ and __subclasscheck__ are the metaclass's
   if (!PyType_Check(classes.get()) || !is_abstract(classes)) return false;
   // User hooks that would run as native callbacks, on classes that are not lifted.
   if (!answers_by_structure(classes) || is_python_hook(classes.type(), "__instancecheck__") ||
@@ -90,7 +93,7 @@ bool check_instance_test(Tracer& t, Borrowed subject_class, Borrowed classes) {
     // Nothing else has tested against a class that the trace made: its registry and its caches belong to the trace, its
     // hooks are traced.
     if (t.lifter.made_here(classes)) {
-      (void)t.lifter.use_special_methods(subject_class.as<PyTypeObject>());
+      (void)t.lifter.classes->use_special_methods(subject_class.as<PyTypeObject>());
       return false;
     }
     stop(report::Reason::native_call, "an instance test against an abstract base class");
@@ -101,13 +104,13 @@ bool check_instance_test(Tracer& t, Borrowed subject_class, Borrowed classes) {
   }
   // A user-defined __class__ would be read natively.
   auto* subject = subject_class.as<PyTypeObject>();
-  if (Borrowed(t.lifter.type_attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
+  if (Borrowed(t.lifter.classes->attribute(subject, checked(PyUnicode_InternFromString("__class__")))) !=
           Borrowed(Natives::table().object_class) ||
       is_python_function(subject, "__getattribute__") || is_python_function(subject, "__getattr__")) {
     stop(report::Reason::native_call, "an instance test of an object that overrides __class__");
   }
   (void)query(t, Natives::table().abc_token);
-  (void)t.lifter.use_special_methods(subject);
+  (void)t.lifter.classes->use_special_methods(subject);
   return true;
 }
 
@@ -133,7 +136,7 @@ Ref real_instance_test(Tracer& t, Borrowed callable, Borrowed subject) {
   PyTypeObject* type = instance ? subject.type() : subject.as<PyTypeObject>();
   if (instance && !PyType_IsSubtype(type, cls.as<PyTypeObject>())) {
     // Then its __class__ is read, which a class may override.
-    Borrowed answer = t.lifter.type_attribute(type, checked(PyUnicode_InternFromString("__class__")));
+    Borrowed answer = t.lifter.classes->attribute(type, checked(PyUnicode_InternFromString("__class__")));
     if (!answer || answer.get() != PyDict_GetItemString(cpython::own_dict(&PyBaseObject_Type), "__class__")) return {};
   }
   return Ref::share(PyType_IsSubtype(type, cls.as<PyTypeObject>()) ? Py_True : Py_False);

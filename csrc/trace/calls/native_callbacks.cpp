@@ -5,6 +5,7 @@
 #include "trace/core/tracer.h"
 #include "trace/opcodes/raised_exceptions.h"
 
+#include "lift/lifting/classes.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
 #include "trace/soundness/value_text.h"
@@ -195,7 +196,7 @@ void check_callback(Tracer& t, Borrowed callback, PyObject* const* arguments, si
       if (text != nullptr && !among(kReflective, text) && !among(kShowing, text)) return;
     }
   } else if ((callback.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !natives.type(callback.type())) {
-    Borrowed call = t.lifter.type_attribute(callback.type(), checked(PyUnicode_InternFromString("__call__")));
+    Borrowed call = t.lifter.classes->attribute(callback.type(), checked(PyUnicode_InternFromString("__call__")));
     if (call && PyFunction_Check(call.get())) return;  // traced
   } else if (natives.function(callback) && name.empty() && !PyCFunction_Check(c)) {
     return;  // an itemgetter

@@ -16,6 +16,7 @@
 #include "cpython/objects.h"
 #include "fake/numpy_scalar_input.h"
 #include "graph/run/torch_warnings.h"
+#include "lift/lifting/containers.h"
 #include "py/names.h"
 #include "trace/calls/bound_slots.h"
 #include "trace/calls/native_reads.h"
@@ -190,7 +191,7 @@ Ref call_native(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t
   t.session.clear_failure();
   const SetMethod* const changes = set_method(method);
   if (changes != nullptr)
-    t.lifter.before_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
+    t.lifter.containers->before_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   const LookingUp looking_up(name == "dict.get" && total > 0 ? arguments[0] : Py_None);
   const bool adds = name == "builtins.sum" || name == "builtins.any" || name == "builtins.all";
   const Reading reading(reads_digits(callable, name), adds);
@@ -220,7 +221,7 @@ Ref call_native(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t
   if (name.ends_with("._set_grad_enabled")) note_grad_set(grad_before, t.recorder);
   if (makes_class) t.classes->finish(result);
   if (changes != nullptr)
-    t.lifter.note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
+    t.lifter.containers->note_set_step(method.self, changes->kind, method.count > 0 ? method.arguments[0] : nullptr);
   if (PyCode_Check(result.get()) && (name == "builtins.compile" || name == "code.replace"))
     t.lifter.note_made_here(result);
   return result;

@@ -16,6 +16,11 @@
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "fake/numpy_scalar_input.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/iterators.h"
+#include "lift/lifting/layouts.h"
+#include "lift/lifting/namespaces.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
@@ -25,13 +30,13 @@ namespace alternator::trace {
 
 // The __reduce__ of iterators and methods names a builtin, and itself looks it up in the real builtins.
 static void check_builtins(lift::Lifter& lifter, const std::string& what) {
-  lift::Shadow& builtins = lifter.name_space(PyEval_GetBuiltins());
+  lift::Shadow& builtins = lifter.namespaces->of_globals(PyEval_GetBuiltins());
   bool same =
       builtins.deleted_keys.empty() && PyDict_GET_SIZE(builtins.copy.get()) == PyDict_GET_SIZE(builtins.original.get());
   for (const char* text : {"iter", "reversed", "getattr"}) {
     if (!same) break;
     Ref name = checked(PyUnicode_InternFromString(text));
-    Ref seen = lifter.dict_item(builtins, name);
+    Ref seen = lifter.containers->dict_item(builtins, name);
     same = seen && seen.get() == PyDict_GetItemWithError(builtins.original.get(), name.get());
   }
   if (!same) stop(report::Reason::native_call, what + " after a write to the builtins");
@@ -67,7 +72,7 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
   bool asks = false;  // user code computes the state
   for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
     Ref hook_name = checked(PyUnicode_InternFromString(hook));
-    Borrowed own = ordinary ? Borrowed(t.lifter.type_attribute(type, hook_name)) : Borrowed();
+    Borrowed own = ordinary ? Borrowed(t.lifter.classes->attribute(type, hook_name)) : Borrowed();
     if (ordinary && own && PyFunction_Check(own.get()) && strcmp(hook, "__getstate__") == 0) {
       asks = true;
       continue;
@@ -81,8 +86,8 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
   if (asks) {
     state = call(t, get_attribute(t, self, checked(PyUnicode_InternFromString("__getstate__"))), nullptr, 0, {});
     t.lifter.escape(state);
-  } else if (lift::Shadow* attributes = t.lifter.attributes(self)) {
-    t.lifter.lift_whole(*attributes);
+  } else if (lift::Shadow* attributes = t.lifter.namespaces->attributes(self)) {
+    t.lifter.containers->lift_whole(*attributes);
     if (PyDict_GET_SIZE(attributes->copy.get()) > 0) state = Ref::share(attributes->copy.get());
   }
   Ref of_class = checked(PyTuple_Pack(1, reinterpret_cast<PyObject*>(type)));
@@ -91,7 +96,8 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
 
 // Pre-existing classes: guards call __subclasses__() again and compare one by one.
 Ref subclasses_of(Tracer& t, Borrowed cls) {
-  if (t.lifter.has_new_subclasses(cls)) stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
+  if (t.lifter.classes->has_new_subclasses(cls))
+    stop(report::Reason::native_call, "__subclasses__ of a class with new ones");
   Ref query = checked(PyObject_GetAttrString(cls.get(), "__subclasses__"));
   Ref found = checked(PyObject_CallNoArgs(query.get()));
   if (!PyCFunction_Check(query.get()) || !PyList_CheckExact(found.get()))
@@ -209,7 +215,8 @@ Ref call_len(Tracer& t, const Call& call) {
   if (!call.has_positional(1)) return {};
   Borrowed object = call.arguments[0];
   lift::Known* known = t.lifter.known(object);
-  if (known != nullptr && known->shadow != nullptr && !known->shadow->whole) t.lifter.guard_length(*known->shadow);
+  if (known != nullptr && known->shadow != nullptr && !known->shadow->whole)
+    t.lifter.containers->guard_length(*known->shadow);
   check_use(t, object, "len");
   if (t.recorder.has_symbols() && graph::is_tensor(object) && !t.torch_functions->is_overridden(object)) {
     Ref zero = checked(PyLong_FromLong(0));
@@ -241,7 +248,7 @@ Ref call_dict_get(Tracer& t, const Call& call) {
   lift::Known* dict = t.lifter.known(self);
   if (dict == nullptr || dict->shadow == nullptr || dict->shadow->whole || !lift::is_plain(key) || lift::is_nan(key))
     return {};
-  Ref value = t.lifter.dict_item(*dict->shadow, key);
+  Ref value = t.lifter.containers->dict_item(*dict->shadow, key);
   return value ? std::move(value) : Ref::share(call.positional > 1 ? call.arguments[1] : Py_None);
 }
 
@@ -258,7 +265,7 @@ Ref call_dir(Tracer& t, const Call& call) {
 
 // next() of a pre-existing iterator: a resumed loop continues with the real iterator, whatever its position.
 Ref next_of_preexisting(Tracer& t, PyObject* const* arguments, size_t count) {
-  Ref value = t.lifter.next_of(arguments[0]);
+  Ref value = t.lifter.iterators->next(arguments[0]);
   if (value) return value;
   if (count == 2) return Ref::share(arguments[1]);
   PyErr_SetNone(PyExc_StopIteration);

@@ -6,6 +6,8 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "interpreter/capture.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
 #include "lift/sources/python_twins.h"
 #include "trace/calls/markers.h"
 #include "trace/core/user_lines.h"
@@ -95,8 +97,8 @@ void Tracer::note_refusal() {
   const SavedError outer;
   try {
     for (const BreakSwitch& one : break_switches()) {
-      if (lifter.peek(one.name_space, one.name).get() != Py_True) continue;
-      (void)lifter.dict_item(lifter.name_space(one.name_space), one.name);
+      if (lifter.namespaces->peek(one.name_space, one.name).get() != Py_True) continue;
+      (void)lifter.containers->dict_item(lifter.namespaces->of_globals(one.name_space), one.name);
       result.refuses = true;
     }
   } catch (const std::exception&) {

@@ -1,6 +1,9 @@
 #include "trace/core/fill_frames.h"
 
 #include "interpreter/frame_values.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/functions.h"
+#include "lift/lifting/lazy_objects.h"
 #include "trace/core/frame_access.h"
 #include "trace/core/tracer.h"
 #include "trace/soundness/finalizers.h"
@@ -25,7 +28,7 @@ class FrameFiller {
     to_ = shape_of(from_);
     to_.function = t.lifter.lift(from_.function, outermost_ ? t.tree->function() : unnamed("function"));
     if (!outermost_) slot_++;
-    if (begun_) t.lifter.note_code(from_.code);
+    if (begun_) t.lifter.functions->note_code(from_.code);
     fill_locals();
     fill_stack();
     fill_rest();
@@ -64,7 +67,7 @@ void FrameFiller::fill_locals() {
     const bool is_cell = begun_ && PyCell_Check(value.get()) &&
                          (PyBytes_AS_STRING(code()->co_localspluskinds)[i] & (CO_FAST_CELL | CO_FAST_FREE)) != 0;
     if (begun_ && !is_cell) watch(value, source);
-    to_.locals[i] = is_cell ? t.lifter.use_cell(value, source) : t.lifter.unread(value, source);
+    to_.locals[i] = is_cell ? t.lifter.cells->use(value, source) : t.lifter.lazy->make(value, source);
   }
 }
 
@@ -84,11 +87,11 @@ void FrameFiller::fill_stack() {
     // Since 3.12 an inlined comprehension saves the cell of an outer variable there (LOAD_FAST_AND_CLEAR): it becomes
     // a local again, and cells in locals are not lazy values.
     if (PyCell_Check(from_.stack[i].get())) {
-      to_.stack[i] = t.lifter.use_cell(from_.stack[i], source);
+      to_.stack[i] = t.lifter.cells->use(from_.stack[i], source);
       continue;
     }
     watch(from_.stack[i], source);
-    to_.stack[i] = is_operand ? t.lifter.lift(from_.stack[i], source) : t.lifter.unread(from_.stack[i], source);
+    to_.stack[i] = is_operand ? t.lifter.lift(from_.stack[i], source) : t.lifter.lazy->make(from_.stack[i], source);
     if (!is_operand) t.note_lazy_on_stack();
     t.finalizers->stand_ins.push_back(to_.stack[i].get());
   }

@@ -6,6 +6,9 @@
 #include "trace/opcodes/raised_exceptions.h"
 
 #include "cpython/frame_objects.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/lazy_objects.h"
+#include "lift/lifting/namespaces.h"
 #include "py/names.h"
 #include "trace/calls/natives.h"
 #include "trace/torch/tensor_attributes.h"
@@ -33,7 +36,7 @@ Ref FrameAccess::get_from_frame(Borrowed frame, Borrowed name) {
     stop(report::Reason::opaque_object, "frame." + text_of(name));
   if (equals(name, "f_globals") || equals(name, "f_builtins")) {
     Ref dict = checked(PyObject_GetAttr(frame.get(), name.get()));
-    return t.lifter.made_here(dict) ? std::move(dict) : Ref(t.lifter.name_space(dict).copy);
+    return t.lifter.made_here(dict) ? std::move(dict) : Ref(t.lifter.namespaces->of_globals(dict).copy);
   }
   if (equals(name, "f_locals")) {
     if (!is_running_here(object->f_frame)) stop(report::Reason::native_call, "the locals of a frame that has ended");
@@ -66,7 +69,7 @@ Ref FrameAccess::stand_in_of_frame(const FrameState& state, lift::Source* source
   Ref frame =
       checked(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), state.code.as<PyCodeObject>(),
                                                       state.function.as<PyFunctionObject>()->func_globals, nullptr)));
-  t.lifter.know_lazy(frame, state.frame_object, source);
+  t.lifter.lazy->know(frame, state.frame_object, source);
   t.exceptions->abandoned_frames.push_back(Ref(frame));
   held_frames.push_back(Ref(frame));
   return frame;
@@ -99,7 +102,7 @@ bool FrameAccess::may_finalize(const Position& position) const {
 Ref FrameAccess::locals_of(cpython::Frame* frame) {
   PyCodeObject* code = cpython::code_of(frame);
   if ((code->co_flags & CO_OPTIMIZED) == 0) {  // a class body, a module's code
-    if (frame->f_locals == nullptr || t.lifter.is_name_space(frame->f_locals))
+    if (frame->f_locals == nullptr || t.lifter.namespaces->is_globals(frame->f_locals))
       stop(report::Reason::native_call, "the locals of a module's code");
     return Ref::share(frame->f_locals);
   }
@@ -117,7 +120,7 @@ Ref FrameAccess::locals_of(cpython::Frame* frame) {
     Ref value = Ref::share(slot);
     const auto kind = static_cast<unsigned char>(PyBytes_AS_STRING(code->co_localspluskinds)[i]);
     if (value && (kind & (CO_FAST_CELL | CO_FAST_FREE)) != 0 && PyCell_Check(value.get()))
-      value = t.lifter.is_preexisting_cell(value) ? t.lifter.load_cell(value) : Ref::share(PyCell_GET(value.get()));
+      value = t.lifter.cells->is_preexisting(value) ? t.lifter.cells->load(value) : Ref::share(PyCell_GET(value.get()));
     if (value) {
       t.lifter.escape(value);
       check_status(PyDict_SetItem(dict.get(), name.get(), value.get()));
@@ -153,16 +156,17 @@ Ref FrameAccess::run_code(Borrowed callable, PyObject* const* arguments, size_t 
   Ref globals, locals;
   const bool own = count < 2 || arguments[1] == Py_None;
   globals = own ? Ref::share(frame->f_globals) : globals_for_code(arguments[1]);
-  if (own && !t.lifter.made_here(globals)) t.lifter.name_space(globals);
+  if (own && !t.lifter.made_here(globals)) t.lifter.namespaces->of_globals(globals);
   if (PyObject* builtins = PyDict_GetItemString(globals.get(), "__builtins__")) {
-    if (PyDict_CheckExact(builtins) && t.lifter.known(builtins) == nullptr && !t.lifter.is_name_space(builtins) &&
-        !t.lifter.is_name_space(globals)) {
+    if (PyDict_CheckExact(builtins) && t.lifter.known(builtins) == nullptr &&
+        !t.lifter.namespaces->is_globals(builtins) && !t.lifter.namespaces->is_globals(globals)) {
       t.lifter.note_made_here(builtins);
     }
   } else {
-    if (t.lifter.is_name_space(globals)) stop(report::Reason::native_call, "code in a namespace without __builtins__");
-    check_status(
-        PyDict_SetItemString(globals.get(), "__builtins__", t.lifter.name_space(PyEval_GetBuiltins()).copy.get()));
+    if (t.lifter.namespaces->is_globals(globals))
+      stop(report::Reason::native_call, "code in a namespace without __builtins__");
+    check_status(PyDict_SetItemString(globals.get(), "__builtins__",
+                                      t.lifter.namespaces->of_globals(PyEval_GetBuiltins()).copy.get()));
   }
   if (count > 2 && arguments[2] != Py_None) {
     locals = Ref::share(arguments[2]);
@@ -188,7 +192,7 @@ Ref FrameAccess::call(Borrowed callable, PyObject* const* arguments, size_t coun
   };
   if (is(natives.globals, 0, 0)) {
     Borrowed dict = frame->f_globals;
-    return t.lifter.made_here(dict) ? Ref::share(dict) : Ref(t.lifter.name_space(dict).copy);
+    return t.lifter.made_here(dict) ? Ref::share(dict) : Ref(t.lifter.namespaces->of_globals(dict).copy);
   }
   if (is(natives.locals, 0, 0) || is(natives.vars, 0, 0)) return locals_of(frame);
   if (is(natives.dir, 0, 0)) {

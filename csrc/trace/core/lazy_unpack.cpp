@@ -1,5 +1,7 @@
 #include "trace/core/lazy_unpack.h"
 
+#include "lift/lifting/lazy_objects.h"
+
 namespace alternator::trace {
 
 using lift::lazy_type;
@@ -17,7 +19,7 @@ Ref lazy_elements(lift::Lifter& lifter, Borrowed value, int count) {
   Ref elements = checked(PyTuple_New(count));
   for (int i = 0; i < count; i++) {
     Borrowed element = PyTuple_GET_ITEM(lazy->value, i);
-    Ref made = lifter.unread(element, tree.child(lazy->source, lift::Access::kIndex, {}, i));
+    Ref made = lifter.lazy->make(element, tree.child(lazy->source, lift::Access::kIndex, {}, i));
     PyTuple_SET_ITEM(elements.get(), i, made.release());
   }
   return elements;

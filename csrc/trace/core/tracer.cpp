@@ -4,6 +4,12 @@
 #include "graph/run/torch_warnings.h"
 #include "interpreter/capture.h"
 #include "interpreter/frame_values.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/decimal_contexts.h"
+#include "lift/lifting/functions.h"
+#include "lift/lifting/lazy_objects.h"
+#include "lift/lifting/mentioned_names.h"
+#include "lift/lifting/unspecialized.h"
 #include "trace/calls/handlers.h"
 #include "trace/calls/markers.h"
 #include "trace/calls/natives.h"
@@ -110,10 +116,10 @@ Tracer::Tracer(TraceOptions given)
     torch_functions->note_override(types, arguments, keywords);
   };
   if (options.unspecialized != nullptr) {
-    lifter.unspecialized = options.unspecialized.get();
-    lifter.on_unspecialized = [this] { recorder.expect_numbers(); };
+    lifter.unspecialized->texts = options.unspecialized.get();
+    lifter.unspecialized->on_lift = [this] { recorder.expect_numbers(); };
   }
-  lifter.on_decimal = [this] { decimals->use(); };
+  lifter.decimals->on_use = [this] { decimals->use(); };
   lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
@@ -128,8 +134,8 @@ Tracer::~Tracer() {
 }
 
 void Tracer::check_taint(PyObject* value) {
-  if (value == nullptr || result.stopped || !taint->outside(value)) return;
-  if (lifter.known(value) != nullptr || lifter.is_code_constant(value)) return;
+  if (value == nullptr || result.stopped || !taint->is_preexisting(value)) return;
+  if (lifter.known(value) != nullptr || lifter.functions->is_code_constant(value)) return;
   stop_here(report::Reason::internal, "taint: a pre-existing object was not lifted: " + lift::show(value));
 }
 
@@ -139,8 +145,8 @@ Verdict Tracer::begin_instruction(const Position& position) {
               "what may fail inside a `try`, and irreversible mutations, run in separate segments");
     return Verdict::kFail;
   }
-  if ((finalizers->watches || finalizers->shadows_seen != lifter.shadows().size()) && !finalizers->check_all(position))
-      [[unlikely]]
+  if ((finalizers->watches || finalizers->shadows_seen != lifter.containers->shadows().size()) &&
+      !finalizers->check_all(position)) [[unlikely]]
     return Verdict::kFail;
   current_frame = position.frame;
   current_index = position.next_index();
@@ -285,7 +291,7 @@ TraceResult& Tracer::run(const Chain& chain, const BreakPoint* until) {
     if (const fake::CastSettings now = fake::CastSettings::now(); !(now == casts)) result.exit.casts = now;
     const bool leaves_modes = !function_modes->note_exit();
     end_frames(tracing);
-    lifter.guard_names_in(exceptions->raised_texts);
+    lift::guard_names_in(lifter, exceptions->raised_texts);
     check_exit(entry, leaves_modes);
     recorder.end();
   }

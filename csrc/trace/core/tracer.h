@@ -10,6 +10,7 @@
 #include "graph/record/ambient_state.h"
 #include "graph/record/recorder.h"
 #include "graph/record/torch_types.h"
+#include "lift/lifting/lazy_objects.h"
 #include "lift/lifting/lifter.h"
 #include "lift/lifting/taint.h"
 #include "lift/sources/numpy_types.h"
@@ -118,7 +119,7 @@ class Tracer {
   // An instruction begins. kCapture: the trace is to be cut here.
   Verdict begin_instruction(const Position& position);
   uint64_t instructions() const { return instructions_; }
-  bool has_lazy_on_stack() const { return lazy_on_stack_ || lifter.has_open(); }
+  bool has_lazy_on_stack() const { return lazy_on_stack_ || lifter.lazy->has_open(); }
   void note_lazy_on_stack() { lazy_on_stack_ = true; }
   // The frame whose result is that of the trace.
   bool is_outermost(cpython::Frame* frame) const { return frame->previous == caller_; }

@@ -7,6 +7,9 @@
 
 #include "cpython/stack_operands.h"
 
+#include "lift/lifting/containers.h"
+#include "lift/lifting/lazy_objects.h"
+#include "lift/lifting/namespaces.h"
 #include "trace/calls/natives.h"
 #include "trace/core/lazy_unpack.h"
 
@@ -94,7 +97,7 @@ int Tracing::read_operands(const Position& position) {
     if (position.sp[-i] == nullptr) continue;
     if (local(&position.sp[-i]) == nullptr) return -1;
     if (operands.opened && escape(position.sp[-i]) < 0) return -1;
-    if (t.lifter.is_open(position.sp[-i]) && !keeps_open(t, position, opcode, oparg, i) &&
+    if (t.lifter.lazy->is_open(position.sp[-i]) && !keeps_open(t, position, opcode, oparg, i) &&
         escape(position.sp[-i]) < 0) {
       return -1;
     }
@@ -165,7 +168,7 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
 // Resolves a relative import in a module with these globals.
 static Ref absolute_name(Tracer& tracer, Borrowed globals, Borrowed name, long level) {
   Ref key = checked(PyUnicode_InternFromString("__package__"));
-  Ref package = tracer.lifter.dict_item(tracer.lifter.name_space(globals), key);
+  Ref package = tracer.lifter.containers->dict_item(tracer.lifter.namespaces->of_globals(globals), key);
   if (!package || !PyUnicode_Check(package.get()) || PyUnicode_GET_LENGTH(package.get()) == 0)
     stop(report::Reason::import_new, "a relative import without a __package__");
   for (; level > 1; level--) {

@@ -20,6 +20,11 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/record_error.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/functions.h"
+#include "lift/lifting/lazy_objects.h"
+#include "lift/lifting/namespaces.h"
 #include "py/names.h"
 
 #include <algorithm>
@@ -65,8 +70,8 @@ struct Tracing : Concrete {
   void cannot_leave() { t.stop_here(report::Reason::observed, {}); }
   int enter(cpython::Frame* frame) {
     return status([&] {
-      t.lifter.note_code(cpython::code_of(frame));
-      t.lifter.use_defaults(cpython::function_of(frame), frame->localsplus);
+      t.lifter.functions->note_code(cpython::code_of(frame));
+      t.lifter.functions->use_defaults(cpython::function_of(frame), frame->localsplus);
     });
   }
   int escape(Borrowed object) {
@@ -82,16 +87,16 @@ struct Tracing : Concrete {
           local(&items[i]) == nullptr) {
         return -1;
       }
-      if (t.lifter.is_partly_read(items[i])) partly = 1;
+      if (t.lifter.lazy->is_partly_read(items[i])) partly = 1;
     }
     return partly;
   }
-  void gathered(Borrowed made) { t.lifter.note_open(made); }
+  void gathered(Borrowed made) { t.lifter.lazy->note_open(made); }
 
   PyObject* local(PyObject** slot) {
     PyObject* found = *slot;
     if (found == nullptr || !Py_IS_TYPE(found, &lazy_type)) return found;
-    PyObject* lifted = guard(static_cast<PyObject*>(nullptr), [&] { return t.lifter.read(found); });
+    PyObject* lifted = guard(static_cast<PyObject*>(nullptr), [&] { return t.lifter.lazy->read(found); });
     if (lifted == nullptr) return nullptr;
     *slot = Py_NewRef(lifted);
     Py_DECREF(found);
@@ -115,27 +120,27 @@ struct Tracing : Concrete {
   }
   // A module's code has its globals as its locals.
   Ref load_local_name(Borrowed locals, Borrowed name) {
-    if (!t.lifter.is_name_space(locals)) return Concrete::load_local_name(locals, name);
-    return value([&] { return t.lifter.dict_item(t.lifter.name_space(locals), name); });
+    if (!t.lifter.namespaces->is_globals(locals)) return Concrete::load_local_name(locals, name);
+    return value([&] { return t.lifter.containers->dict_item(t.lifter.namespaces->of_globals(locals), name); });
   }
   int store_local_name(Borrowed locals, Borrowed name, Borrowed stored) {
-    if (!t.lifter.is_name_space(locals)) return Concrete::store_local_name(locals, name, stored);
+    if (!t.lifter.namespaces->is_globals(locals)) return Concrete::store_local_name(locals, name, stored);
     return status([&] { trace::store_global(t, locals, name, stored); });
   }
   int delete_local_name(Borrowed locals, Borrowed name) {
-    if (!t.lifter.is_name_space(locals)) return Concrete::delete_local_name(locals, name);
+    if (!t.lifter.namespaces->is_globals(locals)) return Concrete::delete_local_name(locals, name);
     return status([&] { trace::store_global(t, locals, name, {}); });
   }
   Ref load_cell(Borrowed cell) {
-    if (!t.lifter.is_preexisting_cell(cell)) return Concrete::load_cell(cell);
-    return value([&] { return t.lifter.load_cell(cell); });
+    if (!t.lifter.cells->is_preexisting(cell)) return Concrete::load_cell(cell);
+    return value([&] { return t.lifter.cells->load(cell); });
   }
   int store_cell(Borrowed cell, Ref stored) {
-    if (!t.lifter.is_preexisting_cell(cell)) return Concrete::store_cell(cell, std::move(stored));
+    if (!t.lifter.cells->is_preexisting(cell)) return Concrete::store_cell(cell, std::move(stored));
     return status([&] { trace::store_cell(t, cell, std::move(stored)); });
   }
   int copy_free_variables(cpython::Frame* frame) {
-    return status([&] { t.lifter.use_closure(cpython::function_of(frame)); });
+    return status([&] { t.lifter.cells->use_closure(cpython::function_of(frame)); });
   }
 
   Ref get_attribute(Borrowed owner, Borrowed name) {
@@ -287,11 +292,11 @@ struct Tracing : Concrete {
     Ref rows;
     if (status([&] { rows = rows_of_symbolic(t, iterable); }) < 0) return false;
     if (rows) iterable = rows;
-    if (after < 0 && t.lifter.is_open(iterable) && Py_SIZE(iterable.get()) == before) {
+    if (after < 0 && t.lifter.lazy->is_open(iterable) && Py_SIZE(iterable.get()) == before) {
       return status([&] {
-               t.lifter.guard_open_length(iterable);
+               t.lifter.lazy->guard_open_length(iterable);
                std::vector<Ref> items;
-               for (int i = 0; i < before; i++) items.push_back(t.lifter.open_item(iterable, i));
+               for (int i = 0; i < before; i++) items.push_back(t.lifter.lazy->open_item(iterable, i));
                for (Ref& item : items) *--top = item.release();
              }) == 0;
     }

@@ -7,6 +7,7 @@
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_modes.h"
 
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
@@ -127,13 +128,15 @@ Ref AutogradFunctions::apply_whole(Borrowed cls, PyObject* const* arguments, siz
     if (!is_tensor_or_plain(arguments[i]))
       stop(report::Reason::native_call, name + " on arguments that are neither tensors nor plain values");
   }
-  if (t.lifter.has_writes()) stop(report::Reason::native_call, name + " after a write to a pre-existing object");
+  if (t.lifter.write_log->has_writes())
+    stop(report::Reason::native_call, name + " after a write to a pre-existing object");
   Ref context;
   {
     const graph::Recorder::Silent silent(t.recorder);
     context = rehearse();
   }
-  if (t.lifter.has_writes()) stop(report::Reason::native_call, name + " that writes to a pre-existing object");
+  if (t.lifter.write_log->has_writes())
+    stop(report::Reason::native_call, name + " that writes to a pre-existing object");
   applied = true;
   // AOTAutograd would run its backward() only once, at compile time.
   if (!guard_backward(t, cls, context, {arguments, count})) t.recorder.program().keeps_history = true;

@@ -3,6 +3,8 @@
 
 #include "cpython/instructions.h"
 #include "cpython/objects.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/classes.h"
 #include "trace/calls/natives.h"
 
 #include <algorithm>
@@ -73,7 +75,7 @@ class Reads {
  private:
   void use_method(Borrowed cls, const char* name) {
     Ref key = checked(PyUnicode_InternFromString(name));
-    Ref found = Ref::share(tracer_.lifter.type_attribute(cls.as<PyTypeObject>(), key));
+    Ref found = Ref::share(tracer_.lifter.classes->attribute(cls.as<PyTypeObject>(), key));
     if (found && (Py_IS_TYPE(found.get(), &PyStaticMethod_Type) || Py_IS_TYPE(found.get(), &PyClassMethod_Type)))
       found = checked(PyObject_GetAttrString(found.get(), "__func__"));
     if (found) use(found);
@@ -95,11 +97,11 @@ class Reads {
     if (lifter.known(function) == nullptr) (void)lifter.lift(function, lifter.constant(function));
     guard_defaults(function);
     auto* of = function.as<PyFunctionObject>();
-    lifter.use_closure(function);
+    lifter.cells->use_closure(function);
     for (Py_ssize_t i = 0; of->func_closure != nullptr && i < PyTuple_GET_SIZE(of->func_closure); i++) {
       Borrowed cell = PyTuple_GET_ITEM(of->func_closure, i);
-      if (!is_code(PyCell_GET(cell.get())) || !lifter.is_preexisting_cell(cell)) continue;
-      if (Ref value = lifter.load_cell(cell)) use(value);
+      if (!is_code(PyCell_GET(cell.get())) || !lifter.cells->is_preexisting(cell)) continue;
+      if (Ref value = lifter.cells->load(cell)) use(value);
     }
     if (!is_of_library(function)) use_code(of->func_code, function);
   }

@@ -7,6 +7,9 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/node_effects.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "trace/calls/handlers.h"
 #include "trace/calls/natives.h"
 #include "trace/soundness/reachable.h"
@@ -224,8 +227,9 @@ static CheckpointCall parse(Tracer& t, const Call& call) {
     if (!AutogradFunctions::wants_gradient(checkpoint.given.data() + 1, checkpoint.positional))
       refuse("no argument requires a gradient, with use_reentrant=True");
   }
-  Ref debug = t.lifter.dict_item(t.lifter.name_space(PyFunction_GET_GLOBALS(Natives::table().checkpoint)),
-                                 checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
+  Ref debug = t.lifter.containers->dict_item(
+      t.lifter.namespaces->of_globals(PyFunction_GET_GLOBALS(Natives::table().checkpoint)),
+      checked(PyUnicode_InternFromString("_checkpoint_debug_enabled")));
   if (!debug || debug.get() != Py_None) refuse("set_checkpoint_debug_enabled() was called");
   for (size_t i = 0; i < checkpoint.positional; i++)
     collect_devices(checkpoint.given[i + 1], &checkpoint.devices, &checkpoint.has_inference_tensor);
@@ -239,10 +243,11 @@ static CheckpointCall parse(Tracer& t, const Call& call) {
 }
 
 // All that the function can reach. False: some of it has state that cannot be seen.
-static bool add_reachable(Reachable& reachable, const CheckpointCall& checkpoint, const lift::Lifter::WriteMark& mark) {
+static bool add_reachable(Reachable& reachable, const CheckpointCall& checkpoint, const lift::WriteMark& mark) {
   bool can_see = reachable.add(checkpoint.function);
   for (PyObject* value : checkpoint.given) can_see = can_see && (value == nullptr || reachable.add(value));
-  for (const lift::PlaceWrite& write : mark.places) can_see = can_see && (!write.value || reachable.add(write.value));
+  for (const lift::VariableWrite& write : mark.variables)
+    can_see = can_see && (!write.value || reachable.add(write.value));
   for (const std::vector<Ref>& shadow : mark.shadows) {
     for (const Ref& value : shadow) can_see = can_see && (!value || reachable.add(value));
   }
@@ -259,7 +264,7 @@ static Ref call_checkpoint(Tracer& t, const Call& call) {
   const size_t first = program.nodes.size(), older = program.tensors.size();
   for (const graph::TensorRecord& record : program.tensors)
     checkpoint.versions.push_back(record.is_symbol() ? 0 : version_of(record.fake));
-  const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
+  const lift::WriteMark mark = t.lifter.write_log->mark();
   const graph::Ambient state = graph::Ambient::now();
   checkpoint.questions = t.gradient_questions;
   Reachable reachable(t.lifter);
@@ -279,7 +284,7 @@ static Ref call_checkpoint(Tracer& t, const Call& call) {
   }
   if (!any_requires_grad) return result;
   if (const char* what = what_is_not_repeated(t, checkpoint, first)) refuse(what);
-  if (t.lifter.has_writes_since(mark))
+  if (t.lifter.write_log->has_writes_since(mark))
     refuse("it writes to a pre-existing object, prints, or draws a random number from Python's random module");
   if (!can_see) refuse("it can reach an object whose state cannot be seen");
   if (!reachable.unchanged()) refuse("it writes to an object that was created before it");

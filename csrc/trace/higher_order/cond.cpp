@@ -7,6 +7,7 @@
 #include "trace/symbolic/deferred_values.h"
 #include "trace/torch/torch_function_modes.h"
 
+#include "lift/lifting/write_log.h"
 #include "py/lasting.h"
 
 #include <algorithm>
@@ -80,7 +81,7 @@ void check_can_record(Tracer& t, Borrowed pred) {
   if (t.recorder.records_numbers()) refuse("after an unbacked symbol");
   if (t.recorder.is_silent() || fake::TransformState::now() != t.functorch->transforms_before)
     refuse("inside a transform");
-  if (t.lifter.has_writes()) refuse("after a write to a pre-existing object");
+  if (t.lifter.write_log->has_writes()) refuse("after a write to a pre-existing object");
 }
 
 using Branches = std::array<Arm, 2>;
@@ -93,7 +94,7 @@ Branches trace_branches(Tracer& t, const Condition& condition) {
   Branches branches;
   for (const bool holds : {true, false}) {
     branches[holds ? 0 : 1] = trace_arm(t, kCond, condition.branch(holds), condition.operands());
-    if (t.lifter.has_writes() || t.deferred->points.size() != deferred_before || !reachable.unchanged())
+    if (t.lifter.write_log->has_writes() || t.deferred->points.size() != deferred_before || !reachable.unchanged())
       refuse("a branch mutates an object");
   }
   if (!same_structure(branches[0].result, branches[1].result)) refuse("the branches return different structures");

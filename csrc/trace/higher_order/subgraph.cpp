@@ -5,6 +5,7 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "graph/export/fx_export.h"
+#include "lift/lifting/write_log.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -165,7 +166,7 @@ PlaceholderCall::PlaceholderCall(Tracer& tracer, const char* what)
   if (tracer.recorder.records_numbers()) refuse("after an unbacked symbol");
   if (tracer.recorder.is_silent() || fake::TransformState::now() != tracer.functorch->transforms_before)
     refuse("inside a transform");
-  if (tracer.lifter.has_writes()) refuse("after a write to a pre-existing object");
+  if (tracer.lifter.write_log->has_writes()) refuse("after a write to a pre-existing object");
 }
 
 void PlaceholderCall::reach(PyObject* const* arguments, size_t count) {
@@ -179,7 +180,8 @@ Arm PlaceholderCall::trace(Borrowed function, const Tensors& placeholders, bool 
   Arm subgraph = trace_arm(tracer_, what_, function, operands, /*fresh=*/true);
   if (!may_alias) subgraph.check_aliases(what_);
   if (subgraph.effects != graph::kPure) refuse("its function draws random numbers");
-  if (tracer_.lifter.has_writes() || tracer_.deferred->points.size() != deferred_before || !reachable_.unchanged())
+  if (tracer_.lifter.write_log->has_writes() || tracer_.deferred->points.size() != deferred_before ||
+      !reachable_.unchanged())
     refuse("its function mutates an object");
   return subgraph;
 }

@@ -2,6 +2,7 @@
 #include "trace/core/tracer.h"
 #include "trace/opcodes/items.h"
 
+#include "lift/lifting/layouts.h"
 #include "py/import.h"
 #include "py/lasting.h"
 

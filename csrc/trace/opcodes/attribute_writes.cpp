@@ -13,6 +13,12 @@
 #include "cpython/thread_locals.h"
 #include "fake/python_tensor.h"
 #include "graph/run/torch_warnings.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/fields.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "lift/sources/decimal_values.h"
 #include "py/lasting.h"
 #include "py/names.h"
@@ -31,14 +37,14 @@ static bool is_tensor(Borrowed object) { return graph::is_tensor(object); }
 bool set_member_of_container(lift::Lifter& lifter, Borrowed container, Borrowed name, Borrowed value) {
   const lift::Known* known = lifter.known(container);
   if (known == nullptr || known->shadow == nullptr) return false;
-  Borrowed member = lifter.type_attribute(container.type(), name);
+  Borrowed member = lifter.classes->attribute(container.type(), name);
   if (!member || !Py_IS_TYPE(member.get(), &PyMemberDescr_Type)) return false;
   if (value) lifter.escape(value);
   check_status(member.type()->tp_descr_set(member.get(), container.get(), value.get()));
   Ref now = Ref::steal(
       member.type()->tp_descr_get(member.get(), container.get(), reinterpret_cast<PyObject*>(container.type())));
   if (!now) PyErr_Clear();  // deleted
-  lifter.store_field(container, name, std::move(now));
+  lifter.fields->store(container, name, std::move(now));
   return true;
 }
 
@@ -64,7 +70,7 @@ static bool set_on_custom_module(Tracer& tracer, Borrowed module, Borrowed name,
   if (!before || !lift::is_plain(before.get())) stop(report::Reason::native_call, what);
   tracer.lifter.note_constant(Natives::table().setattr);
   Ref given = checked(PyTuple_Pack(3, module.get(), name.get(), value.get()));
-  tracer.lifter.add_effect({Ref::share(Natives::table().setattr), std::move(given), {}});
+  tracer.lifter.write_log->add_effect({Ref::share(Natives::table().setattr), std::move(given), {}});
   return true;
 }
 
@@ -83,12 +89,12 @@ void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
   if (is_tensor(owner)) {
     const bool is_grad = equals(name, "grad");
     // An attribute that torch's classes do not define is the program's own, and in the tensor's dict.
-    if (known != nullptr && known->source != nullptr && !t.lifter.type_attribute(type, name) &&
+    if (known != nullptr && known->source != nullptr && !t.lifter.classes->attribute(type, name) &&
         is_generic(_PyType_Lookup(type, checked(PyUnicode_InternFromString("__setattr__")).get()),
                    PyObject_GenericSetAttr)) {
-      if (lift::Shadow* attributes = t.lifter.attributes(owner)) {
-        if (!value && !t.lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
-        return t.lifter.dict_store(*attributes, name, value);
+      if (lift::Shadow* attributes = t.lifter.namespaces->attributes(owner)) {
+        if (!value && !t.lifter.containers->dict_item(*attributes, name)) no_attribute(owner, name, true);
+        return t.lifter.containers->dict_store(*attributes, name, value);
       }
     }
     if (known != nullptr && equals(name, "requires_grad") && value && PyBool_Check(value.get()) &&
@@ -112,7 +118,8 @@ void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
       stop(report::Reason::torch_call, "data is set");
     }
     natively();  // with eager's checks
-    if (known != nullptr && is_grad) t.lifter.store_field(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
+    if (known != nullptr && is_grad)
+      t.lifter.fields->store(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
     return;
   }
   if (PyModule_Check(owner.get())) {
@@ -121,26 +128,26 @@ void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
     if (PyObject* attribute = has_custom_class ? _PyType_Lookup(type, name.get()) : nullptr;
         attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
       return set_generic(t, owner, name, value);
-    lift::Shadow& name_space = t.lifter.name_space(PyModule_GetDict(owner.get()));
-    if (!value && !t.lifter.dict_item(name_space, name)) no_attribute(owner, name, true);
-    t.finalizers->check(t.lifter.peek(PyModule_GetDict(owner.get()), name), nullptr);
-    return t.lifter.dict_store(name_space, name, value);
+    lift::Shadow& name_space = t.lifter.namespaces->of_globals(PyModule_GetDict(owner.get()));
+    if (!value && !t.lifter.containers->dict_item(name_space, name)) no_attribute(owner, name, true);
+    t.finalizers->check(t.lifter.namespaces->peek(PyModule_GetDict(owner.get()), name), nullptr);
+    return t.lifter.containers->dict_store(name_space, name, value);
   }
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
-  Borrowed hook = t.lifter.type_attribute(type, hook_name);
+  Borrowed hook = t.lifter.classes->attribute(type, hook_name);
   if (known == nullptr || !known->instance) {
     // Objects without attributes in the trace: a property, a cell, a partial.
     if (known != nullptr && known->shadow == nullptr) {
-      if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && t.lifter.is_preexisting_cell(owner))
+      if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && t.lifter.cells->is_preexisting(owner))
         return store_cell(t, owner, Ref::share(value));
       if (lift::is_decimal_context(owner.get())) return natively();  // the copy; it is written back at the end
       stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
     }
     // A private object: its own dict is private too; what its class defines is guarded.
-    t.lifter.open_attributes(owner);
-    if (Borrowed attribute = t.lifter.type_attribute(type, name)) {
+    t.lifter.namespaces->open_attributes(owner);
+    if (Borrowed attribute = t.lifter.classes->attribute(type, name)) {
       use_descriptor(t, attribute, type, name);
       lift_descriptor(t, type, attribute, name);
     }
@@ -155,7 +162,7 @@ void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
       const bool is_name = !equals(name, "__doc__") && !equals(name, "__module__");
       if (is_name && !PyUnicode_CheckExact(value.get()))
         stop(report::Reason::native_call, "a name of a function is set to something other than a string");
-      return t.lifter.store_field(owner, name, Ref::share(value));
+      return t.lifter.fields->store(owner, name, Ref::share(value));
     }
     return set_generic(t, owner, name, value);
   }
@@ -173,12 +180,12 @@ void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
 // A descriptor of a Python class whose __set__ native code is about to call.
 static void lift_descriptor(Tracer& t, PyTypeObject* type, Borrowed attribute, Borrowed name) {
   if (!attribute || attribute.type()->tp_descr_set == nullptr || t.lifter.made_here(attribute) ||
-      t.lifter.attribute_source(type, name) == nullptr || t.lifter.known(attribute) != nullptr ||
+      t.lifter.classes->attribute_source(type, name) == nullptr || t.lifter.known(attribute) != nullptr ||
       (attribute.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
     return;
   }
-  t.lifter.use_special_methods(attribute.type());
-  if (Borrowed(t.lifter.lift(attribute, t.lifter.attribute_source(type, name))) != attribute)
+  t.lifter.classes->use_special_methods(attribute.type());
+  if (Borrowed(t.lifter.lift(attribute, t.lifter.classes->attribute_source(type, name))) != attribute)
     stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
 }
 
@@ -188,7 +195,7 @@ static void set_on_class(Tracer& t, PyTypeObject* type, Borrowed name, Borrowed 
   Borrowed cls = reinterpret_cast<PyObject*>(type);
   PyTypeObject* metaclass = cls.type();
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
-  Borrowed hook = t.lifter.type_attribute(metaclass, hook_name);
+  Borrowed hook = t.lifter.classes->attribute(metaclass, hook_name);
   if (hook && PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, cls.get(), name.get(), value.get()};
     (void)call_function(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
@@ -211,12 +218,12 @@ void store_on_class(Tracer& t, PyTypeObject* type, Borrowed name, Borrowed value
   const std::string text = text_of(name);
   refuse(!PyUnicode_CheckExact(name.get()) || (text.size() > 4 && text.starts_with("__") && text.ends_with("__")));
   refuse(PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0);
-  Borrowed of_metaclass = t.lifter.type_attribute(cls.type(), name);
+  Borrowed of_metaclass = t.lifter.classes->attribute(cls.type(), name);
   refuse(of_metaclass && of_metaclass.type()->tp_descr_set != nullptr);
   Borrowed before = _PyType_Lookup(type, name.get());
   refuse(before && before.type()->tp_descr_set != nullptr);
   refuse(value && value.type()->tp_descr_set != nullptr);
-  const lift::Place* place = t.lifter.class_place(type, name);
+  const lift::Variable* place = t.lifter.classes->class_variable(type, name);
   bool writes = true;
   if (!value) {
     const bool has = PyDict_GetItemWithError(cpython::own_dict(type), name.get()) != nullptr;
@@ -227,29 +234,30 @@ void store_on_class(Tracer& t, PyTypeObject* type, Borrowed name, Borrowed value
   }
   // That it is no data descriptor is guarded too.
   if (place == nullptr && before)
-    t.tree->guard(t.lifter.attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
-  if (place == nullptr && !before) t.tree->guard(t.lifter.attribute_source(type, name), {lift::GuardKind::kAbsent});
-  if (place == nullptr && before) t.finalizers->check(before, t.lifter.attribute_source(type, name));
-  t.lifter.store_class_attribute(type, name, Ref::share(value), writes);
+    t.tree->guard(t.lifter.classes->attribute_source(type, name), {lift::GuardKind::kType, Ref::share(before.type())});
+  if (place == nullptr && !before)
+    t.tree->guard(t.lifter.classes->attribute_source(type, name), {lift::GuardKind::kAbsent});
+  if (place == nullptr && before) t.finalizers->check(before, t.lifter.classes->attribute_source(type, name));
+  t.lifter.classes->store(type, name, Ref::share(value), writes);
 }
 
 void set_generic(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
-  Borrowed attribute = t.lifter.type_attribute(type, name);
+  Borrowed attribute = t.lifter.classes->attribute(type, name);
   if (attribute) use_descriptor(t, attribute, type, name);
   if (attribute && attribute.type()->tp_descr_set != nullptr) {
     if (Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type)) {
-      if (!value && !t.lifter.load_field(owner, name, attribute)) {
+      if (!value && !t.lifter.fields->load(owner, name, attribute)) {
         PyErr_SetObject(PyExc_AttributeError, name.get());
         throw PyError();
       }
-      if (lift::Known* known = t.lifter.known(owner); known != nullptr && !t.lifter.written_field(owner, name)) {
+      if (lift::Known* known = t.lifter.known(owner); known != nullptr && !t.lifter.fields->written(owner, name)) {
         Ref old = Ref::steal(
             attribute.type()->tp_descr_get(attribute.get(), known->original.get(), reinterpret_cast<PyObject*>(type)));
         if (!old) PyErr_Clear();
         t.finalizers->check(old, t.tree->child(known->source, lift::Access::kField, name));
       }
-      return t.lifter.store_field(owner, name, Ref::share(value));
+      return t.lifter.fields->store(owner, name, Ref::share(value));
     }
     if (Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type)) stop(report::Reason::native_call, text_of(name) + " is set");
     if (Py_IS_TYPE(attribute.get(), &PyProperty_Type)) {
@@ -265,10 +273,10 @@ void set_generic(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
     check_status(attribute.type()->tp_descr_set(attribute.get(), owner.get(), value.get()));
     return;
   }
-  lift::Shadow* attributes = t.lifter.attributes(owner);
+  lift::Shadow* attributes = t.lifter.namespaces->attributes(owner);
   if (attributes == nullptr) no_attribute(owner, name, true);
-  if (!value && !t.lifter.dict_item(*attributes, name)) no_attribute(owner, name, true);
-  t.lifter.dict_store(*attributes, name, value);
+  if (!value && !t.lifter.containers->dict_item(*attributes, name)) no_attribute(owner, name, true);
+  t.lifter.containers->dict_store(*attributes, name, value);
 }
 
 }  // namespace alternator::trace

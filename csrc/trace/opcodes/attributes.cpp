@@ -16,6 +16,12 @@
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
 #include "graph/run/torch_warnings.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/fields.h"
+#include "lift/lifting/layouts.h"
+#include "lift/lifting/namespaces.h"
 #include "lift/sources/decimal_values.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -125,8 +131,8 @@ Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   if (has_attributes || ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !Natives::table().type(type)))
     return get_with_hooks(t, owner, name);
 
-  if (PyCell_Check(owner.get()) && t.lifter.is_preexisting_cell(owner) && equals(name, "cell_contents")) {
-    if (Ref contents = t.lifter.load_cell(owner)) return contents;
+  if (PyCell_Check(owner.get()) && t.lifter.cells->is_preexisting(owner) && equals(name, "cell_contents")) {
+    if (Ref contents = t.lifter.cells->load(owner)) return contents;
     PyErr_SetString(PyExc_ValueError, "Cell is empty");
     throw PyError();
   }
@@ -136,7 +142,7 @@ Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
     stop(report::Reason::opaque_object, "the __dict__ of a partial that has none yet");
   if (equals(name, "__dict__") || equals(name, "__reduce_ex__") || equals(name, "__reduce__") ||
       _PyType_Lookup(type, name.get()) == nullptr)
-    t.lifter.open_attributes(owner);
+    t.lifter.namespaces->open_attributes(owner);
   // Objects of builtin types: the contents of a private object are lifted; those of a pre-existing one are not.
   Ref value = checked(PyObject_GetAttr(owner.get(), name.get()));
   const bool is_private = known == nullptr || Borrowed(known->original) != owner;
@@ -169,7 +175,7 @@ static void make_overload(Tracer& tracer, Borrowed owner, Borrowed name) {
 static Ref get_with_hooks(Tracer& t, Borrowed owner, Borrowed name) {
   PyTypeObject* type = owner.type();
   make_overload(t, owner, name);
-  Borrowed getattribute = t.lifter.type_attribute(type, names::__getattribute__);
+  Borrowed getattribute = t.lifter.classes->attribute(type, names::__getattribute__);
   bool absent = false;
   Ref value;
   if (getattribute == Borrowed(Natives::table().object_getattribute) || type->tp_getattro == PyObject_GenericGetAttr ||
@@ -185,14 +191,14 @@ static Ref get_with_hooks(Tracer& t, Borrowed owner, Borrowed name) {
       absent = true;
     }
   } else if (t.lifter.known(owner) == nullptr && is_native_slot(getattribute)) {
-    t.lifter.type_attribute(type, name);  // an object that the trace made, of a C type; its class is guarded
+    t.lifter.classes->attribute(type, name);  // an object that the trace made, of a C type; its class is guarded
     if (is_written_by_program(t, type, name)) stop(report::Reason::class_write, type->tp_name + ("." + text_of(name)));
     return checked(PyObject_GetAttr(owner.get(), name.get()));
   } else {
     stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattribute__");
   }
   if (!absent) return value;
-  Borrowed fallback = t.lifter.type_attribute(type, names::__getattr__);
+  Borrowed fallback = t.lifter.classes->attribute(type, names::__getattr__);
   if (!fallback) {
     if (PyErr_Occurred()) throw PyError();
     no_attribute(owner, name);
@@ -213,10 +219,10 @@ void use_descriptor(Tracer& t, Borrowed attribute, PyTypeObject* type, Borrowed 
   const bool is_python = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(attribute.get());
   const bool is_value = kind->tp_descr_get == nullptr && !PyCallable_Check(attribute.get());
   if ((!is_python && !is_value) || t.lifter.made_here(attribute) || is_written_by_program(t, type, name)) return;
-  lift::Source* source = t.lifter.attribute_source(type, name);
+  lift::Source* source = t.lifter.classes->attribute_source(type, name);
   if (source == nullptr) return;
   t.tree->guard(source, {lift::GuardKind::kType, Ref::share(reinterpret_cast<PyObject*>(kind))});
-  if (is_python && !is_tensor(attribute)) t.lifter.use_special_methods(kind);
+  if (is_python && !is_tensor(attribute)) t.lifter.classes->use_special_methods(kind);
 }
 
 // Whether it is a data descriptor, which takes precedence over the instance dict.
@@ -231,17 +237,17 @@ Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent) {
   lift::Known* known = t.lifter.known(owner);
   const bool preexisting = known != nullptr && known->instance;
   if (preexisting && cpython::is_thread_local(type)) {
-    if (equals(name, "__dict__")) return Ref(t.lifter.attributes(owner)->copy);
+    if (equals(name, "__dict__")) return Ref(t.lifter.namespaces->attributes(owner)->copy);
     // threading.local itself looks there first.
     if (lift::layout_base(type) == type) {
-      if (Ref value = t.lifter.dict_item(*t.lifter.attributes(owner), name)) return value;
+      if (Ref value = t.lifter.containers->dict_item(*t.lifter.namespaces->attributes(owner), name)) return value;
     }
   }
   // The look-up in the instance dict may run an __eq__, which may remove it from the class.
-  const Ref attribute = Ref::share(t.lifter.type_attribute(type, name));
+  const Ref attribute = Ref::share(t.lifter.classes->attribute(type, name));
   if (attribute && comes_first(t, attribute, type, name)) {
     if (preexisting && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__dict__")) {
-      if (lift::Shadow* attributes = t.lifter.attributes(owner)) return Ref(attributes->copy);
+      if (lift::Shadow* attributes = t.lifter.namespaces->attributes(owner)) return Ref(attributes->copy);
     }
     if (preexisting && Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type) && equals(name, "__class__")) {
       return Ref::share(reinterpret_cast<PyObject*>(type));
@@ -252,12 +258,12 @@ Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent) {
     const bool is_member = Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type);
     if ((preexisting && (is_member || Py_IS_TYPE(attribute.get(), &PyGetSetDescr_Type))) ||
         (is_member && known != nullptr && known->shadow != nullptr)) {
-      Ref value = t.lifter.load_field(owner, name, attribute);
+      Ref value = t.lifter.fields->load(owner, name, attribute);
       *absent = !value;
       return value;
     }
     try {
-      return bind_descriptor(t, attribute, owner, type, t.lifter.attribute_source(type, name));
+      return bind_descriptor(t, attribute, owner, type, t.lifter.classes->attribute_source(type, name));
     } catch (const PyError&) {
       if (t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
       *absent = true;
@@ -265,8 +271,8 @@ Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent) {
     }
   }
   if (preexisting) {
-    if (lift::Shadow* attributes = t.lifter.attributes(owner)) {
-      if (Ref value = t.lifter.dict_item(*attributes, name)) return value;
+    if (lift::Shadow* attributes = t.lifter.namespaces->attributes(owner)) {
+      if (Ref value = t.lifter.containers->dict_item(*attributes, name)) return value;
     }
   } else if (PyObject** dict = _PyObject_GetDictPtr(owner.get()); dict != nullptr && *dict != nullptr) {
     if (PyObject* value = PyDict_GetItemWithError(*dict, name.get())) return Ref::share(value);
@@ -274,7 +280,7 @@ Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent) {
   }
   if (attribute) {
     try {
-      return bind_descriptor(t, attribute, owner, type, t.lifter.attribute_source(type, name),
+      return bind_descriptor(t, attribute, owner, type, t.lifter.classes->attribute_source(type, name),
                              is_written_by_program(t, type, name));
     } catch (const PyError&) {
       if (t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
@@ -311,7 +317,7 @@ Ref bind_descriptor(Tracer& t, Borrowed attribute, Borrowed owner, PyTypeObject*
   // The __get__ of a descriptor of a Python class runs as a traced frame, on the lifted descriptor itself.
   const bool python_descriptor = (kind->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
   if (python_descriptor && !fixed) {
-    t.lifter.use_special_methods(kind);
+    t.lifter.classes->use_special_methods(kind);
     if (Borrowed(t.lifter.lift(attribute, source)) != attribute)
       stop(report::Reason::cannot_lift, "a descriptor that needs a private copy");
   }
@@ -353,19 +359,20 @@ static Ref get_cached_property(Tracer& t, Borrowed property, Borrowed owner, lif
 }
 
 static Ref get_from_module(Tracer& t, Borrowed module, Borrowed name) {
-  lift::Shadow& name_space = t.lifter.name_space(PyModule_GetDict(module.get()));
+  lift::Shadow& name_space = t.lifter.namespaces->of_globals(PyModule_GetDict(module.get()));
   if (equals(name, "__dict__")) return Ref(name_space.copy);
   if (!graph::is_plain_module_class(module.type())) {  // torch.backends.cudnn.enabled
     PyObject* attribute = _PyType_Lookup(module.type(), name.get());
     if (attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr &&
         (Py_TYPE(attribute)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0)
       return bind_descriptor(t, attribute, module, module.type(), t.lifter.constant(attribute));
-    Borrowed property = t.lifter.type_attribute(module.type(), name);
+    Borrowed property = t.lifter.classes->attribute(module.type(), name);
     if (property && Py_IS_TYPE(property.get(), &PyProperty_Type))
-      return bind_descriptor(t, property, module, module.type(), t.lifter.attribute_source(module.type(), name));
+      return bind_descriptor(t, property, module, module.type(),
+                             t.lifter.classes->attribute_source(module.type(), name));
   }
-  if (Ref value = t.lifter.dict_item(name_space, name)) return value;
-  Ref fallback = t.lifter.dict_item(name_space, names::__getattr__);
+  if (Ref value = t.lifter.containers->dict_item(name_space, name)) return value;
+  Ref fallback = t.lifter.containers->dict_item(name_space, names::__getattr__);
   if (fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, name.get()};
     return call_function(t, fallback, arguments + 1, 1, {});
@@ -404,30 +411,30 @@ Ref get_from_type(Tracer& t, PyTypeObject* type, Borrowed name) {
   if (metaclass != &PyType_Type) {
     // A metaclass that defines __getattr__: it is called after the regular rules.
     Ref getattribute_name = checked(PyUnicode_InternFromString("__getattribute__"));
-    Borrowed getattribute = t.lifter.type_attribute(metaclass, getattribute_name);
+    Borrowed getattribute = t.lifter.classes->attribute(metaclass, getattribute_name);
     if (PyFunction_Check(getattribute.get())) stop(report::Reason::native_call, "a metaclass with __getattribute__");
   }
-  const Ref meta_attribute = Ref::share(t.lifter.type_attribute(metaclass, name));
+  const Ref meta_attribute = Ref::share(t.lifter.classes->attribute(metaclass, name));
   if (meta_attribute && comes_first(t, meta_attribute, metaclass, name)) {
     if (metaclass == &PyType_Type || Py_IS_TYPE(meta_attribute.get(), &PyGetSetDescr_Type) ||
         Py_IS_TYPE(meta_attribute.get(), &PyMemberDescr_Type)) {
-      if (equals(name, "__dict__")) return checked(PyDictProxy_New(t.lifter.class_dict(type).get()));
+      if (equals(name, "__dict__")) return checked(PyDictProxy_New(t.lifter.classes->dict(type).get()));
       Ref value = checked(PyObject_GetAttr(cls.get(), name.get()));  // __name__, __mro__, ...
       const bool fixed = (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) != 0;
       if (t.lifter.made_here(cls)) return value;
       if (fixed && (lift::is_plain(value.get()) || PyType_Check(value.get()))) return value;
       return t.lifter.lift(value, t.tree->child(t.lifter.constant(cls), lift::Access::kField, name));
     }
-    return bind_descriptor(t, meta_attribute, cls, metaclass, t.lifter.attribute_source(metaclass, name));
+    return bind_descriptor(t, meta_attribute, cls, metaclass, t.lifter.classes->attribute_source(metaclass, name));
   }
-  if (Borrowed attribute = t.lifter.type_attribute(type, name)) {
-    return bind_descriptor(t, attribute, {}, type, t.lifter.attribute_source(type, name),
+  if (Borrowed attribute = t.lifter.classes->attribute(type, name)) {
+    return bind_descriptor(t, attribute, {}, type, t.lifter.classes->attribute_source(type, name),
                            is_written_by_program(t, type, name));
   }
   if (meta_attribute)
-    return bind_descriptor(t, meta_attribute, cls, metaclass, t.lifter.attribute_source(metaclass, name));
+    return bind_descriptor(t, meta_attribute, cls, metaclass, t.lifter.classes->attribute_source(metaclass, name));
   Ref getattr_name = checked(PyUnicode_InternFromString("__getattr__"));
-  if (Borrowed fallback = t.lifter.type_attribute(metaclass, getattr_name);
+  if (Borrowed fallback = t.lifter.classes->attribute(metaclass, getattr_name);
       fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, cls.get(), name.get()};
     return call_function(t, t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {});
@@ -443,22 +450,22 @@ Ref get_from_function(Tracer& t, Borrowed function, Borrowed name) {
     known = t.lifter.known(function);
   }
   if (equals(name, "__dict__")) {
-    if (lift::Shadow* attributes = t.lifter.attributes(function)) return Ref(attributes->copy);
+    if (lift::Shadow* attributes = t.lifter.namespaces->attributes(function)) return Ref(attributes->copy);
   }
   if (_PyType_Lookup(function.type(), name.get()) == nullptr) {
-    if (lift::Shadow* attributes = t.lifter.attributes(function)) {
-      if (Ref value = t.lifter.dict_item(*attributes, name)) return value;
+    if (lift::Shadow* attributes = t.lifter.namespaces->attributes(function)) {
+      if (Ref value = t.lifter.containers->dict_item(*attributes, name)) return value;
     }
     no_attribute(function, name);
   }
   if (is_written_field(name)) {
-    Ref value = t.lifter.load_field(function, name, _PyType_Lookup(function.type(), name.get()));
+    Ref value = t.lifter.fields->load(function, name, _PyType_Lookup(function.type(), name.get()));
     if (!value) no_attribute(function, name);
     return value;
   }
   Ref value = checked(PyObject_GetAttr(function.get(), name.get()));
   if (Py_IS_TYPE(value.get(), &_PyMethodWrapper_Type) || PyType_Check(value.get())) return value;
-  if (equals(name, "__globals__")) return Ref(t.lifter.name_space(value).copy);
+  if (equals(name, "__globals__")) return Ref(t.lifter.namespaces->of_globals(value).copy);
   return t.lifter.lift(value, t.tree->child(t.lifter.known(function)->source, lift::Access::kField, name));
 }
 
@@ -479,7 +486,7 @@ static Ref get_from_super(Tracer& t, Borrowed super, Borrowed name) {
     }
     auto* type = cls.as<PyTypeObject>();
     const bool unbound_class = Borrowed(self) == Borrowed(start);
-    if (const lift::Place* place = t.lifter.class_place(type, name)) {
+    if (const lift::Variable* place = t.lifter.classes->class_variable(type, name)) {
       if (!place->value) continue;
       return bind_descriptor(t, place->value, unbound_class ? Borrowed() : Borrowed(self), start.as<PyTypeObject>(),
                              t.lifter.constant(place->value), true);
@@ -506,20 +513,20 @@ Ref special_method(Tracer& t, Borrowed owner, Borrowed name) {
   lift::Known* known = t.lifter.known(owner);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(owner.type()->tp_name) + "." + text_of(name));
-  Borrowed attribute = t.lifter.type_attribute(owner.type(), name);
+  Borrowed attribute = t.lifter.classes->attribute(owner.type(), name);
   if (!attribute) return {};
   if (name.get() == names::__exit__ && t.current_frame != nullptr) {
     t.keep_alive.push_back(Ref::share(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame))));
     note_manager(cpython::code_of(t.current_frame), t.current_index, owner);
   }
   if (known != nullptr && known->instance && Py_IS_TYPE(attribute.get(), &PyMemberDescr_Type))
-    return t.lifter.load_field(owner, name, attribute);
-  return bind_descriptor(t, attribute, owner, owner.type(), t.lifter.attribute_source(owner.type(), name));
+    return t.lifter.fields->load(owner, name, attribute);
+  return bind_descriptor(t, attribute, owner, owner.type(), t.lifter.classes->attribute_source(owner.type(), name));
 }
 
 bool is_written_by_program(Tracer& t, PyTypeObject* type, Borrowed name) {
   PyObject* value;
-  return t.lifter.find_written(type, name, &value);
+  return t.lifter.classes->find_written(type, name, &value);
 }
 
 }  // namespace alternator::trace

@@ -4,6 +4,9 @@
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
 #include "trace/calls/natives.h"
 
 namespace alternator::trace {
@@ -19,8 +22,9 @@ static bool is_method_of_type(Borrowed callable, const char* name) {
 
 void ClassCreation::begin(Borrowed bases) {
   if (!PyTuple_Check(bases.get())) return;
-  if (PyTuple_GET_SIZE(bases.get()) == 0) t.lifter.begin_class(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases.get()); i++) t.lifter.begin_class(PyTuple_GET_ITEM(bases.get(), i));
+  if (PyTuple_GET_SIZE(bases.get()) == 0) t.lifter.classes->begin(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases.get()); i++)
+    t.lifter.classes->begin(PyTuple_GET_ITEM(bases.get(), i));
 }
 
 // type.__new__ of any metaclass, or the builtin behind a class statement.
@@ -28,16 +32,16 @@ bool ClassCreation::begin_call(Borrowed callable, PyObject* const* arguments, si
   const Natives& natives = Natives::table();
   if (callable == Borrowed(natives.build_class)) {
     Ref origin_name = checked(PyUnicode_InternFromString("__origin__"));
-    t.lifter.begin_class(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+    t.lifter.classes->begin(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
     for (size_t i = 2; i < positional; i++) {
       Borrowed base = arguments[i];
-      t.lifter.begin_class(base);
+      t.lifter.classes->begin(base);
       if (PyType_Check(base.get())) continue;
       // A generic alias stands for its class, and for typing.Generic.
       Ref origin = Ref::steal(PyObject_GetAttr(base.get(), origin_name.get()));
-      if (origin) t.lifter.begin_class(origin);
+      if (origin) t.lifter.classes->begin(origin);
       PyErr_Clear();
-      t.lifter.begin_class(natives.generic);
+      t.lifter.classes->begin(natives.generic);
     }
     return true;
   }
@@ -53,7 +57,7 @@ void ClassCreation::finish(Borrowed cls) {
   if (!PyType_Check(cls.get())) return;
   if (!t.lifter.made_here(cls)) {
     // A metaclass may return a pre-existing class.
-    if (!t.lifter.existed_before(cls)) stop(report::Reason::preexisting_subclass, native_name(cls));
+    if (!t.lifter.classes->existed_before(cls)) stop(report::Reason::preexisting_subclass, native_name(cls));
     return;
   }
   // A pre-existing abstract base class queries its subclasses, but does not know those that the trace made. An instance
@@ -67,7 +71,7 @@ void ClassCreation::finish(Borrowed cls) {
         hooked_bases.push_back(base.as<PyTypeObject>());
     }
   }
-  t.lifter.finish_class(cls);
+  t.lifter.classes->finish(cls);
 }
 
 // _abc_init itself reads what the bases declare as abstract.
@@ -80,7 +84,7 @@ void ClassCreation::guard_abstract_methods(Borrowed cls) {
     if (!declared || base == &PyType_Type) continue;  // type has the descriptor for all classes there
     Ref names = checked(PySequence_Tuple(declared.get()));
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names.get()); k++)
-      t.lifter.type_attribute(type, PyTuple_GET_ITEM(names.get(), k));
+      t.lifter.classes->attribute(type, PyTuple_GET_ITEM(names.get(), k));
   }
 }
 
@@ -99,7 +103,7 @@ void check_class_call(Tracer& t, Borrowed callable, PyObject* const* arguments, 
 // dir(object): the names in its own dict and in those of its classes, which are guarded.
 Ref ClassCreation::names_of(Borrowed object) {
   Ref hook_name = checked(PyUnicode_InternFromString("__dir__"));
-  Borrowed hook = t.lifter.type_attribute(object.type(), hook_name);
+  Borrowed hook = t.lifter.classes->attribute(object.type(), hook_name);
   const bool is_type = PyType_Check(object.get());
   if (PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, object.get()};
@@ -114,7 +118,7 @@ Ref ClassCreation::names_of(Borrowed object) {
   }
   if (!Py_IS_TYPE(hook.get(), &PyMethodDescr_Type)) stop(report::Reason::native_call, "dir with an unusual __dir__");
   lift::Known* known = t.lifter.known(object);
-  if (t.lifter.has_class_writes() || graph::is_tensor(object) || PyFunction_Check(object.get()) ||
+  if (t.lifter.classes->has_writes() || graph::is_tensor(object) || PyFunction_Check(object.get()) ||
       (known != nullptr && known->opaque) || (is_type && object.type() != &PyType_Type)) {
     stop(report::Reason::native_call, "dir");
   }
@@ -123,13 +127,13 @@ Ref ClassCreation::names_of(Borrowed object) {
   if (PyModule_Check(object.get())) {
     if (PyDict_GetItemString(PyModule_GetDict(object.get()), "__dir__") != nullptr)
       stop(report::Reason::native_call, "dir of a module with a __dir__ of its own");
-    lift::Shadow& name_space = t.lifter.name_space(PyModule_GetDict(object.get()));
-    t.lifter.guard_names(name_space);
+    lift::Shadow& name_space = t.lifter.namespaces->of_globals(PyModule_GetDict(object.get()));
+    t.lifter.containers->guard_keys(name_space);
     add(name_space.copy);
   } else {
     if (!is_type) {
-      if (lift::Shadow* attributes = known != nullptr ? t.lifter.attributes(object) : nullptr) {
-        t.lifter.guard_names(*attributes);
+      if (lift::Shadow* attributes = known != nullptr ? t.lifter.namespaces->attributes(object) : nullptr) {
+        t.lifter.containers->guard_keys(*attributes);
         add(attributes->copy);
       } else if (PyObject** dict = _PyObject_GetDictPtr(object.get()); dict != nullptr && *dict != nullptr) {
         add(*dict);
@@ -138,7 +142,7 @@ Ref ClassCreation::names_of(Borrowed object) {
     PyTypeObject* type = is_type ? object.as<PyTypeObject>() : object.type();
     for (Py_ssize_t i = 0; type->tp_mro != nullptr && i < PyTuple_GET_SIZE(type->tp_mro); i++) {
       auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-      t.lifter.guard_names(cls);
+      t.lifter.classes->guard_names(cls);
       add(cpython::own_dict(cls));
     }
   }

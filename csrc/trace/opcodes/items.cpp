@@ -16,6 +16,15 @@
 #include "trace/torch/torch_runs.h"
 
 #include "fake/numpy_scalar_input.h"
+#include "lift/lifting/cells.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/fields.h"
+#include "lift/lifting/functions.h"
+#include "lift/lifting/layouts.h"
+#include "lift/lifting/lazy_objects.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/plain_origins.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
 #include "trace/numpy/concrete_arrays.h"
@@ -91,7 +100,7 @@ static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
 
 // Guards the length, unless the index does not depend on it.
 static void guard_length_for(lift::Lifter& lifter, lift::Shadow& shadow, Py_ssize_t index) {
-  if (index < 0 || index >= shadow.length) lifter.guard_length(shadow);
+  if (index < 0 || index >= shadow.length) lifter.containers->guard_length(shadow);
 }
 
 // x[k], x[:, k]: torch does not accept an unbacked symbol as an index, but select() does. `view`: what the symbols
@@ -131,21 +140,21 @@ static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref
 }
 
 Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
-  if (t.lifter.is_open(container)) {
+  if (t.lifter.lazy->is_open(container)) {
     const bool is_index = PyLong_CheckExact(key.get());
     const Py_ssize_t index = is_index ? PyLong_AsSsize_t(key.get()) : 0;
     const bool is_too_large = index == -1 && PyErr_Occurred() != nullptr;
     if (is_too_large) PyErr_Clear();
-    if (Ref item = is_index && !is_too_large ? t.lifter.open_item(container, index) : Ref()) return item;
+    if (Ref item = is_index && !is_too_large ? t.lifter.lazy->open_item(container, index) : Ref()) return item;
     if (is_index) {
-      t.lifter.guard_open_length(container);
+      t.lifter.lazy->guard_open_length(container);
       return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
     }
     t.lifter.escape(container);
   }
   if (lift::Shadow* shadow = open_shadow(t.lifter, container)) {
     if (PyDict_CheckExact(container.get()) && is_lazy_key(key)) {
-      if (Ref value = t.lifter.dict_item(*shadow, key)) return value;
+      if (Ref value = t.lifter.containers->dict_item(*shadow, key)) return value;
       cpython::set_key_error(key.get());
       throw PyError();
     }
@@ -156,11 +165,11 @@ Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
       if (index == -1 && PyErr_Occurred()) PyErr_Clear(), index = length;
       guard_length_for(t.lifter, *shadow, index);
       if (index < 0) index += length;
-      if (index >= 0 && index < length) return t.lifter.list_item(*shadow, index);
-      t.lifter.guard_length(*shadow);
+      if (index >= 0 && index < length) return t.lifter.containers->list_item(*shadow, index);
+      t.lifter.containers->guard_length(*shadow);
       return checked(PyObject_GetItem(container.get(), key.get()));  // an IndexError
     }
-    t.lifter.lift_whole(*shadow);
+    t.lifter.containers->lift_whole(*shadow);
   }
   if (t.array_nodes->is_symbolic_array(container)) return t.arrays->item_of_array(container, key);
   check_use(t, container, "an item");
@@ -169,7 +178,7 @@ Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
   check_no_symbolic_array(t, key);
   if (PyType_Check(container.get())) {  // Class[item]
     Ref name = checked(PyUnicode_InternFromString("__class_getitem__"));
-    if (t.lifter.type_attribute(container.as<PyTypeObject>(), name) != nullptr &&
+    if (t.lifter.classes->attribute(container.as<PyTypeObject>(), name) != nullptr &&
         (container.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
       PyObject* arguments[] = {nullptr, key.get()};
       return call(t, get_from_type(t, container.as<PyTypeObject>(), name), arguments + 1, 1, {});
@@ -204,8 +213,8 @@ void set_item(Tracer& t, Borrowed container, Borrowed key, Borrowed value) {
   if (value) t.lifter.escape(value);
   if (lift::Shadow* shadow = open_shadow(t.lifter, container)) {
     if (value && PyDict_CheckExact(container.get()) && is_plain_key(key))
-      return t.lifter.dict_store(*shadow, key, value);
-    t.lifter.lift_whole(*shadow);
+      return t.lifter.containers->dict_store(*shadow, key, value);
+    t.lifter.containers->lift_whole(*shadow);
   }
   if (t.array_nodes->is_symbolic_array(container)) return t.arrays->set_item_of_array(container, key, value);
   check_use(t, container, "an item");
@@ -244,12 +253,13 @@ void set_item(Tracer& t, Borrowed container, Borrowed key, Borrowed value) {
 
 bool contains(Tracer& t, Borrowed container, Borrowed value) {
   if (lift::Shadow* shadow = open_shadow(t.lifter, container)) {
-    if (PyDict_CheckExact(container.get()) && is_lazy_key(value)) return t.lifter.dict_contains(*shadow, value);
+    if (PyDict_CheckExact(container.get()) && is_lazy_key(value))
+      return t.lifter.containers->dict_contains(*shadow, value);
     if (PySet_CheckExact(container.get())) {
-      if (is_plain_key(value)) return t.lifter.set_contains(*shadow, value);
-      t.lifter.lift_whole(*shadow);
+      if (is_plain_key(value)) return t.lifter.containers->set_contains(*shadow, value);
+      t.lifter.containers->lift_whole(*shadow);
     } else {
-      t.lifter.lift_whole(*shadow);
+      t.lifter.containers->lift_whole(*shadow);
     }
   }
   check_use(t, container, "a membership test");
@@ -280,12 +290,12 @@ Tri truth(Tracer& t, Borrowed value) {
     const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
     stop(report::Reason::data_dependent, std::string(what) + " of an unbacked symbol");
   }
-  if (t.lifter.is_open(value)) {
-    t.lifter.guard_open_truth(value);
+  if (t.lifter.lazy->is_open(value)) {
+    t.lifter.lazy->guard_open_truth(value);
     return Tri(Py_SIZE(value.get()) > 0 ? 1 : 0);
   }
   if (lift::Shadow* shadow = open_shadow(t.lifter, value)) {
-    t.lifter.guard_truth(*shadow);
+    t.lifter.containers->guard_truth(*shadow);
     return Tri(PyObject_Length(value.get()) > 0 ? 1 : 0);
   }
   check_use(t, value, "a truth test");
@@ -308,7 +318,7 @@ Ref load_global(Tracer& t, Borrowed globals, Borrowed builtins, Borrowed name) {
     if (t.lifter.made_here(dict)) {  // the namespaces that exec was given
       if (PyObject* value = PyDict_GetItemWithError(dict.get(), name.get())) return Ref::share(value);
       if (PyErr_Occurred()) throw PyError();
-    } else if (Ref value = t.lifter.dict_item(t.lifter.name_space(dict), name)) {
+    } else if (Ref value = t.lifter.containers->dict_item(t.lifter.namespaces->of_globals(dict), name)) {
       return value;
     }
   }
@@ -318,7 +328,7 @@ Ref load_global(Tracer& t, Borrowed globals, Borrowed builtins, Borrowed name) {
 
 void guard_import(Tracer& t, Borrowed name) {
   Ref hook_name = checked(PyUnicode_InternFromString("__import__"));
-  Ref hook = t.lifter.dict_item(t.lifter.name_space(PyEval_GetBuiltins()), hook_name);
+  Ref hook = t.lifter.containers->dict_item(t.lifter.namespaces->of_globals(PyEval_GetBuiltins()), hook_name);
   if (!hook || !PyCFunction_Check(hook.get())) stop(report::Reason::native_call, "a user-defined __import__");
   // `import a.b` returns a, and finds b in it.
   Ref part = Ref::share(name);
@@ -340,21 +350,21 @@ void store_global(Tracer& t, Borrowed globals, Borrowed name, Borrowed value) {
                        : PyDict_DelItem(globals.get(), name.get()));
     return;
   }
-  lift::Shadow& name_space = t.lifter.name_space(globals);
-  if (!value && !t.lifter.dict_item(name_space, name)) {
+  lift::Shadow& name_space = t.lifter.namespaces->of_globals(globals);
+  if (!value && !t.lifter.containers->dict_item(name_space, name)) {
     cpython::set_key_error(name.get());
     throw PyError();
   }
-  t.finalizers->check(t.lifter.peek(globals, name), nullptr);
-  t.lifter.dict_store(name_space, name, value);
+  t.finalizers->check(t.lifter.namespaces->peek(globals, name), nullptr);
+  t.lifter.containers->dict_store(name_space, name, value);
 }
 
 void store_cell(Tracer& t, Borrowed cell, Ref value) {
-  if (!t.lifter.is_written_cell(cell)) {
+  if (!t.lifter.cells->is_written(cell)) {
     lift::Source* place = t.tree->child(t.lifter.known(cell)->source, lift::Access::kContents);
     t.finalizers->check(PyCell_GET(cell.get()), place);
   }
-  t.lifter.store_cell(cell, std::move(value));
+  t.lifter.cells->store(cell, std::move(value));
 }
 
 void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
@@ -378,7 +388,7 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
     stop(report::Reason::unknown_number, "an identity test");
   // A constant tuple of the code, and a pre-existing one: no guard checks which object that is.
   auto is_literal = [&](Borrowed object) {
-    return PyTuple_CheckExact(object.get()) && t.lifter.is_code_constant(object);
+    return PyTuple_CheckExact(object.get()) && t.lifter.functions->is_code_constant(object);
   };
   auto is_preexisting = [&](Borrowed object) {
     return PyTuple_Check(object.get()) && t.lifter.known(object) != nullptr;
@@ -386,9 +396,9 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
   if ((is_literal(left) && is_preexisting(right)) || (is_literal(right) && is_preexisting(left)))
     stop(report::Reason::native_call, "an identity test of a literal");
   // Guards prove equality of plain values, not identity, unless identity is guarded.
-  if (left == right && is_value(left) && t.lifter.has_one_origin(left)) return;
+  if (left == right && is_value(left) && t.lifter.origins->has_one(left)) return;
   if (is_value(left) && is_value(right) && lift::plain_equal(left.get(), right.get())) {
-    if (t.lifter.guard_identity(left) && t.lifter.guard_identity(right)) return;
+    if (t.lifter.origins->guard_identity(left) && t.lifter.origins->guard_identity(right)) return;
     stop(report::Reason::native_call, "an identity test of two equal constants");
   }
 }
@@ -401,7 +411,7 @@ static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const
   if (layout->tp_str != base->tp_str && layout->tp_str != key_error->tp_str)
     stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing " + layout->tp_name);
   Ref name = checked(PyUnicode_InternFromString("args"));
-  Ref arguments = lifter.load_field(exception, name, _PyType_Lookup(exception.type(), name.get()));
+  Ref arguments = lifter.fields->load(exception, name, _PyType_Lookup(exception.type(), name.get()));
   const Borrowed own = exception.as<PyBaseExceptionObject>()->args;
   lift::Known* known = arguments ? lifter.known(arguments) : nullptr;
   const bool same = arguments && (Borrowed(arguments) == own || (known != nullptr && Borrowed(known->original) == own));
@@ -427,7 +437,7 @@ void check_use(Tracer& t, Borrowed value, const char* what) {
     check_exception_text(t.lifter, value, what);
   if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
   if (PyWeakref_CheckProxy(value.get())) return check_use(t, PyWeakref_GetObject(value.get()), what);
-  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !t.lifter.use_special_methods(value.type()) &&
+  if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !t.lifter.classes->use_special_methods(value.type()) &&
       !lift::is_native_enum_member(value.get()))
     stop(report::Reason::native_call, std::string("a special method of ") + value.type()->tp_name + " is no function");
 }

@@ -7,6 +7,7 @@
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
+#include "lift/lifting/functions.h"
 #include "py/exception_frames.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -123,7 +124,7 @@ void RaisedExceptions::raising() {
   note_message(value, &raised_texts);
   if (PyErr_GivenExceptionMatches(type, PyExc_TypeError)) {
     const SavedError raised;
-    t.lifter.guard_defaults();
+    t.lifter.functions->guard_defaults();
   }
   if (is_preexisting && PyExceptionInstance_Check(value)) {
     stop(report::Reason::preexisting_exception, Py_TYPE(value)->tp_name);

@@ -2,6 +2,7 @@
 
 #include "cpython/decimal_layout.h"
 #include "fake/python_tensor.h"
+#include "lift/lifting/plain_origins.h"
 #include "lift/sources/addresses.h"
 #include "lift/sources/decimal_values.h"
 #include "trace/core/tracer.h"
@@ -47,7 +48,7 @@ static bool guard_now(PyObject* identity) {
   if (tracer == nullptr || tracer->result.stopped) return false;
   auto found = tracer->identities->unguarded.find(identity);
   if (found == tracer->identities->unguarded.end()) return true;
-  if (!tracer->lifter.guard_text_identity(found->second)) return false;
+  if (!tracer->lifter.origins->guard_text_identity(found->second)) return false;
   tracer->identities->unguarded.erase(found);
   return true;
 }

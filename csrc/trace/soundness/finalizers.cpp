@@ -7,6 +7,8 @@
 #include "trace/core/tracer.h"
 
 #include "cpython/dict_words.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/write_log.h"
 #include "lift/sources/finalization.h"
 
 #include <algorithm>
@@ -60,7 +62,7 @@ bool is_dropped(const lift::Lifter& lifter, Borrowed original) {
     const lift::Known* known = lifter.known(part);
     return known != nullptr && Borrowed(known->original) == original;
   };
-  for (const lift::Shadow& shadow : lifter.shadows()) {
+  for (const lift::Shadow& shadow : lifter.containers->shadows()) {
     size_t before = 0, after = 0;
     each_part(shadow.kind, shadow.original.get(), [&](PyObject* part) { before += is_it(part) ? 1 : 0; });
     if (before == 0) continue;
@@ -68,8 +70,9 @@ bool is_dropped(const lift::Lifter& lifter, Borrowed original) {
     if (after < before) return true;
   }
   // The previous values of these locations are not available.
-  return std::ranges::any_of(lifter.writes(),
-                             [](const lift::PlaceWrite& write) { return write.kind != lift::PlaceKind::kIterator; });
+  return std::ranges::any_of(lifter.write_log->writes(), [](const lift::VariableWrite& write) {
+    return write.kind != lift::VariableKind::kIterator;
+  });
 }
 
 // While a trace is alive, its private copies hold references to their originals.
@@ -109,7 +112,7 @@ void Finalizers::watch_slot(Borrowed value) {
 // Registers containers that were lifted since the last instruction: an element counts as dropped if the private copy
 // does not hold it any more. Module namespaces are excluded: their writes are checked one by one.
 void Finalizers::watch_containers() {
-  const std::deque<lift::Shadow>& shadows = t.lifter.shadows();
+  const std::deque<lift::Shadow>& shadows = t.lifter.containers->shadows();
   for (; shadows_seen < shadows.size(); shadows_seen++) {
     const lift::Shadow& shadow = shadows[shadows_seen];
     if (shadow.is_namespace || shadow.length == 0 || shadow.length > kLarge) continue;

@@ -1,6 +1,7 @@
 // Objects that user code may mutate, besides pre-existing ones.
 #pragma once
 
+#include "lift/lifting/layouts.h"
 #include "trace/core/tracer.h"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #include "trace/core/tracer.h"
 #include "trace/opcodes/attributes.h"
 
+#include "lift/lifting/immutable_values.h"
 #include "lift/sources/python_twins.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -43,7 +44,7 @@ bool reads_attributes(Borrowed value) {
   return value.type() == types().attribute_getter || value.type() == types().method_caller;
 }
 
-static Ref call_method(Tracer& t, const lift::Words& bound, Borrowed object) {
+static Ref call_method(Tracer& t, const lift::GetterArguments& bound, Borrowed object) {
   Borrowed names = bound.positional;
   Ref method = get_attribute(t, object, PyTuple_GET_ITEM(names.get(), 0));
   std::vector<PyObject*> arguments{nullptr};
@@ -60,7 +61,7 @@ static Ref call_method(Tracer& t, const lift::Words& bound, Borrowed object) {
 
 // operator.attrgetter and methodcaller read attributes natively: done here instead.
 static Ref call_getter(Tracer& t, Borrowed getter, Borrowed object) {
-  const lift::Words bound = lift::words_of_getter(getter);
+  const lift::GetterArguments bound = lift::getter_arguments(getter);
   Borrowed names = bound.positional;
   if (getter.type() == types().method_caller) return call_method(t, bound, object);
   auto follow = [&](Borrowed path) {

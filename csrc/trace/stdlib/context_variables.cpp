@@ -6,6 +6,7 @@
 #include "trace/stdlib/decimals.h"
 #include "trace/torch/scoped_modes.h"
 
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
@@ -67,7 +68,7 @@ Ref ContextVariables::value(Borrowed variable, Borrowed otherwise) {
 
 void ContextVariables::store(Borrowed variable, std::optional<Ref> value) {
   Borrowed set = set_method();
-  t.lifter.drop_effect(set, variable);
+  t.lifter.write_log->drop_effect(set, variable);
   if (!value) {
     values_.erase(variable.get());
     return;
@@ -75,7 +76,7 @@ void ContextVariables::store(Borrowed variable, std::optional<Ref> value) {
   values_[variable.get()] = *value;
   t.lifter.known(variable)->source->bears_identity = true;
   t.lifter.note_constant(set);
-  t.lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(2, variable.get(), value->get())), {}});
+  t.lifter.write_log->add_effect({Ref::share(set), checked(PyTuple_Pack(2, variable.get(), value->get())), {}});
 }
 
 Ref ContextVariables::set(Borrowed variable, Borrowed value) {

@@ -2,6 +2,8 @@
 // own copy of the thread's context, which is entered before the program can reach anything that computes; the final
 // state of that and other contexts is written back to the real ones.
 #include "trace/stdlib/decimals.h"
+#include "lift/lifting/decimal_contexts.h"
+#include "lift/lifting/write_log.h"
 #include "lift/sources/decimal_values.h"
 #include "trace/stdlib/context_variables.h"
 
@@ -54,7 +56,7 @@ void Decimals::use() {
   if (!lift::is_decimal_context(preexisting.get()))
     stop(report::Reason::opaque_object, "the thread's context is of a subclass of decimal.Context");
   lift::Source* source = t.tree->child(t.lifter.constant(types.get), lift::Access::kQuery);
-  context_ = t.lifter.lift_decimal_context(preexisting, source, false);
+  context_ = t.lifter.decimals->lift(preexisting, source, false);
   checked(PyObject_CallOneArg(types.set, context_.get())).reset();
 }
 
@@ -84,10 +86,10 @@ void Decimals::set_context(Borrowed context) {
 // The context that becomes the thread's when the call ends.
 void Decimals::note_context(Borrowed context) {
   Borrowed set = lift::decimal_types()->set;
-  if (context_set_) t.lifter.drop_effect(set, context_set_);
+  if (context_set_) t.lifter.write_log->drop_effect(set, context_set_);
   context_set_ = Ref::share(context);
   t.lifter.note_constant(set);
-  t.lifter.add_effect({Ref::share(set), checked(PyTuple_Pack(1, context.get())), {}});
+  t.lifter.write_log->add_effect({Ref::share(set), checked(PyTuple_Pack(1, context.get())), {}});
 }
 
 // Context(...): its native code starts from the real template.
@@ -101,7 +103,7 @@ void Decimals::check_template() {
 // getcontext() and localcontext(): the context that it returns, or copies, has flags that the program may read.
 Ref Decimals::call_with_context(const Call& call) {
   use();
-  t.lifter.see_decimal_flags(current_context());
+  t.lifter.decimals->see_flags(current_context());
   for (size_t i = 0; i < call.positional; i++) {
     if (const lift::Known* known = t.lifter.known(call.arguments[i]); known != nullptr && known->opaque)
       stop(report::Reason::opaque_object, native_name(call.callable));
@@ -127,7 +129,7 @@ bool register_decimals(Handlers& handlers) {
 void Decimals::finish() {
   if (!context_) return;
   const SavedError outer;
-  for (const lift::Lifter::DecimalContext& context : t.lifter.decimal_contexts()) {
+  for (const lift::DecimalContext& context : t.lifter.decimals->all()) {
     Ref now = lift::parts_of_context(context.copy);
     auto part = [&](Py_ssize_t i) { return PyTuple_GET_ITEM(now.get(), i); };
     auto is_changed = [&](Py_ssize_t i) {
@@ -135,7 +137,7 @@ void Decimals::finish() {
     };
     auto call = [&](Borrowed callable, Ref arguments) {
       t.lifter.note_constant(callable);
-      t.lifter.add_effect({Ref::share(callable), std::move(arguments), {}});
+      t.lifter.write_log->add_effect({Ref::share(callable), std::move(arguments), {}});
     };
     PyObject* copy = context.copy.get();
     for (Py_ssize_t i = 0; i < lift::kFlagsPart; i++) {
@@ -153,7 +155,7 @@ void Decimals::finish() {
   }
   Ref current = current_context();
   if (context_set_ && Borrowed(current) == Borrowed(context_set_)) return;
-  if (context_set_) t.lifter.drop_effect(lift::decimal_types()->set, context_set_);
+  if (context_set_) t.lifter.write_log->drop_effect(lift::decimal_types()->set, context_set_);
   if (Borrowed(current) != Borrowed(context_)) note_context(current);
 }
 

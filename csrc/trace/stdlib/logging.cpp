@@ -3,7 +3,10 @@
 // writes are applied to them.
 #include "trace/stdlib/logging.h"
 #include "cpython/objects.h"
-#include "lift/lifting/written.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
@@ -107,7 +110,8 @@ static bool is_logged(Tracer& t, Borrowed logger, long level) {
 // The record is handled by the real objects, which the program's writes reach after all output.
 void check_unwritten(Tracer& t, Borrowed object) {
   const lift::Known* known = t.lifter.known(object);
-  const lift::Shadow* own = known != nullptr && known->shadow != nullptr ? known->shadow : t.lifter.attributes(object);
+  const lift::Shadow* own =
+      known != nullptr && known->shadow != nullptr ? known->shadow : t.lifter.namespaces->attributes(object);
   if (own != nullptr && lift::is_written(*own))
     stop(report::Reason::native_call, "something is shown after a change of how it is shown");
 }
@@ -118,14 +122,14 @@ static void check_handler(Tracer& t, Borrowed handler) {
     stop(report::Reason::native_call, std::string("a logging handler of the type ") + type->tp_name);
   };
   if (!is_of_the_library(type)) refuse();
-  t.lifter.use_special_methods(type);
+  t.lifter.classes->use_special_methods(type);
   for (const char* name : {"handle", "emit", "format", "filter"}) {
-    Borrowed method = t.lifter.type_attribute(type, name_of(name));
+    Borrowed method = t.lifter.classes->attribute(type, name_of(name));
     if (!method || !PyFunction_Check(method.get())) refuse();
   }
-  if (lift::Shadow* own = t.lifter.attributes(handler)) {
+  if (lift::Shadow* own = t.lifter.namespaces->attributes(handler)) {
     for (const char* name : {"handle", "emit", "format", "filter", "flush"}) {
-      if (t.lifter.dict_item(*own, name_of(name))) refuse();
+      if (t.lifter.containers->dict_item(*own, name_of(name))) refuse();
     }
   }
   if (!is_empty_list(get_attribute(t, handler, name_of("filters")))) refuse();
@@ -147,7 +151,7 @@ static void check_handler(Tracer& t, Borrowed handler) {
 
 static void check_handlers(Tracer& t, Borrowed logger, long level) {
   size_t found = 0;
-  if (lift::is_written(t.lifter.name_space(PyModule_GetDict(library().module))))
+  if (lift::is_written(t.lifter.namespaces->of_globals(PyModule_GetDict(library().module))))
     stop(report::Reason::native_call, "something is logged after a change of the module logging");
   check_unwritten(t, get_attribute(t, library().module, name_of("_levelToName")));
   auto visit = [&](Borrowed handler) {

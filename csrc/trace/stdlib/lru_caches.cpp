@@ -3,6 +3,9 @@
 #include "trace/core/tracer.h"
 
 #include "cpython/objects.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
@@ -161,7 +164,7 @@ Ref LruCaches::find_cached(const Call& call) {
   PyObject* kept = lift::follow(*source, call.callable.get(), &owner);
   if (kept == nullptr) return {};
   Ref result = t.lifter.lift(kept, source);
-  if (InCachedCall::depth == 0) t.lifter.add_effect(std::move(again));
+  if (InCachedCall::depth == 0) t.lifter.write_log->add_effect(std::move(again));
   return result;
 }
 
@@ -169,8 +172,8 @@ Ref LruCaches::attribute(Borrowed owner, Borrowed name) {
   if (owner.type() != types().wrapper) return {};
   PyObject* of_type = _PyType_Lookup(owner.type(), name.get());
   if (of_type != nullptr && Py_TYPE(of_type)->tp_descr_set != nullptr) return {};
-  lift::Shadow* attributes = t.lifter.attributes(owner);
-  return attributes != nullptr ? t.lifter.dict_item(*attributes, name) : Ref();
+  lift::Shadow* attributes = t.lifter.namespaces->attributes(owner);
+  return attributes != nullptr ? t.lifter.containers->dict_item(*attributes, name) : Ref();
 }
 
 Ref LruCaches::call_inlined(const Call& call, Borrowed wrapped) {
@@ -190,7 +193,7 @@ Ref LruCaches::call_repeated(const Call& call, Borrowed wrapped) {
   Ref result = Ref::share(PyDict_GetItemWithError(cached_.get(), key.get()));
   if (PyErr_Occurred()) throw PyError();
   if (!result) {
-    const lift::Lifter::WriteMark mark = t.lifter.mark_writes();
+    const lift::WriteMark mark = t.lifter.write_log->mark();
     {
       const lift::OnlyLasting only_lasting(t.lifter);
       const graph::Recorder::Silent silent(t.recorder);
@@ -199,10 +202,11 @@ Ref LruCaches::call_repeated(const Call& call, Borrowed wrapped) {
     }
     if (!is_value(result) && !PyModule_Check(result.get()))
       stop(report::Reason::native_call, "an object from a function with an lru_cache");
-    if (t.lifter.has_writes_since(mark)) stop(report::Reason::native_call, "a function with an lru_cache that writes");
+    if (t.lifter.write_log->has_writes_since(mark))
+      stop(report::Reason::native_call, "a function with an lru_cache that writes");
     check_status(PyDict_SetItem(cached_.get(), key.get(), result.get()));
   }
-  if (InCachedCall::depth == 0) t.lifter.add_effect(repeat_call(call));
+  if (InCachedCall::depth == 0) t.lifter.write_log->add_effect(repeat_call(call));
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_modes.h"
 
+#include "lift/lifting/classes.h"
 #include "lift/sources/optree_types.h"
 #include "py/import.h"
 #include "trace/calls/handlers.h"
@@ -141,7 +142,8 @@ void Optree::check(Borrowed tree, int depth) {
     }
   } else if (PyTuple_Check(node)) {
     for (const char* name : {"_fields", "_make", "_asdict"}) {
-      if (!PyTuple_CheckExact(node)) t.lifter.type_attribute(tree.type(), checked(PyUnicode_InternFromString(name)));
+      if (!PyTuple_CheckExact(node))
+        t.lifter.classes->attribute(tree.type(), checked(PyUnicode_InternFromString(name)));
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(node); i++) check(PyTuple_GET_ITEM(node, i), depth + 1);
   } else if (PyList_Check(node)) {

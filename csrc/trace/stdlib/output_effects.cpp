@@ -9,6 +9,10 @@
 
 #include "fake/python_tensor.h"
 #include "graph/run/torch_warnings.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
@@ -124,10 +128,11 @@ void OutputEffects::add_effect(Borrowed callable, Ref arguments, Ref keywords) {
   if (const size_t warnings = graph::new_warnings(); warnings > 0) {
     Borrowed giver = own_function(&give_warnings_method);
     t.lifter.note_constant(giver);
-    t.lifter.add_effect({Ref::share(giver), checked(Py_BuildValue("(n)", static_cast<Py_ssize_t>(warnings))), {}});
+    t.lifter.write_log->add_effect(
+        {Ref::share(giver), checked(Py_BuildValue("(n)", static_cast<Py_ssize_t>(warnings))), {}});
   }
   t.lifter.note_constant(callable);
-  t.lifter.add_effect({Ref::share(callable), std::move(arguments), std::move(keywords)});
+  t.lifter.write_log->add_effect({Ref::share(callable), std::move(arguments), std::move(keywords)});
 }
 
 // --- what is shown ------------------------------------------------------------------------------------------------
@@ -237,14 +242,15 @@ Ref OutputEffects::freeze_text(Borrowed value, int depth) {
     check_own_text(t, value);
   else
     check_text(t, value);
-  const size_t before = t.lifter.effects().size();
+  const size_t before = t.lifter.write_log->effects().size();
   Ref text = Ref::steal(depth == 0 ? PyObject_Str(value.get()) : PyObject_Repr(value.get()));
   if (!text && t.result.stopped) throw PyError();
   if (!text) {  // eager has written the preceding arguments by then
     PyErr_Clear();
     stop(report::Reason::native_call, "print of an object whose string conversion raises");
   }
-  if (t.lifter.effects().size() != before) stop(report::Reason::native_call, "print of an object that prints");
+  if (t.lifter.write_log->effects().size() != before)
+    stop(report::Reason::native_call, "print of an object that prints");
   if (depth == 0) return checked(PyUnicode_FromObject(text.get()));
   Ref shown = make_shown(checked(PyUnicode_FromObject(text.get())));
   t.lifter.note_constant(shown);
@@ -256,7 +262,7 @@ void OutputEffects::check_stream(Borrowed stream, const char* what) {
   if (stream.get() == Py_None) return;
   for (const char* name : {"write", "flush"}) {
     Ref text = checked(PyUnicode_InternFromString(name));
-    Borrowed method = t.lifter.type_attribute(stream.type(), text);
+    Borrowed method = t.lifter.classes->attribute(stream.type(), text);
     if (!method || !Py_IS_TYPE(method.get(), &PyMethodDescr_Type))
       stop(report::Reason::native_call, std::string(what) + " that Python code implements");
   }
@@ -288,7 +294,7 @@ void OutputEffects::print(Arguments& given) {
     static constinit Lasting<PyObject*> sys;
     Borrowed module = sys.get([] { return import_module("sys").release(); });
     Ref name = checked(PyUnicode_InternFromString("stdout"));
-    Ref stream = t.lifter.dict_item(t.lifter.name_space(PyModule_GetDict(module.get())), name);
+    Ref stream = t.lifter.containers->dict_item(t.lifter.namespaces->of_globals(PyModule_GetDict(module.get())), name);
     PyObject* real = PySys_GetObject("stdout");
     if (!stream || stream.get() != real) stop(report::Reason::native_call, "print after a change of sys.stdout");
     check_stream(stream, "a sys.stdout");
@@ -349,9 +355,9 @@ static bool is_function_of(Borrowed function, const char* module) {
 void OutputEffects::check_filters(Borrowed category) {
   static constinit Lasting<PyObject*> lasting;
   Borrowed module = lasting.get([] { return import_module("warnings").release(); });
-  lift::Shadow& names = t.lifter.name_space(PyModule_GetDict(module.get()));
+  lift::Shadow& names = t.lifter.namespaces->of_globals(PyModule_GetDict(module.get()));
   Ref filters_name = checked(PyUnicode_InternFromString("filters"));
-  Ref filters = t.lifter.dict_item(names, filters_name);
+  Ref filters = t.lifter.containers->dict_item(names, filters_name);
   for (const char* name : {"filters", "defaultaction", "onceregistry", "showwarning", "_showwarnmsg",
                            "_showwarnmsg_impl", "formatwarning", "_formatwarnmsg", "_formatwarnmsg_impl"}) {
     if (is_changed(names, name)) stop(report::Reason::native_call, "a warning after a change of warnings");
@@ -360,7 +366,7 @@ void OutputEffects::check_filters(Borrowed category) {
   if (known == nullptr || known->shadow == nullptr || !PyList_CheckExact(filters.get()))
     stop(report::Reason::native_call, "warnings.filters is not a list");
   const auto named = [&](const char* name) {
-    return t.lifter.dict_item(names, checked(PyUnicode_InternFromString(name)));
+    return t.lifter.containers->dict_item(names, checked(PyUnicode_InternFromString(name)));
   };
   if (named("showwarning").get() != named("_showwarning_orig").get() ||
       named("formatwarning").get() != named("_formatwarning_orig").get())
@@ -375,7 +381,7 @@ void OutputEffects::check_filters(Borrowed category) {
     stop(report::Reason::native_call, "a warning that user code shows");
   }
   lift::Source* source = known->source;
-  t.lifter.lift_whole(*known->shadow);
+  t.lifter.containers->lift_whole(*known->shadow);
   Ref original = Ref::share(t.lifter.known(filters)->original);
   if (PyList_GET_SIZE(original.get()) != PyList_GET_SIZE(filters.get()))
     stop(report::Reason::native_call, "a warning after a change of warnings.filters");
@@ -400,7 +406,7 @@ void OutputEffects::check_filters(Borrowed category) {
     }
   }
   Ref default_name = checked(PyUnicode_InternFromString("defaultaction"));
-  Ref action = t.lifter.dict_item(names, default_name);
+  Ref action = t.lifter.containers->dict_item(names, default_name);
   if (!action || !PyUnicode_CheckExact(action.get()) || PyUnicode_CompareWithASCIIString(action.get(), "error") == 0)
     stop(report::Reason::native_call, "a warning whose default is an error");
 }
@@ -419,7 +425,7 @@ void OutputEffects::warn(Arguments& given) {
                           PyType_IsSubtype(category.as<PyTypeObject>(), reinterpret_cast<PyTypeObject*>(PyExc_Warning));
   if (!known_kind || (source && source.get() != Py_None) || (level && !PyLong_CheckExact(level.get())))
     stop(report::Reason::native_call, "a warning that is not a string");
-  t.lifter.use_special_methods(category.as<PyTypeObject>());
+  t.lifter.classes->use_special_methods(category.as<PyTypeObject>());
   check_filters(category);
   const Py_ssize_t levels = level ? PyLong_AsSsize_t(level.get()) : 1;
   if (levels < 1) stop(report::Reason::native_call, "a warning with a stacklevel below 1");

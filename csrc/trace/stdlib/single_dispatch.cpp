@@ -7,6 +7,8 @@
 #include "trace/stdlib/output_effects.h"
 #include "trace/torch/torch_function_modes.h"
 
+#include "lift/lifting/cells.h"
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
@@ -74,8 +76,8 @@ static Ref find_implementation(Tracer& t, Borrowed function, Borrowed cls) {
   if (!PyType_Check(cls.get()) || t.lifter.made_here(function) || t.lifter.made_here(cls) ||
       t.lifter.known(function) == nullptr)
     return {};
-  t.lifter.use_closure(function);
-  auto variable = [&](Py_ssize_t index) { return t.lifter.load_cell(PyTuple_GET_ITEM(f->func_closure, index)); };
+  t.lifter.cells->use_closure(function);
+  auto variable = [&](Py_ssize_t index) { return t.lifter.cells->load(PyTuple_GET_ITEM(f->func_closure, index)); };
   Ref token = variable(lib.cache_token), cache = variable(lib.dispatch_cache), registry = variable(lib.registry);
   if (!token || !cache || !registry || cache.type() != reinterpret_cast<PyTypeObject*>(lib.weak_dict)) return {};
   // Otherwise the cache would be cleared first.
@@ -110,7 +112,7 @@ static Ref find_implementation(Tracer& t, Borrowed function, Borrowed cls) {
       stop(report::Reason::native_call, "a singledispatch function whose cache says something else");
     return found;
   }
-  for (const lift::EffectCall& effect : t.lifter.effects()) {
+  for (const lift::EffectCall& effect : t.lifter.write_log->effects()) {
     if (effect.callable.get() == lib.set_item && PyTuple_GET_ITEM(effect.arguments.get(), 0) == cache.get() &&
         PyTuple_GET_ITEM(effect.arguments.get(), 1) == cls.get())
       return found;

@@ -7,6 +7,10 @@
 #include "cpython/version.h"
 #include "fake/numpy_scalar_input.h"
 #include "graph/record/torch_types.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/namespaces.h"
+#include "lift/lifting/write_log.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "py/names.h"
@@ -141,11 +145,11 @@ Ref DeferredValues::random_method(Borrowed owner, Borrowed name) {
   Borrowed draw = native_draw();
   if (!PyUnicode_Check(name.get()) || PyUnicode_CompareWithASCIIString(name.get(), "random") != 0 ||
       PyType_IsSubtype(type, reinterpret_cast<PyDescrObject*>(draw.get())->d_type) == 0 ||
-      type->tp_getattro != PyObject_GenericGetAttr || Borrowed(t.lifter.type_attribute(type, name)) != draw) {
+      type->tp_getattro != PyObject_GenericGetAttr || Borrowed(t.lifter.classes->attribute(type, name)) != draw) {
     return {};
   }
-  if (lift::Shadow* attributes = t.lifter.attributes(owner); attributes != nullptr) {
-    if (t.lifter.dict_contains(*attributes, name)) return {};
+  if (lift::Shadow* attributes = t.lifter.namespaces->attributes(owner); attributes != nullptr) {
+    if (t.lifter.containers->dict_contains(*attributes, name)) return {};
   }
   return checked(PyCFunction_NewEx(draw.as<PyMethodDescrObject>()->d_method, owner.get(), nullptr));
 }
@@ -158,7 +162,7 @@ Ref DeferredValues::draw(Borrowed method, Borrowed generator) {
     points = t.points_here();
     event = t.event_here(report::Reason::random_number, {});
   }
-  t.lifter.add_effect({Ref::share(method), checked(PyTuple_New(0)), {}});
+  t.lifter.write_log->add_effect({Ref::share(method), checked(PyTuple_New(0)), {}});
   return make_deferred_random();
 }
 

@@ -7,6 +7,10 @@
 
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
+#include "lift/lifting/classes.h"
+#include "lift/lifting/containers.h"
+#include "lift/lifting/fields.h"
+#include "lift/lifting/namespaces.h"
 #include "lift/sources/tensor_spec.h"
 #include "py/names.h"
 #include "trace/calls/natives.h"
@@ -79,7 +83,7 @@ void check_tensor_method(Tracer& t, Borrowed callable, MemberFlags method, const
 
 // .grad of a pre-existing tensor: a field that the program may have written.
 static Ref get_grad(Tracer& t, Borrowed tensor, Borrowed name, const lift::Known& known) {
-  if (std::optional<Ref> written = t.lifter.written_field(tensor, name)) return std::move(*written);
+  if (std::optional<Ref> written = t.lifter.fields->written(tensor, name)) return std::move(*written);
   lift::Source* source = t.tree->child(known.source, lift::Access::kGrad);
   Ref owner;
   Borrowed grad = lift::follow(*source, known.original.get(), &owner);
@@ -120,8 +124,8 @@ static Ref get_special(Tracer& t, Borrowed tensor, Borrowed name, const lift::Kn
 // An attribute of the instance. Null: there is none.
 static Ref get_from_instance(Tracer& t, Borrowed tensor, Borrowed name, bool preexisting) {
   if (preexisting) {
-    lift::Shadow* attributes = t.lifter.attributes(tensor);
-    return attributes != nullptr ? t.lifter.dict_item(*attributes, name) : Ref();
+    lift::Shadow* attributes = t.lifter.namespaces->attributes(tensor);
+    return attributes != nullptr ? t.lifter.containers->dict_item(*attributes, name) : Ref();
   }
   PyObject** dict = _PyObject_GetDictPtr(tensor.get());
   if (dict == nullptr || *dict == nullptr) return {};
@@ -135,7 +139,7 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
   if (t.torch_functions->is_overridden(tensor) && is_torchs_getter(_PyType_Lookup(tensor.type(), name.get())) &&
       has_torchs_attribute(tensor.type(), name)) {
     // Torch dispatches to the class's __torch_function__, also for .grad and .grad_fn.
-    (void)t.lifter.type_attribute(tensor.type(), name);
+    (void)t.lifter.classes->attribute(tensor.type(), name);
     return t.torch_functions->run_overridden("the attribute " + text_of(name) + " of a tensor",
                                              [&] { return PyObject_GetAttr(tensor.get(), name.get()); });
   }
@@ -143,10 +147,10 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
   if (Ref value = get_special(t, tensor, name, preexisting ? known : nullptr)) return value;
   PyTypeObject* type = tensor.type();
   const bool is_torchs = has_torchs_attribute(type, name);
-  Borrowed attribute = t.lifter.type_attribute(type, name);
+  Borrowed attribute = t.lifter.classes->attribute(type, name);
   if (type != reinterpret_cast<PyTypeObject*>(THPVariableClass)) {
     for (PyObject* hook : {names::__getattr__, names::__getattribute__}) {
-      Borrowed found = t.lifter.type_attribute(type, hook);
+      Borrowed found = t.lifter.classes->attribute(type, hook);
       if (found && PyFunction_Check(found.get()) && (!attribute || hook == names::__getattribute__))
         stop(report::Reason::native_call, "a tensor class with " + text_of(hook));
     }
@@ -160,7 +164,7 @@ Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name) {
   }
   // What a user's subclass adds is read like any other attribute: a property, a class method, an int.
   if (attribute && (!is_torchs || !is_native_descriptor(attribute)))
-    return bind_descriptor(t, attribute, tensor, type, t.lifter.attribute_source(type, name));
+    return bind_descriptor(t, attribute, tensor, type, t.lifter.classes->attribute_source(type, name));
   const TorchRuns runs(t);
   Ref value = Ref::steal(PyObject_GetAttr(tensor.get(), name.get()));
   if (!value && t.function_modes->is_unwinding()) throw PyError();

@@ -16,6 +16,7 @@
 #include "graph/record/recording_mode.h"
 #include "graph/record/torch_function_classes.h"
 #include "graph/record/torch_types.h"
+#include "lift/lifting/classes.h"
 #include "py/lasting.h"
 #include "py/names.h"
 #include "trace/calls/bound_slots.h"
@@ -110,7 +111,7 @@ static bool holds_overridden(lift::Lifter& lifter, Borrowed object, int depth) {
   if (type == graph::torch_types().tensor || type == graph::torch_types().parameter) return false;
   if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
     // The absence of __torch_function__ is guarded too.
-    if (!PyType_Check(raw)) (void)lifter.type_attribute(type, functions().name);
+    if (!PyType_Check(raw)) (void)lifter.classes->attribute(type, functions().name);
     if (graph::has_own_torch_function(type)) return true;
   }
   if (depth == kDeepest) return false;
