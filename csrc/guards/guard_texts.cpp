@@ -158,7 +158,8 @@ std::string dynamo_message(const Check& check, PyObject* found, const std::strin
            lift::show(reinterpret_cast<PyObject*>(Py_TYPE(found))) + "'>";
   }
   const std::string message = dynamo_mismatch(*check.tensor, lift::describe_tensor(found));
-  return message.empty() ? message : "; tensor '" + source + "' " + message;
+  if (message.empty()) return {};
+  return "; tensor '" + source + "' " + message;
 }
 
 }  // namespace alternator::guards
