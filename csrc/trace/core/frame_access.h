@@ -1,10 +1,11 @@
-// TODO
+// Frames as objects: `sys._getframe`, `locals()`, `exec`, and frames that are referenced from outside the trace.
 #pragma once
-#include <vector>
+
 #include "interpreter/control.h"
 #include "lift/sources/source.h"
-
 #include "py/ref.h"
+
+#include <vector>
 
 namespace alternator::trace {
 
