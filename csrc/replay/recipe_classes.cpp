@@ -65,7 +65,7 @@ static void check_abc(PyTypeObject* type) {
   }
 }
 
-Recipe made_class(Builder& builder, Borrowed object) {
+Recipe made_class(Builder& /*builder*/, Borrowed object) {
   auto* type = object.as<PyTypeObject>();
   ALT_CHECK((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0, "a static type is never made in a trace");
   auto* heap = object.as<PyHeapTypeObject>();

@@ -25,7 +25,7 @@ Recipe tuple(Builder& builder, Borrowed object) {
   return recipe;
 }
 
-Recipe struct_sequence(Builder& builder, Borrowed object) {
+Recipe struct_sequence(Builder& /*builder*/, Borrowed object) {
   require_exact(object);
   Borrowed fields = PyDict_GetItemString(cpython::own_dict(object.type()), "n_fields");
   const bool is_size = cpython::is_native(object.type(), "torch.Size");  // has no state but its elements

@@ -102,7 +102,7 @@ Recipe method_wrapper(Builder&, Borrowed object) {
   return {{Op::kMethodWrapper, {Ref::share(wrapper), std::move(self)}}};
 }
 
-Recipe partial(Builder& builder, Borrowed object) {
+Recipe partial(Builder& /*builder*/, Borrowed object) {
   // Made with a dummy callable; __setstate__ then sets its real parts, the same objects.
   Recipe recipe = new_instance(object, {Ref::share(&PyBaseObject_Type)});
   Ref restore = checked(PyObject_GetAttrString(Borrowed(layout_of(object.type())).get(), "__setstate__"));

@@ -117,7 +117,7 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-bool is_backward(const Tracer& t, Borrowed callable) {
+bool is_backward(const Tracer& /*t*/, Borrowed callable) {
   const Functions& torch = functions();
   Borrowed function = PyMethod_Check(callable.get()) ? PyMethod_GET_FUNCTION(callable.get()) : callable.get();
   return function == Borrowed(torch.of_tensor) || function == Borrowed(torch.of_function);

@@ -89,7 +89,7 @@ bool takes_sizes(const std::string& name) {
 
 }  // namespace
 
-Ref check_numbers(Tracer& t, Borrowed* left, Borrowed* right) {
+Ref check_numbers(Tracer& /*t*/, Borrowed* left, Borrowed* right) {
   Borrowed* number = lift::is_numpy_number(left->get()) ? left : right;
   Borrowed* other = number == left ? right : left;
   if (is_number(other->get())) return {};

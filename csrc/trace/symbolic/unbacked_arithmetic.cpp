@@ -181,7 +181,7 @@ int init_symbol_hooks() {
   return fake::init_symbols();
 }
 
-Ref operate(Tracer& t, Borrowed function, PyObject* const* arguments, size_t count) {
+Ref operate(Tracer& /*t*/, Borrowed function, PyObject* const* arguments, size_t count) {
   const Paused paused(t);
   return t.recorder.operate(function, arguments, count);
 }
@@ -217,7 +217,7 @@ bool expect(Tracer& t, Borrowed value) {
 }
 
 // A binary operator with an unbacked symbol on one side and no tensor on the other.
-Ref operate(Tracer& t, binaryfunc operation, Borrowed left, Borrowed right) {
+Ref operate(Tracer& /*t*/, binaryfunc operation, Borrowed left, Borrowed right) {
   if (!is_number(left) || !is_number(right))
     stop(report::Reason::unknown_number,
          std::string("an operator") + kOfSymbol + " and " + (is_symbol(left) ? right : left).type()->tp_name);

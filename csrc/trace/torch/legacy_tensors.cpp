@@ -63,7 +63,7 @@ bool are_sizes(PyObject* const* arguments, size_t count) {
 
 bool is_tensor_type(Borrowed object) { return cpython::is_native(object.type(), "torch.tensortype"); }
 
-bool is_of_tensor_type(Tracer& t, Borrowed tensor, Borrowed type) {
+bool is_of_tensor_type(Tracer& /*t*/, Borrowed tensor, Borrowed type) {
   const at::Tensor& value = fake::unpack(tensor.get());
   Ref dtype = checked(PyObject_GetAttrString(type.get(), "dtype"));
   const bool is_cuda = is_true(type, "is_cuda");
