@@ -181,7 +181,7 @@ int init_symbol_hooks() {
   return fake::init_symbols();
 }
 
-Ref operate(Tracer& /*t*/, Borrowed function, PyObject* const* arguments, size_t count) {
+Ref operate(Tracer& t, Borrowed function, PyObject* const* arguments, size_t count) {
   const Paused paused(t);
   return t.recorder.operate(function, arguments, count);
 }
