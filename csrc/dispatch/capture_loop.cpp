@@ -17,6 +17,10 @@ namespace alternator::dispatch {
 
 thread_local int call_depth __attribute__((tls_model("initial-exec"))) = 0;
 
+static constexpr int kMostTries = 3;
+// Traces of an intercepted callee in one call, as long as none has a graph.
+static constexpr int kMaxGraphlessTraces = 8;
+
 // Not worth keeping for later calls.
 static bool is_transient(const Entry& entry) {
   return entry.eager_because && report::has(entry.eager_because->reason, report::kTransient);

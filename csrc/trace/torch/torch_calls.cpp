@@ -48,7 +48,7 @@ namespace {
 struct Functions {
   Ref is_grad_enabled = graph::torch_name("torch", "is_grad_enabled");
   Ref run_engine = graph::torch_name("torch.autograd.graph", "_engine_run_backward");
-  Ref engine = graph::torch_name("torch._C", "_EngineBase");
+  Ref engine = graph::torch_name("torch._C", "_ImperativeEngine");
   const void* run_backward = Handlers::key_of(checked(PyObject_GetAttrString(engine.get(), "run_backward")).release());
 };
 const Functions& functions() {
