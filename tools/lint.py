@@ -82,7 +82,7 @@ def compile_commands() -> dict[str, dict[str, str]]:
             if room_of(name) is None and not name.startswith("tests/cpp/"):
                 continue
             command = re.sub(r" -Winvalid-pch| -include \S*cmake_pch\.hxx| -fpch-preprocess", "", entry["command"])
-            if "torch/include" in command:
+            if "packages/torch/include" in command:
                 # clang instantiates more templates of torch's headers than g++ does, and needs this class to be complete.
                 command = command.replace(" -c ", " -include torch/csrc/autograd/function.h -c ")
             entry["command"] = command

@@ -250,7 +250,8 @@ std::shared_ptr<Entry> Call::find_or_none(ResumePoint& point, std::vector<Ref>* 
 bool Call::falls_back(const Entry& entry) {
   if (entry.eager_because) {
     if (!may_trace_) return true;
-    if (compilation_.fullgraph && !report::has(entry.eager_because->reason, report::kEager)) raise_break(compilation_, *entry.eager_because, "fullgraph=True");
+    if (compilation_.fullgraph && !report::has(entry.eager_because->reason, report::kEager))
+      raise_break(compilation_, *entry.eager_because, "fullgraph=True");
     if (entry.refuses) raise_break(compilation_, *entry.eager_because, "error_on_graph_break(True)");
     // What the instruction calls may still be compiled.
     intercepts = !report::has(entry.eager_because->reason, report::kAnywhere | report::kCallees);

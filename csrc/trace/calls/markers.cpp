@@ -95,6 +95,7 @@ Ref find_code(PyObject* module, std::string_view path, const char* qualified_nam
     path = dot == path.npos ? std::string_view() : path.substr(dot + 1);
   }
   while (found) {
+    if (PyMethod_Check(found.get())) found = Ref::share(PyMethod_GET_FUNCTION(found.get()));  // a class method
     PyObject* code = PyFunction_Check(found.get()) ? PyFunction_GET_CODE(found.get()) : nullptr;
     PyObject* wanted = code != nullptr ? code_named(code, qualified_name) : nullptr;
     if (wanted != nullptr) return Ref::share(wanted);

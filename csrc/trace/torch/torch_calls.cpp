@@ -240,7 +240,8 @@ static Ref call_on_arrays(Tracer& t, const TorchCall& torch, PyObject* const* ar
                           Borrowed keyword_names) {
   if (positional > 0 && t.array_nodes->is_symbolic_array(arguments[0]))
     return tensor_of_symbolic(t, {torch.callable, arguments, positional, keyword_names}, torch.name);
-  if (Ref tensor = tensor_of_array(t, {torch.callable, arguments, positional, keyword_names}, torch.name)) return tensor;
+  if (Ref tensor = tensor_of_array(t, {torch.callable, arguments, positional, keyword_names}, torch.name))
+    return tensor;
   if (torch.moded || positional == 0 || !lift::is_array(arguments[positional - 1])) return {};
   return new_from_data(t, torch.callable, torch.method, arguments, positional, keyword_names);
 }

@@ -162,7 +162,7 @@ def test_counts(front: Any) -> None:
 @in_child
 def test_export(front: Any) -> None:
     net = Lazy()
-    with pytest.raises(exc.Unsupported, match="call it once before"):
+    with pytest.raises(exc.Unsupported, match="call the module once before"):
         alternator.export(net, T(2, 3))
     exported = alternator.export(net, T(2, 3))
     assert torch.equal(exported.graph_module(T(2, 3, s=1)), net(T(2, 3, s=1)))
