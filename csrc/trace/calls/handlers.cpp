@@ -39,6 +39,7 @@ constexpr Register kFeatures[] = {
     register_lru_caches,
     register_single_dispatch,
     register_random_draws,
+    register_symbols,
     register_numpy,
     register_optree,
     register_attribute_builtins,

@@ -81,5 +81,6 @@ bool register_loops(Handlers& handlers);
 bool register_scoped_modes(Handlers& handlers);
 bool register_torch_functions(Handlers& handlers);
 bool register_single_dispatch(Handlers& handlers);
+bool register_symbols(Handlers& handlers);
 
 }  // namespace alternator::trace

@@ -141,7 +141,6 @@ Ref call_native(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t
         stop(report::Reason::preexisting_exception, name);
     }
   }
-  if (Ref number = extreme_of_numbers(t, name, arguments, total)) return number;
   check_symbols(t, callable, name, arguments, total);
   check_native_use(t, callable, arguments, total);
   bool tensors = false;

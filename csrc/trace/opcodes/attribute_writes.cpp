@@ -74,98 +74,110 @@ static bool set_on_custom_module(Tracer& tracer, Borrowed module, Borrowed name,
   return true;
 }
 
+static void set_natively(Borrowed owner, Borrowed name, Borrowed value) {
+  check_status(PyObject_SetAttr(owner.get(), name.get(), value.get()));
+}
+
+static void set_on_tensor(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
+  PyTypeObject* type = owner.type();
+  lift::Known* known = t.lifter.known(owner);
+  const bool is_grad = equals(name, "grad");
+  // An attribute that torch's classes do not define is the program's own, and in the tensor's dict.
+  if (known != nullptr && known->source != nullptr && !t.lifter.classes->attribute(type, name) &&
+      is_generic(_PyType_Lookup(type, checked(PyUnicode_InternFromString("__setattr__")).get()),
+                 PyObject_GenericSetAttr)) {
+    if (lift::Shadow* attributes = t.lifter.namespaces->attributes(owner)) {
+      if (!value && !t.lifter.containers->dict_item(*attributes, name)) no_attribute(owner, name, true);
+      return t.lifter.containers->dict_store(*attributes, name, value);
+    }
+  }
+  if (known != nullptr && equals(name, "requires_grad") && value && PyBool_Check(value.get()) &&
+      get_attribute(t, owner, name) == value &&
+      get_attribute(t, owner, checked(PyUnicode_InternFromString("is_leaf"))).get() == Py_True) {
+    return;  // it does not change
+  }
+  // Setting `.data` of a Tensor or Parameter itself is a node, as for a tensor that the trace has made.
+  const bool is_data = equals(name, "data") && value && is_tensor(value) && !t.functorch->transformed &&
+                       !t.function_modes->is_active() &&
+                       (type == graph::torch_types().tensor || type == graph::torch_types().parameter);
+  if (known != nullptr && !is_data && (!is_grad || known->source == nullptr))
+    stop(report::Reason::tensor_attribute, text_of(name) + " is set");
+  if (t.torch_functions->is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))
+    stop(report::Reason::tensor_attribute, text_of(name) + " of a tensor with a __torch_function__ is set");
+  const TorchRuns runs(t);
+  if (known != nullptr && is_data) {
+    if (PyObject_SetAttr(owner.get(), name.get(), value.get()) == 0) return;
+    if (t.function_modes->is_unwinding()) throw PyError();
+    PyErr_Clear();
+    stop(report::Reason::torch_call, "data is set");
+  }
+  set_natively(owner, name, value);  // with eager's checks
+  if (known != nullptr && is_grad) t.lifter.fields->store(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
+}
+
+static void set_on_module(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
+  PyTypeObject* type = owner.type();
+  const bool has_custom_class = !graph::is_plain_module_class(type);
+  if (has_custom_class && set_on_custom_module(t, owner, name, value)) return;
+  if (PyObject* attribute = has_custom_class ? _PyType_Lookup(type, name.get()) : nullptr;
+      attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
+    return set_generic(t, owner, name, value);
+  lift::Shadow& name_space = t.lifter.namespaces->of_globals(PyModule_GetDict(owner.get()));
+  if (!value && !t.lifter.containers->dict_item(name_space, name)) no_attribute(owner, name, true);
+  t.finalizers->check(t.lifter.namespaces->peek(PyModule_GetDict(owner.get()), name), nullptr);
+  t.lifter.containers->dict_store(name_space, name, value);
+}
+
+// Objects without attributes in the trace: a property, a cell, a partial.
+static void set_on_builtin(Tracer& t, Borrowed owner, Borrowed name, Borrowed value, Borrowed hook) {
+  PyTypeObject* type = owner.type();
+  if (const lift::Known* known = t.lifter.known(owner); known != nullptr && known->shadow == nullptr) {
+    if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && t.lifter.cells->is_preexisting(owner))
+      return store_cell(t, owner, Ref::share(value));
+    if (lift::is_decimal_context(owner.get()))
+      return set_natively(owner, name, value);  // the copy; it is written back at the end
+    stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
+  }
+  // A private object: its own dict is private too; what its class defines is guarded.
+  t.lifter.namespaces->open_attributes(owner);
+  if (Borrowed attribute = t.lifter.classes->attribute(type, name)) {
+    use_descriptor(t, attribute, type, name);
+    lift_descriptor(t, type, attribute, name);
+  }
+  if (is_generic(hook, PyObject_GenericSetAttr) && set_member_of_container(t.lifter, owner, name, value)) return;
+  set_natively(owner, name, value);
+}
+
+static void set_on_function(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
+  if (t.lifter.made_here(owner)) return set_natively(owner, name, value);
+  if (_PyType_Lookup(owner.type(), name.get()) == nullptr) return set_generic(t, owner, name, value);
+  // Only fields that calling the function does not read.
+  if (!value || !is_written_field(name)) stop(report::Reason::native_call, "a field of a function is set");
+  const bool is_name = !equals(name, "__doc__") && !equals(name, "__module__");
+  if (is_name && !PyUnicode_CheckExact(value.get()))
+    stop(report::Reason::native_call, "a name of a function is set to something other than a string");
+  t.lifter.fields->store(owner, name, Ref::share(value));
+}
+
 void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
   PyTypeObject* type = owner.type();
   if (value) t.lifter.escape(value);
-  auto natively = [&] { check_status(PyObject_SetAttr(owner.get(), name.get(), value.get())); };
   if (is_proxy_of_trace(t.lifter, owner))
     return set_attribute(t, Ref::share(PyWeakref_GetObject(owner.get())), name, value);
   if (PyType_Check(owner.get())) {
     if (!t.lifter.made_here(owner)) return set_on_class(t, owner.as<PyTypeObject>(), name, value);
-    return natively();
+    return set_natively(owner, name, value);
   }
   if (lift::is_array(owner.get())) stop(report::Reason::native_call, text_of(name) + " of an array is set");
-  lift::Known* known = t.lifter.known(owner);
-  if (is_tensor(owner)) {
-    const bool is_grad = equals(name, "grad");
-    // An attribute that torch's classes do not define is the program's own, and in the tensor's dict.
-    if (known != nullptr && known->source != nullptr && !t.lifter.classes->attribute(type, name) &&
-        is_generic(_PyType_Lookup(type, checked(PyUnicode_InternFromString("__setattr__")).get()),
-                   PyObject_GenericSetAttr)) {
-      if (lift::Shadow* attributes = t.lifter.namespaces->attributes(owner)) {
-        if (!value && !t.lifter.containers->dict_item(*attributes, name)) no_attribute(owner, name, true);
-        return t.lifter.containers->dict_store(*attributes, name, value);
-      }
-    }
-    if (known != nullptr && equals(name, "requires_grad") && value && PyBool_Check(value.get()) &&
-        get_attribute(t, owner, name) == value &&
-        get_attribute(t, owner, checked(PyUnicode_InternFromString("is_leaf"))).get() == Py_True) {
-      return;  // it does not change
-    }
-    // Setting `.data` of a Tensor or Parameter itself is a node, as for a tensor that the trace has made.
-    const bool is_data = equals(name, "data") && value && is_tensor(value) && !t.functorch->transformed &&
-                         !t.function_modes->is_active() &&
-                         (type == graph::torch_types().tensor || type == graph::torch_types().parameter);
-    if (known != nullptr && !is_data && (!is_grad || known->source == nullptr))
-      stop(report::Reason::tensor_attribute, text_of(name) + " is set");
-    if (t.torch_functions->is_overridden(owner) && is_torchs_getter(_PyType_Lookup(owner.type(), name.get())))
-      stop(report::Reason::tensor_attribute, text_of(name) + " of a tensor with a __torch_function__ is set");
-    const TorchRuns runs(t);
-    if (known != nullptr && is_data) {
-      if (PyObject_SetAttr(owner.get(), name.get(), value.get()) == 0) return;
-      if (t.function_modes->is_unwinding()) throw PyError();
-      PyErr_Clear();
-      stop(report::Reason::torch_call, "data is set");
-    }
-    natively();  // with eager's checks
-    if (known != nullptr && is_grad)
-      t.lifter.fields->store(owner, name, value ? Ref::share(value) : Ref::share(Py_None));
-    return;
-  }
-  if (PyModule_Check(owner.get())) {
-    const bool has_custom_class = !graph::is_plain_module_class(type);
-    if (has_custom_class && set_on_custom_module(t, owner, name, value)) return;
-    if (PyObject* attribute = has_custom_class ? _PyType_Lookup(type, name.get()) : nullptr;
-        attribute != nullptr && Py_TYPE(attribute)->tp_descr_set != nullptr)
-      return set_generic(t, owner, name, value);
-    lift::Shadow& name_space = t.lifter.namespaces->of_globals(PyModule_GetDict(owner.get()));
-    if (!value && !t.lifter.containers->dict_item(name_space, name)) no_attribute(owner, name, true);
-    t.finalizers->check(t.lifter.namespaces->peek(PyModule_GetDict(owner.get()), name), nullptr);
-    return t.lifter.containers->dict_store(name_space, name, value);
-  }
+  if (is_tensor(owner)) return set_on_tensor(t, owner, name, value);
+  if (PyModule_Check(owner.get())) return set_on_module(t, owner, name, value);
+  const lift::Known* known = t.lifter.known(owner);
   if (known != nullptr && known->opaque)
     stop(report::Reason::opaque_object, std::string(type->tp_name) + "." + text_of(name));
   Ref hook_name = checked(PyUnicode_InternFromString(value ? "__setattr__" : "__delattr__"));
   Borrowed hook = t.lifter.classes->attribute(type, hook_name);
-  if (known == nullptr || !known->instance) {
-    // Objects without attributes in the trace: a property, a cell, a partial.
-    if (known != nullptr && known->shadow == nullptr) {
-      if (PyCell_Check(owner.get()) && equals(name, "cell_contents") && t.lifter.cells->is_preexisting(owner))
-        return store_cell(t, owner, Ref::share(value));
-      if (lift::is_decimal_context(owner.get())) return natively();  // the copy; it is written back at the end
-      stop(report::Reason::native_call, std::string("a field of a ") + type->tp_name + " is set");
-    }
-    // A private object: its own dict is private too; what its class defines is guarded.
-    t.lifter.namespaces->open_attributes(owner);
-    if (Borrowed attribute = t.lifter.classes->attribute(type, name)) {
-      use_descriptor(t, attribute, type, name);
-      lift_descriptor(t, type, attribute, name);
-    }
-    if (is_generic(hook, PyObject_GenericSetAttr) && set_member_of_container(t.lifter, owner, name, value)) return;
-    return natively();
-  }
-  if (PyFunction_Check(owner.get())) {
-    if (t.lifter.made_here(owner)) return natively();
-    if (_PyType_Lookup(type, name.get()) != nullptr) {
-      // Only fields that calling the function does not read.
-      if (!value || !is_written_field(name)) stop(report::Reason::native_call, "a field of a function is set");
-      const bool is_name = !equals(name, "__doc__") && !equals(name, "__module__");
-      if (is_name && !PyUnicode_CheckExact(value.get()))
-        stop(report::Reason::native_call, "a name of a function is set to something other than a string");
-      return t.lifter.fields->store(owner, name, Ref::share(value));
-    }
-    return set_generic(t, owner, name, value);
-  }
+  if (known == nullptr || !known->instance) return set_on_builtin(t, owner, name, value, hook);
+  if (PyFunction_Check(owner.get())) return set_on_function(t, owner, name, value);
   if (hook && PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get(), value.get()};
     (void)call_function(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});

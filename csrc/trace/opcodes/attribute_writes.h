@@ -1,4 +1,4 @@
-// TODO
+// Attribute writes: the language's rules, over private copies; what is set on a class is written back.
 #pragma once
 
 #include "py/ref.h"

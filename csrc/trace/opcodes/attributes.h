@@ -1,8 +1,9 @@
 // What reading and writing attributes have in common.
 #pragma once
-#include "lift/sources/source.h"
 
+#include "lift/sources/source.h"
 #include "trace/core/tracer.h"
+#include "trace/opcodes/special_owners.h"
 #include "trace/torch/tensor_attributes.h"
 
 namespace alternator::trace {
@@ -30,11 +31,13 @@ bool is_generic(Borrowed method, Slot* slot) {
 }
 
 Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name);
+// What a type has under the name of a special method, bound to the object; null: nothing.
 Ref special_method(Tracer& t, Borrowed owner, Borrowed name);
+
 void use_descriptor(Tracer& t, Borrowed attribute, PyTypeObject* type, Borrowed name);
+// Whether it is a data descriptor, which takes precedence over the instance dict.
 bool comes_first(Tracer& t, Borrowed attribute, PyTypeObject* type, Borrowed name);
-Ref get_from_type(Tracer& t, PyTypeObject* type, Borrowed name);
-Ref get_from_function(Tracer& t, Borrowed function, Borrowed name);
+// object.__getattribute__. Null with `absent`: there is no such attribute.
 Ref get_generic(Tracer& t, Borrowed owner, Borrowed name, bool* absent);
 // `written`: the program set it on the class during the trace.
 Ref bind_descriptor(Tracer& t, Borrowed descriptor, Borrowed owner, PyTypeObject* type, lift::Source* source,

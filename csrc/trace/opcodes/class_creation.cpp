@@ -7,6 +7,7 @@
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/namespaces.h"
+#include "py/lasting.h"
 #include "trace/calls/natives.h"
 
 namespace alternator::trace {
@@ -15,9 +16,19 @@ static Borrowed self_of(Borrowed builtin) {
   return PyCFunction_Check(builtin.get()) ? Borrowed(PyCFunction_GET_SELF(builtin.get())) : Borrowed();
 }
 
-static bool is_method_of_type(Borrowed callable, const char* name) {
+// A builtin method of this definition, bound to a class.
+static bool is_method_of_class(Borrowed callable, const PyMethodDef* definition) {
   Borrowed self = self_of(callable);
-  return self && PyType_Check(self.get()) && strcmp(callable.as<PyCFunctionObject>()->m_ml->ml_name, name) == 0;
+  return self && PyType_Check(self.get()) && callable.as<PyCFunctionObject>()->m_ml == definition;
+}
+
+// Every builtin __new__ has the same definition.
+static const PyMethodDef* new_method() {
+  static constinit Lasting<PyMethodDef*> lasting;
+  return lasting.get([] {
+    PyObject* type = reinterpret_cast<PyObject*>(&PyType_Type);
+    return checked(PyObject_GetAttrString(type, "__new__")).as<PyCFunctionObject>()->m_ml;
+  });
 }
 
 void ClassCreation::begin(Borrowed bases) {
@@ -45,7 +56,7 @@ bool ClassCreation::begin_call(Borrowed callable, PyObject* const* arguments, si
     }
     return true;
   }
-  if (positional == 4 && PyType_Check(arguments[0]) && is_method_of_type(callable, "__new__") &&
+  if (positional == 4 && PyType_Check(arguments[0]) && is_method_of_class(callable, new_method()) &&
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(arguments[0]), &PyType_Type)) {
     begin(arguments[2]);
     return true;
@@ -93,7 +104,8 @@ void check_class_call(Tracer& t, Borrowed callable, PyObject* const* arguments, 
   const Natives& natives = Natives::table();
   if (callable == Borrowed(natives.abc_init) && count == 1 && PyType_Check(arguments[0]))
     return t.classes->guard_abstract_methods(arguments[0]);
-  if (is_method_of_type(callable, "__subclasses__") ||
+  const PyMethodDef* subclasses = reinterpret_cast<PyMethodDescrObject*>(natives.subclasses)->d_method;
+  if (is_method_of_class(callable, subclasses) ||
       (callable == Borrowed(natives.subclasses) && count == 1 && PyType_Check(arguments[0]))) {
     Borrowed cls = callable == Borrowed(natives.subclasses) ? Borrowed(arguments[0]) : self_of(callable);
     if (!t.lifter.made_here(cls)) stop(report::Reason::native_call, "the subclasses of a pre-existing class");

@@ -1,12 +1,12 @@
-// TODO
+// Exceptions that the program raises and handles, and the frames and generators that they keep alive.
 #pragma once
+
+#include "py/error.h"
+
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
-#include "py/error.h"
-
-#include "py/ref.h"
 
 namespace alternator::trace {
 
@@ -15,6 +15,7 @@ class Tracer;
 class RaisedExceptions {
  public:
   explicit RaisedExceptions(Tracer& tracer) : t(tracer) {}
+
   // An exception group that native code is about to iterate over.
   void check_group(Borrowed exception, int depth = 0);
   void before_raise(Ref* exception);
@@ -31,6 +32,7 @@ class RaisedExceptions {
   // Clears the completed frames that a traceback keeps alive, which drops what they hold.
   void clear_frames(Borrowed exception, int depth = 0);
   void clear_frame(Borrowed frame);
+
   Ref handled_before;                            // the exception that the caller is handling
   Ref callers_exception;                         // null: none
   std::unordered_set<std::string> raised_texts;  // messages of all exceptions so far
@@ -43,9 +45,10 @@ class RaisedExceptions {
   // The exception that the caller of the compiled function is handling becomes the __context__ of exceptions raised in
   // it.
   void use_callers_exception();
+
+  Tracer& t;
   bool callers_exception_used_ = false;
   std::unordered_set<PyObject*> preexisting_generators_;  // among them, or ended since
-  Tracer& t;
 };
 
 }  // namespace alternator::trace

@@ -4,8 +4,11 @@
 
 #include "cpython/objects.h"
 #include "lift/sources/decimal_values.h"
+#include "py/import.h"
+#include "py/lasting.h"
 #include "trace/calls/natives.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace alternator::trace {
@@ -37,22 +40,46 @@ static bool shows_decimals(PyTypeObject* type) {
          (type->tp_base != nullptr && cpython::is_native(type->tp_base, "decimal.SignalDictMixin"));
 }
 
+namespace {
+
+struct ShownTypes {
+  PyTypeObject *generic_alias, *union_type, *item_getter;
+  std::vector<PyTypeObject*> by_value;  // their strings depend on their values only
+};
+
+const ShownTypes& shown_types() {
+  static constinit Lasting<ShownTypes> lasting;
+  return lasting.get([] {
+    auto of = [](const char* module, const char* name) {
+      return reinterpret_cast<PyTypeObject*>(
+          checked(PyObject_GetAttrString(import_module(module).get(), name)).release());
+    };
+    ShownTypes found{of("types", "GenericAlias"), of("types", "UnionType"), of("operator", "itemgetter"), {}};
+    found.by_value = {of("re", "Pattern"), of("re", "Match")};
+    for (const char* name : {"date", "datetime", "time", "timedelta", "timezone", "tzinfo"})
+      found.by_value.push_back(of("datetime", name));
+    return found;
+  });
+}
+
+}  // namespace
+
 // Native objects whose string is composed of the strings of their parts.
 static bool shows_parts(Tracer& t, Borrowed value, int depth) {
   auto show = [&](const Ref& part) { check_text(t, part, depth + 1); };
   auto show_field = [&](const char* name) { show(checked(PyObject_GetAttrString(value.get(), name))); };
   PyTypeObject* type = value.type();
-  const std::string name = type->tp_name;
+  const ShownTypes& types = shown_types();
   if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type) {
     show(checked(PySequence_List(value.get())));
     return true;
   }
-  if (name == "types.GenericAlias" || name == "types.UnionType") {
-    if (name == "types.GenericAlias") show_field("__origin__");
+  if (type == types.generic_alias || type == types.union_type) {
+    if (type == types.generic_alias) show_field("__origin__");
     show_field("__args__");
     return true;
   }
-  if (name == "operator.itemgetter") {
+  if (type == types.item_getter) {
     show(checked(PyObject_CallMethod(value.get(), "__reduce__", nullptr)));
     return true;
   }
@@ -67,7 +94,7 @@ static bool shows_parts(Tracer& t, Borrowed value, int depth) {
     return true;
   }
   if (shows_decimals(type)) return true;
-  return name == "re.Pattern" || name == "re.Match" || name.starts_with("datetime.");
+  return std::find(types.by_value.begin(), types.by_value.end(), type) != types.by_value.end();
 }
 
 // A string must not show a tensor's data or an object's address, nor depend on anything that is not guarded.

@@ -6,6 +6,9 @@
 
 #include "cpython/objects.h"
 #include "graph/record/torch_types.h"
+#include "py/import.h"
+#include "py/lasting.h"
+#include "trace/calls/handlers.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
 
@@ -140,10 +143,17 @@ bool keeps_arguments(PyTypeObject* base) {
   return base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
          PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type || base == lift::known_types().partial;
 }
+PyTypeObject* chain_type() {
+  static constinit Lasting<PyTypeObject*> type;
+  return type.get([] {
+    Ref found = checked(PyObject_GetAttrString(import_module("itertools").get(), "chain"));
+    return reinterpret_cast<PyTypeObject*>(found.release());
+  });
+}
 bool moves_arguments(PyTypeObject* base) {
   return keeps_arguments(base) || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
          base == &PyProperty_Type || base == &PyDictProxy_Type || base == lift::known_types().deque ||
-         strcmp(base->tp_name, "itertools.chain") == 0;
+         base == chain_type();
 }
 
 // Whether an unbacked symbol may be found in it. An object that cannot be inspected may hold one.
@@ -236,13 +246,19 @@ Ref convert_number(Tracer& t, PyTypeObject* type, Borrowed number) {
 }
 
 // max(a, b) and min(a, b) of two integers or two floats, one of them a symbol. Null: it is no such call.
-Ref extreme_of_numbers(Tracer& t, const std::string& name, PyObject* const* arguments, size_t count) {
-  if (count != 2 || !(is_symbol(arguments[0]) || is_symbol(arguments[1]))) return {};
-  if ((name != "builtins.max" && name != "builtins.min") || !is_number(arguments[0]) || !is_number(arguments[1]) ||
-      is_integer(arguments[0]) != is_integer(arguments[1])) {
+static Ref extreme_of_numbers(Tracer& t, const Call& call, const char* function) {
+  if (!call.has_positional(2)) return {};
+  PyObject *left = call.arguments[0], *right = call.arguments[1];
+  if (!(is_symbol(left) || is_symbol(right)) || !is_number(left) || !is_number(right) ||
+      is_integer(left) != is_integer(right))
     return {};
-  }
-  return operate(t, graph::torch_name("torch", name == "builtins.max" ? "sym_max" : "sym_min"), arguments, 2);
+  return operate(t, graph::torch_name("torch", function), call.arguments, 2);
+}
+
+bool register_symbols(Handlers& handlers) {
+  handlers.add("builtins", "max", [](Tracer& t, const Call& call) { return extreme_of_numbers(t, call, "sym_max"); });
+  handlers.add("builtins", "min", [](Tracer& t, const Call& call) { return extreme_of_numbers(t, call, "sym_min"); });
+  return true;
 }
 
 // int(tensor), float(tensor); null: the value is known, or it is not an unbacked scalar.
