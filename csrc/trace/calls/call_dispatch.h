@@ -1,4 +1,4 @@
-// TODO
+// Every call of the traced program: handlers first, then the generic stages.
 #pragma once
 
 #include "py/ref.h"

@@ -1,4 +1,4 @@
-// TODO
+// torch.compiler.assume_constant_result.
 #pragma once
 
 #include "py/ref.h"

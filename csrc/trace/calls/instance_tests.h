@@ -1,4 +1,4 @@
-// TODO
+// isinstance() and issubclass(), and calls on containers that are lifted in part.
 #pragma once
 
 #include "py/ref.h"

@@ -1,4 +1,4 @@
-// TODO
+// What native code itself does with its arguments: iterates over them, converts them to strings, calls them.
 #pragma once
 
 #include "py/ref.h"

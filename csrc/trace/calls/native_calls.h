@@ -1,4 +1,4 @@
-// TODO
+// Calls of native code that the natives table allows.
 #pragma once
 
 #include "py/ref.h"
