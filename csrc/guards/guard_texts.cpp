@@ -118,7 +118,8 @@ std::string dynamo_mismatch(const lift::TensorSpec& wanted, const lift::TensorSp
   if (wanted.dtype != got.dtype) return differ("dtype", wanted.dtype, got.dtype);
   if (wanted.device != got.device) return differ("device", wanted.device, got.device);
   if (wanted.requires_grad != got.requires_grad)
-    return std::string("requires_grad mismatch. expected requires_grad=") + (wanted.requires_grad ? "1" : "0");
+    return wanted.requires_grad ? "requires_grad mismatch. expected requires_grad=1"
+                                : "requires_grad mismatch. expected requires_grad=0";
   if (!wanted.has_geometry || !got.has_geometry) return {};
   if (wanted.sizes.size() != got.sizes.size()) return differ("rank", wanted.sizes.size(), got.sizes.size());
   if (wanted.sizes != got.sizes) return at_index("size", wanted.sizes, got.sizes);
