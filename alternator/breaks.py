@@ -47,7 +47,7 @@ def error_on_graph_break(flag: bool) -> ErrorOnGraphBreak:
     """A context manager and decorator: with True, a graph break is an error (Unsupported), as with fullgraph=True; with False, it is
     allowed again. The innermost one counts. It is read when a call is compiled, not on later hits.
 
-    torch._dynamo.error_on_graph_break is honoured too.
+    torch._dynamo.error_on_graph_break is honored too.
     """
     if not isinstance(flag, bool):
         raise TypeError(f"error_on_graph_break must be True or False, not {flag!r}")

@@ -8,13 +8,13 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ._load import load_core
-from .backwards import Refused
+from .refusals import is_refusal
 
 _Flags = load_core().fake.Flags
 
@@ -85,27 +85,6 @@ def differentiable_lstm() -> Iterator[None]:
         decompositions.select_one_layer_lstm_function = select
 
 
-# Errors of AOTAutograd for graphs that eager runs, or rejects only in a backward pass that may never run: writes to inputs that share
-# memory, or to tensors that a backward pass would need, and results whose autograd history an `autograd.grad()` has freed.
-_REFUSALS = (
-    "aot_autograd() does not yet handle",
-    "one of the variables needed for gradient computation has been modified by an inplace operation",
-    "Trying to backward through the graph a second time",
-    "a leaf Variable that requires grad is being used in an in-place operation",
-    "outs_to_grad length (",
-    "that has internal overlap",
-    "more than one element of the written-to tensor refers to a single memory location",
-    "mutating a non-functional tensor",  # the fused steps of optimizers
-    "Could not guard on data-dependent expression",  # its own code needs the value of an unbacked symbol
-)
-
-
-def is_refusal(error: BaseException | None) -> bool:
-    return isinstance(error, Refused) or (
-        isinstance(error, Exception) and any(text in str(error) for text in _REFUSALS)
-    )
-
-
 @contextlib.contextmanager
 def warnings_held() -> Iterator[None]:
     """Warnings that torch issues while it compiles are shown afterwards, and not at all for a graph that it rejects. Like
@@ -136,20 +115,6 @@ def warnings_held() -> Iterator[None]:
         if not is_refusal(failure):
             for message in held:
                 module._showwarnmsg(message)
-
-
-def with_versions_kept(call: Callable[..., Any], takes_a_list: bool, places: Sequence[int]) -> Callable[..., Any]:
-    """Wraps `call` so that the version counters of these inputs are restored after it."""
-
-    def run(*given: Any) -> Any:
-        tensors = tuple((given[0] if takes_a_list else given)[place] for place in places)
-        versions = tuple(tensor._version for tensor in tensors)
-        try:
-            return call(*given)
-        finally:
-            torch._C._autograd._unsafe_set_version_counter(tensors, versions)
-
-    return run
 
 
 def forget_tensors(fake_mode: Any) -> None:

@@ -214,7 +214,7 @@ def _compile(
     if disable or not is_on() or is_disabled(model):
         return model
     resolved.prepare()
-    listener = Listener(function.__code__, next(_frame_numbers), bool(fullgraph))
+    listener = Listener(function.__code__, next(_frame_numbers))
     shared = None if isolate_recompiles else _shared(function, resolved, fullgraph)
     handoff = Handoff(resolved, listener, shared)
     limit = config.limit() if recompile_limit is None else recompile_limit

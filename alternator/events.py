@@ -81,12 +81,16 @@ class Break(Event):
     callers: tuple[Line, ...]  # the call stack, outermost first
     whole: bool  # the rest of the call runs without compilation; otherwise one instruction
     text: str
-    refused: bool = False  # fullgraph=True forbids breaks: the call raises
+    refused_by: str | None = None  # the option that forbids it, "fullgraph=True" for example: the call raises
+
+    @property
+    def refused(self) -> bool:
+        return self.refused_by is not None
 
     @property
     def outcome(self) -> str:
-        if self.refused:
-            return "refused by fullgraph=True"
+        if self.refused_by is not None:
+            return f"refused by {self.refused_by}"
         return "the rest of the call runs without compilation" if self.whole else "graph break"
 
     @property
@@ -97,7 +101,7 @@ class Break(Event):
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for breaks of the same kind at the same location."""
-        return self.reason, self.context, self.at, self.callers, self.whole, self.refused
+        return self.reason, self.context, self.at, self.callers, self.whole, self.refused_by
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,26 @@ class Compiled(Event):
     began: float
     seconds: dict[str, float]  # backend
     failure: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Runner(Event):
+    """It is settled who runs a graph. For backend "eager", only if a subscriber wants_graphs()."""
+
+    kind = "runner"
+    graph: str  # its name
+    segment: str | None  # the name of the one segment of it that this is about; None: the whole graph
+    runner: str  # "recorded", "compiled" or "compiled in segments": csrc/backend/choose_runner.h
+    compiler: str  # the backend; or "AOTAutograd", where a user callable is built on it
+    reason: str | None  # why it is not compiled; None: it is
+    warns: bool  # a compiler was meant to compile it
+
+    @property
+    def text(self) -> str:
+        if self.reason is None:
+            between = ", around nodes that no compiler may see" if self.runner == "compiled in segments" else ""
+            return f"runs what {self.compiler} compiled{between}"
+        return f"runs the recorded program{f', not through {self.compiler}' if self.warns else ''}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -242,7 +266,6 @@ class Listener:
 
     code: CodeType
     frame: int
-    fullgraph: bool = False
     entries: int = 0
     pending: _Pending = field(default_factory=_Pending)
 
@@ -252,9 +275,7 @@ class Listener:
     def broke(self, fields: dict[str, Any]) -> None:
         self.pending.recompile = None  # the trace failed, without a graph
         named = {**fields, "at": _line(fields["at"]), "callers": _lines(fields["callers"])}
-        excused = named.pop("excused")  # by the flags of its row in csrc/report/reasons.def
-        refused = self.fullgraph and fields["whole"] and not excused
-        emit(Break(place(self.code), self.compile_id(), **named, refused=refused))
+        emit(Break(place(self.code), self.compile_id(), **named))
 
     def recompiling(self, fields: dict[str, Any]) -> None:
         failures = tuple(_guard(row) for row in fields["failures"])
@@ -294,6 +315,10 @@ class Listener:
 
     def compiled(self, graph: Graph, began: float, seconds: float, failure: BaseException | None) -> None:
         emit(Compiled(graph.function, graph.compile_id, graph, began, {"backend": seconds}, failure))
+
+    def runs(self, **fields: Any) -> None:
+        """Called by the hand-off: it is settled who runs a graph of the function."""
+        emit(Runner(place(self.code), self.compile_id(), **fields))
 
     def refusal(self, fields: dict[str, Any]) -> BaseException:
         return exc.unsupported(fields)

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import compiler, events
 from .backends import Compiler
-from .events import Break, Compiled, Entry, Event, Graph, Guard, Line, Recompile
+from .events import Break, Compiled, Entry, Event, Graph, Guard, Line, Recompile, Runner
 
 PHASES = ("trace", "export", "backend", "install")
 
@@ -21,6 +21,7 @@ class Explanation:
     """What was compiled, what was not and why, and how long it took.
 
     graphs      a Graph for each graph that was captured: name, operations, module (a torch.fx.GraphModule), ...
+    runners     a Runner for each of them: who runs it (runner), and why no compiler does (reason)
     breaks      a Break for each graph break: reason, cause, at (file, line, function, text), hint, ...
     recompiles  a Recompile for each call that matched no earlier entry: failures (source, wanted, got, at)
     entries     an Entry for each compiled version: guards, where it begins and stops
@@ -31,6 +32,7 @@ class Explanation:
         self.breaks = [event for event in happened if isinstance(event, Break)]
         self.recompiles = [event for event in happened if isinstance(event, Recompile)]
         self.entries = [event for event in happened if isinstance(event, Entry)]
+        self.runners = [event for event in happened if isinstance(event, Runner)]
         self._compiled = [event for event in happened if isinstance(event, Compiled)]
         self.result = result
 
@@ -65,6 +67,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         return {
             "graphs": [_plain(graph) for graph in self.graphs],
+            "runners": [{**_plain(event), "text": event.text} for event in self.runners],
             "breaks": [{**_plain(event), "count": count, "anchor": event.anchor} for event, count in self._counted()],
             "recompiles": [_plain(event) for event in self.recompiles],
             "entries": [_plain(event) for event in self.entries],
@@ -118,7 +121,7 @@ class Explanation:
             f"{_number(self.graph_count, 'graph')} with {_number(self.op_count, 'operation')},"
             f" {_number(self.graph_break_count, 'break')}, {_number(len(self.recompiles), 'recompile')}"
         ]
-        rows += _entry_rows(self.entries)
+        rows += _entry_rows(self.entries, self.runners)
         return "\n".join(rows + self._breaks_and_recompiles())
 
     def _breaks_and_recompiles(self) -> list[str]:
@@ -142,7 +145,7 @@ def _resumed(lines: tuple[Line, ...]) -> str:
     return f", resumed at {lines[-1]}" if lines else ""
 
 
-def _entry_rows(entries: list[Entry]) -> list[str]:
+def _entry_rows(entries: list[Entry], runners: list[Runner]) -> list[str]:
     rows: list[str] = []
     function = None
     for entry in entries:
@@ -160,6 +163,9 @@ def _entry_rows(entries: list[Entry]) -> list[str]:
         work = f"graph{named} of {_number(entry.operations, 'operation')}" if entry.operations else "no graph"
         guards = f", {_number(len(entry.guards), 'guard')}" if entry.guards is not None else ""
         rows.append(f"  {begins}, {ends}: {work}{guards}")
+        for runner in runners:
+            if entry.graph is not None and runner.graph == entry.graph:
+                rows.append(f"    {runner.segment or 'it'} {runner.text}")
     return rows
 
 

@@ -157,7 +157,7 @@ def export(
     if (
         aten_graph
         and recorded.module is not None
-        and any(node.meta.get("apart") for node in recorded.module.graph.nodes)
+        and any(node.meta.get("separate_segment") for node in recorded.module.graph.nodes)
     ):
         raise exc.Unsupported(
             "export: the call sets or reads the state of a random generator, which is not an ATen operator"

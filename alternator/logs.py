@@ -16,7 +16,7 @@ from typing import Any
 from torch._logging._internal import getArtifactLogger, trace_log, trace_structured
 
 from . import config, events
-from .events import Break, Compiled, Entry, Event, Graph, Line, Recompile
+from .events import Break, Compiled, Entry, Event, Graph, Line, Recompile, Runner
 from .pseudo import program_text
 
 # Warnings about what runs without compilation, and why.
@@ -148,6 +148,10 @@ class _Terminal(events.Subscriber):
             event.seconds["backend"],
         )
 
+    def runner(self, event: Runner) -> None:
+        if event.warns:
+            log.warning("%s %s", event.segment or event.graph, event.text)
+
     def entry(self, event: Entry) -> None:
         if event.guards is not None:
             _say(
@@ -183,7 +187,7 @@ class _Terminal(events.Subscriber):
         if not repeated.is_new(event.key, "graph_breaks", short):
             return
         what = event.outcome
-        if event.reason == "too_many_entries":  # beginning as torch's warning does
+        if event.reason == "recompile_limit":  # beginning as torch's warning does
             what = f"alternator {event.context.partition(';')[0]}: {what}"
         # A refused break is in the exception.
         if not event.refused and not _is_on("graph_breaks"):
@@ -214,6 +218,8 @@ class _Trace(events.Subscriber):
         if isinstance(event, Graph):
             trace_structured("dynamo_start", lambda: _start_record(event))
             trace_structured("dynamo_output_graph", lambda: {"sizes": event.sizes}, payload_fn=lambda: event.readable)
+        elif isinstance(event, Runner):
+            _artifact("graph_runner", "string", f"{event.segment or event.graph} {event.text}")
         elif isinstance(event, Compiled):
             trace_structured("compilation_metrics", lambda: _metrics(event))
         elif isinstance(event, Entry):

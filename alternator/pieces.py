@@ -17,8 +17,8 @@ from .graph_module import GraphModule
 
 _Flags = load_core().fake.Flags
 
-# (the piece, its example inputs, the nodes of these) -> a callable that runs it
-PieceCompiler = Callable[[GraphModule, list[Any], list[Node]], Callable[..., Any]]
+# (the piece, its example inputs, the nodes of these, why it must not be compiled) -> a callable that runs it
+PieceCompiler = Callable[[GraphModule, list[Any], list[Node], str | None], Callable[..., Any]]
 
 _BEGINS = {torch.amp.autocast_mode._enter_autocast, torch.autograd.grad_mode._enter_inference_mode}
 _ENDS = {torch.amp.autocast_mode._exit_autocast, torch.autograd.grad_mode._exit_inference_mode}
@@ -40,11 +40,13 @@ class Piece:
         self.outputs = [node for node in nodes if any(user not in own for user in node.users)]
         self.run: Callable[..., Any] | None = None
 
-    def writes_aliased(self, given: list[Any]) -> bool:
-        """Whether it writes while inputs share storage: an output of an earlier piece and a view of it, for example. Inductor may then
-        reuse an input of the forward pass as scratch space of the backward pass (torch 2.13)."""
+    def refusal(self, given: list[Any]) -> str | None:
+        """It may write while inputs share storage: an output of an earlier piece and a view of it, for example. Inductor may then reuse an
+        input of the forward pass as scratch space of the backward pass (torch 2.13)."""
         storages = [value.untyped_storage()._cdata for value in given if isinstance(value, torch.Tensor)]
-        return len(set(storages)) < len(storages) and any(node.meta.get("writes") for node in self.nodes)
+        if len(set(storages)) < len(storages) and any(node.meta.get("writes") for node in self.nodes):
+            return "it writes to memory, and some of its inputs share theirs"
+        return None
 
     def module(self, whole: GraphModule) -> GraphModule:
         graph = torch.fx.Graph()
@@ -73,7 +75,7 @@ def _steps(whole: GraphModule) -> list[Node | Piece]:
     for node in whole.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
-        if node.meta.get("apart"):
+        if node.meta.get("separate_segment"):
             close()
             steps.append(node)
         else:
@@ -115,9 +117,7 @@ class InPieces:
                     given = [values[node] for node in step.inputs]
                     are_real = untouched and all(node in real for node in step.inputs)
                     examples = [real[node] for node in step.inputs] if are_real else given
-                    step.run = (
-                        module.forward if step.writes_aliased(given) else compile_piece(module, examples, step.inputs)
-                    )
+                    step.run = compile_piece(module, examples, step.inputs, step.refusal(given))
                     untouched = False
                     if step is self.steps[-1] or fake_mode is None:
                         continue  # nothing more is compiled

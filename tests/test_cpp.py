@@ -60,7 +60,7 @@ def extensions() -> list[tuple[Path, str]]:
 def rooms_with_torch() -> set[str]:
     """The room of fakes, and every room that may include it."""
     lines = (ROOT / "csrc/layers.txt").read_text().splitlines()
-    units = dict(line.split(":") for line in lines if line and not line.startswith("#"))
+    units = dict(line.split(":") for line in lines if line and line[0] not in "#[")
     return {unit.split("/")[0] for unit, below in units.items() if unit == "fake" or "fake" in below.split()}
 
 

@@ -25,7 +25,7 @@ structure = load()
 
 def tree(folder: Path, files: dict[str, str]) -> Path:
     given = {
-        "csrc/layers.txt": "# comment\npy:\nlift/sources: py\nlift/lifting: lift/sources py\ntrace: lift py\n",
+        "csrc/layers.txt": "# comment\npy:\nlift/sources: py\nlift/lifting:\ntrace: lift\n",
         "csrc/py/ref.h": "#pragma once\n",
         "csrc/lift/sources/source.h": '#include "py/ref.h"\n',
         "csrc/trace/core/tracer.h": '#include "lift/sources/source.h"\n#include "Python.h"\n',
@@ -67,12 +67,37 @@ VIOLATIONS = {
         "lift/sources -> lift/lifting",
     ),
     "layers, no row": ({"csrc/attic/a.h": ""}, "csrc/attic/a.h belongs to no row"),
-    "package": ({"csrc/py/a.cpp": 'import("alternator.config");'}, "names the module alternator.config"),
+    "layers, a row that names what stands below": (
+        {
+            "csrc/layers.txt": "py: lift\nlift: py\ntrace: lift\n",
+            "csrc/py/a.h": '#include "lift/sources/source.h"\n',
+        },
+        "layers.txt: py names lift, which does not stand above it",
+    ),
+    "layers, an edge that nothing uses": (
+        {
+            "csrc/layers.txt": "py:\nreport: py\nlift: py\ntrace: lift report\n",
+            "csrc/report/a.h": '#include "py/ref.h"\n',
+        },
+        "layers.txt: trace names report, which it does not include",
+    ),
+    "package": (
+        {"csrc/py/a.cpp": 'import("alternator.config");', "alternator/config.py": ""},
+        "names the module alternator.config",
+    ),
     "strings, names": (
         {"csrc/trace/core/a.cpp": 'if (name == "len") return;'},
         "csrc/trace/core/a.cpp:1 compares names",
     ),
     "strings, calls": ({"csrc/trace/core/a.cpp": 'if (name_of(f(x)) != "len") return;'}, "compares names"),
+    "strings, prefixes": ({"csrc/py/a.cpp": 'name.starts_with("torch.nn.")'}, "compares names"),
+    "strings, packages": ({"csrc/py/a.cpp": 'strncmp(text, "torch.", 6) == 0'}, "compares names"),
+    "strings, code": (
+        {"csrc/py/a.cpp": 'PyUnicode_CompareWithASCIIString(code->co_name, "f") == 0'},
+        "compares names",
+    ),
+    "strings, modules": ({"csrc/py/a.cpp": 'PyUnicode_CompareWithASCIIString(x, "collections.abc")'}, "compares names"),
+    "strings, methods": ({"csrc/py/a.cpp": 'strcmp(native_name(f), "append")'}, "compares names"),
     "strings, types": ({"csrc/py/a.cpp": 'strcmp(Py_TYPE(x)->tp_name, "re.Match")'}, "compares names"),
     "an exception without need": ({"csrc/exceptions.txt": "lines: csrc/py/ref.h  a reason\n"}, "nothing needs"),
 }
@@ -112,9 +137,22 @@ def test_what_is_no_violation(tmp_path: Path) -> None:
 // name == "x", "alternator.config", strcmp(type->tp_name, "x")
 /* #include "trace/core/tracer.h" */
 const char* type_name = "alternator._C.Thing";
+const bool is_keyword = keyword == "dtype" || PyUnicode_CompareWithASCIIString(name, "dtype") == 0;
 const char* other = "name == \\"x\\"";
 """
     assert structure.check(tree(tmp_path, {"csrc/py/a.cpp": text})) == []
+
+
+def test_a_group_of_sub_rooms(tmp_path: Path) -> None:
+    files = {
+        "csrc/layers.txt": "py:\nlift: py\n[trace/core trace/calls]\ntrace/core: trace/calls lift\ntrace/calls: trace/core\n",
+        "csrc/trace/calls/calls.h": '#include "trace/core/tracer.h"\n',
+        "csrc/trace/core/a.cpp": '#include "trace/calls/calls.h"\n',
+    }
+    assert structure.check(tree(tmp_path, files)) == []
+    files["csrc/layers.txt"] = files["csrc/layers.txt"].replace("[trace/core trace/calls]\n", "")
+    (found,) = structure.check(tree(tmp_path, files))
+    assert "trace/core names trace/calls, which does not stand above it" in found
 
 
 def found(text: str) -> list[tuple[str, int, int]]:

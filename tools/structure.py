@@ -6,7 +6,7 @@
     lines       no file of csrc/ or alternator/ has more than 500 lines
     functions   no function has more than 80, but for those that CONTRIBUTING.md lists with the reason
     names       a base name stands for one subject in the whole of csrc/: its .h, .cpp and .def lie side by side
-    layers      every #include is allowed by csrc/layers.txt
+    layers      every #include is allowed by csrc/layers.txt, whose edges lead downwards and are all used
     package     only dispatch, backend and bindings import modules of the Python package
     strings     callables and types are told apart by identity, not by comparing their names
 
@@ -131,23 +131,52 @@ class Layers:
 
     def __init__(self, text: str) -> None:
         self.allowed: dict[str, list[str]] = {}
+        self.groups: list[list[str]] = []  # of sub-rooms that may name each other in both directions
         for line in text.splitlines():
             if match := re.match(r"([\w/]+):\s*(.*)", line.partition("#")[0]):
                 self.allowed[match[1]] = match[2].split()
+            elif match := re.match(r"\[([\w/ ]+)\]", line):
+                self.groups.append(match[1].split())
+
+    def upwards(self) -> Iterator[tuple[str, str]]:
+        """(row, name): names of what does not stand above, in no group with the row."""
+        above: list[str] = []
+        for row, names in self.allowed.items():
+            for name in names:
+                is_above = any(other == name or other.startswith(name + "/") for other in above)
+                if not is_above and not any(row in group and name in group for group in self.groups):
+                    yield row, name
+            above.append(row)
 
     def unit(self, path: str) -> str | None:
         """The longest row that a path below csrc/ belongs to."""
         rows = [row for row in self.allowed if path.startswith(row + "/")]
         return max(rows, key=len, default=None)
 
+    def allowed_for(self, source: str, target: str) -> list[str]:
+        """The names in the row of `source` that allow it to include `target`."""
+        return [name for name in self.allowed.get(self.unit(source) or "", []) if target.startswith(name + "/")]
+
     def allows(self, source: str, target: str) -> bool:
         unit, other = self.unit(source), self.unit(target)
-        if unit is None or other is None:
-            return False
-        return unit == other or any(target.startswith(row + "/") for row in self.allowed[unit])
+        return unit is not None and (unit == other or (other is not None and bool(self.allowed_for(source, target))))
 
 
 # ---------------------------------------------------------------------------------------------------------------- checks
+
+
+# A name that is compared with a literal. Names of keywords and of attributes are no identities of callables or types: of
+# strings in Python objects, only the names of code objects and types and dotted names count.
+COMPARED = re.compile(
+    r"""
+    str(?:\w*cmp|str)\( [^;"]* (?: [tm][pl]_name | name[^;"]*, \s* " )
+    | CompareWithASCIIString\( [^;"]* (?: co_name | co_qualname | tp_name | "\w+\.[\w.]+" )
+    | (?: name | \bword )\w*\)? \. (?:starts|ends)_with\( "[^"]*[a-z]
+    | (?: [!=]=\s* | starts_with\( | str\w*cmp\([^;"]*,\s* ) "torch[."]
+    | (?: name | \bword )\w* (?: \( (?: [^()] | \([^()]*\) )* \) )? \)? \s* [!=]= \s* "
+    """,
+    re.VERBOSE,
+)
 
 
 class Tree:
@@ -188,33 +217,44 @@ class Tree:
 
     def layers(self) -> Iterator[Violation]:
         layers = Layers((self.csrc / "layers.txt").read_text())
+        for row, name in layers.upwards():
+            yield Violation("layers", f"{row} {name}", f"layers.txt: {row} names {name}, which does not stand above it")
+        unused = {(row, name) for row, names in layers.allowed.items() for name in names}
         for path in self.cpp:
             source = self.below(path)
             if layers.unit(source) is None:
                 yield Violation("layers", self.name(path), f"{self.name(path)} belongs to no row of layers.txt")
                 continue
             for target in re.findall(r'^\s*#\s*include\s+"([^"]+)"', self.texts[path], re.M):
-                if (self.csrc / target).exists() and not layers.allows(source, target):
+                if not (self.csrc / target).exists():
+                    continue
+                unused -= {(layers.unit(source), row) for row in layers.allowed_for(source, target)}
+                if not layers.allows(source, target):
                     text = f"{self.name(path)} includes {target}: {layers.unit(source)} -> {layers.unit(target)}"
                     yield Violation("layers", f"{self.name(path)} {target}", text)
+        for row, name in sorted(unused):
+            yield Violation("layers", f"{row} {name}", f"layers.txt: {row} names {name}, which it does not include")
 
     def package(self) -> Iterator[Violation]:
-        """ "alternator.x" in a string, unless it is the name of a type that is made there."""
+        """The name of a module of the package in a string."""
         for path in self.cpp:
             if self.below(path).startswith(IMPORTERS):
                 continue
             for found in re.findall(r'"(alternator\.\w[\w.]*)"', without_comments(self.texts[path], keep_strings=True)):
-                if not found.rpartition(".")[2][0].isupper():
+                if self.is_module(found):
                     text = f"{self.name(path)} names the module {found} of the package"
                     yield Violation("package", self.name(path), text)
 
+    def is_module(self, name: str) -> bool:
+        path = self.root / name.replace(".", "/")
+        return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
     def strings(self) -> Iterator[Violation]:
-        compared = re.compile(r'str\w*cmp\([^;"]*tp_name|\w*name\w*(?:\((?:[^()]|\([^()]*\))*\))?\)?\s*[!=]=\s*"')
         for path in self.cpp:
             if path.suffix == ".def":
                 continue
             text = without_comments(self.texts[path], keep_strings=True)
-            if found := list(compared.finditer(text)):
+            if found := list(COMPARED.finditer(text)):
                 line = text.count("\n", 0, found[0].start()) + 1
                 first = f"{self.name(path)}:{line} compares names ({len(found)} times): {found[0][0]}..."
                 yield Violation("strings", self.name(path), first)

@@ -2,8 +2,9 @@
 
 #include "backend/memory_overlap.h"
 #include "fake/functorch_state.h"
-#include "graph/record/node_effects.h"
 #include "graph/record/torch_types.h"
+#include "py/import.h"
+#include "py/lasting.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -31,10 +32,13 @@ bool is_input(const graph::Program& program, graph::Value value) {
   return value.is_tensor() && program.tensors[value.index].origin == graph::Origin::Input;
 }
 
-// Permutes sizes and strides in place, such as x.t_(): same memory, other iteration order.
-bool permutes_in_place(const std::string& name) {
-  return name == "t_" || name == "transpose_" || name == "swapaxes_" || name == "swapdims_" || name == "squeeze_" ||
-         name == "unsqueeze_" || name == "as_strided_";
+// x.data = y
+bool sets_data(const graph::Node& node) {
+  if (!node.has(graph::kSetsAttribute)) return false;
+  const SavedError outer;
+  Ref descriptor = Ref::steal(PyObject_GetAttrString(node.function().get(), "__self__"));
+  if (!descriptor) PyErr_Clear();
+  return descriptor && descriptor.get() == graph::torch_types().tensor_data.get();
 }
 
 // A tensor's storage is replaced or grows, or an input's metadata is mutated (t_): AOTAutograd fails on these, or loses
@@ -42,14 +46,8 @@ bool permutes_in_place(const std::string& name) {
 bool changes_storage(const graph::Program& program, Borrowed inputs) {
   const bool by_name = std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
     if (!node.live) return false;
-    const SavedError outer;
-    const std::string name = graph::callable_name(node.function());
-    if (name == "resize_" || name == "resize_as_" || name == "set_") return true;
-    if (permutes_in_place(name)) return node.argument_count() > 0 && is_input(program, program.argument(node, 0));
-    if (name != "__set__") return false;
-    Ref attribute = Ref::steal(PyObject_GetAttrString(node.function().get(), "__self__"));
-    if (!attribute) PyErr_Clear();
-    return attribute && graph::callable_name(attribute) == "data";
+    if (node.has(graph::kReplacesStorage) || sets_data(node)) return true;
+    return node.has(graph::kRestrides) && node.argument_count() > 0 && is_input(program, program.argument(node, 0));
   });
   if (by_name) return true;
   for (size_t i = 0; i < program.inputs.size(); i++) {
@@ -60,27 +58,18 @@ bool changes_storage(const graph::Program& program, Borrowed inputs) {
   return false;
 }
 
-// Calls `each` with the tensors whose memory a mutating node may write to.
+// Calls `each` with the storages that a mutating node may write to; null: a tensor has none.
 template <class Each>
-void each_written(const graph::Program& program, const graph::Node& node, Each&& each) {
-  const std::string name = graph::callable_name(node.function());
-  const bool in_place =
-      !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
-  for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
-    graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {
-      if (leaf.is_tensor()) each(program.tensors[leaf.index].fake);
-    });
-  }
+void each_written_storage(const graph::Program& program, const graph::Node& node, Each&& each) {
+  program.each_written(node, [&](uint32_t id) { each(storage_of(program.tensors[id].fake)); });
 }
 
 // x.expand(2, 3).zero_(): AOTAutograd adds up what was written to elements that share one address.
 bool writes_elements_twice(const graph::Program& program) {
   return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
     if (!node.live || node.wrapped || (node.effects & graph::kMutates) == 0 || node.argument_count() == 0) return false;
-    const SavedError outer;
-    const std::string name = graph::callable_name(node.function());
     const graph::Value written = program.argument(node, 0);
-    if (!written.is_tensor() || !name.ends_with('_') || name.ends_with("__")) return false;
+    if (!written.is_tensor() || !node.has(graph::kInPlaceMethod)) return false;
     const at::Tensor& fake = program.tensors[written.index].fake;
     if (!fake.defined() || fake::is_wrapped(fake) || fake.layout() != at::kStrided) return false;
     for (int64_t i = 0; i < fake.dim(); i++) {
@@ -113,15 +102,14 @@ bool gives_views_of_written(const graph::Program& program) {
     if (!node.live || (node.effects & graph::kMutates) == 0) continue;
     std::unordered_set<const c10::StorageImpl*> of_this;
     size_t tensors = 0;
-    each_written(program, node, [&](const at::Tensor& fake) {
-      if (storage_of(fake) == nullptr) return;
+    each_written_storage(program, node, [&](const c10::StorageImpl* storage) {
+      if (storage == nullptr) return;
       tensors++;
-      of_this.insert(storage_of(fake));
-      const auto found = by_storage.find(storage_of(fake));
+      of_this.insert(storage);
+      const auto found = by_storage.find(storage);
       if (found != by_storage.end()) writes = found->second.written = true;
     });
-    const SavedError outer;
-    if (tensors > of_this.size() && graph::callable_name(node.function()).starts_with("_foreach_")) return true;
+    if (tensors > of_this.size() && node.has(graph::kTakesLists)) return true;
   }
   if (!writes) return false;
   return std::any_of(program.outputs.begin(), program.outputs.end(), [&](uint32_t id) {
@@ -165,7 +153,8 @@ bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
     if (!node.live || (node.effects & (graph::kMutates | graph::kActs)) == 0 || touches_array(node)) continue;
     tensor_written = true;
     bool found = false;
-    each_written(program, node, [&](const at::Tensor& fake) { found = found || shared.count(storage_of(fake)) != 0; });
+    each_written_storage(program, node,
+                         [&](const c10::StorageImpl* storage) { found = found || shared.count(storage) != 0; });
     if (found) return true;
   }
   if (!tensor_written) return false;
@@ -174,7 +163,47 @@ bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
   return extents.overlap();
 }
 
+// The class whose apply() the node calls; null: it is no torch.autograd.Function. No other class method of one is a node.
+Ref applied_function(const graph::Node& node) {
+  static constinit Lasting<Ref> function;
+  const Ref& base = function.get([] { return graph::torch_name("torch.autograd", "Function"); });
+  const SavedError outer;
+  Ref self = Ref::steal(PyObject_GetAttrString(node.function().get(), "__self__"));
+  if (!self) PyErr_Clear();
+  if (!self || !PyType_Check(self.get()) || !PyType_IsSubtype(self.as<PyTypeObject>(), base.as<PyTypeObject>()))
+    return {};
+  return self;
+}
+
+// A backward() that reads or writes more than its arguments: AOTAutograd runs it once, while it compiles. Bytecode is
+// read by alternator/backward_purity.py.
+std::string impure_backward(const graph::Program& program, Borrowed inputs) {
+  Ref functions = autograd_functions(program);
+  if (PyTuple_GET_SIZE(functions.get()) == 0) return {};
+  bool takes_gradients = false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs.get()); i++) {
+    const at::Tensor tensor = tensor_of(PyList_GET_ITEM(inputs.get(), i));
+    takes_gradients = takes_gradients || (tensor.defined() && tensor.requires_grad());
+  }
+  if (!takes_gradients) return {};
+  Ref analysis = import_module("alternator.backward_purity");
+  Ref found = checked(PyObject_CallMethod(analysis.get(), "impure_backward", "(O)", functions.get()));
+  if (found.get() == Py_None) return {};
+  const char* text = PyUnicode_AsUTF8(found.get());
+  if (text == nullptr) throw PyError();
+  return text;
+}
+
 }  // namespace
+
+Ref autograd_functions(const graph::Program& program) {
+  Ref found = checked(PyList_New(0));
+  for (const graph::Node& node : program.nodes) {
+    if (!node.live) continue;
+    if (Ref function = applied_function(node)) check_status(PyList_Append(found.get(), function.get()));
+  }
+  return checked(PyList_AsTuple(found.get()));
+}
 
 bool writes_what_inputs_share(const graph::Program& program, Borrowed inputs) {
   std::unordered_map<const c10::StorageImpl*, std::vector<at::Tensor>> by_storage;
@@ -194,12 +223,13 @@ bool writes_what_inputs_share(const graph::Program& program, Borrowed inputs) {
   return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
     if (!node.live || (node.effects & graph::kMutates) == 0) return false;
     bool found = false;
-    each_written(program, node, [&](const at::Tensor& fake) { found = found || shared.count(storage_of(fake)) != 0; });
+    each_written_storage(program, node,
+                         [&](const c10::StorageImpl* storage) { found = found || shared.count(storage) != 0; });
     return found;
   });
 }
 
-const char* aot_incompatibility(const graph::Program& program, Borrowed inputs, bool writes_shared) {
+std::string aot_incompatibility(const graph::Program& program, Borrowed inputs, bool writes_shared) {
   if (program.keeps_history)
     return "it registers a tensor hook, or applies an autograd.Function that keeps on ctx what may change until its "
            "backward()";
@@ -209,7 +239,7 @@ const char* aot_incompatibility(const graph::Program& program, Borrowed inputs, 
   if (gives_views_of_written(program)) return "it returns a view of an input that it writes to";
   if (writes_elements_twice(program)) return "it writes to a tensor whose elements share memory";
   if (writes_shared) return "it writes to memory of several inputs";
-  return nullptr;
+  return impure_backward(program, inputs);
 }
 
 }  // namespace alternator::backend

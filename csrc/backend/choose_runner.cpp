@@ -14,23 +14,23 @@ const char* name_of(Runner runner) {
   return nullptr;
 }
 
-// Why neither AOTAutograd nor a graph that is cut into pieces gives what eager does; null: both may.
-static const char* incompatibility(const GraphFacts& facts) {
-  if (facts.aot_incompatible != nullptr) return facts.aot_incompatible;
+// Why neither AOTAutograd nor a graph that is cut into pieces gives what eager does; empty: both may.
+static std::string incompatibility(const GraphFacts& facts) {
+  if (!facts.aot_incompatible.empty()) return facts.aot_incompatible;
   if (facts.takes_subclass) return "a tensor subclass is among its inputs";
   if (facts.makes_subclasses) return "it makes a tensor of a subclass";
-  return nullptr;
+  return {};
 }
 
 RunnerChoice choose_runner(const GraphFacts& facts, const BackendTraits& backend) {
   if (!backend.has_compiler) return {};
   const bool segmented = facts.has_separate_segments && !backend.takes_whole_graphs;
-  const char* why = backend.is_torch_backend || segmented ? incompatibility(facts) : nullptr;
-  if (why != nullptr) return {Runner::kRecorded, why};
-  if (!segmented) return {Runner::kCompiled};
+  std::string why = backend.is_torch_backend || segmented ? incompatibility(facts) : std::string();
+  if (!why.empty()) return {Runner::kRecorded, std::move(why)};
+  if (!segmented) return {.runner = Runner::kCompiled};
   if (facts.has_unbacked_symbols)
     return {Runner::kRecorded, "unbacked symbols are not passed from one of its segments to the next"};
-  return {Runner::kCompiledInSegments};
+  return {.runner = Runner::kCompiledInSegments};
 }
 
 }  // namespace alternator::backend

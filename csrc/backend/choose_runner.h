@@ -1,4 +1,5 @@
-// The one place that decides how a graph runs.
+// The one place that decides how a graph runs, as far as the graph alone tells. What only the backend's own answer can
+// tell comes back with that: see docs/backend.md.
 #pragma once
 
 #include "backend/graph_facts.h"
@@ -23,7 +24,7 @@ const char* name_of(Runner runner);
 
 struct RunnerChoice {
   Runner runner = Runner::kRecorded;
-  const char* reason = nullptr;  // why a backend that could compile it does not get it; null: there is none
+  std::string reason;  // why a backend that could compile it does not get it; empty: there is none
 };
 RunnerChoice choose_runner(const GraphFacts& facts, const BackendTraits& backend);
 

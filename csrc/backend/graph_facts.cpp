@@ -1,38 +1,32 @@
 #include "backend/graph_facts.h"
 
 #include "backend/aot_compatibility.h"
-#include "graph/record/node_effects.h"
 #include "graph/record/torch_types.h"
 #include "lift/sources/numpy_types.h"
-
-#include <cstring>
 
 namespace alternator::backend {
 
 namespace {
 
-bool is_torch_module(Borrowed module) {
-  if (!module || !PyUnicode_Check(module.get())) return false;
-  const std::string_view name = PyUnicode_AsUTF8(module.get());
-  return name == "torch" || name.starts_with("torch.") || name == "_operator" || name == "builtins";
+bool is_torch_module(Borrowed name) {
+  return name && PyUnicode_Check(name.get()) && graph::is_of_torch(PyUnicode_AsUTF8(name.get()));
 }
 
 // Whether the node runs user or library code.
 bool is_third_party(const graph::Node& node) {
-  if (node.apart) return false;
+  if (node.separate) return false;
   if (node.overridden || node.wrapped) return true;
   PyObject* callable = node.callable.get();
   if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
       Py_IS_TYPE(callable, &_PyMethodWrapper_Type))
     return false;
-  if (graph::callable_name(node.callable) == "grad") return true;  // tensor hooks run
+  if (node.has(graph::kDifferentiates)) return true;  // tensor hooks run
   const SavedError outer;
   if (PyFunction_Check(callable))
     return !is_torch_module(PyDict_GetItemString(PyFunction_GET_GLOBALS(callable), "__name__"));
   if (!PyCFunction_Check(callable)) return true;
   PyObject* self = PyCFunction_GET_SELF(callable);
-  return self != nullptr && PyType_Check(self) &&
-         strncmp(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.", 6) != 0;
+  return self != nullptr && PyType_Check(self) && !graph::is_native_of_torch(reinterpret_cast<PyTypeObject*>(self));
 }
 
 bool is_subclass(Borrowed value) {
@@ -61,12 +55,12 @@ GraphFacts::GraphFacts(const graph::Program& program)
     mutates = mutates || (node.effects & graph::kMutates) != 0;
     acts = acts || (node.effects & graph::kActs) != 0;
     transforms = transforms || (node.effects & graph::kTransforms) != 0;
-    differentiates = differentiates || graph::callable_name(node.function()) == "grad";
+    differentiates = differentiates || node.has(graph::kDifferentiates);
     calls_third_party = calls_third_party || is_third_party(node);
   }
 }
 
-void GraphFacts::look_at_inputs(const graph::Program& program, Borrowed inputs) {
+void GraphFacts::look_at_inputs(const graph::Program& program, Borrowed inputs, bool may_compile) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs.get()); i++) {
     Borrowed value = PyList_GET_ITEM(inputs.get(), i);
     takes_subclass = takes_subclass || is_subclass(value);
@@ -74,7 +68,7 @@ void GraphFacts::look_at_inputs(const graph::Program& program, Borrowed inputs) 
     takes_generator = takes_generator || graph::is_generator(value);
   }
   writes_shared_inputs = writes_what_inputs_share(program, inputs);
-  aot_incompatible = aot_incompatibility(program, inputs, writes_shared_inputs);
+  if (may_compile) aot_incompatible = aot_incompatibility(program, inputs, writes_shared_inputs);
 }
 
 }  // namespace alternator::backend

@@ -3,6 +3,8 @@
 
 #include "graph/record/program.h"
 
+#include <string>
+
 namespace alternator::backend {
 
 struct GraphFacts {
@@ -23,12 +25,12 @@ struct GraphFacts {
   bool takes_subclass = false;      // a tensor subclass other than Parameter, which may override anything
   bool takes_numpy_scalar = false;  // see lift/lifting/numpy_scalar_inputs.h
   bool takes_generator = false;
-  bool writes_shared_inputs = false;       // other inputs might be compilable
-  const char* aot_incompatible = nullptr;  // why; null: it is compatible
+  bool writes_shared_inputs = false;  // other inputs might be compilable
+  std::string aot_incompatible;       // why; empty: it is compatible, or nothing compiles it
 
   GraphFacts() = default;
   explicit GraphFacts(const graph::Program& program);
-  void look_at_inputs(const graph::Program& program, Borrowed inputs);
+  void look_at_inputs(const graph::Program& program, Borrowed inputs, bool may_compile);
 
   // If a run fails, or a speculated check does, the call may fall back to eager: no side effect has happened.
   bool may_run_twice() const { return !acts && !transforms && !writes_to_inputs && !(has_arrays && mutates); }

@@ -1,5 +1,6 @@
 #include "backend/graph_request.h"
 
+#include "backend/aot_compatibility.h"
 #include "graph/export/fx_export.h"
 #include "graph/export/fx_snapshot.h"
 #include "py/gc.h"
@@ -85,11 +86,11 @@ PyTypeObject* facts_type() {
 PyTypeObject* request_type() {
   static constinit Lasting<PyTypeObject*> type;
   return type.get([] {
-    static PyStructSequence_Field fields[] = {{"export", nullptr},  {"is_as_exported", nullptr}, {"inputs", nullptr},
-                                              {"sources", nullptr}, {"code", nullptr},           {"shape_env", nullptr},
-                                              {"runner", nullptr},  {"reason", nullptr},         {"facts", nullptr},
-                                              {nullptr, nullptr}};
-    static PyStructSequence_Desc description = {"alternator._C.GraphRequest", nullptr, fields, 9};
+    static PyStructSequence_Field fields[] = {
+        {"export", nullptr}, {"is_as_exported", nullptr},     {"inputs", nullptr}, {"sources", nullptr},
+        {"code", nullptr},   {"shape_env", nullptr},          {"runner", nullptr}, {"reason", nullptr},
+        {"facts", nullptr},  {"autograd_functions", nullptr}, {nullptr, nullptr}};
+    static PyStructSequence_Desc description = {"alternator._C.GraphRequest", nullptr, fields, 10};
     PyTypeObject* made = PyStructSequence_NewType(&description);
     if (made == nullptr) throw PyError();
     return made;
@@ -104,15 +105,15 @@ Ref make(PyTypeObject* type, std::initializer_list<Ref> values) {
 }
 
 Ref boolean(bool value) { return Ref::share(value ? Py_True : Py_False); }
-Ref text_or_none(const char* text) {
-  return text != nullptr ? checked(PyUnicode_FromString(text)) : Ref::share(Py_None);
+Ref text_or_none(const std::string& text) {
+  return text.empty() ? Ref::share(Py_None) : checked(PyUnicode_FromString(text.c_str()));
 }
 
 }  // namespace
 
 GraphRequest::GraphRequest(const std::shared_ptr<graph::Program>& program, Borrowed inputs,
                            const std::vector<const lift::Source*>& sources, Borrowed code, const GraphFacts& facts,
-                           RunnerChoice choice) {
+                           const RunnerChoice& choice) {
   auto made = std::make_unique<Export>();
   made->program = program;
   Ref capsule = checked(PyCapsule_New(made.get(), kCapsule, free_export));
@@ -125,11 +126,12 @@ GraphRequest::GraphRequest(const std::shared_ptr<graph::Program>& program, Borro
   Ref fact_values = make(
       facts_type(), {text_or_none(facts.aot_incompatible), boolean(facts.has_runtime_asserts),
                      boolean(facts.takes_subclass), boolean(facts.takes_numpy_scalar), boolean(facts.takes_generator)});
-  object_ = make(request_type(),
-                 {checked(PyCFunction_New(&export_definition, capsule.get())),
-                  checked(PyCFunction_New(&as_exported_definition, capsule.get())), Ref::share(inputs), source_rows,
-                  Ref::share(code), program->shape_env ? Ref::share(program->shape_env.get()) : Ref::share(Py_None),
-                  text_or_none(name_of(choice.runner)), text_or_none(choice.reason), fact_values});
+  object_ = make(
+      request_type(),
+      {checked(PyCFunction_New(&export_definition, capsule.get())),
+       checked(PyCFunction_New(&as_exported_definition, capsule.get())), Ref::share(inputs), source_rows,
+       Ref::share(code), program->shape_env ? Ref::share(program->shape_env.get()) : Ref::share(Py_None),
+       text_or_none(name_of(choice.runner)), text_or_none(choice.reason), fact_values, autograd_functions(*program)});
   held_ = std::move(capsule);
 }
 

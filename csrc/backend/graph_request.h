@@ -18,11 +18,12 @@ namespace alternator::backend {
 // - runner: how the graph is to run, see choose_runner.h: "recorded", "compiled" or "compiled in segments".
 // - reason: why it is not compiled; None: it is, or the backend never compiles.
 // - facts: alternator._C.GraphFacts, the fields of graph_facts.h that a backend reads.
+// - autograd_functions: the classes of autograd functions that the graph applies.
 class GraphRequest {
  public:
   GraphRequest(const std::shared_ptr<graph::Program>& program, Borrowed inputs,
                const std::vector<const lift::Source*>& sources, Borrowed code, const GraphFacts& facts,
-               RunnerChoice choice);
+               const RunnerChoice& choice);
   ~GraphRequest();  // the graph can be exported only while the request lives
   GraphRequest(const GraphRequest&) = delete;
   GraphRequest& operator=(const GraphRequest&) = delete;

@@ -43,7 +43,7 @@ bool GraphRunner::compile(const Backend& backend, const std::vector<Ref>& values
     PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[inputs_[i]].get()));
   std::optional<WithoutModes> without_modes;
   if (without_modes_) without_modes.emplace();
-  facts_.look_at_inputs(*program_, examples);
+  facts_.look_at_inputs(*program_, examples, backend.traits.has_compiler);
   grad_around_ = program_->grad_around();
   is_torch_backend_ = backend.traits.is_torch_backend;
   Answer answer = leaving_transforms(facts_.transforms, [&] {

@@ -1,4 +1,5 @@
 // alternator._C: the C++ core, as a Python module with one submodule per component.
+#include "bindings/bind_shapes.h"
 #include "bindings/bind_switches.h"
 #include "bindings/bindings.h"
 
@@ -37,5 +38,7 @@ PYBIND11_MODULE(_C, module) {
   bind_replay(replay);
   pybind11::module_ lift = submodule(module, "lift", "The lifting table.");
   add_switches(lift, alternator::lift::switches());
+  pybind11::module_ shapes = submodule(module, "shapes", "Expressions over sizes and other numbers of a call.");
+  if (bind_shapes(shapes.ptr()) < 0) throw pybind11::error_already_set();
   if (dispatch::init_dispatch(module.ptr()) < 0) throw pybind11::error_already_set();
 }

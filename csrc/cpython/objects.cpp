@@ -154,6 +154,13 @@ PyObject* own_dict(PyTypeObject* type) {
 #endif
 }
 
+const void* native_definition(PyObject* callable) {
+  if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+  if (Py_IS_TYPE(callable, &PyMethodDescr_Type)) return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method;
+  if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) return reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base;
+  return nullptr;
+}
+
 void forget_subclass(PyTypeObject* base, PyTypeObject* type) {
   void* table = base->tp_subclasses;                 // a PyObject* up to 3.11
   auto* subclasses = static_cast<PyObject*>(table);  // {address of the class: weak reference}

@@ -38,6 +38,9 @@ PyObject* proxied(PyObject* proxy);
 PyObject* viewed(PyObject* object);
 // The class's __dict__, borrowed.
 PyObject* own_dict(PyTypeObject* type);
+// What all bindings of one native function or method share: its PyMethodDef, or the slot that a slot wrapper calls.
+// Null: it is no such callable.
+const void* native_definition(PyObject* callable);
 // Removes a class from the weak list of subclasses of a base (a heap type). The class is not notified of later changes
 // of the base. Unlike the rest, this writes, and may allocate.
 void forget_subclass(PyTypeObject* base, PyTypeObject* type);

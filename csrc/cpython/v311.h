@@ -63,7 +63,7 @@ inline constexpr int compare_operator(int oparg) { return oparg; }
 inline constexpr bool compare_to_bool(int) { return false; }
 
 // --- instructions ---------------------------------------------------------------------------------
-extern "C" const uint8_t* const alt_opcode_deopt;   // specialised or instrumented -> base opcode
+extern "C" const uint8_t* const alt_opcode_deopt;   // specialized or instrumented -> base opcode
 extern "C" const uint8_t* const alt_opcode_caches;  // inline cache entries after a base opcode
 
 // Inline cache entries by base opcode, as a constant; a test compares them with the interpreter's table.

@@ -1,6 +1,6 @@
 #include "dispatch/callees.h"
 
-#include "dispatch/call.h"
+#include "dispatch/compiled_call.h"
 #include "graph/record/torch_types.h"
 #include "trace/calls/markers.h"
 #include "trace/core/user_lines.h"
@@ -95,8 +95,7 @@ bool names_torch(Borrowed function) {
     }
     const char* name = PyModule_GetName(value);
     PyErr_Clear();
-    if (name != nullptr && (std::string_view(name) == "torch" || std::string_view(name).starts_with("torch.")))
-      return true;
+    if (name != nullptr && graph::is_of_torch(name)) return true;
   }
   return false;
 }

@@ -37,7 +37,7 @@ static void give_up(const Compilation& compilation, ResumePoint& point, const gu
   const std::shared_ptr<Entry> last = point.entries.empty() ? nullptr : point.entries.front();
   const std::string failure = last == nullptr ? "" : last->guards->failure(roots);
   const std::string limit = "hit config.recompile_limit (" + std::to_string(compilation.most_entries) + ")";
-  report_break(compilation, report::Break{report::Reason::too_many_entries, limit + "; last reason: " + failure,
+  report_break(compilation, report::Break{report::Reason::recompile_limit, limit + "; last reason: " + failure,
                                           Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
 }
 
@@ -53,7 +53,7 @@ void Call::collect_values() {
 
 // A value that differs from call to call is not worth an entry each time: after some recompilations it becomes
 // unspecialized, and the instructions that need it run concretely. In a resumed call it may well be a loop counter, an
-// iterated name or a growing table. At the start of a function a string selects behaviour, and is worth entries up to
+// iterated name or a growing table. At the start of a function a string selects behavior, and is worth entries up to
 // the limit.
 void Call::note_changes(ResumePoint& point) {
   constexpr size_t kMost = 4, kMostResumed = 2;
@@ -102,8 +102,9 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
     compilation_.graphs++;
     if (entry->graph.is_compiled()) note_steps(compilation_);
   }
-  if (entry->eager_because) report_break(compilation_, *entry->eager_because);
-  if (entry->stops_because) report_break(compilation_, *entry->stops_because, false);
+  if (entry->eager_because)
+    report_break(compilation_, *entry->eager_because, {.refused_by = option_that_refuses(*entry)});
+  if (entry->stops_because) report_break(compilation_, *entry->stops_because, {.resumes = true});
   if (is_transient(*entry)) return entry;
   point.entries.insert(point.entries.begin(), entry);
   point.traced++;
@@ -246,13 +247,18 @@ std::shared_ptr<Entry> Call::find_or_none(ResumePoint& point, std::vector<Ref>* 
   return nullptr;
 }
 
+// The option that makes the break of an eager entry an error; null: none.
+const char* Call::option_that_refuses(const Entry& entry) const {
+  if (compilation_.fullgraph && !report::has(entry.eager_because->reason, report::kEager)) return "fullgraph=True";
+  return entry.refuses ? "error_on_graph_break(True)" : nullptr;
+}
+
 // Whether the entry has nothing to run: the rest of the call runs eagerly. Throws where that is not allowed.
 bool Call::falls_back(const Entry& entry) {
   if (entry.eager_because) {
     if (!may_trace_) return true;
-    if (compilation_.fullgraph && !report::has(entry.eager_because->reason, report::kEager))
-      raise_break(compilation_, *entry.eager_because, "fullgraph=True");
-    if (entry.refuses) raise_break(compilation_, *entry.eager_because, "error_on_graph_break(True)");
+    const char* option = option_that_refuses(entry);
+    if (option != nullptr) raise_break(compilation_, *entry.eager_because, option);
     // What the instruction calls may still be compiled.
     intercepts = !report::has(entry.eager_because->reason, report::kAnywhere | report::kCallees);
     return true;

@@ -1,7 +1,7 @@
 // One call in progress: from resume point to resume point, through entries that match or are traced.
 #pragma once
 
-#include "dispatch/call.h"
+#include "dispatch/compiled_call.h"
 
 namespace alternator::dispatch {
 
@@ -43,6 +43,7 @@ class Call {
   void note_changes(ResumePoint& point);
   bool recover_from(const Entry& entry, graph::Failure& failure);
   std::shared_ptr<Entry> find_or_none(ResumePoint& point, std::vector<Ref>* found_values);
+  const char* option_that_refuses(const Entry& entry) const;
   bool falls_back(const Entry& entry);
   std::shared_ptr<Entry> trace(ResumePoint& point);
   std::shared_ptr<Entry> adopt(ResumePoint& point, std::vector<Ref>* found_values);

@@ -1,7 +1,8 @@
 #include "dispatch/compiled.h"
 
-#include "dispatch/call.h"
+#include "dispatch/compiled_call.h"
 #include "dispatch/stance.h"
+#include "graph/export/fx_graph.h"
 #include "interpreter/capture.h"
 #include "py/forking.h"
 #include "py/import.h"
@@ -458,7 +459,12 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
+static Ref graph_module_class() {
+  return checked(PyObject_GetAttrString(import_module("alternator.graph_module").get(), "GraphModule"));
+}
+
 int init_dispatch(PyObject* module) {
+  graph::FxGraph::module_class = graph_module_class;
   if (init_names() < 0 || cpython::init_micros() < 0 || init_capture() < 0 || graph::init_warnings() < 0 ||
       trace::init_trace() < 0)
     return -1;

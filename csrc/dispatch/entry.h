@@ -4,7 +4,7 @@
 #include "backend/graph_runner.h"
 #include "dispatch/exit_state.h"
 #include "dispatch/failure_policy.h"
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 #include "guards/guard_program.h"
 #include "interpreter/control.h"
 #include "replay/residual.h"

@@ -1,6 +1,7 @@
 #include "dispatch/events.h"
 
 #include "interpreter/frame_values.h"
+#include "report/reason_flags.h"
 
 namespace alternator::dispatch {
 
@@ -116,11 +117,13 @@ void add_details(Borrowed event, const ResumePoint& point, const Entry& entry) {
 
 }  // namespace
 
-void report_break(const Compilation& compilation, const report::Break& event, bool whole) {
+void report_break(const Compilation& compilation, const report::Break& event, BreakOutcome outcome) {
   breaks[report::name(event.reason)]++;
   if (!compilation.listener) return;
   Ref dict = event.as_dict();
-  set(dict, "whole", boolean(whole));
+  set(dict, "whole", boolean(!outcome.resumes));
+  const bool refused = outcome.refused_by != nullptr && !report::has(event.reason, report::kOurs);
+  set(dict, "refused_by", refused ? text(outcome.refused_by) : Ref::share(Py_None));
   notify(compilation, "broke", dict);
 }
 

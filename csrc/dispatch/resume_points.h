@@ -1,7 +1,7 @@
 // The resume points of a compilation, and the entries there.
 #pragma once
 
-#include "dispatch/call.h"
+#include "dispatch/compiled_call.h"
 
 namespace alternator::dispatch {
 

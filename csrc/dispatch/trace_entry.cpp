@@ -114,7 +114,7 @@ static std::unique_ptr<Entry> entry_of_whole(trace::Tracer& tracer, guards::Ambi
     std::unique_ptr<Entry> entry;
     if (tracer.options.may_break) entry = stop_before(chain, tracer.deferred->points, tracer.options, phases);
     if (entry == nullptr)
-      return build_eager_entry(tracer, std::move(ambient), {report::Reason::cannot_rebuild, error.what(), {}, 0});
+      return build_eager_entry(tracer, std::move(ambient), {report::Reason::cannot_reconstruct, error.what(), {}, 0});
     entry->stops_because = tracer.deferred->event;
     return entry;
   }

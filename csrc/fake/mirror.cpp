@@ -78,7 +78,7 @@ const char* cannot_mirror(const at::Tensor& real) {
   if (keys.has(DispatchKey::NestedTensor)) return "a nested tensor";
   if (keys.has_any(c10::DispatchKeySet({DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper})))
     return "a tensor of a functorch transform outside the trace";
-  if (keys.has(DispatchKey::Functionalize)) return "a functionalised tensor";
+  if (keys.has(DispatchKey::Functionalize)) return "a functionalized tensor";
   if (real.is_quantized()) return "a quantized tensor";
   if (real.is_mkldnn()) return "an MKL-DNN tensor";
   if (real.layout() != at::kStrided) return "a sparse tensor";

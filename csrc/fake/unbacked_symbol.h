@@ -24,7 +24,7 @@ inline PyTypeObject* class_of_symbol(Borrowed symbol) {
 }
 Ref make_symbol(PyTypeObject* cls);
 
-// The behaviour of the slots: set by the tracer.
+// The behavior of the slots: set by the tracer.
 struct SymbolHooks {
   // Applies `function` of the module `operator` to one or two scalars, one of them a symbol (right may be null).
   PyObject* (*operate)(const char* function, PyObject* left, PyObject* right) noexcept;

@@ -1,7 +1,7 @@
 // Which variables make an entry's guards fail: counters, names that a loop iterates over, queues.
 #include "guards/guard_kinds.h"
 #include "guards/guard_program.h"
-#include "lift/lifting/unspecialized.h"
+#include "lift/sources/changing_values.h"
 
 #include <algorithm>
 

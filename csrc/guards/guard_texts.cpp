@@ -160,7 +160,10 @@ std::string dynamo_message(const Check& check, PyObject* found, const std::strin
   }
   const std::string message = dynamo_mismatch(*check.tensor, lift::describe_tensor(found));
   if (message.empty()) return {};
-  return "; tensor '" + source + "' " + message;
+  std::string text = "; tensor '" + source;
+  text += "' ";
+  text += message;
+  return text;
 }
 
 }  // namespace alternator::guards

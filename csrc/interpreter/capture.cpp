@@ -85,7 +85,7 @@ bool may_capture(const Position& position) {
     if (!closing && !is_finalizer(frame)) continue;
     FrameState state = snapshot(position);
     state.continuation = Continuation::kCannot;
-    state.cannot = "native code lies between a finaliser, or a generator being closed, and the frame that triggered it";
+    state.cannot = "native code lies between a finalizer, or a generator being closed, and the frame that triggered it";
     control.watch->chain->push_back(std::move(state));
     return false;
   }

@@ -4,6 +4,11 @@
 #include "interpreter/special_methods.h"
 
 #include "cpython/objects.h"
+#include "py/import.h"
+#include "py/lasting.h"
+
+#include <algorithm>
+#include <span>
 
 namespace alternator {
 
@@ -124,6 +129,31 @@ const char* native_name(PyObject* callable) {
   return "";
 }
 
+// The native functions through which a frame may lead to another one, and what they do with its result.
+struct NativeCallers {
+  static const void* of(Borrowed owner, const char* name) {
+    Ref found = Ref::steal(PyObject_GetAttrString(owner.get(), name));
+    if (!found) PyErr_Clear();  // the program may delete builtins
+    return found ? cpython::native_definition(found.get()) : nullptr;
+  }
+  static const void* builtin(const char* name) { return of(import_module("builtins"), name); }
+  static const void* method(PyTypeObject& type, const char* name) {
+    return of(reinterpret_cast<PyObject*>(&type), name);
+  }
+  const void* build_class[1] = {builtin("__build_class__")};
+  const void* resumes[4] = {builtin("next"), method(PyGen_Type, "__next__"), method(PyGen_Type, "send"),
+                            method(PyCoro_Type, "send")};
+  const void* throws[2] = {method(PyGen_Type, "throw"), method(PyCoro_Type, "throw")};
+};
+const NativeCallers& native_callers() {
+  static constinit Lasting<NativeCallers> callers;
+  return callers.get();
+}
+bool is_one_of(std::span<const void* const> definitions, PyObject* callable) {
+  const void* definition = cpython::native_definition(callable);
+  return definition != nullptr && std::ranges::find(definitions, definition) != definitions.end();
+}
+
 bool Classifier::construct(PyTypeObject* type, int operands) {
   if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) return false;
   if (join_if(called(type_attribute(type, "__init__")) && inner.first_argument, Continuation::kInstance, operands))
@@ -138,16 +168,15 @@ bool Classifier::construct(PyTypeObject* type, int operands) {
 }
 
 bool Classifier::generator_call(PyObject* callable, PyObject** arguments, int total, int operands) {
-  const std::string name = native_name(callable);
   PyObject* self = PyCFunction_Check(callable) && total == 0 ? PyCFunction_GET_SELF(callable)
                    : total > 0                               ? arguments[0]
                                                              : nullptr;
   if (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) == inner.generator.get())
     self = inner.generator.get();
   if (self != inner.generator.get() || outer->keyword_names) return false;
-  if (join_if(name == "next" || name == "send" || name == "__next__", Continuation::kReexecute, operands)) return true;
+  if (join_if(is_one_of(native_callers().resumes, callable), Continuation::kReexecute, operands)) return true;
   // The thrown exception has arrived: stepping the revived generator gives what throw() would have returned.
-  return join_if(name == "throw", Continuation::kValue, operands);
+  return join_if(is_one_of(native_callers().throws, callable), Continuation::kValue, operands);
 }
 
 bool Classifier::call_of(PyObject* callable, PyObject** arguments, int total, int operands) {
@@ -158,7 +187,7 @@ bool Classifier::call_of(PyObject* callable, PyObject** arguments, int total, in
     return true;
   }
   if (PyType_Check(callable)) return construct(reinterpret_cast<PyTypeObject*>(callable), operands);
-  if (PyCFunction_Check(callable) && strcmp(native_name(callable), "__build_class__") == 0 && total >= 2) {
+  if (total >= 2 && is_one_of(native_callers().build_class, callable)) {
     return join_if(called(arguments[0]) && inner.locals_mapping && bases_are_types(arguments, total),
                    Continuation::kClassBody, operands);
   }

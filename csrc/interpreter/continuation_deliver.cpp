@@ -169,7 +169,7 @@ Delivery Deliverer::send_next(Ref result) {
 }
 
 // Calls the __init__ of an object's class. False: an error is set.
-bool initialised(Borrowed object, Borrowed positional, Borrowed named) {
+bool initialized(Borrowed object, Borrowed positional, Borrowed named) {
   Borrowed method = type_attribute(object.type(), "__init__");
   if (!method) return true;
   std::vector<PyObject*> arguments = {nullptr, object.get()};
@@ -216,7 +216,7 @@ Delivery Deliverer::constructed(Ref result) {
   }
   if (PyObject_TypeCheck(result.get(), type.as<PyTypeObject>())) {
     if (continuation_call != nullptr) {
-      if (!initialised(result, arguments, keywords)) return fail();
+      if (!initialized(result, arguments, keywords)) return fail();
       return value(std::move(result));
     }
     initproc init = Py_TYPE(result.get())->tp_init;

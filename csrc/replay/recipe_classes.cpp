@@ -3,6 +3,7 @@
 #include "replay/builder.h"
 
 #include "cpython/objects.h"
+#include "lift/sources/known_types.h"
 #include "py/import.h"
 
 namespace alternator::replay::recipes {
@@ -19,7 +20,7 @@ static void check_init_subclass(PyTypeObject* type) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     if (PyDict_GetItemString(cpython::own_dict(base), "__init_subclass__") == nullptr) continue;
     // Enum's only forwards.
-    if (base == &PyBaseObject_Type || full_name(base) == "enum.Enum") return;
+    if (base == &PyBaseObject_Type || base == lift::known_types().enum_class) return;
     throw CannotRebuild("the class " + full_name(type) + " cannot be reconstructed: its base " + full_name(base) +
                         " has an __init_subclass__");
   }

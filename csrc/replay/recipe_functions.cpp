@@ -77,10 +77,7 @@ Recipe method(Builder&, Borrowed object) {
 
 Recipe builtin(Builder& builder, Borrowed object) {
   PyObject* self = PyCFunction_GET_SELF(object.get());
-  // C modules and pybind11 keep the module or a record of theirs as "self".
-  if (self == nullptr || PyModule_Check(self) || PyCapsule_CheckExact(self) ||
-      strstr(Py_TYPE(self)->tp_name, "function_record") != nullptr ||
-      (PyType_Check(self) && !builder.world().made_here(self))) {
+  if (lift::is_self_of_function(self) || (PyType_Check(self) && !builder.world().made_here(self))) {
     Recipe recipe;
     recipe.keep = true;
     return recipe;

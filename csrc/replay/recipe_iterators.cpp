@@ -1,10 +1,13 @@
 // Iterators, and other types that are reconstructed by __reduce_ex__.
 #include "cpython/deque_iterator.h"
+#include "cpython/objects.h"
 #include "cpython/pickling.h"
 #include "interpreter/suspended.h"
 #include "lift/sources/decimal_values.h"
 #include "lift/sources/plain.h"
 #include "lift/sources/python_twins.h"
+#include "py/import.h"
+#include "py/lasting.h"
 #include "replay/builder.h"
 
 namespace alternator::replay::recipes {
@@ -37,15 +40,22 @@ static Recipe decimal_context(Borrowed object) {
   return recipe;
 }
 
+static bool is_iter(PyObject* callable) {
+  static constinit Lasting<const void*> lasting;
+  const void* iter = lasting.get([] {
+    return cpython::native_definition(checked(PyObject_GetAttrString(import_module("builtins").get(), "iter")).get());
+  });
+  return iter != nullptr && cpython::native_definition(callable) == iter;
+}
+
 // The __reduce__ of an exhausted iterator gives iter() or reversed() of something empty: of another type, perhaps, or
 // not exhausted yet.
 static bool is_exhausted(Borrowed parts) {
   PyObject* arguments = PyTuple_GET_ITEM(parts.get(), 1);
   if (PyTuple_GET_SIZE(parts.get()) != 2 || PyTuple_GET_SIZE(arguments) != 1) return false;
   PyObject *callable = PyTuple_GET_ITEM(parts.get(), 0), *source = PyTuple_GET_ITEM(arguments, 0);
-  const bool is_iter =
-      PyCFunction_Check(callable) && strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "iter") == 0;
-  if (!is_iter && callable != reinterpret_cast<PyObject*>(&PyReversed_Type)) return false;  // from CPython 3.12 on
+  if (!is_iter(callable) && callable != reinterpret_cast<PyObject*>(&PyReversed_Type))
+    return false;  // from CPython 3.12 on
   return (PyList_CheckExact(source) && PyList_GET_SIZE(source) == 0) ||
          (PyTuple_CheckExact(source) && PyTuple_GET_SIZE(source) == 0) ||
          (PyUnicode_CheckExact(source) && PyUnicode_GET_LENGTH(source) == 0);

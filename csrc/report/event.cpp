@@ -130,10 +130,9 @@ Ref Break::as_dict() const {
   auto decoded = [](const std::string& bytes) {
     return checked(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
   };
-  return checked(Py_BuildValue("{s:s,s:s,s:N,s:s,s:O,s:O,s:O,s:N}", "reason", name(reason), "cause", cause(reason),
+  return checked(Py_BuildValue("{s:s,s:s,s:N,s:s,s:O,s:O,s:N}", "reason", name(reason), "cause", cause(reason),
                                "context", decoded(context).release(), "hint", hint(reason), "at", at.get(), "callers",
-                               stack.get(), "excused", has(reason, kEager | kOurs) ? Py_True : Py_False, "text",
-                               decoded(shown).release()));
+                               stack.get(), "text", decoded(shown).release()));
 }
 
 Ref reasons() {

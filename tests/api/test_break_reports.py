@@ -214,7 +214,7 @@ def test_what_depends_on_data_is_called_so(front):
 
 @in_child
 def test_the_handle_of_a_hook(front):
-    """It is made by each run: where it is used, the hook is registered for real, once."""
+    """It is made by each run: where it is used, the hook is registered concretely, once."""
 
     def fn(x):
         y = x * 2

@@ -18,6 +18,7 @@ PAGES = [
     "docs/breaks.md",
     "docs/reading_logs.md",
     "docs/differences.md",
+    "docs/backend.md",
 ]
 
 
@@ -39,7 +40,7 @@ def test_links_and_named_sources_exist() -> None:
         for target in re.findall(r"\]\(([^)#:\s]+)", text):
             if not (page.parent / target).exists():
                 missing.append(f"{page.relative_to(ROOT)}: {target}")
-        # A path of a source file is said from a room, from csrc/ or from the top: `lift/sources/guards.def`, `call.cpp`.
+        # A path of a source file is said from a room, from csrc/ or from the top: `lift/sources/guards.def`, `entry.cpp`.
         for name in re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.(?:cpp|h|def))`", text):
             if name == "torch/extension.h":  # not ours
                 continue

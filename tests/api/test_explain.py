@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import os
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 import alternator
+from alternator.explain import collecting
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,7 +76,7 @@ def test_breaks() -> None:
     assert explained.graph_count == 3
     first, second = explained.breaks
     assert (first.reason, first.context, first.whole) == ("native_call", "time.sleep", False)
-    assert first.cause == "a native function that is not known to be safe while tracing"
+    assert first.cause == "a native function that is not known to be safe while tracing is called"
     assert "Move the call out" in first.hint
     assert first.at is not None
     assert (first.at.file, first.at.line, first.at.function) == (__file__, line_of("    time.sleep(0)"), "helper")
@@ -99,6 +101,40 @@ def test_breaks() -> None:
     assert "Break [native_call], see docs/breaks.md#native_call" in text
     assert '  File "' + __file__ + '"' in text
     assert "       ^^^^^^^^^^^\n" in text
+
+
+def test_who_runs_each_graph() -> None:
+    def makes_a_leaf(x: Any) -> Any:
+        w = torch.ones(3, requires_grad=True)
+        return x * w, w
+
+    rows = str(alternator.explain(with_breaks)(x(), 2.0)).splitlines()
+    said = [after for row, after in itertools.pairwise(rows) if ": graph __compiled_fn_" in row]
+    assert said == ["    it runs the recorded program: the backend compiles nothing"] * 3
+    explained = alternator.explain(with_breaks, backend="aot_eager")(x(), 2.0)
+    assert str(explained).count("\n    it runs what aot_eager compiled\n") == 3
+    assert [event.graph for event in explained.runners] == [graph.name for graph in explained.graphs]
+    explained = alternator.explain(makes_a_leaf, backend="aot_eager")(x())
+    why = "runs the recorded program, not through aot_eager: it makes a leaf that requires grad"
+    assert f"\n    it {why}\n" in str(explained)
+    (plain,) = json.loads(explained.to_json())["runners"]
+    assert (plain["runner"], plain["reason"], plain["text"]) == ("recorded", "it makes a leaf that requires grad", why)
+
+
+def test_what_is_refused_says_by_which_option() -> None:
+    def switched(x: Any) -> Any:
+        with alternator.error_on_graph_break(True):
+            return x + 1 if x.sum() > 0 else x - 1
+
+    def broken_off(fn: Any, **options: Any) -> Any:
+        with collecting() as collector, pytest.raises(alternator.Unsupported):
+            alternator.compile(fn, backend="eager", **options)(x(), *(() if fn is switched else (2.0,)))
+        (event,) = collector.explanation().breaks
+        return event.refused_by, event.outcome
+
+    assert broken_off(with_breaks, fullgraph=True) == ("fullgraph=True", "refused by fullgraph=True")
+    assert broken_off(switched) == ("error_on_graph_break(True)", "refused by error_on_graph_break(True)")
+    assert [event.refused_by for event in alternator.explain(with_breaks)(x(), 2.0).breaks] == [None, None]
 
 
 def test_recompiles() -> None:

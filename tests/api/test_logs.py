@@ -263,4 +263,4 @@ print(dict(counters["stats"]), dict(counters["frames"]), dict(counters["graph_br
     said = run_python(program)
     assert "known {} {}" in said
     assert "{'unique_graphs': 2, 'calls_captured': 3} {'total': 2, 'ok': 2}" in said
-    assert "{'the program asks for a graph break (graph_break())': 1}" in said
+    assert "{'the program calls graph_break() (graph_break())': 1}" in said

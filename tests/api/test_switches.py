@@ -159,7 +159,7 @@ def test_skip_frame() -> None:
     for _ in range(2):
         assert torch.equal(compiled(x()), (x() + 1) * 2)
     assert compiling == [False, False]
-    assert breaks() == {"skipped": 2}  # as part of `f`, and by itself when `f` calls it for real
+    assert breaks() == {"skipped": 2}  # as part of `f`, and by itself when `f` calls it concretely
     assert alternator.counters()["graphs"] == 2
     # The compiled function itself.
     alternator.reset()
@@ -176,7 +176,7 @@ def test_step_unsupported() -> None:
         return y * 2
 
     assert torch.equal(alternator.compile(f, backend="eager")(x()), (x() + 1) * 2)
-    assert breaks() == {"asked_for": 1}
+    assert breaks() == {"graph_break_call": 1}
 
 
 # --- run ----------------------------------------------------------------------------------------------------

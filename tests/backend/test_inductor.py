@@ -79,7 +79,7 @@ def test_modes_and_options(arguments: dict[str, Any]) -> None:
 
 
 def test_sources_of_inputs_can_be_kept_in_a_cache() -> None:
-    from alternator.handoff import InputSource
+    from alternator.graph_metadata import InputSource
 
     source = InputSource("self.weight")
     assert pickle.loads(pickle.dumps(source)) == source

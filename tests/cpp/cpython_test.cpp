@@ -2,6 +2,7 @@
 #include "cpython/operations.h"
 
 #include "cpython/decimal_layout.h"
+#include "cpython/method_wrappers.h"
 #include "cpython/objects.h"
 #include "framework.h"
 
@@ -269,6 +270,15 @@ TEST(specialised_instructions_are_seen_as_they_were_compiled) {
     }
   }
   CHECK(rewritten > 3);
+}
+
+TEST(a_method_wrapper_is_its_slot_and_its_object) {
+  Program program("o = []\nw = o.__len__\nslot = list.__len__\n");
+  const cpython::MethodWrapper* wrapper = cpython::as_method_wrapper(program["w"]);
+  CHECK(wrapper != nullptr);
+  CHECK(wrapper->self == program["o"]);
+  CHECK(reinterpret_cast<PyObject*>(wrapper->slot) == program["slot"]);
+  CHECK(cpython::as_method_wrapper(program["slot"]) == nullptr);
 }
 
 TEST(an_ordinary_stack_is_not_low) { CHECK(!cpython::c_stack_low()); }

@@ -89,18 +89,18 @@ TEST(release_gives_the_reference_away) {
 }
 
 Ref* watched_slot = nullptr;
-PyObject* seen_by_finaliser = nullptr;
+PyObject* seen_by_finalizer = nullptr;
 
-TEST(a_finaliser_sees_the_slot_already_replaced) {
+TEST(a_finalizer_sees_the_slot_already_replaced) {
   int anything = 0;
-  Ref slot = checked(PyCapsule_New(&anything, nullptr, [](PyObject*) { seen_by_finaliser = watched_slot->get(); }));
+  Ref slot = checked(PyCapsule_New(&anything, nullptr, [](PyObject*) { seen_by_finalizer = watched_slot->get(); }));
   watched_slot = &slot;
   Ref next = fresh();
   slot = next;
-  CHECK(next == seen_by_finaliser);
-  slot = checked(PyCapsule_New(&anything, nullptr, [](PyObject*) { seen_by_finaliser = watched_slot->get(); }));
+  CHECK(next == seen_by_finalizer);
+  slot = checked(PyCapsule_New(&anything, nullptr, [](PyObject*) { seen_by_finalizer = watched_slot->get(); }));
   slot.reset();
-  CHECK(seen_by_finaliser == nullptr);
+  CHECK(seen_by_finalizer == nullptr);
 }
 
 TEST(borrowed_never_touches_the_count) {

@@ -149,7 +149,7 @@ def main() -> None:
     )
     with open(result_path, "w") as out:
         json.dump(outcome, out)
-    # The loop stays on: the end of the interpreter (atexit, finalisers, module teardown) belongs to the test.
+    # The loop stays on: the end of the interpreter (atexit, finalizers, module teardown) belongs to the test.
 
 
 if __name__ == "__main__":

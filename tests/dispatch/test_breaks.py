@@ -869,7 +869,7 @@ def test_a_number_that_keeps_changing_is_named(front: Any) -> None:
     compiled = alternator.compile(fn, backend="eager")
     for i in range(12):
         assert torch.equal(compiled(T(2)), T(2) * i)
-    assert set(alternator.counters()["breaks"]) <= {"native_call", "opaque_object", "unknown_number"}
+    assert set(alternator.counters()["breaks"]) <= {"native_call", "opaque_object", "unbacked_value"}
 
 
 @in_child
@@ -962,8 +962,8 @@ def test_a_place_that_keeps_missing_is_given_up_once(front: Any) -> None:
     for n in range(30):
         assert torch.equal(compiled(T(3), n * b"-"), fn(T(3), n * b"-"))
     logging.getLogger("alternator").removeHandler(handler)
-    assert sum("too_many_entries" in one for one in said) == 1
-    assert alternator.counters()["breaks"]["too_many_entries"] == 1
+    assert sum("recompile_limit" in one for one in said) == 1
+    assert alternator.counters()["breaks"]["recompile_limit"] == 1
     assert alternator.counters()["traces"] == 5
 
 
@@ -990,7 +990,7 @@ def test_comprehensions_over_variables_of_closures(t):
 
 @program(one_graph=False)
 def test_iterators_of_what_was_changed_since_the_last_break(t):
-    """An iterator notes the size of its container, which is changed for real after it was made again."""
+    """An iterator notes the size of its container, which is changed concretely after it was reconstructed."""
 
     def of_a_dict(x, n):
         table = {"b": 1}

@@ -115,7 +115,7 @@ def sweep(front: Any, fn: Any, argument: Any, stride: int) -> None:
             break
         failed += ended != "done"
         number += stride if number > 200 else 1
-    # What fails inside of a trace makes the call run as it is: only some of them raise.
+    # What fails inside of a trace makes the call fall back to eager: only some of them raise.
     assert failed, "no allocation was hit: the test tests nothing"
 
 
@@ -196,7 +196,7 @@ def test_keyboard_interrupt_at_any_time_with_tensors(front):
 
 @in_child
 def test_a_signal_handler_is_no_part_of_what_it_interrupts(front):
-    """It runs for real, once for each signal; a later call that comes from the cache does not run it again."""
+    """It runs concretely, once for each signal; a later call that comes from the cache does not run it again."""
     seen = []
 
     def fn(n, x):

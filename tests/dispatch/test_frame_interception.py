@@ -1,4 +1,4 @@
-"""Frames that begin while an instruction is executed for real are compiled too."""
+"""Frames that begin while an instruction is executed concretely are compiled too."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_too_many_versions_of_a_callee(front: Any) -> None:
 
 @in_child
 def test_what_a_function_calls_that_cannot_be_cut(front: Any) -> None:
-    """The rest of such a call runs as it is, but not what it calls."""
+    """The rest of such a call falls back to eager, but not what it calls."""
 
     def fn(x: Any, n: int) -> Any:
         x = twice(x)

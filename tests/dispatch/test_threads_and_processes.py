@@ -168,7 +168,7 @@ def test_profilers_and_debuggers(watch: Any) -> None:
     assert torch.equal(result, (x() + 1) * 2)
     assert torch.equal(compiled(x()), result)
     if sys.version_info >= (3, 12):
-        # There they rewrite the code that they watch: the call runs as it is, and is seen.
+        # There they rewrite the code that they watch: the call falls back to eager, and is seen.
         assert "inner_step" in events
         compiled(x())
         compiled(x())
@@ -201,7 +201,7 @@ def test_code_that_a_profiler_never_saw(watch: Any) -> None:
     def unseen(x: Any) -> Any:
         return x.cos() + 1
 
-    # On 3.12, code that was marked is freed of its marks by the next call, which runs as it is.
+    # On 3.12, code that was marked is freed of its marks by the next call, which falls back to eager.
     for f, eager in ((unseen, 0), (seen, 1)):
         watch(lambda *event: None)
         seen(x())

@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from alternator._C import fake  # noqa: E402
 
 
-class Labelled(torch.Tensor):
+class Labeled(torch.Tensor):
     """A plain subclass: no __torch_dispatch__."""
 
 
@@ -89,7 +89,7 @@ REAL_TENSORS = {
     "parameter": lambda: nn.Parameter(torch.randn(2, 3)),
     "frozen parameter": lambda: nn.Parameter(torch.randn(2, 3), requires_grad=False),
     "buffer": lambda: nn.Buffer(torch.randn(2)),
-    "subclass": lambda: torch.randn(3).as_subclass(Labelled),
+    "subclass": lambda: torch.randn(3).as_subclass(Labeled),
     "attribute": with_attribute,
     "version 3": lambda: bumped(3),
     "view of version 2": lambda: bumped(2)[1:],

@@ -7,5 +7,5 @@
     python -m tests.fuzz --frontend aot_eager           through AOTAutograd: histories are not compared, nothing random is drawn
     python -m tests.fuzz --frontend eager               the fuzzer against itself: nothing may fail
 
-A program is the text of a script for tests/helpers/harness.py; a failure is minimised and written out as a test case.
+A program is the text of a script for tests/helpers/harness.py; a failure is minimized and written out as a test case.
 """

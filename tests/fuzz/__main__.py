@@ -49,7 +49,7 @@ Point = collections.namedtuple("Point", "left right")
 
 
 '''
-PER_CAUSE = 2  # failures that look alike are minimised so many times
+PER_CAUSE = 2  # failures that look alike are minimized so many times
 
 
 class Fuzzer:
@@ -111,7 +111,7 @@ class Fuzzer:
         final = worker.judge(number, small)
         path = write_case(self.options.out, number, small, final)
         print(
-            f"program {number}, minimised: {path}\n{textwrap.indent(small, '    ')}\n    # {'; '.join(final.lines)[:500]}",
+            f"program {number}, minimized: {path}\n{textwrap.indent(small, '    ')}\n    # {'; '.join(final.lines)[:500]}",
             flush=True,
         )
 
@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=12, help="statements in the compiled function, roughly")
     parser.add_argument("--wide", action="store_true", help="more of the language, and breaks: see wide.py")
     parser.add_argument("--frontend", default="alternator")
-    parser.add_argument("--tries", type=int, default=1500, help="programs tried to minimise one failure")
+    parser.add_argument("--tries", type=int, default=1500, help="programs tried to minimize one failure")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "fuzz")
     parser.add_argument("--show", type=int, help="print the program with this number, and stop")

@@ -16,7 +16,7 @@ NUM_USES = [
     "({n} + 1).n", "(1 + {n}).n", "sum([{n}, {n}]).n", "sorted([{n}, Num(1), Num(0)])[0].n", "('y' if {n} else 'n')", "[*{n}]", "{n}[1:2]", "(3 in {n})",
     "{n}({x})", "{{{n}: 1, Num(2): 2}}", "{n}.prop + {n}.cached + {n}.cached", "max({n}, Num(2)).n", "dict.fromkeys([{n}, Num(1)], 3)",
     "(lambda p, q: p)(*{n})", "[{n}, 1].index(Num({n}.n))", "{n} == 3", "f'{{{n}!r:>9}}'", "not {n}", "any([{n}, 0])", "list(map({n}, [1, 2]))",
-    "(Num(1) < {n} < Num(9))", "memo({i}) + memo(1)", "Colour({i}).name", "min([{n}, Num(4)], key=lambda q: pause(q.n))",
+    "(Num(1) < {n} < Num(9))", "memo({i}) + memo(1)", "Color({i}).name", "min([{n}, Num(4)], key=lambda q: pause(q.n))",
     "functools.reduce(lambda p, q: pause(p) + q, [1, 2, 3])", "[pause(q) for q in {n}]", "(z := pause(3)) + z",
 ]  # fmt: skip
 ITERATORS = [
@@ -38,7 +38,7 @@ CLASS_EDITS = [
     "Plain.__init__ = lambda self, n: self.__dict__.update(n=n, items=[], cache={{}}, x=None, link=None, recent=collections.deque())",
     "Plain.__setattr__ = lambda self, name, v: object.__setattr__(self, name, v)", "Plain.__class_getitem__ = 1", "Plain.__repr__ = lambda self: pause('r')",
     "Manager.__exit__ = lambda self, *a: True", "Manager.__enter__ = lambda self: pause(self)", "Guarded.__exit__ = lambda s, *a: None", "random.seed(3)",
-    "torch.manual_seed(2)", "fn.__defaults__ = None", "logged.__wrapped__.__defaults__ = None", "Num.__lt__ = lambda a, b: pause(a.n > b.n)", "Colour.A.extra = 4",
+    "torch.manual_seed(2)", "fn.__defaults__ = None", "logged.__wrapped__.__defaults__ = None", "Num.__lt__ = lambda a, b: pause(a.n > b.n)", "Color.A.extra = 4",
     "Mine.__str__ = lambda self: 'mine'", "Mine.__init__ = lambda self, *a: None", "log.clear()", "errors.clear()",
 ]  # fmt: skip
 VALUE_EDITS = {

@@ -211,7 +211,7 @@ class Num:
         return f"Num({self.n})"
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     A = 1
     B = 2
 
@@ -293,7 +293,7 @@ class RandomProgram(Program):
 
 
 def self_contained(source: str) -> str:
-    """The program with what it uses of the prelude inside: ready to be minimised and written out."""
+    """The program with what it uses of the prelude inside: ready to be minimized and written out."""
     tree = ast.parse(source)
     prelude = {node.name: node for node in ast.parse(PRELUDE).body}  # type: ignore[attr-defined]
     used: list[str] = []

@@ -471,17 +471,17 @@ def test_keys_that_compare_in_c_are_found_by_value() -> None:
 def test_an_enum_key_is_found_by_identity() -> None:
     import enum
 
-    class Colour(enum.Enum):
+    class Color(enum.Enum):
         RED = 1
         BLUE = 2
 
-    d = {Colour.RED: 1}
+    d = {Color.RED: 1}
     tree = Tree()
-    tree.slot().item(Colour.RED).guard("kEquals", 1)
-    tree.slot().item(Colour.BLUE).guard("kAbsent")
+    tree.slot().item(Color.RED).guard("kEquals", 1)
+    tree.slot().item(Color.BLUE).guard("kAbsent")
     program = tree.program()
     assert program.holds(d)
-    d[Colour.BLUE] = 1
+    d[Color.BLUE] = 1
     assert not program.holds(d)
 
 

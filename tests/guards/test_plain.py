@@ -16,7 +16,7 @@ from guard_trees import guards
 DEQUE = "collections.deque" if sys.version_info < (3, 12) else "deque"  # how the type calls itself
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
     BLUE = 2
 
@@ -77,7 +77,7 @@ PLAIN: list[Callable[[], Any]] = [
     lambda: torch.channels_last,
     lambda: torch.per_tensor_affine,
     lambda: torch.Size([2, 3]),
-    lambda: Colour.RED,
+    lambda: Color.RED,
     lambda: Number.ONE,
     lambda: Bits.A | Bits.B,
 ]
@@ -91,7 +91,7 @@ NOT_PLAIN: list[Callable[[], Any]] = [
     lambda: slice(Loud(), None),
     lambda: bytearray(b"x"),
     lambda: torch.tensor(1),
-    lambda: Colour,
+    lambda: Color,
     lambda: int,
     lambda: print,
     object,
@@ -207,7 +207,7 @@ def test_values_nested_without_end_are_equal_only_to_themselves() -> None:
     [
         (1, "1"),
         ("a", "'a'"),
-        (Colour.RED, "Colour.RED"),
+        (Color.RED, "Color.RED"),
         (torch.float32, "torch.float32"),
         (Loud, "Loud"),
         (int, "int"),

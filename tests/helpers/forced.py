@@ -2,7 +2,7 @@
 
     python tests/helpers/forced.py [--every 1 2 3 ...] [--only WORD] [--jobs N]
 
-A break may come anywhere: the frames are filled, one instruction runs for real, and the rest is looked up. Whatever n is, the
+A break may come anywhere: the frames are filled, one instruction is executed concretely, and the rest is looked up. Whatever n is, the
 program must do what it does in eager mode. The exit status is 0 when all do.
 """
 

@@ -527,7 +527,7 @@ def program(
 def add_row(
     module: str, test: str, row: str, script: Callable[[Run], None], one_graph: bool = True, graphs: int | None = None
 ) -> str:
-    """A program of a table: pytest parametrises over the names that this returns."""
+    """A program of a table: pytest parametrizes over the names that this returns."""
     name = f"{module}::{test}[{row}]"
     assert name not in REGISTRY, name
     REGISTRY[name] = Program(script, name, one_graph, graphs)

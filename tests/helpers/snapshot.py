@@ -1,7 +1,7 @@
 """What a program can observe of objects, as nested tuples by which two runs are compared.
 
 Identity is part of it: an object gets a label when it is first met, over all snapshots of one observer, so `a is b` in one
-run and not in the other shows. The observer keeps what it has labelled alive: an address never means two objects.
+run and not in the other shows. The observer keeps what it has labeled alive: an address never means two objects.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Observer:
         notes = getattr(value, "__notes__", ())
         lines = traceback_lines(value.__traceback__)
         if isinstance(value, UnboundLocalError) and lines:
-            # Which of two neighbouring lines CPython 3.11 names depends on how warm the code is (superinstructions).
+            # Which of two neighboring lines CPython 3.11 names depends on how warm the code is (superinstructions).
             lines = (*lines[:-1], re.sub(r":\d+", "", lines[-1]))
         return (
             self.without_addresses(text),
@@ -352,7 +352,7 @@ class Observer:
 
     def see_tensor(self, value: torch.Tensor) -> tuple[Snapshot, ...]:
         if is_lazy(value):
-            return "uninitialised", str(value.dtype), str(value.device), value.requires_grad
+            return "uninitialized", str(value.dtype), str(value.device), value.requires_grad
         parts: list[Snapshot] = [
             str(value.dtype), str(value.device), ("shape", *value.shape),
             "requires_grad" if value.requires_grad else "no grad", "leaf" if value.is_leaf else "not leaf",

@@ -170,7 +170,7 @@ def test_a_capture_is_continued_once() -> None:
 
 
 def test_values_die_when_they_would_have_died() -> None:
-    """Neither the capture nor the abandoned frames keep what the program lets go of."""
+    """Neither the capture nor the abandoned frames keep what the program drops."""
     done = in_process(
         """
         import gc

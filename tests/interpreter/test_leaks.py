@@ -119,7 +119,7 @@ def test_programs_do_not_leak(case: Callable[[Program], None]) -> None:
 
 
 def test_dropping_captures_does_not_leak() -> None:
-    """The objects of a run that is never continued die as in CPython: with their finalisers, whose errors nobody can catch."""
+    """The objects of a run that is never continued die as in CPython: with their finalizers, whose errors nobody can catch."""
     errors: set[str] = set()
 
     def note(unraisable: Any) -> None:

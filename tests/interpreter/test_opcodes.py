@@ -13,13 +13,13 @@ from typing import Any
 import programs
 from support import PROGRAMS, codes_inside, codes_of, core
 
-# Never met by an evaluator that runs de-specialised code without tracing.
+# Never met by an evaluator that runs de-specialized code without tracing.
 NOT_EXECUTED = {
     "CACHE": "room for inline caches, skipped with its instruction",
     "RESERVED": "a number that no instruction has",
     "INTERPRETER_EXIT": "the trampoline's own instruction, only in frames that the default loop makes for itself",
     "ENTER_EXECUTOR": "replaced by the instruction that it stands for",
-    "EXIT_INIT_CHECK": "only in the frame that a specialised CALL makes",
+    "EXIT_INIT_CHECK": "only in the frame that a specialized CALL makes",
 }
 # Not produced by the programs, so that other tests have to cover them.
 NOT_IN_PROGRAMS = {

@@ -510,7 +510,7 @@ def test_collection_at_every_allocation() -> None:
         """
         import gc
         from support import PROGRAMS, attempt
-        chosen = [program for program in PROGRAMS if program.name not in ("finalisers", "wide")]
+        chosen = [program for program in PROGRAMS if program.name not in ("finalizers", "wide")]
         wanted = []
         for program in chosen: wanted.append(attempt(program.function))
         gc.set_threshold(1)

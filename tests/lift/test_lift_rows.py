@@ -19,7 +19,7 @@ from harness import REGISTRY, T, add_row, check, program
 from torch import nn
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
     BLUE = 2
 
@@ -63,7 +63,7 @@ def test_plain_constants_of_every_kind(t):
         return v, repr(v), type(v).__name__, x + 1
 
     f = t.compile(fn)
-    values = [None, True, 7, 2.5, 3j, "a", b"a", ..., NotImplemented, Colour.RED, torch.float32, torch.device("cpu"),
+    values = [None, True, 7, 2.5, 3j, "a", b"a", ..., NotImplemented, Color.RED, torch.float32, torch.device("cpu"),
               torch.strided, torch.channels_last, range(3), slice(1, 2), 2**80, float("inf"), "long " * 50]  # fmt: skip
     for value in values:
         f(value, T(2))
@@ -131,19 +131,19 @@ def test_equal_strings_that_are_other_objects_hit(t):
 def test_enum(t):
     def fn(e, x):
         return (
-            (x + 1 if e is Colour.RED else x + 2),
+            (x + 1 if e is Color.RED else x + 2),
             e.value,
             e.name,
-            Colour(2),
-            Colour["RED"],
-            e == Colour.BLUE,
-            {Colour.RED: 5}[Colour.RED],
+            Color(2),
+            Color["RED"],
+            e == Color.BLUE,
+            {Color.RED: 5}[Color.RED],
         )
 
     f = t.compile(fn)
-    f(Colour.RED, T(2))
-    f.hit(Colour.RED, T(2))
-    f(Colour.BLUE, T(2))
+    f(Color.RED, T(2))
+    f.hit(Color.RED, T(2))
+    f(Color.BLUE, T(2))
 
 
 @program()

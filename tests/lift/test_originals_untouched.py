@@ -319,8 +319,8 @@ def test_another_thread_grows_a_list_during_a_trace(front):
 
 
 @in_child
-def test_a_finaliser_does_not_run_in_a_trace(front):
-    """Cyclic garbage with a finaliser is there while tracing: a collection in the trace would run it on the loop's stack."""
+def test_a_finalizer_does_not_run_in_a_trace(front):
+    """Cyclic garbage with a finalizer is there while tracing: a collection in the trace would run it on the loop's stack."""
     import gc
 
     log = []

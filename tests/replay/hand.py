@@ -1,4 +1,4 @@
-"""A trace by hand: a value made with stand-in tensors, made again by a residual program with real ones."""
+"""A trace by hand: a value made with stand-in tensors, reconstructed by a residual program with real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that are made in a call and outlive it: made anew each time, with identity as it was; inputs come back as themselves."""
+"""Objects that are made in a call and outlive it: reconstructed each time, with identity as it was; inputs come back as themselves."""
 
 from __future__ import annotations
 
@@ -766,7 +766,7 @@ def test_a_proxy_is_not_what_it_stands_for(t):
 
 @program(one_graph=False)
 def test_a_proxy_from_outside(t):
-    """What it stands for is looked at for real: nothing else finds it again."""
+    """What it stands for is looked at concretely: nothing else finds it again."""
 
     class Scale(Box):
         def __call__(self, x):
@@ -802,7 +802,7 @@ def test_a_proxy_from_outside(t):
 
 
 @program(one_graph=False)
-def test_finaliser_of_an_object_made_in_the_call(t):
+def test_finalizer_of_an_object_made_in_the_call(t):
     log = []
 
     class Final:

@@ -120,7 +120,7 @@ class MyComplex(complex):
     pass
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
 
 
@@ -163,7 +163,7 @@ def test_constants_are_kept_by_object() -> None:
     big, text = 10**30, "a text with spaces"
     assert rebuild(lambda x, y: big) is big
     assert rebuild(lambda x, y: (big, text)) == (big, text)
-    assert rebuild(lambda x, y: Colour.RED) is Colour.RED
+    assert rebuild(lambda x, y: Color.RED) is Color.RED
     assert rebuild(lambda x, y: Point) is Point
     assert rebuild(lambda x, y: sys) is sys
     assert rebuild(lambda x, y: len) is len
@@ -873,7 +873,7 @@ def test_classes_that_cannot_be_made_again() -> None:
         rebuild(make)
 
 
-# ---- what is never made again
+# ---- what is never reconstructed
 
 
 class Thread:

@@ -1,10 +1,10 @@
 // Our rules: operators whose metadata torch computes only in Python, slowly, or not at all.
 //
 // A rule is a function with the operator's C++ signature. It receives fakes only, checked and with a common device, and
-// creates its outputs with `Maker`. It is called without boxing (see fake/direct.h).
+// creates its outputs with `Maker`. It is called without boxing (see fake/direct_ops.h).
 #pragma once
 
-#include "fake/direct.h"
+#include "fake/direct_ops.h"
 #include "fake/session.h"
 #include "fake/storage.h"
 

@@ -4,9 +4,9 @@
 #include "graph/export/fx_examples.h"
 #include "graph/export/fx_graph.h"
 #include "graph/export/fx_target.h"
-#include "graph/export/state_calls.h"
 #include "graph/record/node_effects.h"
 #include "graph/record/record_error.h"
+#include "graph/record/state_calls.h"
 #include "graph/record/torch_symbol.h"
 #include "graph/record/torch_types.h"
 #include "py/lasting.h"
@@ -47,7 +47,7 @@ struct MetaKeys {
   Ref unbacked_bindings = checked(PyUnicode_InternFromString("unbacked_bindings"));
   Ref recompute = checked(PyUnicode_InternFromString("recompute"));
   Ref ac_graph_id = checked(PyUnicode_InternFromString("ac_graph_id"));
-  Ref apart = checked(PyUnicode_InternFromString("apart"));
+  Ref separate = checked(PyUnicode_InternFromString("separate_segment"));
   Ref writes = checked(PyUnicode_InternFromString("writes"));
   Ref name = checked(PyUnicode_InternFromString("name"));  // an attribute of nodes
 };
@@ -188,7 +188,7 @@ class Exporter {
         PyTuple_SET_ITEM(arguments.get(), i, Ref(call.arguments[i]).release());
       Ref node = fx_.add(FxOp::CallFunction, call.function, arguments, call.keywords, callable_name(call.function));
       // A scope may begin in one segment of the graph and end in another.
-      if (has_separate_segments_) FxGraph::set_meta(node, meta_keys().apart, Py_True);
+      if (has_separate_segments_) FxGraph::set_meta(node, meta_keys().separate, Py_True);
       if (step.kind == StepKind::EnterAutocast || step.kind == StepKind::EnterInference) {
         if (scopes_.size() <= step.scope) scopes_.resize(step.scope + 1);
         scopes_[step.scope] = std::move(node);
@@ -332,7 +332,7 @@ class Exporter {
                         program_.modules.stack(node.scope, options_.module_paths));
     // An unbacked symbol is not recomputed.
     if (node.checkpoint != 0 && !node.bindings) recompute(fx_node, node.checkpoint);
-    if (node.apart) FxGraph::set_meta(fx_node, meta_keys().apart, Py_True);
+    if (node.separate) FxGraph::set_meta(fx_node, meta_keys().separate, Py_True);
     if (has_separate_segments_ && (node.effects & kMutates) != 0)
       FxGraph::set_meta(fx_node, meta_keys().writes, Py_True);
   }

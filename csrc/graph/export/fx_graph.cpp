@@ -12,7 +12,7 @@ Ref intern(const char* text) { return checked(PyUnicode_InternFromString(text));
 struct FxApi {
   Ref graph = torch_name("torch.fx", "Graph");
   Ref node = torch_name("torch.fx", "Node");
-  Ref graph_module = torch_name("alternator.graph_module", "GraphModule");
+  Ref graph_module = FxGraph::module_class();
   Ref no_keywords;
   Ref no_arguments = checked(PyTuple_New(0));
   Ref ops[5] = {intern("placeholder"), intern("get_attr"), intern("call_function"), intern("call_method"),
@@ -49,6 +49,7 @@ Ref attribute(Borrowed object, const char* name) { return checked(PyObject_GetAt
 }  // namespace
 
 bool FxGraph::use_slow_path = false;
+Ref (*FxGraph::module_class)() = [] { return torch_name("torch.fx", "GraphModule"); };
 
 FxGraph::FxGraph()
     : fast_(fx().base != nullptr && !use_slow_path), graph_(checked(PyObject_CallNoArgs(fx().graph.get()))) {

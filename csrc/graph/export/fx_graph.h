@@ -26,6 +26,9 @@ class FxGraph {
   Ref finish(Borrowed attributes);
   Borrowed graph() const { return graph_; }
 
+  // The class of exported modules, asked for once. The package has one of its own, which dispatch provides.
+  static Ref (*module_class)();
+
   // For tests: create every node by Graph.create_node.
   static bool use_slow_path;
 

@@ -33,9 +33,7 @@ Ref text(std::string_view value) { return checked(PyUnicode_FromStringAndSize(va
 
 bool is_magic(std::string_view name) { return name.size() > 4 && name.starts_with("__") && name.ends_with("__"); }
 
-// The attribute of a getter, setter or deleter: torch passes `Tensor.T.__get__`.
-Ref accessed_attribute(Borrowed wrapper) {
-  Ref descriptor = checked(PyObject_GetAttrString(wrapper.get(), "__self__"));
+Ref attribute_name(Borrowed descriptor) {
   Ref name = Ref::steal(PyObject_GetAttrString(descriptor.get(), "__name__"));
   if (name) return name;
   PyErr_Clear();
@@ -58,15 +56,17 @@ bool is_number(const Program& program, Value value) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
 }
 
-Target attribute_target(Borrowed wrapper, const std::string& accessor) {
-  Ref attribute = accessed_attribute(wrapper);
-  if (accessor == "__get__") {
+// A getter, setter or deleter: torch passes `Tensor.T.__get__`.
+Target attribute_target(const Node& node) {
+  Ref descriptor = checked(PyObject_GetAttrString(node.callable.get(), "__self__"));
+  Ref attribute = attribute_name(descriptor);
+  if (node.has(kReadsAttribute)) {
     // Backends need x.data as a call: they would trace through the attribute.
-    if (PyUnicode_CompareWithASCIIString(attribute.get(), "data") == 0)
+    if (descriptor.get() == torch_types().tensor_data.get())
       return {Target::Form::Function, torch_name("torch._C._autograd", "_get_data_attr"), Ref(), "_get_data_attr"};
     return {Target::Form::Attribute, builtin("getattr"), std::move(attribute), "getattr"};
   }
-  const bool sets = accessor == "__set__";
+  const bool sets = node.has(kSetsAttribute);
   return {Target::Form::Attribute, builtin(sets ? "setattr" : "delattr"), std::move(attribute),
           sets ? "setattr" : "delattr"};
 }
@@ -96,8 +96,8 @@ Target function_target(Borrowed callable, std::string name, bool overridden = fa
 
 Target find(const Program& program, const Node& node) {
   std::string name = callable_name(node.callable);
-  if (is_method_wrapper(node.callable) && (name == "__get__" || name == "__set__" || name == "__delete__"))
-    return attribute_target(node.callable, name);
+  const bool accesses = node.has(kReadsAttribute) || node.has(kSetsAttribute) || node.has(kDeletesAttribute);
+  if (accesses && is_method_wrapper(node.callable)) return attribute_target(node);
   const bool on_tensor = node.positional > 0 && program.argument(node, 0).is_tensor();
   if (!on_tensor || name.empty() || node.overridden || !is_tensor_method(node.callable, name))
     return function_target(node.callable, std::move(name), node.overridden);

@@ -1,6 +1,7 @@
 #include "graph/record/named_callable.h"
 
 #include "fake/python_tensor.h"
+#include "graph/record/torch_types.h"
 #include "py/lasting.h"
 
 #include <structmember.h>
@@ -103,7 +104,7 @@ bool can_be_named(Borrowed callable) {
   }
   if (!PyFunction_Check(callable.get()) && !PyMethod_Check(callable.get())) return true;
   const std::string module_name = text_attribute(callable, "__module__");
-  if (module_name != "torch" && !module_name.starts_with("torch.")) return true;
+  if (!is_of_torch(module_name)) return true;
   PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), module_name.c_str());  // borrowed
   if (module == nullptr) return false;
   Ref found = Ref::steal(PyObject_GetAttrString(module, name.c_str()));

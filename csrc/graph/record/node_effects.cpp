@@ -1,6 +1,7 @@
 #include "graph/record/node_effects.h"
 
 #include "fake/functorch_state.h"
+#include "graph/record/torch_types.h"
 
 #include <string_view>
 #include <unordered_map>
@@ -8,15 +9,18 @@
 namespace alternator::graph {
 namespace {
 
-uint8_t effects_of_name(std::string_view name) {
-  static const std::unordered_map<std::string_view, uint8_t> table = {
-#define ALT_EFFECT(NAME, EFFECT) {NAME, EFFECT},
+CalleeFacts facts_of_name(std::string_view name) {
+  static const std::unordered_map<std::string_view, CalleeFacts> table = {
+#define ALT_CALLEE(NAME, EFFECT, TRAITS) {NAME, {EFFECT, TRAITS}},
 #include "graph/record/node_effects.def"
-#undef ALT_EFFECT
+#undef ALT_CALLEE
   };
   if (const auto found = table.find(name); found != table.end()) return found->second;
   // Torch's convention: add_ mutates its first argument.
-  return name.size() > 1 && name.ends_with('_') && !name.ends_with("__") ? kMutates : kPure;
+  const bool in_place = name.size() > 1 && name.ends_with('_') && !name.ends_with("__");
+  uint16_t traits = name.starts_with("_foreach_") ? kTakesLists : kNoTraits;
+  if (name.ends_with('_')) traits |= in_place ? kInPlace : kWritesFirst;
+  return {in_place ? kMutates : kPure, traits};
 }
 
 // Torch code mutates only its temporaries and its arguments. Other code may mutate anything.
@@ -29,7 +33,7 @@ bool is_torch_function(Borrowed callable) {
   if (module == nullptr || !PyUnicode_Check(module)) return false;
   const char* text = PyUnicode_AsUTF8(module);
   if (text == nullptr) PyErr_Clear();
-  return text != nullptr && (std::string_view(text) == "torch" || std::string_view(text).starts_with("torch."));
+  return text != nullptr && is_of_torch(text);
 }
 
 }  // namespace
@@ -47,16 +51,16 @@ std::string callable_name(Borrowed callable) {
   return {};
 }
 
-uint8_t NamedEffects::of(Borrowed callable) {
+CalleeFacts NamedCallees::of(Borrowed callable) {
   // Getters, setters and bound methods are new objects at every call: not cached.
   const bool lasting = PyCFunction_Check(callable.get()) || PyFunction_Check(callable.get()) ||
                        Py_IS_TYPE(callable.get(), &PyMethodDescr_Type);
-  if (!lasting) return effects_of_name(callable_name(callable));
+  if (!lasting) return facts_of_name(callable_name(callable));
   const auto found = known_.find(callable.get());
-  if (found != known_.end()) return found->second.effects;
-  const uint8_t effects = effects_of_name(callable_name(callable));
-  known_.emplace(callable.get(), Known{Ref::share(callable), effects});
-  return effects;
+  if (found != known_.end()) return found->second.facts;
+  const CalleeFacts facts = facts_of_name(callable_name(callable));
+  known_.emplace(callable.get(), Known{Ref::share(callable), facts});
+  return facts;
 }
 
 void EffectWatch::watch(const at::Tensor& tensor) {

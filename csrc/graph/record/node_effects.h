@@ -14,15 +14,21 @@ std::string callable_name(Borrowed callable);
 // Python code outside of torch. Its side effects besides torch calls are not visible.
 bool is_users_function(Borrowed callable);
 
-// The side effects implied by the name of a callable; determined once for each callable of a recording.
-class NamedEffects {
+// What the name of a callable tells.
+struct CalleeFacts {
+  uint8_t effects;  // Effects
+  uint16_t traits;  // Traits
+};
+
+// ... determined once for each callable of a recording.
+class NamedCallees {
  public:
-  uint8_t of(Borrowed callable);
+  CalleeFacts of(Borrowed callable);
 
  private:
   struct Known {
     Ref callable;  // keeps the address from being reused
-    uint8_t effects;
+    CalleeFacts facts;
   };
   ska::flat_hash_map<PyObject*, Known> known_;
 };

@@ -50,7 +50,7 @@ class Recorder::Pending {
     PyTypeObject* type = argument.type();
     const bool is_torchs = type == torch_types().tensor || type == torch_types().parameter;
     node.overridden = node.overridden || (!is_torchs && is_tensor(argument));
-    node.apart = node.apart || is_generator(argument);
+    node.separate = node.separate || is_generator(argument);
   }
   // Before the call, with all arguments set.
   void watch() {
@@ -65,7 +65,12 @@ class Recorder::Pending {
         }
       }
   }
-  uint8_t effects() const { return recorder_.named_effects_.of(node.function()) | watch_.effects(node.function()); }
+  // After the call: sets the node's effects and traits.
+  void describe() {
+    const CalleeFacts named = recorder_.named_callees_.of(node.function());
+    node.traits = named.traits;
+    node.effects = named.effects | watch_.effects(node.function());
+  }
   bool wrote_argument() const { return watch_.wrote_argument(); }
   // requires_grad of a tensor argument changed, and not because a tensor that requires gradients was written to it:
   // requires_grad_, detach_.

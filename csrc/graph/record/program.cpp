@@ -1,13 +1,11 @@
 #include "graph/record/program.h"
 
-#include "graph/record/node_effects.h"
-
 #include <algorithm>
 #include <unordered_set>
 
 namespace alternator::graph {
 
-uint32_t Program::maker(uint32_t tensor) const {
+uint32_t Program::producer(uint32_t tensor) const {
   const TensorRecord& record = tensors[tensor];
   if (record.origin == Origin::Result) return record.index;
   if (record.origin == Origin::Element) return elements[record.index].node;
@@ -25,14 +23,14 @@ bool Program::may_write_to_inputs() const {
   }
   // Writes that no version counter shows: running statistics, and `x.data`, which does not share the version counter of
   // x.
-  NamedEffects named;
   for (const Node& node : nodes) {
     if (!node.live || (node.effects & kMutates) == 0) continue;
-    const bool unseen = (named.of(node.function()) & kMutates) != 0 && !callable_name(node.function()).ends_with('_');
     bool found = false;
     each_tensor_argument(node, [&](uint32_t id) {
       const TensorRecord& record = tensors[id];
-      if ((record.origin == Origin::Input && !unseen) || !record.fake.defined() || !record.fake.has_storage()) return;
+      if ((record.origin == Origin::Input && !node.has(kUnversioned)) || !record.fake.defined() ||
+          !record.fake.has_storage())
+        return;
       found = found || memory.count(record.fake.storage().unsafeGetStorageImpl()) != 0;
     });
     if (found) return true;
@@ -52,7 +50,7 @@ bool Program::has_separate_segments() const {
   const Ambient& entry = states[0];
   const auto is_separate = [&](const Node& node) {
     const Ambient& state = states[node.state];
-    return node.apart || state.default_dtype != entry.default_dtype ||
+    return node.separate || state.default_dtype != entry.default_dtype ||
            (entry.flags && state.flags->differ_in(*entry.flags, fake::kKernels));
   };
   return std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) { return node.live && is_separate(node); });

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -23,7 +24,24 @@ enum Effects : uint8_t {
   kChecks = 16,     // may raise, depending on data
 };
 
-// Calls without side effects whose results are unused. A caller that needs the exact behaviour of the recorded code
+// What the name of a callable tells (node_effects.def).
+enum Traits : uint16_t {
+  kNoTraits = 0,
+  kWritesFirst = 1,    // if it mutates, then its first argument only
+  kInPlaceMethod = 2,  // named like x.add_()
+  kInPlace = kWritesFirst | kInPlaceMethod,
+  kUnversioned = 4,         // its writes need not increment a version counter
+  kReplacesStorage = 8,     // its first argument gets other memory, or more
+  kRestrides = 16,          // same memory, other sizes and strides: x.t_()
+  kTakesLists = 32,         // torch._foreach_...
+  kDifferentiates = 64,     // torch.autograd.grad
+  kReadsAttribute = 128,    // the __get__ of a descriptor
+  kSetsAttribute = 256,     // ... its __set__
+  kDeletesAttribute = 512,  // ... its __delete__
+  kIndexes = 1024,          // x[i]
+};
+
+// Calls without side effects whose results are unused. A caller that needs the exact behavior of the recorded code
 // keeps them: they may raise, depending on data.
 enum class Unused : uint8_t { kGo, kStay };
 
@@ -41,14 +59,18 @@ struct Node {
   uint32_t site = kNowhere;
   uint32_t scope = kNowhere;
   uint16_t state = 0;
-  uint16_t checkpoint = 0;  // the checkpointed region of the program that it belongs to; 0: none
+  uint16_t checkpoint = 0;      // the checkpointed region of the program that it belongs to; 0: none
+  uint16_t traits = kNoTraits;  // of function()
   uint8_t effects = kPure;
   bool live = true;
   bool overridden = false;  // an argument is of a subclass, which may override the torch.Tensor method
-  bool apart = false;       // about a generator or an array: in a separate segment, not compiled (alternator/pieces.py)
+  bool separate = false;    // about a generator or an array: in a separate segment, not compiled (alternator/pieces.py)
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
   const Ref& function() const { return wrapped ? wrapped : callable; }
+  bool has(Traits trait) const { return (traits & trait) != 0; }
+  // If it mutates a tensor, it is its first argument. Torch functions that user code wraps may write to any.
+  bool writes_first_only() const { return !wrapped && has(kWritesFirst); }
 };
 
 // A part of a node's result: `result[key]`, or `element[key]` of another one.
@@ -142,8 +164,17 @@ class Program {
         if (leaf.is_tensor()) visit(leaf.index);
       });
   }
+  // Of a node that mutates: calls visit(tensor) for every tensor whose memory it may write to.
+  template <class Visit>
+  void each_written(const Node& node, Visit&& visit) const {
+    const uint32_t count = node.writes_first_only() ? std::min(1U, node.argument_count()) : node.argument_count();
+    for (uint32_t i = 0; i < count; ++i)
+      each_leaf(arena, argument(node, i), [&](Value leaf) {
+        if (leaf.is_tensor()) visit(leaf.index);
+      });
+  }
   // The node that produces a tensor, or kNowhere.
-  uint32_t maker(uint32_t tensor) const;
+  uint32_t producer(uint32_t tensor) const;
   size_t live_count() const;
   // The grad mode in which its graph is compiled and run. AOTAutograd decides by it, once for a whole graph, whether
   // there is anything to differentiate: so it is off only where it is off for every node.

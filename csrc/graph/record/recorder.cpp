@@ -3,11 +3,11 @@
 #include "fake/functorch_state.h"
 #include "fake/numpy_scalar_input.h"
 #include "fake/unbacked_ops.h"
+#include "graph/record/node_run.h"
 #include "graph/record/record_error.h"
 #include "graph/record/torch_symbol.h"
 #include "graph/record/torch_types.h"
-#include "graph/run/program_runner.h"
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 
 #include <c10/util/ScopeExit.h>
 
@@ -251,7 +251,7 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
     program_->shape_env = Ref::share(session_.shape_env());
   if (records_numbers()) node.bindings = new_bindings(session_, result);
   const bool makes_tensors = bind(result, node);
-  node.effects = pending.effects();
+  pending.describe();
   if (pending.cut_history()) program_->keeps_history = true;  // AOTAutograd would lose that
   if (records_numbers()) {
     // The result relies on runtime asserts about unbacked symbols, which a run must check at the latest here.
@@ -325,7 +325,7 @@ void Recorder::note_separate_segment(Borrowed callable, PyObject* const* argumen
   Pending pending(*this, callable);
   pending.reserve(count, 0);
   for (size_t i = 0; i < count; ++i) pending.set(i, arguments[i]);
-  pending.node.apart = true;
+  pending.node.separate = true;
   // A generator that is created and never used may be eliminated.
   note(pending, std::move(result), is_generator(result) ? kPure : kRandom);
 }
@@ -342,7 +342,7 @@ void Recorder::note_array_call(Borrowed callable, PyObject* const* arguments, si
   const auto done = c10::make_scope_exit([&] { for_array_call_ = false; });
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
-  pending.node.apart = true;
+  pending.node.separate = true;
   // numpy reports floating-point errors, whether the result is used or not.
   note(pending, std::move(result), writes ? kChecks | kMutates : kChecks);
 }
@@ -351,7 +351,7 @@ Ref Recorder::number_separately(Borrowed callable, PyObject* const* arguments, s
   Pending pending(*this, callable);
   pending.reserve(count, 0);
   for (size_t i = 0; i < count; ++i) pending.set(i, arguments[i]);
-  pending.node.apart = true;
+  pending.node.separate = true;
   if (!program_->shape_env) program_->shape_env = Ref::share(session_.shape_env());
   Ref number = record(pending, [&] { return make_torch_symbol(program_->shape_env, /*is_float=*/false).release(); });
   program_->nodes.back().effects |= kRandom;  // it takes effect, whether the result is used or not
@@ -363,6 +363,7 @@ void Recorder::note(Pending& pending, Ref result, uint8_t effects) {
   node.state = state_number();
   locate(node);
   (void)bind(result, node);
+  node.traits = named_callees_.of(node.function()).traits;
   node.effects = effects;
   seen_ = session_.counts();
   pending.keep();

@@ -3,7 +3,7 @@
 //   Recorder recorder(session);
 //   recorder.declare(fake_x, label, source);          // may become an input
 //   recorder.begin();                                 // this thread: the session is active, calls are recorded
-//   ... recorder.call(callable, args, nargs, kwnames) // a call that the interpreter recognised
+//   ... recorder.call(callable, args, nargs, kwnames) // a call that the interpreter recognized
 //   ... plain Python or C code                        // its torch calls arrive through the mode
 //   std::unique_ptr<Program> program = recorder.finish(result);
 //
@@ -225,7 +225,7 @@ class Recorder final : private TensorNames {
   bool foreign_thread_ = false;  // another thread made a call
   bool unseen_ = false;          // something was mutated after the last recorded call
   unsigned long thread_ = 0;
-  NamedEffects named_effects_;
+  NamedCallees named_callees_;
   std::optional<FlagsSeen> flags_seen_;
   bool watched_flags_ = false;
   fake::Session::Counts seen_;  // after the last recorded call

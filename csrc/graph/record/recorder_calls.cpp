@@ -74,7 +74,7 @@ struct Packed {
 
 }  // namespace
 
-// Where no __torch_function__ is called, or only torch.Tensor's: a node that calls the function with that behaviour.
+// Where no __torch_function__ is called, or only torch.Tensor's: a node that calls the function with that behavior.
 Ref Recorder::call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed arguments, Borrowed keywords) {
   if (records_numbers()) record_error("an unbacked symbol is used with a tensor of a subclass");
   Ref none = checked(PyTuple_New(0));
@@ -85,7 +85,7 @@ Ref Recorder::call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed argumen
   for (size_t i = 0; i < 4; ++i) pending.set(i, given[i + 1]);
   if (any_of_class(arguments, is_generator_class) || any_of_class(keywords, is_generator_class) ||
       reads_scalar_data(callable, &PyTuple_GET_ITEM(arguments.get(), 0), PyTuple_GET_SIZE(arguments.get())))
-    pending.node.apart = true;
+    pending.node.separate = true;
   std::optional<WithoutTopMode> without;
   if (is_top_mode(mode_)) without.emplace();
   return record(pending, [&] {
@@ -130,7 +130,7 @@ Ref Recorder::call(Borrowed callable, PyObject* const* arguments, size_t flagged
   if (extra) pending.set(0, unbound.self);
   for (size_t i = 0; i < positional + keyword; ++i) pending.set(i + extra, arguments[i]);
   if (keyword != 0) pending.node.keyword_names = Ref::share(keyword_names);
-  if (reads_scalar_data(callable, arguments, positional)) pending.node.apart = true;
+  if (reads_scalar_data(callable, arguments, positional)) pending.node.separate = true;
 
   const WithoutTopMode without;
   if (captures_scalars_ && pending.node.callable == torch_types().tensor_item && positional + extra == 1) {
@@ -175,7 +175,7 @@ Ref Recorder::call_from_mode(Borrowed callable, Borrowed types, Borrowed argumen
   Pending pending(*this, callable);
   pending.reserve(positional, keyword);
   for (size_t i = 0; i < positional; ++i) pending.set(i, PyTuple_GET_ITEM(arguments.get(), i));
-  if (reads_scalar_data(callable, &PyTuple_GET_ITEM(arguments.get(), 0), positional)) pending.node.apart = true;
+  if (reads_scalar_data(callable, &PyTuple_GET_ITEM(arguments.get(), 0), positional)) pending.node.separate = true;
   if (keyword != 0) {
     pending.node.keyword_names = checked(PyTuple_New(keyword));
     PyObject *name, *argument;

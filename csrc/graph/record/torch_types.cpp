@@ -5,8 +5,6 @@
 
 #include <torch/csrc/Generator.h>
 
-#include <cstring>
-
 namespace alternator::graph {
 
 Ref torch_name(const char* module, const char* attribute) {
@@ -37,6 +35,8 @@ const TorchTypes& torch_types() {
         .op_overload = type("torch._ops", "OpOverload"),
         .op_packet = type("torch._ops", "OpOverloadPacket"),
         .enumeration = type("enum", "Enum"),
+        .make_tensor = torch_name("torch", "tensor"),
+        .tensor_data = method("data"),
         .tensor_iter = method("__iter__"),
         .tensor_unbind = method("unbind"),
         .tensor_item = method("item"),
@@ -51,6 +51,23 @@ bool is_generator(Borrowed object) {
   return Py_IS_TYPE(object.get(), reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
 }
 
-bool is_array(Borrowed object) { return std::strcmp(object.type()->tp_name, "numpy.ndarray") == 0; }
+bool is_of_torch(std::string_view module) { return module == "torch" || module.starts_with("torch."); }
+
+bool is_native_of_torch(PyTypeObject* type) { return std::string_view(type->tp_name).starts_with("torch."); }
+
+// Null until numpy is imported: there are no arrays before.
+static PyTypeObject* array_class() {
+  static PyTypeObject* found = nullptr;
+  if (found != nullptr) return found;
+  static constinit Lasting<Ref> name;
+  const Ref& numpy = name.get([] { return checked(PyUnicode_InternFromString("numpy")); });
+  PyObject* module = PyDict_GetItem(PyImport_GetModuleDict(), numpy.get());
+  if (module == nullptr || !PyModule_Check(module)) return nullptr;
+  PyObject* type = PyDict_GetItemString(PyModule_GetDict(module), "ndarray");  // null: the import is in progress
+  if (type != nullptr && PyType_Check(type)) found = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
+  return found;
+}
+
+bool is_array(Borrowed object) { return object.type() == array_class(); }
 
 }  // namespace alternator::graph

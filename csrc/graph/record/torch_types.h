@@ -5,6 +5,8 @@
 
 #include "fake/python_tensor.h"
 
+#include <string_view>
+
 namespace alternator::graph {
 
 // An attribute of a torch module, which lives as long as the process: `torch_name("torch.fx", "Graph")`.
@@ -16,6 +18,10 @@ inline bool is_tensor(Borrowed object) {
 }
 // torch.Generator itself, not a subclass.
 bool is_generator(Borrowed object);
+// The name of the package torch or of a module in it.
+bool is_of_torch(std::string_view module);
+// A type of torch's extension module: most of them no header exports.
+bool is_native_of_torch(PyTypeObject* type);
 // numpy.ndarray.
 bool is_array(Borrowed object);
 inline const at::Tensor& as_tensor(Borrowed object) { return fake::unpack(object.get()); }
@@ -30,6 +36,8 @@ struct TorchTypes {
   PyTypeObject* op_overload;  // torch._ops.OpOverload
   PyTypeObject* op_packet;    // torch._ops.OpOverloadPacket
   PyTypeObject* enumeration;  // enum.Enum
+  Ref make_tensor;            // torch.tensor
+  Ref tensor_data;            // torch.Tensor.data, the descriptor
   Ref tensor_iter;            // torch.Tensor.__iter__
   Ref tensor_unbind;          // torch.Tensor.unbind
   Ref tensor_item;            // torch.Tensor.item

@@ -1,16 +1,13 @@
 // Runs a program on real tensors, without a backend: `backend="eager"`.
 #pragma once
 
-#include "fake/fake.h"
-#include "graph/record/program.h"
+#include "graph/record/node_run.h"
 
 #include <c10/util/SmallVector.h>
 
 #include <vector>
 
 namespace alternator::graph {
-
-class Run;
 
 // Where a run failed, and the tensors that it had computed until then, by index: null, if they had no further use.
 struct Failure {
@@ -38,27 +35,12 @@ class Replay {
   void run_each(PyObject* const* inputs, size_t count, Results* results, Failure* failure = nullptr) const;
 
  private:
-  friend class Run;
   void check_count(size_t count) const;
   void run_nodes(Run& run, Failure* failure = nullptr) const;
-  friend Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
-  friend bool compute_again(const Program& program, const std::vector<uint32_t>& wanted, Failure* failure);
 
-  // The steps around one live node.
-  struct Stop {
-    uint32_t node;
-    std::vector<Step> before;
-    std::vector<uint32_t> made;     // tensors that are used later
-    std::vector<uint32_t> expired;  // tensors that are not used after this node
-  };
   const Program& program_;
-  std::vector<Stop> stops_;
+  std::vector<NodeStop> stops_;
   std::vector<Step> after_;
 };
-
-// The value of one tensor of a program that is still being recorded: the nodes it depends on are run on the real
-// tensors of the inputs. Null: something was mutated meanwhile, or random numbers would have to be drawn for it. No
-// session may be active.
-Ref value_now(const Program& program, uint32_t tensor, const fake::Session& session);
 
 }  // namespace alternator::graph

@@ -4,6 +4,7 @@
 #include "lift/lifting/lift_rows.h"
 #include "lift/lifting/lifter.h"
 #include "lift/lifting/unspecialized.h"
+#include "py/lasting.h"
 #include "py/names.h"
 
 #include <cstring>
@@ -67,17 +68,18 @@ Ref lift_tree_spec(Lifter& lifter, Borrowed spec, Source* source) {
   return lifter.remember(spec, std::move(copy), source);
 }
 
-// pybind11 and C modules keep a record or the module as the "self" of a builtin: no user object. Each extension module
-// has a record type of its own, made when it is imported: only the name is common to them.
-static bool is_unbound_builtin(PyObject* self) {
-  return self == nullptr || PyModule_Check(self) || PyType_Check(self) || PyCapsule_CheckExact(self) ||
-         strstr(Py_TYPE(self)->tp_name, "function_record") != nullptr;
+static const void* list_append() {
+  static constinit Lasting<const void*> definition;
+  return definition.get([] {
+    Ref append = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyList_Type), "append"));
+    return cpython::native_definition(append.get());
+  });
 }
 
 Ref lift_builtin(Lifter& lifter, Borrowed builtin, Source* source) {
   auto* function = builtin.as<PyCFunctionObject>();
   PyObject* self = PyCFunction_GET_SELF(builtin.get());
-  if (is_unbound_builtin(self)) {
+  if (is_self_of_function(self) || PyType_Check(self)) {
     lifter.guard(source, GuardKind::kIs, builtin);
     return lifter.lift_itself(builtin, lifter.constant(builtin), false);
   }
@@ -87,7 +89,7 @@ Ref lift_builtin(Lifter& lifter, Borrowed builtin, Source* source) {
   Ref bound_to = lifter.lift(self, lifter.tree().child(source, Access::kMethodSelf));
   // list.append reads no element, so the list is not lifted whole; the call is handled like that of a method bound in
   // the trace.
-  if (!PyList_CheckExact(self) || strcmp(function->m_ml->ml_name, "append") != 0) lifter.escape(bound_to);
+  if (!PyList_CheckExact(self) || function->m_ml != list_append()) lifter.escape(bound_to);
   PyTypeObject* defining = PyCFunction_GET_CLASS(builtin.get());  // for METH_METHOD: re.match
   return lifter.remember(builtin, checked(PyCMethod_New(function->m_ml, bound_to.get(), function->m_module, defining)),
                          source);

@@ -1,7 +1,7 @@
 // Default arguments of pre-existing functions, and the constants of the code that runs.
 #pragma once
 
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "lift/sources/source.h"
 
 namespace alternator::lift {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "fake/fake.h"
-#include "lift/lifting/pointer_tables.h"
 #include "lift/lifting/shadow.h"
 #include "lift/lifting/symbolic_arrays.h"
+#include "lift/sources/pointer_tables.h"
 
 #include <functional>
 #include <memory>

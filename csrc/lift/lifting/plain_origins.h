@@ -1,7 +1,7 @@
 // Where plain values came from, for programs that distinguish equal ones by identity.
 #pragma once
 
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "lift/sources/source.h"
 
 namespace alternator::lift {

@@ -1,7 +1,7 @@
 // Private copies: what the program reads and writes instead of a pre-existing container, instance dict, cell or field.
 #pragma once
 
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "lift/sources/source.h"
 
 namespace alternator::lift {

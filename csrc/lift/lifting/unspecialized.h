@@ -3,6 +3,7 @@
 // trace. Strings and containers cannot be lifted then.
 #pragma once
 
+#include "lift/sources/changing_values.h"
 #include "lift/sources/source.h"
 
 #include <functional>
@@ -13,15 +14,6 @@
 namespace alternator::lift {
 
 class Lifter;
-
-// Values that may differ from call to call, or from one loop iteration to the next.
-inline bool is_counting(Borrowed value) { return PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get()); }
-
-// A queue, a history, a table that grows.
-inline bool is_filled(Borrowed value) {
-  return PyList_CheckExact(value.get()) || PyDict_CheckExact(value.get()) || PyAnySet_CheckExact(value.get()) ||
-         value.type() == known_types().deque || value.type() == known_types().default_dict;
-}
 
 class Unspecialized {
  public:

@@ -29,6 +29,7 @@ const KnownTypes& known_types() {
     auto type_of = [](Ref object) { return reinterpret_cast<PyTypeObject*>(Py_NewRef(object.type())); };
     auto* types = new KnownTypes{.deque = type("collections", "deque"),
                                  .default_dict = type("collections", "defaultdict"),
+                                 .enum_class = type("enum", "Enum"),
                                  .enum_type = type("enum", "EnumMeta"),
                                  .abc_meta = type("abc", "ABCMeta"),
                                  .partial = type("functools", "partial"),
@@ -52,5 +53,10 @@ const KnownTypes& known_types() {
 }
 
 bool is_made_by_pybind(PyTypeObject* type) { return std::strcmp(Py_TYPE(type)->tp_name, "pybind11_type") == 0; }
+
+bool is_self_of_function(PyObject* self) {
+  return self == nullptr || PyModule_Check(self) || PyCapsule_CheckExact(self) ||
+         std::strstr(Py_TYPE(self)->tp_name, "function_record") != nullptr;
+}
 
 }  // namespace alternator::lift

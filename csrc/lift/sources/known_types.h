@@ -8,7 +8,8 @@ namespace alternator::lift {
 struct KnownTypes {
   PyTypeObject* deque;
   PyTypeObject* default_dict;
-  PyTypeObject* enum_type;  // the metaclass
+  PyTypeObject* enum_class;  // enum.Enum
+  PyTypeObject* enum_type;   // the metaclass
   PyTypeObject* abc_meta;
   PyTypeObject* partial;
   PyTypeObject* finalize;  // weakref.finalize
@@ -32,5 +33,8 @@ const KnownTypes& known_types();
 // A class that pybind11 made: the C++ state of an instance is not part of its tp_basicsize. Extension modules that were
 // built against different versions of pybind11 have different metaclasses: only their name is common to all.
 bool is_made_by_pybind(PyTypeObject* type);
+// What a C module or pybind11 keeps as the "self" of a builtin function: the module, or a record whose type, again,
+// each extension module has for itself.
+bool is_self_of_function(PyObject* self);
 
 }  // namespace alternator::lift

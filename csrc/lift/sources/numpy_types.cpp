@@ -1,6 +1,6 @@
 #include "lift/sources/numpy_types.h"
 
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "py/lasting.h"
 
 #include <cmath>

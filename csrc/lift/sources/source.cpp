@@ -150,7 +150,7 @@ void SourceTree::close(bool (*may_keep)(PyObject* object)) {
     if (!source.key || may_keep(source.key.get())) continue;
     const std::string text = show(source.key.get());
     source.key = checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
-    source.labelled = true;
+    source.labeled = true;
   }
 }
 

@@ -60,7 +60,7 @@ class Source {
   // Objects whose identity is observable (tensors, containers, instances): two such sources stand for two objects
   // unless kSame says otherwise.
   bool bears_identity = false;
-  bool labelled = false;  // `key` is a description of an object that is not kept: see SourceTree::close()
+  bool labeled = false;  // `key` is a description of an object that is not kept: see SourceTree::close()
 
   // As a user would write it: "self.layers[3].weight".
   std::string text() const;

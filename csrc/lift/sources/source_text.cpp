@@ -177,7 +177,7 @@ std::string attribute_text(const std::string& owner, const Source& source) {
 
 std::string constant_text(const Source& source) {
   PyObject* object = source.key.get();
-  if (source.labelled) return utf8(object);
+  if (source.labeled) return utf8(object);
   if (PyModule_Check(object)) return text_of_attribute(object, "__name__");
   if (!PyDict_CheckExact(object)) return show(object);
   PyObject* name = nullptr;
@@ -189,18 +189,18 @@ std::string constant_text(const Source& source) {
 std::string item_text(const Source& source, int steps) {
   const Source& parent = *source.parent;
   if (parent.access == Access::kDict) return attribute_text(text_of(*parent.parent, steps), source);
-  if (is_module_table(parent) && !source.labelled && PyUnicode_CheckExact(source.key.get())) {
+  if (is_module_table(parent) && !source.labeled && PyUnicode_CheckExact(source.key.get())) {
     const std::string owner = text_of(*parent.parent->parent, steps), name = utf8(source.key.get());
     return is_number(name) ? owner + "[" + name + "]" : owner + "." + name;
   }
   if (parent.access == Access::kGlobals && PyUnicode_CheckExact(source.key.get())) return utf8(source.key.get());
-  if (parent.access == Access::kConstant && !parent.labelled && PyDict_CheckExact(parent.key.get()) &&
+  if (parent.access == Access::kConstant && !parent.labeled && PyDict_CheckExact(parent.key.get()) &&
       PyUnicode_CheckExact(source.key.get())) {
     const std::string owner = text_of(parent, steps), prefix = "the globals of ";
     return owner.starts_with(prefix) ? owner.substr(prefix.size()) + "." + utf8(source.key.get())
                                      : utf8(source.key.get());
   }
-  return text_of(parent, steps) + "[" + (source.labelled ? utf8(source.key.get()) : show(source.key.get(), 40)) + "]";
+  return text_of(parent, steps) + "[" + (source.labeled ? utf8(source.key.get()) : show(source.key.get(), 40)) + "]";
 }
 
 const char* pattern_of(Access access) {

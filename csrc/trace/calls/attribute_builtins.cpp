@@ -73,10 +73,7 @@ Ref call_setattr(Tracer& t, const Call& call) {
 }
 
 Ref call_vars(Tracer& t, const Call& call) {
-  if (call.has_positional(0)) {
-    bool handled = false;
-    return t.frames->call(call.callable, call.arguments, 0, &handled);
-  }
+  if (call.has_positional(0)) return t.frames->call(call);
   if (!call.has_positional(1)) return {};
   try {
     return get_attribute(t, call.arguments[0], names::__dict__);

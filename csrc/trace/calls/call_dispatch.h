@@ -1,17 +1,17 @@
 // Every call of the traced program: handlers first, then the generic stages.
 #pragma once
 
-#include "py/ref.h"
+#include "trace/calls/class_calls.h"
+#include "trace/core/call.h"
 
 namespace alternator::trace {
 
 class Tracer;
 
-Ref call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
-Ref call_function(Tracer& t, Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
-Ref query(Tracer& t, Borrowed builtin);
-void check_class_call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count);
-PyTypeObject* check_class_call(Tracer& t, PyTypeObject* type);  // the native base
+Ref call(Tracer& t, const Call& call);
+
+// Containers among these are lifted whole: code that the tracer does not follow reads them.
 void escape_all(Tracer& t, PyObject* const* arguments, size_t count);
+inline void escape_all(Tracer& t, const Call& call) { escape_all(t, call.arguments, call.count()); }
 
 }  // namespace alternator::trace

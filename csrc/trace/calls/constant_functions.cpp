@@ -68,11 +68,10 @@ Ref snapshot(Borrowed value, const Given& arguments) {
 }  // namespace
 
 // It runs once, now, on the real arguments: pre-existing objects, and what the call has computed so far.
-Ref call_constant(Tracer& t, Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+Ref call_constant(Tracer& t, const Call& call) {
   if (t.functorch->transformed) stop(report::Reason::native_call, "a constant function inside of a transform");
   t.function_modes->forbid("a constant function");
-  Given real(total + 1);
+  Given real(call.count() + 1);
   std::vector<Ref> computed;
   Ref result;
   {
@@ -80,24 +79,24 @@ Ref call_constant(Tracer& t, Borrowed function, PyObject* const* arguments, size
     const lift::NumpyErrorsAsBefore as_before;
     const fake::Inactive real_tensors;
     const graph::WithoutTopMode unrecorded;
-    for (size_t i = 0; i < total; i++) {
-      lift::Known* known = t.lifter.known(arguments[i]);
-      real[i + 1] = known != nullptr ? known->original.get() : arguments[i];
-      if (graph::is_tensor(arguments[i])) {
+    for (size_t i = 0; i < call.count(); i++) {
+      Borrowed argument = call.arguments[i];
+      lift::Known* known = t.lifter.known(argument);
+      real[i + 1] = known != nullptr ? known->original.get() : argument.get();
+      if (graph::is_tensor(argument)) {
         try {
-          computed.push_back(t.recorder.value_of(arguments[i]));
+          computed.push_back(t.recorder.value_of(argument));
         } catch (const PyError&) {
           stop_for_torch(t, "the argument of a constant function");
         }
         if (!computed.back())
           stop(report::Reason::native_call, "a constant function after a mutation or a random number");
         real[i + 1] = computed.back().get();
-      } else if (known == nullptr && !lift::is_plain(arguments[i])) {
+      } else if (known == nullptr && !lift::is_plain(argument.get())) {
         stop(report::Reason::native_call, "a constant function on an object that the function makes");
       }
     }
-    result = checked(PyObject_Vectorcall(function.get(), real.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                         keyword_names.get()));
+    result = checked(call.with(real.data() + 1).run());
     result = snapshot(result, real);
   }
   // In a tuple that guards reference strongly: they reference tensors and objects weakly.

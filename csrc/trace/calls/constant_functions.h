@@ -1,12 +1,12 @@
 // torch.compiler.assume_constant_result.
 #pragma once
 
-#include "py/ref.h"
+#include "trace/core/call.h"
 
 namespace alternator::trace {
 
 class Tracer;
 
-Ref call_constant(Tracer& t, Borrowed function, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+Ref call_constant(Tracer& t, const Call& call);
 
 }  // namespace alternator::trace

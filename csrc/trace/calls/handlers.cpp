@@ -1,6 +1,7 @@
 #include "trace/calls/handlers.h"
 
 #include "py/import.h"
+#include "trace/calls/code_table.h"
 
 #include <algorithm>
 #include <memory>
@@ -52,12 +53,15 @@ constexpr Register kFeatures[] = {
 const Handlers& Handlers::table() {
   static const Handlers* published = new Handlers;
   static std::vector<Register> waiting(std::begin(kFeatures), std::end(kFeatures));
-  if (waiting.empty()) return *published;
+  static uint64_t seen = 0;  // modules_version() when the waiting features were asked last
+  const uint64_t now = modules_version();
+  if (waiting.empty() || now == seen) return *published;
   std::vector<Register> still_waiting;
   Handlers added;
   for (Register feature : std::vector(waiting)) {
     if (!feature(added)) still_waiting.push_back(feature);
   }
+  seen = now;
   if (still_waiting.size() == waiting.size()) return *published;
   auto next = std::make_unique<Handlers>(*published);
   next->add_all(added);

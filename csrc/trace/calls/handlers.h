@@ -2,7 +2,7 @@
 // callables are resolved to identities once, and a call costs one look-up.
 #pragma once
 
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "trace/core/call.h"
 
 #include <vector>
@@ -54,7 +54,7 @@ class Handlers {
 };
 
 // One for each feature, in its own folder. False: its module is not loaded yet, nothing was added, and the next trace
-// asks again.
+// for which sys.modules has changed asks again.
 bool register_attribute_builtins(Handlers& handlers);
 bool register_context_variables(Handlers& handlers);
 bool register_decimals(Handlers& handlers);

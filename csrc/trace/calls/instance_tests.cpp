@@ -1,8 +1,9 @@
 // isinstance() and issubclass(): what decides them is guarded.
 #include "trace/calls/instance_tests.h"
-#include "trace/calls/call_dispatch.h"
+#include "trace/calls/reflective_builtins.h"
 #include "trace/core/tracer.h"
 #include "trace/opcodes/class_creation.h"
+#include "trace/torch/legacy_tensors.h"
 
 #include "cpython/objects.h"
 #include "lift/lifting/classes.h"
@@ -53,18 +54,19 @@ bool are_simple(Borrowed classes) {
 
 }  // namespace
 
-Ref call_on_partly_read(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
+Ref call_on_partly_read(Tracer& t, const Call& call) {
   const Natives& natives = Natives::table();
-  if (callable.get() == natives.len && count == 1 && t.lifter.lazy->is_open(arguments[0])) {
-    t.lifter.lazy->guard_open_length(arguments[0]);
-    return checked(PyLong_FromSsize_t(Py_SIZE(arguments[0])));
+  if (call.callable.get() == natives.len && call.has_positional(1) && t.lifter.lazy->is_open(call.arguments[0])) {
+    t.lifter.lazy->guard_open_length(call.arguments[0]);
+    return checked(PyLong_FromSsize_t(Py_SIZE(call.arguments[0])));
   }
-  if (callable.get() != natives.isinstance || count != 2 || !t.lifter.lazy->is_partly_read(arguments[0])) return {};
-  PyTypeObject* const type = Py_TYPE(arguments[0]);
+  if (call.callable.get() != natives.isinstance || !call.has_positional(2)) return {};
+  PyObject *const subject = call.arguments[0], *const classes = call.arguments[1];
+  if (!t.lifter.lazy->is_partly_read(subject)) return {};
   // Builtin containers do not override __class__.
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && are_simple(arguments[1]))
-    return Ref::share(PyObject_IsInstance(arguments[0], arguments[1]) == 1 ? Py_True : Py_False);
-  t.lifter.escape(arguments[0]);
+  if ((Py_TYPE(subject)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && are_simple(classes))
+    return Ref::share(PyObject_IsInstance(subject, classes) == 1 ? Py_True : Py_False);
+  t.lifter.escape(subject);
   return {};
 }
 

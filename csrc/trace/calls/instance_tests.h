@@ -1,7 +1,7 @@
 // isinstance() and issubclass(), and calls on containers that are lifted in part.
 #pragma once
 
-#include "py/ref.h"
+#include "trace/core/call.h"
 
 namespace alternator::trace {
 
@@ -10,7 +10,7 @@ class Tracer;
 // Guards the MRO of a class, if it may change.
 void guard_order_of_bases(Tracer& t, Borrowed cls);
 // len() and isinstance() of a partly lifted container, which stays so. Null: it is another call.
-Ref call_on_partly_read(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count);
+Ref call_on_partly_read(Tracer& t, const Call& call);
 // True: the test depends on class structure alone, and runs natively.
 bool check_instance_test(Tracer& t, Borrowed subject_class, Borrowed classes);
 // Null: it is no such test.

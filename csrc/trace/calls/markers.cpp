@@ -1,21 +1,17 @@
 #include "trace/calls/markers.h"
 
 #include "graph/record/torch_types.h"
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "py/lasting.h"
+#include "trace/calls/code_table.h"
 #include "trace/calls/natives.h"
 
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace alternator::trace {
 
 namespace {
-
-bool equals(PyObject* text, const char* ascii) {
-  return text != nullptr && PyUnicode_Check(text) && PyUnicode_CompareWithASCIIString(text, ascii) == 0;
-}
 
 PyObject* attribute(Borrowed function, const char* name) {
   PyObject* dict = function.as<PyFunctionObject>()->func_dict;
@@ -35,28 +31,13 @@ bool owns_marks(Borrowed function) {
   return address == function.get();
 }
 
-// A module that is already imported; never imports one.
-PyObject* loaded(const char* name) {
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
-  PyErr_Clear();
-  return module;
-}
-
 }  // namespace
 
 // --- functions that are known by their code -------------------------------------------------------------------------
 
 namespace {
 
-struct MarkedFunction {
-  const char* module;
-  const char* qualified_name;
-  Mark mark;
-};
-
-// They are found once their module is loaded. A function that is decorated is found by its own name below `__wrapped__`
-// or, with `<locals>`, among the constants of the function that defines it.
-constexpr MarkedFunction kMarkedFunctions[] = {
+constexpr CodeTable<Mark>::Row kMarkedFunctions[] = {
     {"torch.compiler", "is_compiling", Mark::kCompilingQuery},
     {"torch.compiler", "is_dynamo_compiling", Mark::kCompilingQuery},
     {"torch._utils", "is_compiling", Mark::kCompilingQuery},
@@ -70,79 +51,29 @@ constexpr MarkedFunction kMarkedFunctions[] = {
     {"torch._dynamo.mutation_guard", "GenerationTracker.tag", Mark::kNotes},
     {"torch.fx.experimental.symbolic_shapes", "expect_true", Mark::kExpectation},
     {"torch", "_check_tensor_all_with", Mark::kDataCheck},
-    {"torch.nn.modules.lazy", "LazyModuleMixin._infer_parameters", Mark::kMaterialises},
+    {"torch.nn.modules.lazy", "LazyModuleMixin._infer_parameters", Mark::kMaterializes},
     {"torch._dynamo.eval_frame", "_TorchDynamoContext.__call__.<locals>.compile_wrapper", Mark::kCompiled},
 };
 
-// Null: there is none of that name.
-PyObject* code_named(PyObject* code, const char* qualified_name) {
-  if (equals(reinterpret_cast<PyCodeObject*>(code)->co_qualname, qualified_name)) return code;
-  PyObject* const constants = reinterpret_cast<PyCodeObject*>(code)->co_consts;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants); i++) {
-    PyObject* const constant = PyTuple_GET_ITEM(constants, i);
-    PyObject* found = PyCode_Check(constant) ? code_named(constant, qualified_name) : nullptr;
-    if (found != nullptr) return found;
-  }
-  return nullptr;
-}
-
-Ref find_code(PyObject* module, std::string_view path, const char* qualified_name) {
-  const SavedError outer;
-  Ref found = Ref::share(module);
-  for (path = path.substr(0, path.find(".<locals>")); found && !path.empty();) {
-    const size_t dot = path.find('.');
-    found = Ref::steal(PyObject_GetAttrString(found.get(), std::string(path.substr(0, dot)).c_str()));
-    path = dot == path.npos ? std::string_view() : path.substr(dot + 1);
-  }
-  while (found) {
-    if (PyMethod_Check(found.get())) found = Ref::share(PyMethod_GET_FUNCTION(found.get()));  // a class method
-    PyObject* code = PyFunction_Check(found.get()) ? PyFunction_GET_CODE(found.get()) : nullptr;
-    PyObject* wanted = code != nullptr ? code_named(code, qualified_name) : nullptr;
-    if (wanted != nullptr) return Ref::share(wanted);
-    found = Ref::steal(PyObject_GetAttrString(found.get(), "__wrapped__"));
-  }
-  return {};
-}
-
-using MarkedCodes = lift::PointerMap<PyObject, Mark>;
-MarkedCodes& marked_codes() {
-  static auto* codes = new MarkedCodes;  // its keys are held for the life of the process
+CodeTable<Mark>& marked_codes() {
+  static auto* codes = new CodeTable<Mark>(kMarkedFunctions);
   return *codes;
 }
 
 }  // namespace
 
-void mark_function(Borrowed function, Mark mark) {
-  marked_codes()[Py_NewRef(PyFunction_GET_CODE(function.get()))] = mark;
-}
+void mark_function(Borrowed function, Mark mark) { marked_codes().add(PyFunction_GET_CODE(function.get()), mark); }
 
 void find_marked_functions() {
-  static std::vector<const MarkedFunction*> missing = [] {
-    std::vector<const MarkedFunction*> all;
-    for (const MarkedFunction& function : kMarkedFunctions) all.push_back(&function);
-    return all;
-  }();
-  std::vector<const MarkedFunction*> still_missing;  // looking may let another thread in
-  for (const MarkedFunction* function : std::vector(missing)) {
-    PyObject* module = loaded(function->module);
-    // One that this version of torch lacks is looked for again in each trace: it may be in a module that is loading.
-    Ref code = module != nullptr ? find_code(module, function->qualified_name, function->qualified_name) : Ref();
-    if (code) {
-      marked_codes()[code.release()] = function->mark;
-    } else {
-      still_missing.push_back(function);
-    }
-  }
-  missing = std::move(still_missing);
+  marked_codes().update();
   // Every function that torch's decorator makes runs this code.
-  marked_codes()[Natives::table().shield_code] = Mark::kShield;
+  marked_codes().add(Natives::table().shield_code, Mark::kShield);
 }
 
 Mark mark_of(Borrowed function) {
-  const auto found = marked_codes().find(PyFunction_GET_CODE(function.get()));
-  if (found != marked_codes().end() &&
-      (found->second != Mark::kCompiled || attribute(function, "_torchdynamo_inline") != nullptr))
-    return found->second;
+  const Mark* found = marked_codes().find(PyFunction_GET_CODE(function.get()));
+  if (found != nullptr && (*found != Mark::kCompiled || attribute(function, "_torchdynamo_inline") != nullptr))
+    return *found;
   if (function.as<PyFunctionObject>()->func_dict == nullptr) return Mark::kNone;
   if (is_set(function, "_torchdynamo_disable") && owns_marks(function)) return Mark::kDisabled;
   if (is_set(function, "_dynamo_marked_constant")) return Mark::kConstant;
@@ -163,7 +94,7 @@ std::string disabled_text(Borrowed function) {
 
 // A table of torch._dynamo.trace_rules: a set of addresses; null: it is empty.
 static Ref rule_ids(const char* name) {
-  PyObject* rules = loaded("torch._dynamo.trace_rules");
+  PyObject* rules = loaded_module("torch._dynamo.trace_rules");
   if (rules == nullptr) return {};
   const SavedError outer;
   Ref table = Ref::steal(PyObject_GetAttrString(rules, name));
@@ -187,13 +118,13 @@ std::vector<BreakSwitch> break_switches() {
     switches.push_back({name_space, checked(PyUnicode_InternFromString("_error_on_graph_break"))});
   };
   if (own_switch()) add(own_switch().get());
-  PyObject* module = loaded("torch._dynamo.utils");
+  PyObject* module = loaded_module("torch._dynamo.utils");
   if (module != nullptr && PyModule_Check(module)) add(PyModule_GetDict(module));
   return switches;
 }
 
 Ref substitute_of(Borrowed callable) {
-  PyObject* functions = loaded("torch._dynamo.variables.functions");
+  PyObject* functions = loaded_module("torch._dynamo.variables.functions");
   if (functions == nullptr) return {};
   const SavedError outer;
   Ref kind = Ref::steal(PyObject_GetAttrString(functions, "PolyfilledFunctionVariable"));

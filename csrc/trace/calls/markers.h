@@ -22,11 +22,12 @@ enum class Mark : uint8_t {
   kConstant,        // torch.compiler.assume_constant_result
   kExpectation,     // the implementation of torch._check()
   kDataCheck,       // the implementation of torch._check_tensor_all()
-  kMaterialises,    // a lazy module creates its parameters, removes its hooks and changes its class
+  kMaterializes,    // a lazy module creates its parameters, removes its hooks and changes its class
   kNumber,          // the optimizers' _get_value(): item(), or the tensor itself while compiling
   kCompiled,        // the result of torch.compile: inlined, as in TorchDynamo
   kNotes,           // TorchDynamo's internal bookkeeping, such as that a module was created
 };
+constexpr size_t kMarks = static_cast<size_t>(Mark::kNotes) + 1;
 Mark mark_of(Borrowed function);
 // At the beginning of a trace: functions of modules that were loaded since the last one.
 void find_marked_functions();

@@ -5,6 +5,7 @@
 #include "trace/core/tracer.h"
 #include "trace/opcodes/raised_exceptions.h"
 
+#include "cpython/method_wrappers.h"
 #include "lift/lifting/classes.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
@@ -12,45 +13,32 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string_view>
 
 namespace alternator::trace {
-
-static void check_shown(Tracer& t, PyObject* const* arguments, size_t count);
 
 namespace {
 
 using namespace std::string_view_literals;
 
-template <size_t kCount>
-bool among(const std::array<std::string_view, kCount>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
+// The type that a method belongs to (null: it is no method of an instance), and what it is bound to.
+struct Receiver {
+  PyTypeObject* owner = nullptr;
+  PyObject* self = nullptr;
 
-// The method's own name, and the type that it belongs to (null: it is no method).
-std::string_view method_of(Borrowed callable, PyTypeObject** owner, PyObject** self) {
-  *owner = nullptr;
-  *self = nullptr;
+  bool is_bound() const { return self != nullptr && owner != nullptr; }
+};
+Receiver receiver_of(Borrowed callable) {
   PyTypeObject* kind = callable.type();
   if (PyCFunction_Check(callable.get())) {
-    *self = PyCFunction_GET_SELF(callable.get());
-    if (*self != nullptr && !PyModule_Check(*self)) *owner = PyType_Check(*self) ? nullptr : Py_TYPE(*self);
-    return callable.as<PyCFunctionObject>()->m_ml->ml_name;
+    PyObject* self = PyCFunction_GET_SELF(callable.get());
+    const bool is_method = self != nullptr && !PyModule_Check(self) && !PyType_Check(self);
+    return {is_method ? Py_TYPE(self) : nullptr, self};
   }
-  if (kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyClassMethodDescr_Type) {
-    auto* descriptor = reinterpret_cast<PyDescrObject*>(callable.get());
-    *owner = descriptor->d_type;
-    const char* text = PyUnicode_AsUTF8(descriptor->d_name);
-    return text != nullptr ? text : "";
-  }
-  if (kind == &_PyMethodWrapper_Type) {  // bound: the wrapper keeps all of this alive
-    auto field = [&](const char* name) { return checked(PyObject_GetAttrString(callable.get(), name)); };
-    *self = field("__self__").get();
-    *owner = field("__objclass__").as<PyTypeObject>();
-    const char* text = PyUnicode_AsUTF8(field("__name__").get());
-    return text != nullptr ? text : "";
-  }
+  if (kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyClassMethodDescr_Type)
+    return {reinterpret_cast<PyDescrObject*>(callable.get())->d_type, nullptr};
+  if (const cpython::MethodWrapper* wrapper = cpython::as_method_wrapper(callable.get()))
+    return {reinterpret_cast<PyDescrObject*>(wrapper->slot)->d_type, wrapper->self};
   return {};
 }
 
@@ -58,66 +46,27 @@ bool is_set_type(PyTypeObject* type) {
   return type != nullptr && (PyType_IsSubtype(type, &PySet_Type) || PyType_IsSubtype(type, &PyFrozenSet_Type));
 }
 
-// Container methods that only store or compare a value.
-constexpr std::array kKeeping = {"append"sv, "appendleft"sv,  "insert"sv,      "get"sv,          "setdefault"sv,
-                                 "index"sv,  "count"sv,       "remove"sv,      "__contains__"sv, "__eq__"sv,
-                                 "__ne__"sv, "__setitem__"sv, "__getitem__"sv, "__init__"sv};
-// Set methods that iterate over the set in an observable order.
-constexpr std::array kOrdered = {"pop"sv, "__iter__"sv, "__repr__"sv, "__str__"sv, "__reduce__"sv, "__reduce_ex__"sv};
-// Functions that inspect no element, or all of them in no particular order.
-constexpr std::array kUnordered = {"isinstance"sv, "issubclass"sv, "callable"sv, "len"sv, "hash"sv, "id"sv};
-constexpr std::array kShowing = {"repr"sv,     "ascii"sv,    "format"sv,  "format_map"sv, "__mod__"sv,
-                                 "__rmod__"sv, "__repr__"sv, "__str__"sv, "__format__"sv};
 // CPython's own encoding error handlers: others are user code, and may be registered again.
 constexpr std::array kErrorHandlers = {
     "strict"sv,           "ignore"sv,      "replace"sv,         "xmlcharrefreplace"sv,
     "backslashreplace"sv, "namereplace"sv, "surrogateescape"sv, "surrogatepass"sv};
-constexpr std::array kCallers = {"sorted"sv, "max"sv,        "min"sv,  "reduce"sv,
-                                 "iter"sv,   "cmp_to_key"sv, "sort"sv, "__new__"sv};
-// Functions that read objects by name, or depend on addresses.
-constexpr std::array kReflective = {"getattr"sv,
-                                    "setattr"sv,
-                                    "hasattr"sv,
-                                    "delattr"sv,
-                                    "vars"sv,
-                                    "id"sv,
-                                    "hash"sv,
-                                    "isinstance"sv,
-                                    "issubclass"sv,
-                                    "__build_class__"sv,
-                                    "dir"sv,
-                                    "__getattribute__"sv,
-                                    "__setattr__"sv,
-                                    "__delattr__"sv,
-                                    "__hash__"sv,
-                                    "__reduce__"sv,
-                                    "__reduce_ex__"sv,
-                                    "__getstate__"sv,
-                                    "__sizeof__"sv,
-                                    "__init_subclass__"sv,
-                                    "__subclasshook__"sv,
-                                    "__instancecheck__"sv};
 
 // The arguments of an encoding or decoding call, starting with the encoding.
 void check_error_handler(PyObject* const* arguments, size_t count) {
   for (size_t i = 1; i < count; i++) {
     const char* name = PyUnicode_Check(arguments[i]) ? PyUnicode_AsUTF8(arguments[i]) : nullptr;
     PyErr_Clear();
-    if (name != nullptr && !among(kErrorHandlers, name))
+    if (name != nullptr && std::ranges::find(kErrorHandlers, name) == kErrorHandlers.end())
       stop(report::Reason::native_call, std::string("an encoding with the error handler ") + name);
   }
 }
 
 bool is_partial(Borrowed object) { return object.type() == lift::known_types().partial; }
 
-// Types whose instances call their constructor arguments.
+// Whether an instance of the type calls the arguments of its constructor.
 bool calls_arguments(PyTypeObject* type) {
-  if (type == &PyMap_Type || type == &PyFilter_Type) return true;
-  for (const char* name : {"itertools.accumulate", "itertools.dropwhile", "itertools.takewhile",
-                           "itertools.filterfalse", "itertools.groupby", "itertools.starmap", "functools.partial"}) {
-    if (strcmp(type->tp_name, name) == 0) return true;
-  }
-  return PyType_IsSubtype(type, lift::known_types().default_dict) != 0;
+  return Natives::table().flags_of_type(type).has(native::kCallsArguments) ||
+         PyType_IsSubtype(type, lift::known_types().default_dict) != 0;
 }
 
 // Immutable elements whose hashes depend on their values, not on addresses. The hash of a NaN is an address.
@@ -142,7 +91,7 @@ static void check_shown(Tracer& t, PyObject* const* arguments, size_t count) {
         PyDict_Check(value)) {
       check_text(t, value);
     } else if (!PyCallable_Check(value)) {
-      stop(report::Reason::identity_text, std::string("the elements of ") + Py_TYPE(value)->tp_name);
+      stop(report::Reason::address_text, std::string("the elements of ") + Py_TYPE(value)->tp_name);
     }
   }
 }
@@ -169,14 +118,15 @@ void check_callback(Tracer& t, Borrowed callback, PyObject* const* arguments, si
     (void)check_class_call(t, type);
     return;
   }
-  PyTypeObject* owner = nullptr;
-  PyObject* self = nullptr;
-  const std::string_view name = method_of(callback, &owner, &self);
+  const NativeFlags flags = natives.flags(callback);
+  const bool is_named = !defined_name(callback).empty();  // a builtin function, a method or a slot
+  PyObject* const self = receiver_of(callback).self;
   if (self != nullptr && !PyModule_Check(self)) t.lifter.escape(self);
-  if (owner == &PyUnicode_Type && is_formatter(name) && (self == nullptr || has_field_path(self)))
+  if (flags.has(native::kFormats) && (self == nullptr || has_field_path(self)))
     stop(report::Reason::native_call, native_name(callback) + " called by native code");
-  if (natives.function(callback) && !name.empty() && !among(kReflective, name)) {
-    if (among(kShowing, name)) check_shown(t, arguments, count);
+  const bool may_run = natives.function(callback);
+  if (may_run && is_named && !flags.has(native::kReflects)) {
+    if (flags.has(native::kShows)) check_shown(t, arguments, count);
     return;
   }
   // map(hash, values)
@@ -186,19 +136,16 @@ void check_callback(Tracer& t, Borrowed callback, PyObject* const* arguments, si
     return;
   }
   // A method of a container: d.__getitem__ as a key.
-  if (Py_IS_TYPE(c, &_PyMethodWrapper_Type)) {
-    Ref bound = checked(PyObject_GetAttrString(c, "__self__"));
-    if (PyList_Check(bound.get()) || PyDict_Check(bound.get()) || PyTuple_Check(bound.get()) ||
-        PyAnySet_Check(bound.get()) || lift::is_plain(bound.get())) {
-      Ref method = checked(PyObject_GetAttrString(c, "__name__"));
-      const char* text = PyUnicode_AsUTF8(method.get());
-      t.lifter.escape(bound);
-      if (text != nullptr && !among(kReflective, text) && !among(kShowing, text)) return;
+  if (cpython::as_method_wrapper(c) != nullptr) {
+    if (PyList_Check(self) || PyDict_Check(self) || PyTuple_Check(self) || PyAnySet_Check(self) ||
+        lift::is_plain(self)) {
+      t.lifter.escape(self);
+      if (!flags.has(native::kReflects | native::kShows)) return;
     }
   } else if ((callback.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !natives.type(callback.type())) {
     Borrowed call = t.lifter.classes->attribute(callback.type(), checked(PyUnicode_InternFromString("__call__")));
     if (call && PyFunction_Check(call.get())) return;  // traced
-  } else if (natives.function(callback) && name.empty() && !PyCFunction_Check(c)) {
+  } else if (may_run && !is_named) {
     return;  // an itemgetter
   }
   stop(report::Reason::native_call, native_name(callback) + " called by native code");
@@ -220,55 +167,61 @@ static bool gets_elements(PyObject* const* arguments, size_t count) {
 // The same for an iterator, which passes them on to a native function, or adds or compares them.
 static bool reads_elements(PyTypeObject* type, PyObject* const* arguments, size_t count) {
   if (type == lift::known_types().partial) return false;
-  if (strcmp(type->tp_name, "itertools.groupby") == 0) return true;  // it compares the results of the key function
+  if (Natives::table().flags_of_type(type).has(native::kComparesResults)) return true;
   return std::none_of(arguments, arguments + count, is_user_function) && gets_elements(arguments, count);
 }
 
-void check_native_use(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
-  PyTypeObject* owner = nullptr;
-  PyObject* self = nullptr;
-  const std::string_view name = method_of(callable, &owner, &self);
-  const bool bound = self != nullptr && owner != nullptr;
-  // The methods of exceptions access the fields of the object itself, not those of the trace's private view.
-  if (owner != nullptr && PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) != 0) {
-    Borrowed exception = bound ? self : count > 0 ? arguments[0] : nullptr;
-    const lift::Known* known = exception ? t.lifter.known(exception) : nullptr;
-    if (known != nullptr && known->instance)
-      stop(report::Reason::native_call, std::string(name) + " of a pre-existing exception");
-    if (name == "split" || name == "subgroup") t.exceptions->check_group(exception);
+// The arguments, or `self`, that are converted to strings.
+static void check_text_of(Tracer& t, Borrowed callable, NativeFlags flags, const Receiver& receiver,
+                          PyObject* const* arguments, size_t count) {
+  const Natives& natives = Natives::table();
+  const bool of_string = receiver.is_bound() && PyUnicode_Check(receiver.self);
+  if (receiver.is_bound() && !of_string) check_text(t, receiver.self);
+  // It shows the address whatever the class defines.
+  if (flags.has(native::kShowsAddress)) stop(report::Reason::address_text, "object.__repr__");
+  const bool formats = of_string && is_same_builtin(callable, natives.str_format);
+  for (size_t i = 0; i < count; i++) {
+    if (formats)
+      check_field_text(t, receiver.self, arguments[i]);
+    else if (callable == Borrowed(natives.format))
+      check_own_text(t, arguments[i], OwnText::kFormat);
+    else
+      check_text(t, arguments[i]);
   }
-  if (owner != nullptr && (name == "encode" || name == "decode")) {
+}
+
+// The methods of exceptions access the fields of the object itself, not those of the trace's private view.
+static void check_exception_method(Tracer& t, Borrowed callable, NativeFlags flags, Borrowed exception) {
+  const lift::Known* known = exception ? t.lifter.known(exception) : nullptr;
+  if (known != nullptr && known->instance)
+    stop(report::Reason::native_call, std::string(defined_name(callable)) + " of a pre-existing exception");
+  if (flags.has(native::kSplitsGroup)) t.exceptions->check_group(exception);
+}
+
+void check_native_use(Tracer& t, Borrowed callable, NativeFlags flags, PyObject* const* arguments, size_t count) {
+  const Receiver receiver = receiver_of(callable);
+  const bool bound = receiver.is_bound();
+  if (receiver.owner != nullptr &&
+      PyType_IsSubtype(receiver.owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) != 0)
+    check_exception_method(t, callable, flags, bound ? receiver.self : count > 0 ? arguments[0] : nullptr);
+  if (flags.has(native::kEncodes)) {
     const size_t skipped = bound ? 0 : 1;
     if (count > skipped) check_error_handler(arguments + skipped, count - skipped);
   }
-  if (is_set_type(owner)) {
-    if (!among(kOrdered, name)) return;
-    if (bound) check_order(t, self, "a set's method");
+  if (is_set_type(receiver.owner)) {
+    if (!flags.has(native::kOrdered)) return;
+    if (bound) check_order(t, receiver.self, "a set's method");
   }
-  if (among(kShowing, name)) {
-    if (bound && !PyUnicode_Check(self)) check_text(t, self);
-    // object.__repr__ shows the address, whatever the class defines.
-    if (owner == &PyBaseObject_Type && name == "__repr__") stop(report::Reason::identity_text, "object.__repr__");
-    const bool formats = bound && PyUnicode_Check(self) && name == "format";
-    const bool is_builtin = owner == nullptr && name == "format";
-    for (size_t i = 0; i < count; i++) {
-      if (formats)
-        check_field_text(t, self, arguments[i]);
-      else if (is_builtin)
-        check_own_text(t, arguments[i], OwnText::kFormat);
-      else
-        check_text(t, arguments[i]);
-    }
-  }
-  if (among(kCallers, name)) {
+  if (flags.has(native::kShows)) check_text_of(t, callable, flags, receiver, arguments, count);
+  if (flags.has(native::kCallsArguments)) {
     for (size_t i = 0; i < count; i++) {
       if (PyCallable_Check(arguments[i])) check_callback(t, arguments[i], arguments, count);
     }
   }
-  const bool passes_on = name == "from_iterable" || (name == "reduce" && count > 0 && !is_user_function(arguments[0]));
+  const bool passes_on =
+      flags.has(native::kPassesOn) || (flags.has(native::kFolds) && count > 0 && !is_user_function(arguments[0]));
   if (passes_on && gets_elements(arguments, count)) Reading::later() = true;
-  const bool keeps = (owner != nullptr && among(kKeeping, name)) || (owner == nullptr && among(kUnordered, name));
-  for (size_t i = 0; i < count && !keeps; i++) check_order(t, arguments[i], "a native call");
+  for (size_t i = 0; i < count && !flags.has(native::kUnordered); i++) check_order(t, arguments[i], "a native call");
 }
 
 void check_type_use(Tracer& t, PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "py/ref.h"
+#include "trace/calls/native_flags.h"
 
-#include <string>
-#include <string_view>
+#include <cstddef>
 
 namespace alternator::trace {
 
@@ -31,12 +31,12 @@ class Reading {
 };
 
 // Whether the function, or the constructor of a type with the layout of `base`, reads concrete values.
-bool reads_digits(Borrowed callable, const std::string& name);
+bool reads_digits(Borrowed callable, NativeFlags flags);
 bool reads_digits(PyTypeObject* base);
 // How many unbacked ints user code has returned to native code, in this thread.
 size_t& integers_given();
 
-// str.format and str.format_map.
-inline bool is_formatter(std::string_view method) { return method == "format" || method == "format_map"; }
+// Whether a format string names attributes or items of its arguments: "{0.x}", but not "{:.2f}".
+bool has_field_path(Borrowed format);
 
 }  // namespace alternator::trace

@@ -1,9 +1,12 @@
-// The natives table: what C code may run in a trace, and which calls belong to torch.
+// The natives table: what C code may run in a trace, what it does there, and which calls belong to torch.
 #pragma once
 
 #include "py/error.h"
+#include "trace/calls/native_flags.h"
 
 #include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace alternator::trace {
@@ -12,6 +15,11 @@ class Natives {
  public:
   // Resolved on first use; never freed.
   static const Natives& table();
+
+  // What a function or method does, bound or not. No flags: no row names it.
+  NativeFlags flags(Borrowed callable) const;
+  // What the constructor of exactly this type does.
+  NativeFlags flags_of_type(PyTypeObject* type) const;
 
   bool function(Borrowed callable) const;  // a function that may run
   bool type(PyTypeObject* type) const;     // instances of exactly this type hold nothing but what they are given
@@ -26,27 +34,37 @@ class Natives {
   bool communicates(Borrowed callable) const;
   // A Python function that may run eagerly on plain values.
   bool computed(Borrowed callable) const;
-  // Builtins that the tracer handles specially.
-  PyObject *getattr, *setattr, *hasattr, *delattr, *vars, *id, *len, *dir, *super_type, *isinstance, *build_class,
-      *type_type, *print;
-  PyObject *tensor_hash, *function_base, *setup_context, *abc_token, *get_ident, *hash, *shield_code, *module_call_code,
-      *module_getattr_code, *module_entry_code, *optimizer_code, *function_apply, *transformed_apply, *backward_hook,
-      *object_class, *checkpoint, *no_context;
-  PyObject *exc_info, *next, *cond;
-  std::vector<PyObject*> queries;  // process state and settings, guarded by calling again
-  PyObject *globals, *locals, *eval, *exec, *compile, *get_frame, *get_module_name;  // see frame_access.cpp
-  PyObject *generic, *subclasses, *abc_init;                                         // see class_creation.cpp
-  PyObject *object_getattribute, *object_setattr, *object_delattr, *type_setattr, *type_delattr, *dict_get,
-      *list_append;
+
+  // Callables that the tracer handles specially.
+#define ALT_IDENTITY(member, module, path) PyObject* member = nullptr;
+#define ALT_OPTIONAL_IDENTITY(member, module, path) PyObject* member = nullptr;
+#include "trace/calls/native_identities.def"
+  PyObject* object_class = nullptr;    // the descriptor object.__class__
+  PyObject* shield_code = nullptr;     // the code of every function that torch._disable_dynamo makes
+  PyObject* optimizer_code = nullptr;  // ... of what every step() of an optimizer is wrapped in; null: not found
+  std::vector<PyObject*> queries;      // process state and settings, guarded by calling again
 
  private:
   Natives();
-  bool is_denied(Borrowed callable) const;
-  struct Sets;
-  Sets* sets_;
+  // native_identities.cpp
+  void resolve_identities();
+  // native_tables.cpp: the rows of natives.def
+  void add_types();
+  void add_functions();
+  void add_methods();
+  void add_torch_functions();
+
+  struct Tables;
+  Tables* tables_;
 };
 
-// "math.sqrt", for messages.
+// The same builtin function or method, bound or not. `identity`: a member of Natives.
+bool is_same_builtin(Borrowed callable, Borrowed identity);
+
+// --- names, for messages (native_names.cpp) ---
+// "math.sqrt"
 std::string native_name(Borrowed callable);
+// The name that its definition gives to a builtin function, a method or a slot; empty: it is none of these.
+std::string_view defined_name(Borrowed callable);
 
 }  // namespace alternator::trace

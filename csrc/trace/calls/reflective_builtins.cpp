@@ -28,6 +28,14 @@
 
 namespace alternator::trace {
 
+Ref query(Tracer& t, Borrowed builtin) {
+  Ref answer = checked(PyObject_CallNoArgs(builtin.get()));
+  if (!lift::is_plain(answer.get())) stop(report::Reason::native_call, native_name(builtin));
+  lift::Source* source = t.tree->child(t.lifter.constant(builtin), lift::Access::kQuery);
+  t.tree->guard(source, {lift::GuardKind::kEquals, Ref(answer)});
+  return answer;
+}
+
 // The __reduce__ of iterators and methods names a builtin, and itself looks it up in the real builtins.
 static void check_builtins(lift::Lifter& lifter, const std::string& what) {
   lift::Shadow& builtins = lifter.namespaces->of_globals(PyEval_GetBuiltins());
@@ -42,14 +50,10 @@ static void check_builtins(lift::Lifter& lifter, const std::string& what) {
   if (!same) stop(report::Reason::native_call, what + " after a write to the builtins");
 }
 
-Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count, const std::string& name) {
-  const char* found = nullptr;
-  for (const char* reader : {"__reduce_ex__", "__reduce__", "__getstate__", "__dir__", "__sizeof__"}) {
-    if (name.size() >= strlen(reader) && name.compare(name.size() - strlen(reader), std::string::npos, reader) == 0)
-      found = reader;
-  }
-  if (found == nullptr) return {};
-  if (strncmp(found, "__reduce", 8) == 0) check_builtins(t.lifter, name);
+Ref reduce(Tracer& t, Borrowed callable, NativeFlags flags, PyObject* const* arguments, size_t count) {
+  if (!flags.has(native::kReadsState)) return {};
+  const std::string name = native_name(callable);
+  if (flags.has(native::kReduces)) check_builtins(t.lifter, name);
   Ref self;
   if (PyCFunction_Check(callable.get())) {
     self = Ref::share(PyCFunction_GET_SELF(callable.get()));
@@ -68,7 +72,7 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
   const bool ordinary = known->instance && lift::has_plain_layout(type) &&
                         lift::layout_base(type) == &PyBaseObject_Type &&
                         type->tp_basicsize <= PyBaseObject_Type.tp_basicsize + 2 * Py_ssize_t(sizeof(void*)) &&
-                        strcmp(found, "__reduce_ex__") == 0 && count == 1;
+                        is_same_builtin(callable, Natives::table().object_reduce_ex) && count == 1;
   bool asks = false;  // user code computes the state
   for (const char* hook : {"__getstate__", "__getnewargs__", "__getnewargs_ex__", "__reduce__", "__slots__"}) {
     Ref hook_name = checked(PyUnicode_InternFromString(hook));
@@ -84,7 +88,7 @@ Ref reduce(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t coun
   make = t.lifter.lift(make, t.lifter.constant(make));
   Ref state = Ref::share(Py_None);
   if (asks) {
-    state = call(t, get_attribute(t, self, checked(PyUnicode_InternFromString("__getstate__"))), nullptr, 0, {});
+    state = call(t, {get_attribute(t, self, checked(PyUnicode_InternFromString("__getstate__"))), nullptr, 0, {}});
     t.lifter.escape(state);
   } else if (lift::Shadow* attributes = t.lifter.namespaces->attributes(self)) {
     t.lifter.containers->lift_whole(*attributes);
@@ -135,7 +139,7 @@ static void check_no_weakref_callback(const lift::Lifter& lifter, Borrowed objec
   auto** first = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object.get()));
   for (PyWeakReference* reference = *first; reference != nullptr; reference = reference->wr_next) {
     if (reference->wr_callback != nullptr)
-      stop(report::Reason::identity_number, "there is a weak reference with a callback to the object");
+      stop(report::Reason::object_id, "there is a weak reference with a callback to the object");
   }
 }
 
@@ -151,7 +155,7 @@ Ref hash_of(Tracer& t, Borrowed value, Borrowed callable) {
     kind = PyUnicode_Check(v) || PyLong_Check(v) || PyFloat_Check(v) || PyBytes_Check(v) ? HashKind::kValue
                                                                                          : HashKind::kAddress;
   }
-  if (kind == HashKind::kNan) stop(report::Reason::identity_number, "the hash of a NaN");
+  if (kind == HashKind::kNan) stop(report::Reason::object_id, "the hash of a NaN");
   if (kind == HashKind::kPython && !bound) {
     Borrowed own = _PyType_Lookup(value.type(), checked(PyUnicode_InternFromString("__hash__")).get());
     if (own && PyFunction_Check(own.get())) return python_hash(checked(PyObject_CallOneArg(own.get(), value.get())));
@@ -171,7 +175,7 @@ Ref call_id(Tracer& t, const Call& call) {
   PyObject* const object = call.arguments[0];
   // Two numpy scalar inputs may be one object; an unbacked symbol may also be read as a plain scalar.
   if (fake::is_numpy_scalar_input(object) || (fake::is_symbol(object) && t.lifter.known(object) != nullptr))
-    stop(report::Reason::unknown_number, "id");
+    stop(report::Reason::unbacked_value, "id");
   check_no_weakref_callback(t.lifter, object);
   t.keep_alive.push_back(Ref::share(object));  // its address must not be reused
   Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(object));
@@ -221,14 +225,15 @@ Ref call_len(Tracer& t, const Call& call) {
   if (t.recorder.has_symbols() && graph::is_tensor(object) && !t.torch_functions->is_overridden(object)) {
     Ref zero = checked(PyLong_FromLong(0));
     PyObject* first[] = {nullptr, object.get(), zero.get()};
-    if (fake::unpack(object.get()).dim() > 0) return call_torch(t, graph::torch_types().tensor_size, first + 1, 2, {});
+    if (fake::unpack(object.get()).dim() > 0)
+      return call_torch(t, {graph::torch_types().tensor_size, first + 1, 2, {}});
   }
   if (may_hold_symbol(t, object) && !has_native_length(object)) {
     // The result of a user-defined __len__ must be checked before native code sees it.
     Ref method = special_method(t, object, checked(PyUnicode_InternFromString("__len__")));
-    Ref length = method ? trace::call(t, method, call.arguments + 1, 0, {}) : Ref();
+    Ref length = method ? trace::call(t, {method, call.arguments + 1, 0, {}}) : Ref();
     if (!length || !PyLong_CheckExact(length.get()) || _PyLong_Sign(length.get()) < 0)
-      stop(report::Reason::unknown_number, "len");
+      stop(report::Reason::unbacked_value, "len");
     return length;
   }
   const Py_ssize_t length = PyObject_Length(object.get());
@@ -253,11 +258,7 @@ Ref call_dict_get(Tracer& t, const Call& call) {
 }
 
 // Builtins about the frame that they are called from.
-Ref call_about_frame(Tracer& t, const Call& call) {
-  if (call.keyword_names) return {};
-  bool handled = false;
-  return t.frames->call(call.callable, call.arguments, call.positional, &handled);
-}
+Ref call_about_frame(Tracer& t, const Call& call) { return t.frames->call(call); }
 
 Ref call_dir(Tracer& t, const Call& call) {
   return call.has_positional(1) ? t.classes->names_of(call.arguments[0]) : call_about_frame(t, call);

@@ -21,7 +21,7 @@ namespace alternator::trace {
 bool Tracer::may_be_cut_at(const Active& active) const {
   if (active.transformed || active.moded) return false;
   PyCodeObject* code = cpython::code_of(active.frame);
-  return !functorch->transformed || !(is_torchs(code) || is_contextlibs(code));
+  return !is_transformed() || !(is_torchs(code) || is_contextlibs(code));
 }
 
 // Visits the frames of the traced program, innermost first, until the visitor returns false.
@@ -50,6 +50,8 @@ size_t Tracer::library_methods_here() const {
   });
   return has_caller ? found : 0;
 }
+
+bool Tracer::is_transformed() const { return functorch->transformed; }
 
 std::vector<BreakPoint> Tracer::points_here(size_t left) const {
   std::vector<BreakPoint> points;

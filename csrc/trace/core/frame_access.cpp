@@ -148,7 +148,8 @@ Ref FrameAccess::globals_for_code(Borrowed globals) {
 }
 
 // eval(source, globals, locals) and exec: the code re-enters the tracer through the frame evaluation hook.
-Ref FrameAccess::run_code(Borrowed callable, PyObject* const* arguments, size_t count) {
+Ref FrameAccess::run_code(const Call& call) {
+  const auto& [callable, arguments, count, keyword_names] = call;
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   Ref source = Ref::share(arguments[0]);
   if (!PyUnicode_CheckExact(source.get()) && !PyBytes_CheckExact(source.get()) && !PyCode_Check(source.get()))
@@ -182,13 +183,11 @@ Ref FrameAccess::run_code(Borrowed callable, PyObject* const* arguments, size_t 
   return checked(PyObject_Vectorcall(callable.get(), all + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
-Ref FrameAccess::call(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled) {
+Ref FrameAccess::call(const Call& call) {
   const Natives& natives = Natives::table();
   cpython::Frame* frame = cpython::current_frame(PyThreadState_Get());
   auto is = [&](PyObject* native, size_t least, size_t most) {
-    const bool match = callable.get() == native && count >= least && count <= most;
-    *handled = *handled || match;
-    return match;
+    return call.callable.get() == native && call.has_positional(least, most);
   };
   if (is(natives.globals, 0, 0)) {
     Borrowed dict = frame->f_globals;
@@ -203,9 +202,9 @@ Ref FrameAccess::call(Borrowed callable, PyObject* const* arguments, size_t coun
     check_status(PyList_Sort(names.get()));
     return names;
   }
-  if (is(natives.eval, 1, 3) || is(natives.exec, 1, 3)) return run_code(callable, arguments, count);
+  if (is(natives.eval, 1, 3) || is(natives.exec, 1, 3)) return run_code(call);
   auto asked_frame = [&] {
-    const long depth = count == 1 ? PyLong_AsLong(arguments[0]) : 0;
+    const long depth = call.positional == 1 ? PyLong_AsLong(call.arguments[0]) : 0;
     if (depth == -1 && PyErr_Occurred()) throw PyError();
     return frame_above(frame, depth > 0 ? depth : 0);
   };

@@ -3,7 +3,7 @@
 
 #include "interpreter/control.h"
 #include "lift/sources/source.h"
-#include "py/ref.h"
+#include "trace/core/call.h"
 
 #include <vector>
 
@@ -17,8 +17,8 @@ class FrameAccess {
   // The stand-ins of frames of the chain whose frame objects are referenced from outside the trace, if they have ended
   // in this trace.
   std::vector<Borrowed> ended_frames() const;
-  // Builtins that inspect their calling frame; likewise.
-  Ref call(Borrowed callable, PyObject* const* arguments, size_t count, bool* handled);
+  // Builtins that inspect their calling frame. Null: it is none.
+  Ref call(const Call& call);
   Ref get_from_frame(Borrowed frame, Borrowed name);
   Ref stand_in_of_frame(const FrameState& state, lift::Source* source);
   bool is_held_by_caller(cpython::Frame* frame) const;
@@ -31,7 +31,7 @@ class FrameAccess {
   Ref frame_above(cpython::Frame* frame, long depth);
   Ref locals_of(cpython::Frame* frame);
   Ref globals_for_code(Borrowed globals);
-  Ref run_code(Borrowed callable, PyObject* const* arguments, size_t count);
+  Ref run_code(const Call& call);
   Tracer& t;
 };
 

@@ -1,7 +1,7 @@
 #include "trace/core/tracer.h"
 
 #include "fake/functorch_state.h"
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 #include "interpreter/capture.h"
 #include "interpreter/frame_values.h"
 #include "lift/lifting/containers.h"

@@ -113,7 +113,7 @@ class Tracer {
   const std::unique_ptr<Finalizers> finalizers;
 
   // How often the program has queried grad mode, or the requires_grad of a tensor that it made.
-  size_t gradient_questions = 0;
+  size_t autograd_queries = 0;
   std::vector<Ref> keep_alive;
 
   // An instruction begins. kCapture: the trace is to be cut here.
@@ -127,6 +127,9 @@ class Tracer {
   void check_taint(PyObject* value);
   // Records why the trace ends here and sets the exception that unwinds it.
   void stop_here(report::Reason reason, std::string context);
+
+  // Inside of a functorch transform, or of a branch that is being traced.
+  bool is_transformed() const;
 
   // The `left` innermost frames are excluded as break points.
   std::vector<BreakPoint> points_here(size_t left = 0) const;
@@ -186,12 +189,6 @@ class OwnedTracer {
   std::unique_ptr<Tracer> tracer_;
 };
 
-bool has_field_path(Borrowed format);
-// Arguments of the legacy tensor constructors and of x.new(): scalars and lists of them; ints, or one torch.Size.
-bool is_data(Borrowed object, int depth = 0);
-bool are_sizes(PyObject* const* arguments, size_t count);
-// torch.FloatTensor and its like.
-bool is_tensor_type(Borrowed object);
 // Before anything is traced: resolves what these parts look up in modules, which may have to be imported.
 void load_function_modes();
 void load_hooks();

@@ -7,6 +7,7 @@
 
 #include "cpython/stack_operands.h"
 
+#include "graph/record/torch_types.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/lazy_objects.h"
 #include "lift/lifting/namespaces.h"
@@ -24,7 +25,7 @@ Verdict Tracing::at_boundary(const Position& position) {
   if (verdict != Verdict::kGo) [[unlikely]]
     return verdict;
   if (t.instructions() > kMostInstructions) [[unlikely]] {
-    t.stop_here(report::Reason::too_long, {});
+    t.stop_here(report::Reason::trace_too_long, {});
     return Verdict::kFail;
   }
   if (t.has_lazy_on_stack() && read_operands(position) < 0) return Verdict::kFail;
@@ -139,7 +140,7 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
     // func(*args, **{}): __torch_function__ receives that dict as kwargs, and otherwise None.
     if (keywords && named == 0 && !PyFunction_Check(callable.get()) && Natives::table().torch(callable) &&
         !Natives::table().recorded(callable) &&
-        t.torch_functions->is_overridden_call(callable, flat.data() + 1, flat.size() - 1)) {
+        t.torch_functions->is_overridden_call({callable, flat.data() + 1, flat.size() - 1, {}})) {
       for (size_t i = 1; i < flat.size(); i++) {
         trace::check_use(t, flat[i], "a torch call");
         trace::check_order(t, flat[i], "a torch call");
@@ -161,7 +162,7 @@ Ref Tracing::call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed key
         flat[static_cast<size_t>(positional + at) + 1] = item;
       }
     }
-    return trace::call(t, callable, flat.data() + 1, static_cast<size_t>(positional), keyword_names);
+    return trace::call(t, {callable, flat.data() + 1, static_cast<size_t>(positional), keyword_names});
   });
 }
 
@@ -170,11 +171,11 @@ static Ref absolute_name(Tracer& tracer, Borrowed globals, Borrowed name, long l
   Ref key = checked(PyUnicode_InternFromString("__package__"));
   Ref package = tracer.lifter.containers->dict_item(tracer.lifter.namespaces->of_globals(globals), key);
   if (!package || !PyUnicode_Check(package.get()) || PyUnicode_GET_LENGTH(package.get()) == 0)
-    stop(report::Reason::import_new, "a relative import without a __package__");
+    stop(report::Reason::first_import, "a relative import without a __package__");
   for (; level > 1; level--) {
     const Py_ssize_t length = PyUnicode_GET_LENGTH(package.get());
     const Py_ssize_t dot = PyUnicode_FindChar(package.get(), '.', 0, length, -1);
-    if (dot < 0) stop(report::Reason::import_new, "a relative import beyond the top-level package");
+    if (dot < 0) stop(report::Reason::first_import, "a relative import beyond the top-level package");
     package = checked(PyUnicode_Substring(package.get(), 0, dot));
   }
   if (PyUnicode_GET_LENGTH(name.get()) == 0) return package;
@@ -190,7 +191,7 @@ static void check_from_list(Borrowed module, Borrowed names) {
     if (PyDict_GetItemWithError(attributes, name) == nullptr &&
         PyDict_GetItemString(attributes, "__path__") != nullptr) {
       PyErr_Clear();
-      stop(report::Reason::import_new, PyUnicode_AsUTF8(name));
+      stop(report::Reason::first_import, PyUnicode_AsUTF8(name));
     }
   }
 }
@@ -201,7 +202,7 @@ static bool asks_whether_compiling(cpython::Frame* frame, Borrowed name, Borrowe
   PyObject* module = PyDict_GetItemString(frame->f_globals, "__name__");
   const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
   PyErr_Clear();
-  return text != nullptr && std::string_view(text).starts_with("torch.") && PyTuple_Check(fromlist.get()) &&
+  return text != nullptr && graph::is_of_torch(text) && PyTuple_Check(fromlist.get()) &&
          PyTuple_GET_SIZE(fromlist.get()) == 1 && PyUnicode_Check(PyTuple_GET_ITEM(fromlist.get(), 0)) &&
          PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(fromlist.get(), 0), "is_compiling") == 0;
 }
@@ -217,7 +218,7 @@ Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name
       PyErr_Clear();
       if (asks_whether_compiling(frame, name, fromlist))
         return import_name(ts, frame, checked(PyUnicode_FromString("torch.compiler")), fromlist, level);
-      stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+      stop(report::Reason::first_import, PyUnicode_AsUTF8(name.get()));
     }
     check_from_list(loaded, fromlist);
     // The module that sys.modules has under the name is guarded, and so is __import__.
@@ -227,7 +228,7 @@ Ref Tracing::import_name(PyThreadState* ts, cpython::Frame* frame, Borrowed name
       Paused paused(t);
       module = Concrete::import_name(ts, frame, name, fromlist, level);
     }
-    if (!module) stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+    if (!module) stop(report::Reason::first_import, PyUnicode_AsUTF8(name.get()));
     return t.lifter.lift(module, t.lifter.constant(module));
   });
 }

@@ -67,7 +67,7 @@ struct Tracing : Concrete {
   }
 
   Verdict at_boundary(const Position& position);
-  void cannot_leave() { t.stop_here(report::Reason::observed, {}); }
+  void cannot_leave() { t.stop_here(report::Reason::debugger, {}); }
   int enter(cpython::Frame* frame) {
     return status([&] {
       t.lifter.functions->note_code(cpython::code_of(frame));
@@ -170,7 +170,7 @@ struct Tracing : Concrete {
       t.lifter.escape(object);
       if (t.array_nodes->is_symbolic_array(object)) return t.array_nodes->length_of_symbolic(object);
       trace::check_use(t, object, "len");
-      if (trace::may_hold_symbol(t, object) && !has_native_length(object)) stop(report::Reason::unknown_number, "len");
+      if (trace::may_hold_symbol(t, object) && !has_native_length(object)) stop(report::Reason::unbacked_value, "len");
       return PyObject_Length(object.get());
     });
   }
@@ -197,8 +197,8 @@ struct Tracing : Concrete {
       // String formatting with % shows the right operand.
       if (status([&] {
             check_percent_text(t, left, right);
-            if (holds_identity(right)) stop(report::Reason::identity_number, "string formatting");
-            if (trace::may_hold_symbol(t, right)) stop(report::Reason::unknown_number, "string formatting");
+            if (holds_identity(right)) stop(report::Reason::object_id, "string formatting");
+            if (trace::may_hold_symbol(t, right)) stop(report::Reason::unbacked_value, "string formatting");
           }) < 0) {
         return {};
       }
@@ -324,10 +324,10 @@ struct Tracing : Concrete {
 
   Ref call(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
     return value([&] {
-      if (!keyword_names) {
-        if (Ref answer = trace::call_on_partly_read(t, callable, arguments, positional)) return answer;
-      }
-      return trace::call(t, callable, arguments, positional, keyword_names);
+      const Call call{callable, arguments, positional, keyword_names};
+      // Before the stages: their arguments may escape, and would be lifted whole.
+      if (Ref answer = call_on_partly_read(t, call)) return answer;
+      return trace::call(t, call);
     });
   }
   Ref call_with_tuple(Borrowed callable, Borrowed arguments, Borrowed keywords);
@@ -376,7 +376,7 @@ struct Tracing : Concrete {
     Ref found = get_attribute(module, name);
     if (found || t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
     PyErr_Clear();  // a submodule of that name, or an ImportError
-    return value([&]() -> Ref { stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get())); });
+    return value([&]() -> Ref { stop(report::Reason::first_import, PyUnicode_AsUTF8(name.get())); });
   }
   int import_star(Borrowed, Borrowed) {
     return status([&] { stop(report::Reason::native_call, "import *"); });
@@ -422,7 +422,7 @@ struct Tracing : Concrete {
   }
   Ref record_operator(Borrowed function, Borrowed left, Borrowed right) {
     PyObject* operands[] = {nullptr, left.get(), right.get()};
-    return value([&] { return trace::call_torch(t, function, operands + 1, right ? 2 : 1, {}); });
+    return value([&] { return trace::call_torch(t, {function, operands + 1, right ? 2U : 1U, {}}); });
   }
   // An exception that torch raised on fake tensors is a break, never one that the program may catch.
   bool torch_failed();

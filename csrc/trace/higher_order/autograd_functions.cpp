@@ -72,11 +72,11 @@ Forward AutogradFunctions::run_forward(Borrowed cls, PyObject* const* arguments,
   const c10::AutoGradMode without_gradients(false);
   Ref setup = attribute("setup_context");
   const bool one_step = setup.get() == Natives::table().setup_context;
-  run.output = one_step ? call(t, attribute("forward"), with_context.data() + 1, count + 1, {})
-                        : call(t, attribute("forward"), with_context.data() + 2, count, {});
+  run.output = one_step ? call(t, {attribute("forward"), with_context.data() + 1, count + 1, {}})
+                        : call(t, {attribute("forward"), with_context.data() + 2, count, {}});
   if (!one_step) {
     PyObject* both[] = {nullptr, run.context.get(), run.inputs.get(), run.output.get()};
-    (void)call(t, setup, both + 1, 3, {});
+    (void)call(t, {setup, both + 1, 3, {}});
   }
   return run;
 }
@@ -100,7 +100,7 @@ Ref AutogradFunctions::wrap_output(Borrowed output, const Forward& run, const st
   PyObject* arguments[] = {nullptr, output.get(), output.get()};
   Ref method = checked(PyObject_GetAttrString(THPVariableClass, requires_grad ? "detach" : "view_as"));
   const c10::AutoGradMode without_gradients(false);
-  return call_torch(t, method, arguments + 1, requires_grad ? 1 : 2, {});
+  return call_torch(t, {method, arguments + 1, requires_grad ? 1U : 2U, {}});
 }
 
 // Where no gradient is needed, apply() is inlined as its forward().
@@ -142,7 +142,7 @@ Ref AutogradFunctions::apply_whole(Borrowed cls, PyObject* const* arguments, siz
   if (!guard_backward(t, cls, context, {arguments, count})) t.recorder.program().keeps_history = true;
   // torch's Python method, which an exported graph can name. Not the class's, which may be an override that was already
   // inlined.
-  return call_torch(t, checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {});
+  return call_torch(t, {checked(PyMethod_New(Natives::table().function_apply, cls.get())), arguments, count, {}});
 }
 
 bool register_autograd_functions(Handlers& handlers) {
@@ -255,7 +255,7 @@ void AutogradFunctions::run_vmap_rule(Borrowed cls, PyObject* const* arguments, 
   for (const Ref& operand : operands) given.push_back(operand.get());
   Ref rule = get_from_type(t, cls.as<PyTypeObject>(), checked(PyUnicode_InternFromString("vmap")));
   const WithoutInnermost without_level;
-  (void)call(t, rule, given.data() + 1, given.size() - 1, {});
+  (void)call(t, {rule, given.data() + 1, given.size() - 1, {}});
 }
 
 // Under functorch transforms torch calls the class's vmap rule. A generated rule follows from its forward(). Under grad

@@ -55,8 +55,7 @@ struct Pass {
 bool is_given(Borrowed value) { return value && value.get() != Py_None; }
 
 // `outputs` is null if there is an unknown argument.
-Pass arguments_of(bool is_method, Borrowed self, PyObject* const* arguments, size_t positional,
-                  Borrowed keyword_names) {
+Pass arguments_of(bool is_method, Borrowed self, const Call& call) {
   static constexpr std::array<const char*, 5> kOfMethod = {"self", "gradient", "retain_graph", "create_graph",
                                                            "inputs"};
   static constexpr std::array<const char*, 6> kOfFunction = {"tensors",      "grad_tensors",   "retain_graph",
@@ -66,15 +65,15 @@ Pass arguments_of(bool is_method, Borrowed self, PyObject* const* arguments, siz
   std::unordered_map<std::string_view, Borrowed> given;
   size_t next = 0;
   if (self) given[names[next++]] = self;
-  for (size_t i = 0; i < positional; i++) {
+  for (size_t i = 0; i < call.positional; i++) {
     if (next >= names.size()) return {};
-    given[names[next++]] = arguments[i];
+    given[names[next++]] = call.arguments[i];
   }
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    const std::string_view name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(keyword_names.get(), i));
+  for (size_t i = 0; i < call.keywords(); i++) {
+    const std::string_view name = PyUnicode_AsUTF8(call.keyword_name(i).get());
     const auto known = std::find(names.begin(), names.end(), name);
     if (known == names.end() || given.count(name) != 0) return {};
-    given[*known] = arguments[positional + static_cast<size_t>(i)];
+    given[*known] = call.keyword_value(i);
   }
   if (is_given(given["grad_variables"])) return {};
   return {given[names[0]], given[names[1]], given["retain_graph"], given["create_graph"], given["inputs"]};
@@ -141,11 +140,11 @@ static Ref first_gradient(Tracer& t, Borrowed leaf, Borrowed gradient, bool is_f
   const at::Tensor &variable = graph::as_tensor(leaf), &computed = graph::as_tensor(gradient);
   if (is_free && torch::autograd::utils::obeys_layout_contract(computed, variable)) {
     PyObject* arguments[] = {nullptr, gradient.get()};
-    return call_torch(t, torch.detach, arguments + 1, 1, {});
+    return call_torch(t, {torch.detach, arguments + 1, 1, {}});
   }
   if (!variable.is_non_overlapping_and_dense()) {
     PyObject* arguments[] = {nullptr, gradient.get(), torch.contiguous.get()};
-    return call_torch(t, torch.clone, arguments + 1, 1, torch.memory_format);
+    return call_torch(t, {torch.clone, arguments + 1, 1, torch.memory_format});
   }
   auto numbers = [](at::IntArrayRef values) {
     Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
@@ -155,18 +154,18 @@ static Ref first_gradient(Tracer& t, Borrowed leaf, Borrowed gradient, bool is_f
   };
   Ref sizes = numbers(variable.sizes()), strides = numbers(variable.strides());
   PyObject* layout[] = {nullptr, gradient.get(), sizes.get(), strides.get()};
-  Ref empty = call_torch(t, torch.new_strided, layout + 1, 3, {});
+  Ref empty = call_torch(t, {torch.new_strided, layout + 1, 3, {}});
   PyObject* operands[] = {nullptr, empty.get(), gradient.get()};
-  return call_torch(t, torch.copy, operands + 1, 2, {});
+  return call_torch(t, {torch.copy, operands + 1, 2, {}});
 }
 
-Ref call_backward(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
-                  Borrowed keyword_names) {
+Ref call_backward(Tracer& t, const Call& call, const std::string& name) {
   const Functions& torch = functions();
-  const bool is_bound = PyMethod_Check(callable.get());
-  Borrowed function = is_bound ? PyMethod_GET_FUNCTION(callable.get()) : callable.get();
-  Borrowed self = is_bound ? PyMethod_GET_SELF(callable.get()) : nullptr;
-  const Pass pass = arguments_of(function == Borrowed(torch.of_tensor), self, arguments, positional, keyword_names);
+  PyObject* const callable = call.callable.get();
+  const bool is_bound = PyMethod_Check(callable);
+  Borrowed function = is_bound ? PyMethod_GET_FUNCTION(callable) : callable;
+  Borrowed self = is_bound ? PyMethod_GET_SELF(callable) : nullptr;
+  const Pass pass = arguments_of(function == Borrowed(torch.of_tensor), self, call);
   auto refuse = [&](bool condition, const char* why = "") {
     if (condition) stop(report::Reason::backward, name + why);
   };
@@ -210,7 +209,7 @@ Ref call_backward(Tracer& t, Borrowed callable, const std::string& name, PyObjec
                        pass.retain_graph ? pass.retain_graph.get() : none,
                        Py_False,
                        Py_True};
-  Ref gradients = t.functorch->call_recorded(torch.grad, given + 1, 5, torch.allow_unused);
+  Ref gradients = t.functorch->call_recorded({torch.grad, given + 1, 5, torch.allow_unused});
 
   t.recorder.program().keeps_history = true;
   const at::AutoGradMode without_history(false);
@@ -225,7 +224,7 @@ Ref call_backward(Tracer& t, Borrowed callable, const std::string& name, PyObjec
       refuse(graph::as_tensor(before).layout() != at::kStrided || t.torch_functions->is_overridden(before),
              " to a gradient with another layout or a __torch_function__");
       PyObject* operands[] = {nullptr, before.get(), gradient.get()};
-      (void)call_torch(t, torch.add, operands + 1, 2, {});
+      (void)call_torch(t, {torch.add, operands + 1, 2, {}});
       continue;
     }
     const auto [other, is_free] = taken.try_emplace(storage_of(computed), computed.unsafeGetTensorImpl());

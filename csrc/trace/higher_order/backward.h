@@ -1,7 +1,7 @@
 // x.backward() and torch.autograd.backward() inside the traced function.
 #pragma once
 
-#include "py/ref.h"
+#include "trace/core/call.h"
 
 #include <string>
 
@@ -10,7 +10,6 @@ namespace alternator::trace {
 class Tracer;
 
 bool is_backward(const Tracer& t, Borrowed callable);
-Ref call_backward(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t positional,
-                  Borrowed keyword_names);
+Ref call_backward(Tracer& t, const Call& call, const std::string& name);
 
 }  // namespace alternator::trace

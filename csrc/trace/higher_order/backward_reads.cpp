@@ -3,6 +3,7 @@
 
 #include "cpython/instructions.h"
 #include "cpython/objects.h"
+#include "graph/record/torch_types.h"
 #include "lift/lifting/cells.h"
 #include "lift/lifting/classes.h"
 #include "trace/calls/natives.h"
@@ -58,7 +59,7 @@ bool is_of_library(Borrowed function) {
   Borrowed name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function.get()), "__name__");
   const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
   if (text == nullptr) PyErr_Clear();
-  return text != nullptr && (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0);
+  return text != nullptr && graph::is_of_torch(text);
 }
 
 // Collects what the code reads by name, from one function to the next.
@@ -137,7 +138,7 @@ class Reads {
     }
   }
 
-  // alternator/backwards.py looks for values other than code: then AOTAutograd is not used.
+  // alternator/backward_purity.py looks for values other than code: then AOTAutograd is not used.
   void use_variable(Borrowed function, Borrowed name) {
     auto* of = function.as<PyFunctionObject>();
     Borrowed value = PyDict_GetItemWithError(of->func_globals, name.get());

@@ -1,6 +1,6 @@
 // What the backward() of an autograd.Function reads, for a node whose backward pass runs long after the trace.
 // AOTAutograd runs it once, at compile time: the identity of its code must be guarded, and AOTAutograd is not used if
-// it reads anything that may differ later. (alternator/backwards.py looks for what it reads by name.)
+// it reads anything that may differ later. (alternator/backward_purity.py looks for what it reads by name.)
 #pragma once
 
 #include "trace/core/tracer.h"

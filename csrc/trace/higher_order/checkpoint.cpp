@@ -6,7 +6,6 @@
 #include "trace/higher_order/autograd_functions.h"
 #include "trace/torch/torch_function_modes.h"
 
-#include "graph/record/node_effects.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/namespaces.h"
 #include "lift/lifting/write_log.h"
@@ -77,9 +76,9 @@ struct CheckpointCall {
   bool has_inference_tensor = false;
   // The state before the function ran.
   std::vector<uint32_t> versions;  // of all tensors
-  size_t questions = 0;
+  size_t autograd_queries = 0;
 
-  Ref run(Tracer& t) const { return trace::call(t, function, given.data() + 1, positional, keyword_names); }
+  Ref run(Tracer& t) const { return trace::call(t, {function, given.data() + 1, positional, keyword_names}); }
 };
 
 // Why a second call of the function would do anything besides its nodes. Null: it would not.
@@ -107,20 +106,15 @@ static const char* what_is_not_repeated(Tracer& t, const CheckpointCall& call, s
   for (size_t n = first; n < program.nodes.size(); n++) {
     const graph::Node& node = program.nodes[n];
     if ((node.effects & (graph::kActs | graph::kChecks)) != 0) return "it has a side effect";
-    if (node.apart) return "it uses a torch.Generator or a numpy array";
+    if (node.separate) return "it uses a torch.Generator or a numpy array";
     if ((node.effects & graph::kMutates) != 0) {
       // In-place operators increment version counters, but not that of the tensor whose .data they write to. Others,
       // such as batch_norm, may write to any argument without incrementing one.
-      const std::string name = graph::callable_name(node.function());
-      const bool in_place =
-          !node.wrapped && (name == "setitem" || (name.ends_with('_') && name != "__set__" && name != "__delete__"));
       bool writes_older = false;
-      for (uint32_t i = 0; i < (in_place ? std::min(1U, node.argument_count()) : node.argument_count()); i++) {
-        graph::each_leaf(program.arena, program.argument(node, i), [&](graph::Value leaf) {
-          if (leaf.is_tensor() && !program.tensors[leaf.index].is_symbol())
-            writes_older = writes_older || is_preexisting(program, leaf.index, call.versions.size(), in_place);
-        });
-      }
+      program.each_written(node, [&](uint32_t tensor) {
+        if (program.tensors[tensor].is_symbol()) return;
+        writes_older = writes_older || is_preexisting(program, tensor, call.versions.size(), node.writes_first_only());
+      });
       if (writes_older) return "it may write to a tensor that existed before it";
     }
     if ((node.effects & graph::kRandom) != 0) {
@@ -139,7 +133,7 @@ static const char* what_is_not_repeated(Tracer& t, const CheckpointCall& call, s
 // With use_reentrant=True the function first runs without gradients, and its result is that of one operation whose
 // inputs are the tensors among the arguments. Why that could be distinguished from an inlined call. Null: it could not.
 static const char* what_differs_when_reentrant(Tracer& t, const CheckpointCall& call, size_t first, Borrowed result) {
-  if (t.gradient_questions != call.questions) return "it queries the autograd state, with use_reentrant=True";
+  if (t.autograd_queries != call.autograd_queries) return "it queries the autograd state, with use_reentrant=True";
   const graph::Program& program = t.recorder.program();
   auto is_argument = [&](const at::Tensor& tensor) {
     return std::any_of(
@@ -214,7 +208,7 @@ static void take_keywords(CheckpointCall& checkpoint, const Call& call) {
 }
 
 static CheckpointCall parse(Tracer& t, const Call& call) {
-  escape_all(t, call.arguments, call.count());
+  escape_all(t, call);
   if (call.positional == 0) refuse("the function is passed by name");
   // It is recomputed when the mode is not active any more.
   t.function_modes->forbid("torch.utils.checkpoint");
@@ -266,7 +260,7 @@ static Ref call_checkpoint(Tracer& t, const Call& call) {
     checkpoint.versions.push_back(record.is_symbol() ? 0 : version_of(record.fake));
   const lift::WriteMark mark = t.lifter.write_log->mark();
   const graph::Ambient state = graph::Ambient::now();
-  checkpoint.questions = t.gradient_questions;
+  checkpoint.autograd_queries = t.autograd_queries;
   Reachable reachable(t.lifter);
   const bool can_see = add_reachable(reachable, checkpoint, mark);
   Ref result;

@@ -65,7 +65,7 @@ Ref call_branch(Tracer& t, Borrowed branch, Borrowed operands) {
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operands.get()); i++)
     given.push_back(PySequence_Fast_GET_ITEM(operands.get(), i));
   try {
-    return call(t, branch, given.data() + 1, given.size() - 1, {});
+    return call(t, {branch, given.data() + 1, given.size() - 1, {}});
   } catch (const PyError&) {
     if (t.result.stopped) throw;
     PyErr_Clear();
@@ -84,7 +84,7 @@ void check_can_record(Tracer& t, Borrowed pred) {
   if (t.lifter.write_log->has_writes()) refuse("after a write to a pre-existing object");
 }
 
-using Branches = std::array<Arm, 2>;
+using Branches = std::array<Subgraph, 2>;
 
 Branches trace_branches(Tracer& t, const Condition& condition) {
   const size_t deferred_before = t.deferred->points.size();
@@ -93,7 +93,7 @@ Branches trace_branches(Tracer& t, const Condition& condition) {
     if (!reachable.add(condition.given[i])) refuse("a branch can reach an object whose state cannot be inspected");
   Branches branches;
   for (const bool holds : {true, false}) {
-    branches[holds ? 0 : 1] = trace_arm(t, kCond, condition.branch(holds), condition.operands());
+    branches[holds ? 0 : 1] = trace_subgraph(t, kCond, condition.branch(holds), condition.operands());
     if (t.lifter.write_log->has_writes() || t.deferred->points.size() != deferred_before || !reachable.unchanged())
       refuse("a branch mutates an object");
   }
@@ -104,7 +104,7 @@ Branches trace_branches(Tracer& t, const Condition& condition) {
 // Returns the results, flat.
 Ref record_node(Tracer& t, Borrowed pred, Branches& branches) {
   Tensors inputs;
-  for (const Arm& branch : branches) {
+  for (const Subgraph& branch : branches) {
     for (const at::Tensor& tensor : branch.inputs())
       if (std::none_of(inputs.begin(), inputs.end(), [&](const at::Tensor& one) { return one.is_same(tensor); }))
         inputs.push_back(tensor);

@@ -72,9 +72,9 @@ class FlexAttention : PlaceholderCall {
     }
     const Tensors indices(placeholders.begin() + 1, placeholders.end());
     const Py_ssize_t last = PyTuple_GET_SIZE(mask.get()) - 1;
-    Arm score = trace(arguments[3], placeholders, /*may_alias=*/true);
-    Arm masks = trace(PyTuple_GET_ITEM(mask.get(), last), indices, /*may_alias=*/true);
-    for (const Arm* subgraph : {&score, &masks})
+    Subgraph score = trace(arguments[3], placeholders, /*may_alias=*/true);
+    Subgraph masks = trace(PyTuple_GET_ITEM(mask.get(), last), indices, /*may_alias=*/true);
+    for (const Subgraph* subgraph : {&score, &masks})
       if (!graph::is_tensor(subgraph->result) || fake::unpack(subgraph->result.get()).dim() != 0)
         refuse("score_mod or mask_mod does not return a 0-d tensor");
     const Tensors of_score = captured_by({&score}, placeholders), of_mask = captured_by({&masks}, indices);

@@ -9,7 +9,7 @@
 
 #include "fake/mirror.h"
 #include "graph/record/recording_mode.h"
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
@@ -66,22 +66,18 @@ class Effects {
 bool register_functorch(Handlers& handlers) {
   (void)Effects::of(Py_None);
   Natives::table().each_recorded([&](Borrowed function) {
-    handlers.add(function, [](Tracer& t, const Call& call) {
-      return t.functorch->call_recorded(call.callable, call.arguments, call.positional, call.keyword_names);
-    });
+    handlers.add(function, [](Tracer& t, const Call& call) { return t.functorch->call_recorded(call); });
   });
   return true;
 }
 
 // The outputs' autograd graph must have been recorded in this trace: the rest is not known. Hooks on the inputs would
 // run inside the graph.
-static void check_differentiated(Tracer& tracer, PyObject* const* arguments, size_t positional,
-                                 Borrowed keyword_names) {
+static void check_differentiated(Tracer& tracer, const Call& call) {
   const auto each = [&](size_t position, const char* name, const auto& visit) {
-    Borrowed given = positional > position ? arguments[position] : nullptr;
-    for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keyword_names.get(), i), name) == 0)
-        given = arguments[positional + static_cast<size_t>(i)];
+    Borrowed given = call.positional > position ? call.arguments[position] : nullptr;
+    for (size_t i = 0; i < call.keywords(); i++) {
+      if (PyUnicode_CompareWithASCIIString(call.keyword_name(i).get(), name) == 0) given = call.keyword_value(i);
     }
     if (!given) return;
     const bool many = PyList_Check(given.get()) || PyTuple_Check(given.get());
@@ -99,23 +95,21 @@ static void check_differentiated(Tracer& tracer, PyObject* const* arguments, siz
   });
 }
 
-bool Functorch::use_iterators(PyObject* const* arguments, size_t positional, Borrowed keyword_names,
-                              std::vector<PyObject*>* given, std::vector<Ref>* tuples) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+bool Functorch::use_iterators(const Call& call, std::vector<PyObject*>* given, std::vector<Ref>* tuples) {
   auto is_sequence = [&](size_t i) {
-    if (i < positional) return i < 3;
-    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), static_cast<Py_ssize_t>(i - positional));
+    if (i < call.positional) return i < 3;
+    PyObject* name = call.keyword_name(i - call.positional).get();
     return PyUnicode_CompareWithASCIIString(name, "outputs") == 0 ||
            PyUnicode_CompareWithASCIIString(name, "inputs") == 0 ||
            PyUnicode_CompareWithASCIIString(name, "grad_outputs") == 0;
   };
   given->assign(1, nullptr);
-  given->insert(given->end(), arguments, arguments + total);
-  for (size_t i = 0; i < total; i++) {
-    if (!is_sequence(i) || (!PyIter_Check(arguments[i]) && !PyDictValues_Check(arguments[i]))) continue;
-    PyObject* only[] = {nullptr, arguments[i]};
+  given->insert(given->end(), call.arguments, call.arguments + call.count());
+  for (size_t i = 0; i < call.count(); i++) {
+    PyObject* only[] = {nullptr, call.arguments[i]};
+    if (!is_sequence(i) || (!PyIter_Check(only[1]) && !PyDictValues_Check(only[1]))) continue;
     try {
-      tuples->push_back(call(t, reinterpret_cast<PyObject*>(&PyTuple_Type), only + 1, 1, {}));
+      tuples->push_back(trace::call(t, {reinterpret_cast<PyObject*>(&PyTuple_Type), only + 1, 1, {}}));
     } catch (const PyError&) {
       if (t.result.stopped) throw;
       PyErr_Clear();
@@ -126,18 +120,18 @@ bool Functorch::use_iterators(PyObject* const* arguments, size_t positional, Bor
   return !tuples->empty();
 }
 
-Ref Functorch::call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const std::string name = native_name(callable);
-  if (is_backward(t, callable)) return call_backward(t, callable, name, arguments, positional, keyword_names);
+Ref Functorch::call_recorded(const Call& call) {
+  const std::string name = native_name(call.callable);
+  if (is_backward(t, call.callable)) return call_backward(t, call, name);
   std::vector<PyObject*> given;
   std::vector<Ref> tuples;
-  const uint8_t effects = Effects::of(callable);
-  if ((effects & kIsGrad) != 0 && use_iterators(arguments, positional, keyword_names, &given, &tuples))
-    arguments = given.data() + 1;
+  const uint8_t effects = Effects::of(call.callable);
+  Call recorded = call;
+  if ((effects & kIsGrad) != 0 && use_iterators(call, &given, &tuples)) recorded = call.with(given.data() + 1);
   std::optional<graph::ModeOnStack> first;
   if (!t.recorder.is_silent() && !graph::is_top_mode(t.recorder.mode())) {
     // Our recording mode would see the calls inside after other modes have transformed them.
-    if (!Natives::table().unseen(callable))
+    if (!Natives::table().unseen(call.callable))
       stop(report::Reason::native_call, name + " under a user's torch-function mode");
     first.emplace(t.recorder.mode());
   }
@@ -147,12 +141,12 @@ Ref Functorch::call_recorded(Borrowed callable, PyObject* const* arguments, size
   if (t.hooks->registered && (effects & kWithGradients) != 0) stop(report::Reason::hook, name);
   if (t.autograd_functions->applied && (effects & kWithGradients) != 0)
     stop(report::Reason::backward, name + " through an autograd.Function");
-  if ((effects & kIsGrad) != 0) check_differentiated(t, arguments, positional, keyword_names);
+  if ((effects & kIsGrad) != 0) check_differentiated(t, recorded);
   // A functorch level disables inference mode and restores it when it ends, which no scope of the graph can express.
   // Tensors computed in such a pass are not inference tensors, unlike those of a node.
   if (c10::InferenceMode::is_enabled() && (effects & kDifferentiates) != 0)
     stop(report::Reason::native_call, "a derivative inside inference mode");
-  Ref result = call_torch(t, callable, arguments, positional, keyword_names);
+  Ref result = call_torch(t, recorded);
   note();
   return result;
 }

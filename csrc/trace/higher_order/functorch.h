@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fake/functorch_state.h"
-#include "py/ref.h"
+#include "trace/core/call.h"
 
 #include <vector>
 
@@ -15,7 +15,7 @@ class Functorch {
   explicit Functorch(Tracer& tracer) : t(tracer) {}
 
   // A torch function that no torch-function mode sees: a primitive of a transform, or torch.autograd.grad.
-  Ref call_recorded(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_recorded(const Call& call);
   // After anything that may have changed the transforms.
   void note();
 
@@ -26,8 +26,7 @@ class Functorch {
  private:
   // Iterators in the arguments of torch.autograd.grad, which consumes them before anything else, become tuples. False:
   // there are none.
-  bool use_iterators(PyObject* const* arguments, size_t positional, Borrowed keyword_names,
-                     std::vector<PyObject*>* given, std::vector<Ref>* tuples);
+  bool use_iterators(const Call& call, std::vector<PyObject*>* given, std::vector<Ref>* tuples);
 
   Tracer& t;
 };

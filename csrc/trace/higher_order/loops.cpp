@@ -2,6 +2,7 @@
 // traced once, on placeholder tensors that represent any iteration or element.
 #include "trace/higher_order/loops.h"
 #include "trace/calls/call_dispatch.h"
+#include "trace/calls/python_functions.h"
 #include "trace/higher_order/functorch.h"
 #include "trace/higher_order/subgraph.h"
 
@@ -41,7 +42,7 @@ class Loop : PlaceholderCall {
       if (!one.is_non_overlapping_and_dense()) refuse("a tensor with gaps or overlaps is carried");
     const Tensors placeholders = make_placeholders(carried, {});
     reach(arguments, 4);
-    Arm condition = trace(arguments[0], placeholders), body = trace(arguments[1], placeholders);
+    Subgraph condition = trace(arguments[0], placeholders), body = trace(arguments[1], placeholders);
     if (!graph::is_tensor(condition.result) || fake::unpack(condition.result.get()).scalar_type() != at::kBool ||
         fake::unpack(condition.result.get()).dim() != 0)
       refuse("its condition is not a 0-d bool tensor");
@@ -75,7 +76,7 @@ class Loop : PlaceholderCall {
     const int64_t iterations = iterations_of(xs);
     const Tensors placeholders = make_placeholders(carried, xs);
     reach(arguments, 4);
-    Arm body = trace(arguments[0], placeholders);
+    Subgraph body = trace(arguments[0], placeholders);
     // A pair: the carry, the output.
     if (!PyTuple_CheckExact(body.result.get()) || PyTuple_GET_SIZE(body.result.get()) != 2 ||
         count_of(PyTuple_GET_ITEM(body.result.get(), 0)) != carried.size() || body.leaves.size() == carried.size())
@@ -114,7 +115,7 @@ class Loop : PlaceholderCall {
     (void)iterations_of(xs);
     const Tensors placeholders = make_placeholders({}, concat(xs, xs));
     reach(arguments, 3);
-    Arm body = trace(arguments[0], placeholders);
+    Subgraph body = trace(arguments[0], placeholders);
     if (body.leaves.size() != xs.size()) refuse("its function does not return as many tensors as xs has");
     for (size_t i = 0; i < xs.size(); i++) {
       if (!xs[i].is_contiguous()) refuse("xs are not contiguous");
@@ -180,7 +181,7 @@ class Loop : PlaceholderCall {
   }
 
   // An iteration takes the results of the previous one.
-  void check_carry(const Arm& body, const Tensors& carried) const {
+  void check_carry(const Subgraph& body, const Tensors& carried) const {
     for (size_t i = 0; i < carried.size(); i++)
       if (!has_same_metadata(fake::unpack(body.leaves[i].get()), carried[i]))
         refuse("an iteration returns tensors with other metadata than it takes");
@@ -206,7 +207,7 @@ Ref call_public_operator(Tracer& t, const Call& call) {
   SubgraphScope scope(t);
   Ref result;
   try {
-    result = call_function(t, call.callable, call.arguments, call.positional, call.keyword_names);
+    result = call_function(t, call);
   } catch (const PyError&) {
     if (t.result.stopped) throw;
     PyErr_Clear();  // eager raises in other frames
@@ -219,7 +220,7 @@ Ref call_public_operator(Tracer& t, const Call& call) {
 void check_operator_call(Tracer& t, const char* what, bool fits, const Call& call) {
   if (!fits) refuse_subgraph(what, "its arguments do not match its signature");
   if (t.functorch->subgraph_depth == 0) refuse_subgraph(what, "its operator is called directly");
-  escape_all(t, call.arguments, call.count());
+  escape_all(t, call);
 }
 
 bool register_loops(Handlers& handlers) {

@@ -88,14 +88,14 @@ at::Tensor make_result(const at::Tensor& like, at::IntArrayRef sizes, at::IntArr
   return made;
 }
 
-Tensors Arm::inputs() const {
+Tensors Subgraph::inputs() const {
   Tensors used;
   for (uint32_t input : program->inputs) used.push_back(program->tensors[program->declared[input].tensor].fake);
   return used;
 }
 
-Arm trace_arm(Tracer& t, const char* what, Borrowed function, Borrowed operands, bool fresh) {
-  Arm branch;
+Subgraph trace_subgraph(Tracer& t, const char* what, Borrowed function, Borrowed operands, bool fresh) {
+  Subgraph branch;
   graph::Recorder::Part part(t.recorder);
   std::vector<PyObject*> arguments{nullptr};
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operands.get()); i++)
@@ -103,7 +103,7 @@ Arm trace_arm(Tracer& t, const char* what, Borrowed function, Borrowed operands,
   for (size_t i = 1; fresh && i < arguments.size(); i++)
     t.recorder.declare(fake::unpack(arguments[i]), Py_None, Py_None);
   try {
-    branch.result = call(t, function, arguments.data() + 1, arguments.size() - 1, {});
+    branch.result = call(t, {function, arguments.data() + 1, arguments.size() - 1, {}});
   } catch (const PyError&) {
     if (t.result.stopped) throw;
     PyErr_Clear();
@@ -122,7 +122,7 @@ Arm trace_arm(Tracer& t, const char* what, Borrowed function, Borrowed operands,
   return branch;
 }
 
-void Arm::check_aliases(const char* what) const {
+void Subgraph::check_aliases(const char* what) const {
   std::vector<const c10::StorageImpl*> storages;
   for (const at::Tensor& input : inputs()) storages.push_back(storage_of(input));
   for (const Ref& leaf : leaves) {
@@ -174,10 +174,10 @@ void PlaceholderCall::reach(PyObject* const* arguments, size_t count) {
     if (!reachable_.add(arguments[i])) refuse("its function can reach an object whose state cannot be inspected");
 }
 
-Arm PlaceholderCall::trace(Borrowed function, const Tensors& placeholders, bool may_alias) {
+Subgraph PlaceholderCall::trace(Borrowed function, const Tensors& placeholders, bool may_alias) {
   const size_t deferred_before = tracer_.deferred->points.size();
   Ref operands = tuple_of(placeholders);
-  Arm subgraph = trace_arm(tracer_, what_, function, operands, /*fresh=*/true);
+  Subgraph subgraph = trace_subgraph(tracer_, what_, function, operands, /*fresh=*/true);
   if (!may_alias) subgraph.check_aliases(what_);
   if (subgraph.effects != graph::kPure) refuse("its function draws random numbers");
   if (tracer_.lifter.write_log->has_writes() || tracer_.deferred->points.size() != deferred_before ||
@@ -186,9 +186,9 @@ Arm PlaceholderCall::trace(Borrowed function, const Tensors& placeholders, bool 
   return subgraph;
 }
 
-Tensors PlaceholderCall::captured_by(std::initializer_list<const Arm*> subgraphs, const Tensors& placeholders) {
+Tensors PlaceholderCall::captured_by(std::initializer_list<const Subgraph*> subgraphs, const Tensors& placeholders) {
   Tensors found;
-  for (const Arm* subgraph : subgraphs)
+  for (const Subgraph* subgraph : subgraphs)
     for (const at::Tensor& one : subgraph->inputs())
       if (!holds(placeholders, one) && !holds(found, one)) found.push_back(one);
   return found;

@@ -10,7 +10,7 @@
 
 namespace alternator::trace {
 
-struct Arm {
+struct Subgraph {
   std::unique_ptr<graph::Program> program;
   Ref result;
   std::vector<Ref> leaves;
@@ -25,7 +25,7 @@ struct Arm {
 using Tensors = std::vector<at::Tensor>;
 
 // Traces a branch or body on these operands. With `fresh`, they are tensors made for it, which it declares as inputs.
-Arm trace_arm(Tracer& t, const char* what, Borrowed function, Borrowed operands, bool fresh = false);
+Subgraph trace_subgraph(Tracer& t, const char* what, Borrowed function, Borrowed operands, bool fresh = false);
 
 [[noreturn]] void refuse_subgraph(const char* what, const std::string& why);
 // The same structure with other tensors, taken from a tuple starting at `next`.
@@ -62,8 +62,8 @@ class PlaceholderCall {
   [[noreturn]] void refuse(const std::string& why) const { refuse_subgraph(what_, why); }
   // What its functions can reach must be unchanged by them.
   void reach(PyObject* const* arguments, size_t count);
-  Arm trace(Borrowed function, const Tensors& placeholders, bool may_alias = false);
-  static Tensors captured_by(std::initializer_list<const Arm*> subgraphs, const Tensors& placeholders);
+  Subgraph trace(Borrowed function, const Tensors& placeholders, bool may_alias = false);
+  static Tensors captured_by(std::initializer_list<const Subgraph*> subgraphs, const Tensors& placeholders);
   static bool holds(const Tensors& tensors, const at::Tensor& wanted);
 
   Tracer& tracer_;

@@ -1,6 +1,5 @@
 #include "trace/numpy/array_conversions.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/numpy/array_nodes.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/symbolic/deferred_values.h"
@@ -118,9 +117,8 @@ Ref torch_type(Tracer& t, Borrowed array) {
 // --- arrays of tensors ----------------------------------------------------------------------------------------------
 
 Ref array_of_tensor(Tracer& t, Borrowed callable, Borrowed tensor) {
-  if (!graph::is_tensor(tensor) || t.functorch->transformed || t.recorder.is_silent() ||
-      t.function_modes->is_active() || t.torch_functions->is_overridden(tensor) ||
-      tensor.type() != reinterpret_cast<PyTypeObject*>(THPVariableClass))
+  if (!graph::is_tensor(tensor) || t.is_transformed() || t.recorder.is_silent() || t.function_modes->is_active() ||
+      t.torch_functions->is_overridden(tensor) || tensor.type() != reinterpret_cast<PyTypeObject*>(THPVariableClass))
     return {};
   const at::Tensor& fake = fake::unpack(tensor.get());
   if (!fake::is_fake(fake) || fake::is_wrapped(fake) || !fake.device().is_cpu() || fake.layout() != at::kStrided ||
@@ -220,8 +218,8 @@ Ref record_tensor(Tracer& t, const Conversion& made, const Keywords& keywords, b
                      checked(PyUnicode_InternFromString(keywords.names[i])).release());
     given.push_back(keywords.values[i].get());
   }
-  return call_torch(t, graph::torch_name("torch", is_empty ? "empty_strided" : "tensor"), given.data() + 1, positional,
-                    names);
+  return call_torch(
+      t, {graph::torch_name("torch", is_empty ? "empty_strided" : "tensor"), given.data() + 1, positional, names});
 }
 
 }  // namespace
@@ -274,7 +272,7 @@ Ref tensor_of_symbolic(Tracer& t, const Call& call, const std::string& name) {
   const bool is_known =
       copies || is_same(call.callable, conversions().from_numpy) || is_same(call.callable, conversions().as_tensor);
   if (call.positional != 1 || !is_known) refuse(name, "that is computed from a tensor");
-  if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed())
+  if (t.is_transformed() || t.recorder.is_silent() || t.recorder.is_checkpointed())
     refuse(name, "inside a transform or a checkpoint");
   if (at::impl::PythonTorchFunctionTLS::stack_len() != 1) refuse(name, "under a torch-function mode");
   t.array_nodes->note_symbolic_array(array, name);

@@ -1,7 +1,7 @@
 // What a trace may do with numpy's functions and with the members of an array, by identity.
 #pragma once
 
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "py/ref.h"
 
 namespace alternator::trace {

@@ -4,7 +4,6 @@
 // shows what the result looks like.
 #include "trace/numpy/array_nodes.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/numpy/array_conversions.h"
 #include "trace/numpy/array_members.h"
 #include "trace/numpy/concrete_arrays.h"
@@ -79,7 +78,7 @@ bool ArrayNodes::is_symbolic_array(Borrowed value) {
 }
 
 bool ArrayNodes::use_preexisting_array(Borrowed array) {
-  if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed() ||
+  if (t.is_transformed() || t.recorder.is_silent() || t.recorder.is_checkpointed() ||
       !lift::is_number_array(array.get()) || !lift::is_aligned(array) || !lift::is_writeable(array) ||
       lift::element_count(array) > kMostExampleElements)
     return false;
@@ -178,7 +177,7 @@ void ArrayNodes::note_symbolic_array(Borrowed array, const std::string& what) {
 void ArrayNodes::use_written(const std::string& what, const std::vector<Borrowed>& written) {
   for (Borrowed array : written) {
     if (!lift::is_array(array.get())) stop(report::Reason::native_call, what + " into something other than an array");
-    if (t.recorder.has_symbols()) stop(report::Reason::unknown_number, what + ": an array is written");
+    if (t.recorder.has_symbols()) stop(report::Reason::unbacked_value, what + ": an array is written");
     if (!is_symbolic_array(array)) promote_array(array, what);
     if (!lift::is_writeable(array)) stop(report::Reason::native_call, what + ": the array is read-only");
   }
@@ -212,7 +211,7 @@ Ref ArrayNodes::call_on_examples(const std::string& what, Borrowed callable, con
 Ref ArrayNodes::record_array_call(const std::string& what, Borrowed callable, const std::vector<PyObject*>& arguments,
                                   size_t positional, Borrowed keyword_names, const std::vector<Borrowed>& written) {
   lift::SymbolicArrays& symbolic = t.lifter.symbolic_arrays;
-  if (t.functorch->transformed || t.recorder.is_silent())
+  if (t.is_transformed() || t.recorder.is_silent())
     stop(report::Reason::native_call, what + " inside a transform, a conditional or an autograd function");
   use_written(what, written);
   std::vector<Ref> given;
@@ -231,7 +230,7 @@ Ref ArrayNodes::record_array_call(const std::string& what, Borrowed callable, co
   std::vector<Borrowed> arrays;
   const bool returns_nothing = result.get() == Py_None && !written.empty();
   if (!returns_nothing && (!collect_arrays(result.get(), &arrays) || arrays.empty()))
-    stop(report::Reason::unknown_number, what + " of an array that is computed from a tensor");
+    stop(report::Reason::unbacked_value, what + " of an array that is computed from a tensor");
   bool is_new = false;
   for (Borrowed array : arrays) {
     if (symbolic.is_result(array)) continue;

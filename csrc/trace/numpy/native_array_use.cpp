@@ -5,6 +5,7 @@
 #include "lift/lifting/layouts.h"
 #include "py/import.h"
 #include "py/lasting.h"
+#include "trace/calls/natives.h"
 
 #include <unordered_set>
 
@@ -102,7 +103,7 @@ void check_arrays_within(Tracer& tracer, Borrowed value) {
   }
 }
 
-bool check_array_arguments(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+bool check_array_arguments(Borrowed callable, PyObject* const* arguments, size_t count) {
   bool arrays = false, tensors = false;
   for (size_t i = 0; i < count; i++) {
     arrays = arrays || lift::is_array(arguments[i]);
@@ -110,7 +111,7 @@ bool check_array_arguments(Borrowed callable, const std::string& name, PyObject*
   }
   if (!arrays) return false;
   if (tensors || sequence_users().count(owner_of(callable).get()) == 0)
-    stop(report::Reason::native_call, name + " of an array");
+    stop(report::Reason::native_call, native_name(callable) + " of an array");
   return true;
 }
 

@@ -3,8 +3,6 @@
 
 #include "py/ref.h"
 
-#include <string>
-
 namespace alternator::trace {
 
 class Tracer;
@@ -13,8 +11,8 @@ class Tracer;
 // among them as used.
 void check_arrays_within(Tracer& tracer, Borrowed value);
 
-// To be called before native code receives arguments. True: there are arrays among them. `name` is for messages.
-bool check_array_arguments(Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
+// To be called before native code receives arguments. True: there are arrays among them.
+bool check_array_arguments(Borrowed callable, PyObject* const* arguments, size_t count);
 // The same for a class that reads memory or warns. Classes that only store the array are allowed.
 bool check_array_arguments(PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count);
 

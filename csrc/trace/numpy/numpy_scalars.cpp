@@ -123,7 +123,7 @@ Ref number_for_torch(Tracer& t, Borrowed value, int depth) {
     if (is_sequence(value.type())) refuse_index_objects(v);
     Ref method = special_method(t, value, checked(PyUnicode_InternFromString("__index__")));
     PyObject* none[] = {nullptr};
-    Ref number = method ? call(t, method, none + 1, 0, {}) : Ref();
+    Ref number = method ? call(t, {method, none + 1, 0, {}}) : Ref();
     if (!number || !PyLong_CheckExact(number.get()))
       stop(report::Reason::native_call, std::string("a torch call with a ") + value.type()->tp_name);
     return number;

@@ -1,7 +1,6 @@
 // Attribute writes and deletes.
 #include "trace/opcodes/attribute_writes.h"
-#include "trace/calls/call_dispatch.h"
-#include "trace/higher_order/functorch.h"
+#include "trace/calls/python_functions.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/items.h"
 #include "trace/soundness/finalizers.h"
@@ -12,7 +11,7 @@
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "fake/python_tensor.h"
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 #include "lift/lifting/cells.h"
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
@@ -97,7 +96,7 @@ static void set_on_tensor(Tracer& t, Borrowed owner, Borrowed name, Borrowed val
     return;  // it does not change
   }
   // Setting `.data` of a Tensor or Parameter itself is a node, as for a tensor that the trace has made.
-  const bool is_data = equals(name, "data") && value && is_tensor(value) && !t.functorch->transformed &&
+  const bool is_data = equals(name, "data") && value && is_tensor(value) && !t.is_transformed() &&
                        !t.function_modes->is_active() &&
                        (type == graph::torch_types().tensor || type == graph::torch_types().parameter);
   if (known != nullptr && !is_data && (!is_grad || known->source == nullptr))
@@ -180,7 +179,7 @@ void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
   if (PyFunction_Check(owner.get())) return set_on_function(t, owner, name, value);
   if (hook && PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get(), value.get()};
-    (void)call_function(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    (void)call_function(t, {t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3U : 2U, {}});
     return;
   }
   const bool is_local = hook && cpython::is_thread_local_slot(hook.get());
@@ -210,7 +209,7 @@ static void set_on_class(Tracer& t, PyTypeObject* type, Borrowed name, Borrowed 
   Borrowed hook = t.lifter.classes->attribute(metaclass, hook_name);
   if (hook && PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, cls.get(), name.get(), value.get()};
-    (void)call_function(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3 : 2, {});
+    (void)call_function(t, {t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, value ? 3U : 2U, {}});
     return;
   }
   if (hook && hook.type() != &PyWrapperDescr_Type) stop(report::Reason::class_write, metaclass->tp_name);
@@ -276,7 +275,7 @@ void set_generic(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
       Ref setter = checked(PyObject_GetAttrString(attribute.get(), value ? "fset" : "fdel"));
       if (PyFunction_Check(setter.get())) {
         PyObject* arguments[] = {nullptr, owner.get(), value.get()};
-        (void)call_function(t, t.lifter.lift(setter, t.lifter.constant(setter)), arguments + 1, value ? 2 : 1, {});
+        (void)call_function(t, {t.lifter.lift(setter, t.lifter.constant(setter)), arguments + 1, value ? 2U : 1U, {}});
         return;
       }
     } else {

@@ -2,6 +2,7 @@
 #include "trace/opcodes/attributes.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/instance_tests.h"
+#include "trace/calls/python_functions.h"
 #include "trace/core/frame_access.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/opcodes/items.h"
@@ -15,7 +16,7 @@
 #include "cpython/thread_locals.h"
 #include "cpython/version.h"
 #include "fake/python_tensor.h"
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 #include "lift/lifting/cells.h"
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
@@ -108,7 +109,7 @@ Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
   if (fake::is_symbol(owner)) {
     if (equals(name, "__class__")) return Ref::share(fake::class_of_symbol(owner));
-    stop(report::Reason::unknown_number, "the attribute " + text_of(name));
+    stop(report::Reason::unbacked_value, "the attribute " + text_of(name));
   }
   lift::Known* known = t.lifter.known(owner);
   if (is_deferred_random(owner)) stop(report::Reason::random_number, "an attribute");
@@ -184,7 +185,7 @@ static Ref get_with_hooks(Tracer& t, Borrowed owner, Borrowed name) {
   } else if (PyFunction_Check(getattribute.get())) {
     PyObject* arguments[] = {nullptr, owner.get(), name.get()};
     try {
-      value = call_function(t, t.lifter.lift(getattribute, t.lifter.constant(getattribute)), arguments + 1, 2, {});
+      value = call_function(t, {t.lifter.lift(getattribute, t.lifter.constant(getattribute)), arguments + 1, 2, {}});
     } catch (const PyError&) {
       if (t.result.stopped || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
       absent = true;
@@ -205,9 +206,9 @@ static Ref get_with_hooks(Tracer& t, Borrowed owner, Borrowed name) {
   PyErr_Clear();
   PyObject* arguments[] = {nullptr, owner.get(), name.get()};
   if (PyFunction_Check(fallback.get()))
-    return call_function(t, t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {});
+    return call_function(t, {t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {}});
   if (Py_IS_TYPE(fallback.get(), &PyWrapperDescr_Type) || Py_IS_TYPE(fallback.get(), &PyMethodDescr_Type))
-    return call(t, t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {});  // dict.__getitem__
+    return call(t, {t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {}});  // dict.__getitem__
   stop(report::Reason::native_call, std::string(type->tp_name) + ".__getattr__");
 }
 
@@ -307,7 +308,7 @@ Ref bind_descriptor(Tracer& t, Borrowed attribute, Borrowed owner, PyTypeObject*
     Ref getter = checked(PyObject_GetAttrString(attribute.get(), "fget"));
     if (PyFunction_Check(getter.get())) {
       PyObject* arguments[] = {nullptr, owner.get()};
-      return call_function(t, function_of(getter), arguments + 1, 1, {});
+      return call_function(t, {function_of(getter), arguments + 1, 1, {}});
     }
   }
   if (owner && !fixed && is_cached_property(kind)) return get_cached_property(t, attribute, owner, source);
@@ -351,7 +352,7 @@ static Ref get_cached_property(Tracer& t, Borrowed property, Borrowed owner, lif
   Ref name = field("attrname"), function = field("func");
   if (!PyUnicode_CheckExact(name.get())) stop(report::Reason::native_call, "a cached_property without a name");
   PyObject* arguments[] = {nullptr, owner.get()};
-  Ref value = call(t, function, arguments + 1, 1, {});
+  Ref value = call(t, {function, arguments + 1, 1, {}});
   Ref dict = get_attribute(t, owner, names::__dict__);
   set_item(t, dict, name, value);
   return value;

@@ -99,7 +99,6 @@ void ClassCreation::guard_abstract_methods(Borrowed cls) {
   }
 }
 
-// Checks before a native call that is about classes.
 void check_class_call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count) {
   const Natives& natives = Natives::table();
   if (callable == Borrowed(natives.abc_init) && count == 1 && PyType_Check(arguments[0]))
@@ -120,7 +119,7 @@ Ref ClassCreation::names_of(Borrowed object) {
   if (PyFunction_Check(hook.get())) {
     PyObject* arguments[] = {nullptr, object.get()};
     Ref names =
-        checked(PySequence_List(call(t, t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, 1, {}).get()));
+        checked(PySequence_List(call(t, {t.lifter.lift(hook, t.lifter.constant(hook)), arguments + 1, 1, {}}).get()));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); i++) {
       if (!PyUnicode_CheckExact(PyList_GET_ITEM(names.get(), i)))
         stop(report::Reason::native_call, "dir of an object whose __dir__ gives other things than names");

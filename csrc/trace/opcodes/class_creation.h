@@ -26,4 +26,7 @@ class ClassCreation {
   Tracer& t;
 };
 
+// Checks before a native call that is about classes.
+void check_class_call(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t count);
+
 }  // namespace alternator::trace

@@ -26,7 +26,7 @@ class ClassPattern {
 
   bool is_instance() {
     PyObject* arguments[] = {nullptr, subject_.get(), type_.get()};
-    Ref answer = call(tracer_, Natives::table().isinstance, arguments + 1, 2, {});
+    Ref answer = call(tracer_, {Natives::table().isinstance, arguments + 1, 2, {}});
     return truth(tracer_, answer).value();
   }
 

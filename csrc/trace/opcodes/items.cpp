@@ -79,7 +79,7 @@ static Ref index_without_arrays(Tracer& tracer, Borrowed key) {
     if (dimensions == 0 || (is_whole && dimensions != 1))
       stop(report::Reason::native_call, "an index of a tensor is an array of another shape");
     PyObject* arguments[] = {nullptr, array.get()};
-    Ref tensor = call(tracer, graph::torch_name("torch", "tensor"), arguments + 1, 1, {});
+    Ref tensor = call(tracer, {graph::torch_name("torch", "tensor"), arguments + 1, 1, {}});
     const at::ScalarType type = fake::unpack(tensor.get()).scalar_type();
     if (type != at::kLong && type != at::kInt && type != at::kBool)
       stop(report::Reason::native_call, "an index of a tensor is an array of another type");
@@ -132,7 +132,7 @@ static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref
     if (dimension < 0 || dimension >= fake::unpack(view->get()).dim()) return false;  // an error in eager
     Ref position = checked(PyLong_FromLongLong(dimension));
     PyObject* given[] = {nullptr, view->get(), position.get(), PyList_GET_ITEM(parts.get(), i)};
-    *view = call_torch(tracer, graph::torch_name("torch", "select"), given + 1, 3, {});
+    *view = call_torch(tracer, {graph::torch_name("torch", "select"), given + 1, 3, {}});
     check_status(PySequence_DelItem(parts.get(), i));
   }
   *rest = checked(PyList_AsTuple(parts.get()));
@@ -181,12 +181,12 @@ Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
     if (t.lifter.classes->attribute(container.as<PyTypeObject>(), name) != nullptr &&
         (container.as<PyTypeObject>()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
       PyObject* arguments[] = {nullptr, key.get()};
-      return call(t, get_from_type(t, container.as<PyTypeObject>(), name), arguments + 1, 1, {});
+      return call(t, {get_from_type(t, container.as<PyTypeObject>(), name), arguments + 1, 1, {}});
     }
   }
-  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
+  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::object_id, "an index");
   if (!graph::is_tensor(container) && may_hold_symbol(t, key) && !is_instance(container))
-    stop(report::Reason::unknown_number, "an index");
+    stop(report::Reason::unbacked_value, "an index");
   if (graph::is_tensor(container)) {
     check_index_of_tensor(key);
     Ref index = index_without_arrays(t, key);
@@ -204,7 +204,7 @@ Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
     if (Ref item = Ref::steal(PyObject_GetItem(container.get(), key.get()))) return item;
     stop_for_torch(t, "an item of a tensor");
   }
-  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
+  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::object_id, "an item");
   const LookingUp looking_up(key);
   return checked(PyObject_GetItem(container.get(), key.get()));
 }
@@ -221,10 +221,10 @@ void set_item(Tracer& t, Borrowed container, Borrowed key, Borrowed value) {
   t.lifter.escape(key);
   if (lift::is_array(container.get())) return t.arrays->set_item_of_array(container, key, value);
   check_no_symbolic_array(t, key);
-  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::identity_number, "an index");
-  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::identity_number, "an item");
+  if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::object_id, "an index");
+  if (is_identity(key) && may_hold_address(container)) stop(report::Reason::object_id, "an item");
   if (!graph::is_tensor(container) && may_hold_symbol(t, key) && !is_instance(container))
-    stop(report::Reason::unknown_number, "an index");
+    stop(report::Reason::unbacked_value, "an index");
   std::optional<TorchRuns> runs;
   Ref index, cut, key_number, value_number;
   if (graph::is_tensor(container)) {
@@ -269,14 +269,14 @@ bool contains(Tracer& t, Borrowed container, Borrowed value) {
   check_arrays_within(t, container);
   if (value.type() == &identity_type && !PyDict_Check(container.get()) && !PyAnySet_Check(container.get()) &&
       !PyList_Check(container.get()) && !PyTuple_Check(container.get())) {
-    stop(report::Reason::identity_number, "a membership test");
+    stop(report::Reason::object_id, "a membership test");
   }
-  if (is_identity(value) && may_hold_address(container)) stop(report::Reason::identity_number, "a membership test");
+  if (is_identity(value) && may_hold_address(container)) stop(report::Reason::object_id, "a membership test");
   // A key is hashable, so it is no unbacked symbol.
   const bool asks_keys = PyDict_Check(container.get()) || PyDictKeys_Check(container.get());
   const bool may_meet = !asks_keys && may_hold_symbol(t, container);
   if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
-    stop(report::Reason::unknown_number, "a membership test");
+    stop(report::Reason::unbacked_value, "a membership test");
   const LookingUp looking_up(value);
   const Reading reading(true);
   return alternator::contains(container, value).value();
@@ -376,16 +376,16 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
   // Whether two ints or floats are one object depends on their values.
   auto is_number = [](Borrowed object) { return PyLong_Check(object.get()) || PyFloat_Check(object.get()); };
   if (left == right && fake::is_symbol(left) && t.recorder.shares_symbols())
-    stop(report::Reason::unknown_number, "an identity test");
+    stop(report::Reason::unbacked_value, "an identity test");
   if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
-    stop(report::Reason::unknown_number, "an identity test");
+    stop(report::Reason::unbacked_value, "an identity test");
   // Equal strings of one character are one object.
   auto is_text = [](Borrowed object) { return PyUnicode_Check(object.get()) || is_deferred_string(object); };
   if (left != right && is_text(left) && is_text(right) && (is_deferred_string(left) || is_deferred_string(right)))
     stop(report::Reason::tensor_text, "an identity test");
   // The two inputs may be one object.
   if (left != right && fake::is_numpy_scalar_input(left) && fake::is_numpy_scalar_input(right))
-    stop(report::Reason::unknown_number, "an identity test");
+    stop(report::Reason::unbacked_value, "an identity test");
   // A constant tuple of the code, and a pre-existing one: no guard checks which object that is.
   auto is_literal = [&](Borrowed object) {
     return PyTuple_CheckExact(object.get()) && t.lifter.functions->is_code_constant(object);
@@ -404,12 +404,12 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
 }
 
 // Native code that converts a pre-existing exception to a string reads its arguments.
-static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const char* what) {
+static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const UsedBy& by) {
   PyTypeObject* layout = lift::layout_base(exception.type());
   static auto* const base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
   static auto* const key_error = reinterpret_cast<PyTypeObject*>(PyExc_KeyError);
   if (layout->tp_str != base->tp_str && layout->tp_str != key_error->tp_str)
-    stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing " + layout->tp_name);
+    stop(report::Reason::opaque_object, by.text() + " of a pre-existing " + layout->tp_name);
   Ref name = checked(PyUnicode_InternFromString("args"));
   Ref arguments = lifter.fields->load(exception, name, _PyType_Lookup(exception.type(), name.get()));
   const Borrowed own = exception.as<PyBaseExceptionObject>()->args;
@@ -417,26 +417,28 @@ static void check_exception_text(lift::Lifter& lifter, Borrowed exception, const
   const bool same = arguments && (Borrowed(arguments) == own || (known != nullptr && Borrowed(known->original) == own));
   // Its real arguments must be those that the program would see.
   if (!same || Borrowed(arguments) != own)
-    stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing exception with changed arguments");
+    stop(report::Reason::opaque_object, by.text() + " of a pre-existing exception with changed arguments");
 }
 
-void check_use(Tracer& t, Borrowed value, const char* what) {
-  if (value.type() == &identity_type) stop(report::Reason::identity_number, what);
-  if (is_deferred_random(value)) stop(report::Reason::random_number, what);
-  if (is_deferred_string(value)) stop(report::Reason::tensor_text, what);
-  if (fake::is_symbol(value)) stop(report::Reason::unknown_number, what);
+std::string UsedBy::text() const { return function_ ? native_name(function_) : text_; }
+
+void check_use(Tracer& t, Borrowed value, const UsedBy& by) {
+  if (value.type() == &identity_type) stop(report::Reason::object_id, by.text());
+  if (is_deferred_random(value)) stop(report::Reason::random_number, by.text());
+  if (is_deferred_string(value)) stop(report::Reason::tensor_text, by.text());
+  if (fake::is_symbol(value)) stop(report::Reason::unbacked_value, by.text());
   if (is_hook_handle(value)) stop(report::Reason::hook, "its handle is used");
   lift::Known* known = t.lifter.known(value);
   if (known != nullptr && known->opaque)
-    stop(report::Reason::opaque_object, std::string(what) + " of " + value.type()->tp_name);
+    stop(report::Reason::opaque_object, by.text() + " of " + value.type()->tp_name);
   if (lift::is_array(value.get())) return t.arrays->use_array(value);
   if (t.lifter.symbolic_arrays.promoted && PyIter_Check(value.get())) check_arrays_within(t, value);
   if (known != nullptr && known->instance && lift::layout_base(value.type()) == lift::known_types().simple_namespace)
-    stop(report::Reason::opaque_object, std::string(what) + " of a pre-existing types.SimpleNamespace");
+    stop(report::Reason::opaque_object, by.text() + " of a pre-existing types.SimpleNamespace");
   if (known != nullptr && known->instance && PyExceptionInstance_Check(value.get()))
-    check_exception_text(t.lifter, value, what);
-  if (reads_attributes(value)) stop(report::Reason::native_call, std::string(what) + " of " + value.type()->tp_name);
-  if (PyWeakref_CheckProxy(value.get())) return check_use(t, PyWeakref_GetObject(value.get()), what);
+    check_exception_text(t.lifter, value, by);
+  if (reads_attributes(value)) stop(report::Reason::native_call, by.text() + " of " + value.type()->tp_name);
+  if (PyWeakref_CheckProxy(value.get())) return check_use(t, PyWeakref_GetObject(value.get()), by);
   if ((value.type()->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !t.lifter.classes->use_special_methods(value.type()) &&
       !lift::is_native_enum_member(value.get()))
     stop(report::Reason::native_call, std::string("a special method of ") + value.type()->tp_name + " is no function");

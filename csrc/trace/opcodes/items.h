@@ -3,9 +3,23 @@
 
 #include "py/error.h"
 
+#include <string>
+
 namespace alternator::trace {
 
 class Tracer;
+
+// How a message names what uses a value: a text, or a native function, whose name is composed for a message only.
+class UsedBy {
+ public:
+  UsedBy(const char* text) : text_(text) {}           // NOLINT(google-explicit-constructor): every use is named by one
+  UsedBy(Borrowed function) : function_(function) {}  // NOLINT(google-explicit-constructor)
+  std::string text() const;
+
+ private:
+  const char* text_ = nullptr;
+  Borrowed function_;
+};
 
 Ref get_item(Tracer& t, Borrowed container, Borrowed key);
 void set_item(Tracer& t, Borrowed container, Borrowed key, Borrowed value);  // null: delete
@@ -19,6 +33,6 @@ void store_cell(Tracer& t, Borrowed cell, Ref value);                           
 
 void note_identity_test(Tracer& t, Borrowed left, Borrowed right);
 // Before native code itself inspects a value: stops on an opaque object, or one whose string shows its address.
-void check_use(Tracer& t, Borrowed value, const char* what);
+void check_use(Tracer& t, Borrowed value, const UsedBy& by);
 
 }  // namespace alternator::trace

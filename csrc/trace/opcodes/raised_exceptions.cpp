@@ -77,7 +77,7 @@ void RaisedExceptions::check_group(Borrowed exception, int depth) {
 void RaisedExceptions::before_raise(Ref* exception) {
   if (PyExceptionClass_Check(exception->get())) {
     PyObject* arguments[] = {nullptr};
-    Ref made = call(t, *exception, arguments + 1, 0, {});
+    Ref made = call(t, {*exception, arguments + 1, 0, {}});
     if (made.type() != exception->as<PyTypeObject>())
       stop(report::Reason::native_call, "a raise of a class that makes something else");
     *exception = std::move(made);

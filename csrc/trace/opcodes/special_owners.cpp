@@ -1,13 +1,13 @@
 #include "trace/opcodes/special_owners.h"
-#include "trace/calls/call_dispatch.h"
 #include "trace/calls/instance_tests.h"
+#include "trace/calls/python_functions.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/soundness/observable_failures.h"
 
 #include "cpython/objects.h"
 #include "cpython/version.h"
 #include "graph/record/torch_types.h"
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/fields.h"
@@ -21,7 +21,7 @@ static Ref get_computed(Tracer& t, Borrowed module, Borrowed name) {
   Ref owner = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(module.type()), "__module__"));
   PyErr_Clear();
   const char* text = owner && PyUnicode_Check(owner.get()) ? PyUnicode_AsUTF8(owner.get()) : nullptr;
-  if (text == nullptr || (strcmp(text, "torch") != 0 && strncmp(text, "torch.", 6) != 0))
+  if (text == nullptr || !graph::is_of_torch(text))
     stop(report::Reason::native_call, "an attribute of a module with a class of its own");
   Ref value = [&] {
     const Paused paused(t);
@@ -54,7 +54,7 @@ Ref get_from_module(Tracer& t, Borrowed module, Borrowed name) {
   Ref fallback = t.lifter.containers->dict_item(name_space, names::__getattr__);
   if (fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, name.get()};
-    return call_function(t, fallback, arguments + 1, 1, {});
+    return call_function(t, {fallback, arguments + 1, 1, {}});
   }
   if (PyObject* attribute = _PyType_Lookup(module.type(), name.get());
       attribute != nullptr && graph::is_plain_module_class(module.type())) {
@@ -98,7 +98,7 @@ Ref get_from_type(Tracer& t, PyTypeObject* type, Borrowed name) {
   if (Borrowed fallback = t.lifter.classes->attribute(metaclass, getattr_name);
       fallback && PyFunction_Check(fallback.get())) {
     PyObject* arguments[] = {nullptr, cls.get(), name.get()};
-    return call_function(t, t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {});
+    return call_function(t, {t.lifter.lift(fallback, t.lifter.constant(fallback)), arguments + 1, 2, {}});
   }
   no_attribute(cls, name);
 }

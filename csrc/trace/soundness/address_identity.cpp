@@ -5,8 +5,8 @@
 #include "lift/lifting/plain_origins.h"
 #include "lift/sources/addresses.h"
 #include "lift/sources/decimal_values.h"
+#include "trace/core/refuse_value.h"
 #include "trace/core/tracer.h"
-#include "trace/symbolic/refuse_value.h"
 
 #include <cmath>
 
@@ -35,7 +35,7 @@ Ref make_identity(Py_ssize_t number) {
 
 // --- the type -------------------------------------------------------------------------------------------------
 
-static PyObject* refuse_identity() { return refuse(report::Reason::identity_number, "an object's id() or hash"); }
+static PyObject* refuse_identity() { return refuse(report::Reason::object_id, "an object's id() or hash"); }
 
 static bool is_unguarded(PyObject* identity) {
   Tracer* tracer = Tracer::current();

@@ -9,7 +9,6 @@
 #include "py/names.h"
 #include "trace/core/user_lines.h"
 
-#include <cstring>
 #include <set>
 #include <string_view>
 #include <unordered_set>
@@ -63,13 +62,10 @@ bool is_class_of_contextlib(PyTypeObject* type, const char* name) {
 bool is_torchs_manager(Borrowed manager) {
   const SavedError outer;
   PyTypeObject* type = manager.type();
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) {
-    const std::string_view name = type->tp_name;
-    return name.starts_with("torch.") || name.starts_with("alternator.");  // the traced counterparts of torch's
-  }
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) return graph::is_native_of_torch(type);
   Borrowed exit = _PyType_Lookup(type, names::__exit__);
   if (!exit) return false;
-  if (!PyFunction_Check(exit.get())) return strncmp(type->tp_name, "torch.", 6) == 0;  // a pybind11 class
+  if (!PyFunction_Check(exit.get())) return graph::is_native_of_torch(type);  // a pybind11 class
   if (is_torchs(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(exit.get())))) return true;
   if (is_class_of_contextlib(type, "nullcontext")) return true;
   if (!is_class_of_contextlib(type, "_GeneratorContextManager")) return false;
@@ -160,7 +156,7 @@ class IrreversibleMutations {
   bool among(const graph::Program& program, const graph::Node& node) {
     if ((node.effects & graph::kActs) != 0) return true;
     if ((node.effects & graph::kMutates) == 0) return false;
-    if (node.apart) return true;  // writes to the memory of an array
+    if (node.separate) return true;  // writes to the memory of an array
     for (; known_ < program.declared.size(); known_++) {
       const graph::TensorRecord& record = program.tensors[program.declared[known_].tensor];
       if (record.is_symbol()) continue;
@@ -205,12 +201,12 @@ bool is_observed(PyCodeObject* code, int offset) {
 }
 
 bool may_fail(const graph::Program& program, const graph::Node& node) {
-  std::string name = graph::callable_name(node.function());
-  if (name == "getitem" || name == "__getitem__") {  // may fail if the index is a tensor
+  if (node.has(graph::kIndexes)) {  // may fail if the index is a tensor
     size_t tensors = 0;
     program.each_tensor_argument(node, [&](uint32_t) { tensors++; });
     return tensors > 1;
   }
+  std::string name = graph::callable_name(node.function());
   if (name.size() > 1 && name.ends_with('_') && !name.ends_with("__")) name.pop_back();
   return safe_names().count(name) == 0;
 }

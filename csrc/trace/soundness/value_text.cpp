@@ -6,7 +6,6 @@
 #include "lift/sources/decimal_values.h"
 #include "py/import.h"
 #include "py/lasting.h"
-#include "trace/calls/natives.h"
 
 #include <algorithm>
 #include <cstring>
@@ -106,7 +105,7 @@ void check_text(Tracer& t, Borrowed value, int depth) {
   if (lift::is_numpy_number(v)) stop(report::Reason::native_call, "the string of a numpy scalar");
   if (lift::is_array(v)) stop(report::Reason::native_call, "the string of an array");
   if (lift::is_plain(v)) return;
-  if (depth > kDeepestText) stop(report::Reason::identity_text, "a deeply nested object");
+  if (depth > kDeepestText) stop(report::Reason::address_text, "a deeply nested object");
   t.lifter.escape(value);
   check_use(t, value, "text");
   if (PyList_Check(v) || PyTuple_Check(v) || PyAnySet_Check(v) || type == lift::known_types().deque) {
@@ -140,7 +139,7 @@ void check_text(Tracer& t, Borrowed value, int depth) {
   }
   if (shows_parts(t, value, depth)) return;
   if (PyCFunction_Check(v) && PyCFunction_GET_SELF(v) != nullptr && PyModule_Check(PyCFunction_GET_SELF(v))) return;
-  stop(report::Reason::identity_text, type->tp_name);
+  stop(report::Reason::address_text, type->tp_name);
 }
 
 void check_own_text(Tracer& t, Borrowed value, OwnText how) {
@@ -189,7 +188,7 @@ void check_field_text(Tracer& t, Borrowed format, Borrowed value) {
 // Checks sets in a list or tuple too: native code may iterate over them in turn.
 void check_order(Tracer& t, Borrowed value, const char* what) {
   auto check = [&](Borrowed one) {
-    if (PyAnySet_Check(one.get()) && iterates_by_address(t.lifter, one)) stop(report::Reason::identity_order, what);
+    if (PyAnySet_Check(one.get()) && iterates_by_address(t.lifter, one)) stop(report::Reason::address_order, what);
   };
   check(value);
   if (!PyList_CheckExact(value.get()) && !PyTuple_CheckExact(value.get())) return;

@@ -56,7 +56,7 @@ static Ref call_method(Tracer& t, const lift::GetterArguments& bound, Borrowed o
     PyTuple_SET_ITEM(keyword_names.get(), i, Py_NewRef(name));
     arguments.push_back(argument);
   }
-  return trace::call(t, method, arguments.data() + 1, positional, keyword_names);
+  return trace::call(t, {method, arguments.data() + 1, positional, keyword_names});
 }
 
 // operator.attrgetter and methodcaller read attributes natively: done here instead.
@@ -90,7 +90,7 @@ static Ref call_with_stand_in(Tracer& t, const Call& call, size_t place) {
   given.insert(given.end(), call.arguments, call.arguments + call.count());
   Ref function = lift::stand_in_for(call.arguments[place]);
   given[1 + place] = function.get();
-  return trace::call(t, call.callable, given.data() + 1, call.positional, call.keyword_names);
+  return trace::call(t, {call.callable, given.data() + 1, call.positional, call.keyword_names});
 }
 
 // Callables that call their first argument: map(operator.attrgetter("name"), rows).

@@ -6,6 +6,7 @@
 #include "py/import.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
+#include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
 
 #include <unordered_map>
@@ -88,15 +89,15 @@ static Ref find_imported(const Call& call) {
   }
   if (!name || !PyUnicode_CheckExact(name.get()) ||
       (level && !(PyLong_CheckExact(level.get()) && PyLong_AsLong(level.get()) == 0)))
-    stop(report::Reason::import_new, "a relative import");
+    stop(report::Reason::first_import, "a relative import");
   const bool whole = wanted && (PyTuple_CheckExact(wanted.get()) || PyList_CheckExact(wanted.get())) &&
                      PyObject_Length(wanted.get()) > 0;
   if (wanted && !whole && wanted.get() != Py_None && PyObject_Length(wanted.get()) != 0)
-    stop(report::Reason::import_new, "a list of names of another type");
+    stop(report::Reason::first_import, "a list of names of another type");
   Ref loaded = Ref::steal(PyImport_GetModule(name.get()));
   if (!loaded || !PyModule_Check(loaded.get())) {
     PyErr_Clear();
-    stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+    stop(report::Reason::first_import, PyUnicode_AsUTF8(name.get()));
   }
   for (Py_ssize_t i = 0; whole && i < PySequence_Fast_GET_SIZE(wanted.get()); i++) {
     // A name that it lacks could be a submodule.
@@ -104,7 +105,7 @@ static Ref find_imported(const Call& call) {
     const bool all = PyUnicode_Check(one.get()) && PyUnicode_CompareWithASCIIString(one.get(), "*") == 0;
     if (all && PyDict_GetItemString(PyModule_GetDict(loaded.get()), "__path__") == nullptr) continue;
     if (!alternator::contains(PyModule_GetDict(loaded.get()), PySequence_Fast_GET_ITEM(wanted.get(), i)).value())
-      stop(report::Reason::import_new, PyUnicode_AsUTF8(name.get()));
+      stop(report::Reason::first_import, PyUnicode_AsUTF8(name.get()));
   }
   if (whole) return loaded;
   const Py_ssize_t dot = PyUnicode_FindChar(name.get(), '.', 0, PyUnicode_GET_LENGTH(name.get()), 1);
@@ -118,7 +119,7 @@ static Ref call_twin(Tracer& t, const Call& call) {
   if (twin == library().twins.end()) return {};
   Ref function = t.lifter.lift(twin->second, t.lifter.constant(twin->second));
   try {
-    return trace::call(t, function, call.arguments, call.positional, call.keyword_names);
+    return trace::call(t, call.of(function));
   } catch (const PyError&) {
     if (t.result.stopped) throw;
     PyErr_Clear();  // the twin's message and traceback differ
@@ -145,7 +146,6 @@ bool register_library_functions(Handlers& handlers) {
   return true;
 }
 
-// Whether a format string names attributes or items of its arguments: "{0.x}", but not "{:.2f}".
 bool has_field_path(Borrowed format) {
   const Py_ssize_t length = PyUnicode_GET_LENGTH(format.get());
   bool in_name = false;

@@ -177,8 +177,7 @@ Ref LruCaches::attribute(Borrowed owner, Borrowed name) {
 }
 
 Ref LruCaches::call_inlined(const Call& call, Borrowed wrapped) {
-  return trace::call(t, t.lifter.lift(wrapped, t.lifter.constant(wrapped)), call.arguments, call.positional,
-                     call.keyword_names);
+  return trace::call(t, call.of(t.lifter.lift(wrapped, t.lifter.constant(wrapped))));
 }
 
 // If the function's result depends on its arguments alone, and it has no side effects, the call itself, which fills the

@@ -67,23 +67,9 @@ const Library* library() {
   static Library* found = nullptr;
   if (found != nullptr || lift::tree_types() == nullptr) return found;
   auto made = std::make_unique<Library>();
-#define ALT_FUNCTIONS(module, names)
-#define ALT_TYPES(module, names)
-#define ALT_DENIED(module, names)
-#define ALT_RECORDED(module, names)
-#define ALT_RECORDED_OPENLY(module, names)
-#define ALT_COMPUTED(module, names)
 #define ALT_TREES(module, names) add_functions(made.get(), module, names);
 #define ALT_TREE_METHODS(module, type, names) add_methods(made.get(), module, type, names);
 #include "trace/calls/natives.def"
-#undef ALT_TREE_METHODS
-#undef ALT_TREES
-#undef ALT_COMPUTED
-#undef ALT_RECORDED_OPENLY
-#undef ALT_RECORDED
-#undef ALT_DENIED
-#undef ALT_TYPES
-#undef ALT_FUNCTIONS
   made->functions.emplace(reinterpret_cast<PyObject*>(lift::tree_types()->iterator), "PyTreeIter");
   made->registry = import_module("optree.registry").release();
   made->is_ordered = PyObject_GetAttrString(import_module("optree._C").get(), "is_dict_insertion_ordered");
@@ -94,13 +80,13 @@ const Library* library() {
 
 bool is_registered_for_a_class(Borrowed key) { return PyTuple_Check(key.get()); }
 
-// A node of an optree class, with whose functions native code would read pre-existing objects.
+// A node of a native class of optree, with whose functions native code would read pre-existing objects.
 bool has_foreign_node(Borrowed spec) {
   Ref state = checked(PyObject_CallMethod(spec.get(), "__getstate__", nullptr));
   Borrowed nodes = PyTuple_GET_ITEM(state.get(), 0);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(nodes.get()); i++) {
-    PyObject* cls = PyTuple_GET_ITEM(PyTuple_GET_ITEM(nodes.get(), i), 4);
-    if (PyType_Check(cls) && strncmp(reinterpret_cast<PyTypeObject*>(cls)->tp_name, "optree.", 7) == 0) return true;
+    void* cls = PyTuple_GET_ITEM(PyTuple_GET_ITEM(nodes.get(), i), 4);
+    if (cls == lift::tree_types()->spec || cls == lift::tree_types()->iterator) return true;
   }
   return false;
 }
@@ -158,7 +144,7 @@ void Optree::check(Borrowed tree, int depth) {
 void Optree::check_argument(const Call& call, size_t i, const std::string& name) {
   Borrowed argument = call.arguments[i];
   if (fake::is_symbol(argument)) {
-    if (i > 0) stop(report::Reason::unknown_number, name);
+    if (i > 0) stop(report::Reason::unbacked_value, name);
   } else if (PyUnicode_Check(argument.get()) && i > 0) {
     if (PyUnicode_CompareWithASCIIString(argument.get(), kNamespace.data()) != 0)
       stop(report::Reason::native_call, name + " in a namespace that is not torch's");
@@ -175,7 +161,7 @@ void Optree::check_argument(const Call& call, size_t i, const std::string& name)
 
 Ref Optree::call(const Call& call, const std::string& name) {
   use_registry();
-  escape_all(t, call.arguments, call.count());
+  escape_all(t, call);
   for (size_t i = 0; i < call.count(); i++) check_argument(call, i, name);
   t.session.clear_failure();
   Ref result = Ref::steal(PyObject_Vectorcall(

@@ -2,13 +2,12 @@
 // executes them, with real tensors. Their other arguments are fixed here: plain values as they are, everything else as
 // its string.
 #include "trace/stdlib/output_effects.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/opcodes/items.h"
 #include "trace/stdlib/logging.h"
 #include "trace/torch/torch_calls.h"
 
 #include "fake/python_tensor.h"
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/namespaces.h"
@@ -144,7 +143,7 @@ Ref OutputEffects::show_tensor(Borrowed tensor) {
   Borrowed options = lasting.get(
       [] { return checked(PyObject_GetAttrString(import_module("torch._tensor_str").get(), "PRINT_OPTS")).release(); });
   if (t.lifter.is_lifted(options.get())) check_unwritten(t, t.lifter.lift(options, t.lifter.constant(options)));
-  if (t.functorch->transformed) stop(report::Reason::tensor_text, "inside of a transform");
+  if (t.is_transformed()) stop(report::Reason::tensor_text, "inside of a transform");
   // The string is made after the graph has run: the __torch_function__ would run then.
   if (graph::has_own_torch_function(tensor.type()))
     stop(report::Reason::tensor_text, "of a tensor with a __torch_function__");
@@ -155,8 +154,10 @@ Ref OutputEffects::show_tensor(Borrowed tensor) {
     PyObject* arguments[] = {nullptr, tensor.get()};
     static constinit Lasting<PyObject*> clone;
     return call_torch(
-        t, clone.get([] { return checked(PyObject_GetAttrString(import_module("torch").get(), "clone")).release(); }),
-        arguments + 1, 1, {});
+        t, {clone.get([] { return checked(PyObject_GetAttrString(import_module("torch").get(), "clone")).release(); }),
+            arguments + 1,
+            1,
+            {}});
   }
   note_shown(tensor);
   return Ref::share(tensor);

@@ -4,8 +4,7 @@
 #include "lift/sources/plain.h"
 #include "py/import.h"
 #include "py/lasting.h"
-
-#include <string_view>
+#include "trace/calls/native_flags.h"
 
 namespace alternator::trace {
 
@@ -24,14 +23,14 @@ inline bool is_seed(PyObject* const* arguments, size_t count, size_t at) {
 }
 
 // Whether a method of that class makes the generator nondeterministic.
-inline bool seeds_at_random(std::string_view name, Borrowed self, PyObject* const* arguments, size_t count) {
-  if (!self) return false;
+inline bool seeds_at_random(NativeFlags flags, Borrowed self, PyObject* const* arguments, size_t count) {
+  if (!self || !flags.has(native::kConstructs | native::kSeeds)) return false;
   if (PyType_Check(self.get())) {
-    return name == "__new__" && count > 0 && PyType_Check(arguments[0]) &&
+    return flags.has(native::kConstructs) && count > 0 && PyType_Check(arguments[0]) &&
            PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(arguments[0]), native_random()) != 0 &&
            !is_seed(arguments, count, 1);
   }
-  return name == "seed" && PyObject_TypeCheck(self.get(), native_random()) && !is_seed(arguments, count, 0);
+  return flags.has(native::kSeeds) && PyObject_TypeCheck(self.get(), native_random()) && !is_seed(arguments, count, 0);
 }
 
 }  // namespace alternator::trace

@@ -2,6 +2,7 @@
 // more information than the registry. So the registry is read and guarded; the cache is only compared, and the residual
 // program fills it as the call would have.
 #include "trace/calls/call_dispatch.h"
+#include "trace/calls/reflective_builtins.h"
 #include "trace/core/tracer.h"
 #include "trace/opcodes/items.h"
 #include "trace/stdlib/output_effects.h"
@@ -99,7 +100,7 @@ static Ref find_implementation(Tracer& t, Borrowed function, Borrowed cls) {
   } else {
     PyObject* arguments[] = {nullptr, cls.get(), registry.get()};
     try {
-      found = call(t, t.lifter.lift(lib.find_impl, t.lifter.constant(lib.find_impl)), arguments + 1, 2, {});
+      found = call(t, {t.lifter.lift(lib.find_impl, t.lifter.constant(lib.find_impl)), arguments + 1, 2, {}});
     } catch (const PyError&) {
       if (t.function_modes->is_unwinding()) throw;
       stop(report::Reason::raises, "through a frame that tracing skips");  // a traceback would lack it

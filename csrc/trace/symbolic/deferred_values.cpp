@@ -1,5 +1,4 @@
 #include "trace/symbolic/deferred_values.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/torch_function_modes.h"
 
@@ -16,8 +15,8 @@
 #include "py/names.h"
 #include "trace/calls/handlers.h"
 #include "trace/core/error_text.h"
+#include "trace/core/refuse_value.h"
 #include "trace/core/tracer.h"
-#include "trace/symbolic/refuse_value.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -112,8 +111,7 @@ Ref make_deferred_string() {
 // specification needs the value.
 bool DeferredValues::may_show_later(Borrowed value, Borrowed format) const {
   if (format && !(PyUnicode_CheckExact(format.get()) && PyUnicode_GET_LENGTH(format.get()) == 0)) return false;
-  if (t.functorch->transformed || t.recorder.is_silent() || at::impl::PythonTorchFunctionTLS::stack_len() != 1)
-    return false;
+  if (t.is_transformed() || t.recorder.is_silent() || at::impl::PythonTorchFunctionTLS::stack_len() != 1) return false;
   if (is_deferred_string(value) || fake::is_symbol(value)) return true;
   return value.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) && fake::is_fake(fake::unpack(value.get()));
 }
@@ -201,7 +199,7 @@ static bool is_numpy_scalar(Borrowed object) {
 // itself. While tracing, the same call runs on an example value of its class, which shows what the result looks like.
 static Ref combine_numpy_scalar_input(Tracer& tracer, binaryfunc operation, Borrowed left, Borrowed right) {
   using fake::is_numpy_scalar_input;
-  const auto refuse = [](const char* what) { stop(report::Reason::unknown_number, what); };
+  const auto refuse = [](const char* what) { stop(report::Reason::unbacked_value, what); };
   Borrowed tensor = graph::is_tensor(left) ? left : graph::is_tensor(right) ? right : Borrowed();
   const char* name = name_of_arithmetic(operation, static_cast<bool>(tensor));
   const auto fits = [](Borrowed operand) {
@@ -249,9 +247,9 @@ static Ref combine_numpy_scalar_input(Tracer& tracer, binaryfunc operation, Borr
 
 Ref DeferredValues::combine(binaryfunc operation, Borrowed left, Borrowed right) {
   if (fake::is_numpy_scalar_input(left) || fake::is_numpy_scalar_input(right)) {
-    if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed() ||
-        t.function_modes->is_active() || at::impl::PythonTorchFunctionTLS::stack_len() != 1)
-      stop(report::Reason::unknown_number, "a numpy scalar under a mode or inside a transform");
+    if (t.is_transformed() || t.recorder.is_silent() || t.recorder.is_checkpointed() || t.function_modes->is_active() ||
+        at::impl::PythonTorchFunctionTLS::stack_len() != 1)
+      stop(report::Reason::unbacked_value, "a numpy scalar under a mode or inside a transform");
     return combine_numpy_scalar_input(t, operation, left, right);
   }
   const bool divides = operation == PyNumber_TrueDivide || operation == PyNumber_InPlaceTrueDivide;

@@ -3,7 +3,6 @@
 // conditions. A call whose data violates one falls back to eager: by then no side effect has happened.
 #include "trace/symbolic/speculated_checks.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/symbolic/symbol_tensors.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/torch_calls.h"
@@ -132,7 +131,7 @@ void stop_speculating(Borrowed code, int index) {
 void forget_refuted_checks() { refuted().clear(); }
 
 bool SpeculatedChecks::may_speculate_here() const {
-  if (!t.options.may_speculate || t.functorch->transformed || t.recorder.is_silent() || t.current_frame == nullptr)
+  if (!t.options.may_speculate || t.is_transformed() || t.recorder.is_silent() || t.current_frame == nullptr)
     return false;
   if (at::impl::PythonTorchFunctionTLS::stack_len() > 1) return false;
   const auto found = refuted().find(reinterpret_cast<PyObject*>(cpython::code_of(t.current_frame)));
@@ -159,10 +158,12 @@ std::optional<bool> SpeculatedChecks::assume_truth(Borrowed tensor) {
   static constinit Lasting<PyObject*> not_equal;
   Ref zero = checked(PyLong_FromLong(0));
   PyObject* arguments[] = {nullptr, tensor.get(), zero.get()};
-  assume(call_torch(t, not_equal.get([] {
-           return checked(PyObject_GetAttrString(import_module("torch").get(), "ne")).release();
-         }),
-                    arguments + 1, 2, {}),
+  assume(call_torch(t, {not_equal.get([] {
+                          return checked(PyObject_GetAttrString(import_module("torch").get(), "ne")).release();
+                        }),
+                        arguments + 1,
+                        2,
+                        {}}),
          *wanted);
   return wanted;
 }
@@ -186,13 +187,13 @@ std::optional<bool> SpeculatedChecks::assume_comparison(Borrowed truth) {
       continue;
     }
     PyObject* number[] = {nullptr, operand.get()};
-    Ref tensor = tensor_of_symbols(t, "torch.tensor", number + 1, 1, {});
+    Ref tensor = tensor_of_symbols(t, {graph::torch_types().make_tensor, number + 1, 1, {}});
     if (!tensor) return {};
     operand = std::move(tensor);
   }
   if (!graph::is_tensor(operands[0])) return {};
   PyObject* arguments[] = {nullptr, operands[0].get(), operands[1].get()};
-  assume(call_torch(t, graph::torch_name("torch", kNames[operation]), arguments + 1, 2, {}), *wanted);
+  assume(call_torch(t, {graph::torch_name("torch", kNames[operation]), arguments + 1, 2, {}}), *wanted);
   return wanted;
 }
 
@@ -204,22 +205,22 @@ bool SpeculatedChecks::expect_all(Borrowed condition) {
   if (!fake::is_fake(fake) || fake.scalar_type() != at::kBool || t.session.known_value(fake)) return false;
   const bool speculates = may_speculate_here();
   if (!speculates &&
-      (t.options.may_speculate || !t.recorder.captures_scalars() || t.functorch->transformed || t.recorder.is_silent()))
+      (t.options.may_speculate || !t.recorder.captures_scalars() || t.is_transformed() || t.recorder.is_silent()))
     return false;
   static constinit Lasting<PyObject*> all_true, to_integer;
   auto method = [](Lasting<PyObject*>& lasting, const char* name) {
     return lasting.get([&] { return checked(PyObject_GetAttrString(THPVariableClass, name)).release(); });
   };
   PyObject* arguments[] = {nullptr, condition.get()};
-  Ref all = call_torch(t, method(all_true, "_is_all_true"), arguments + 1, 1, {});
+  Ref all = call_torch(t, {method(all_true, "_is_all_true"), arguments + 1, 1, {}});
   if (speculates) {
     assume(std::move(all), true);
     return true;
   }
   PyObject* of_all[] = {nullptr, all.get()};
-  Ref integer = call_torch(t, method(to_integer, "long"), of_all + 1, 1, {});
+  Ref integer = call_torch(t, {method(to_integer, "long"), of_all + 1, 1, {}});
   PyObject* of_integer[] = {nullptr, integer.get()};
-  Ref number = call_torch(t, graph::torch_types().tensor_item, of_integer + 1, 1, {});
+  Ref number = call_torch(t, {graph::torch_types().tensor_item, of_integer + 1, 1, {}});
   if (!fake::is_symbol(number)) return PyLong_CheckExact(number.get()) && PyLong_AsLong(number.get()) == 1;
   Ref one = checked(PyLong_FromLong(1));
   return expect(t, compare_numbers(t, number, one, Py_EQ));

@@ -2,9 +2,9 @@
 // each scalar, stacked.
 #include "trace/symbolic/symbol_tensors.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/torch/torch_calls.h"
 
+#include "cpython/objects.h"
 #include "graph/record/torch_symbol.h"
 #include "graph/record/torch_types.h"
 #include "trace/symbolic/tensors_as_numbers.h"
@@ -80,46 +80,50 @@ Ref numbers_of(Tracer& tracer, Borrowed data) {
   return numbers;
 }
 
+// torch.tensor, or another binding of the same native function.
+bool is_tensor_constructor(Borrowed callable) {
+  const void* definition = cpython::native_definition(callable.get());
+  return definition != nullptr && definition == cpython::native_definition(graph::torch_types().make_tensor.get());
+}
+
 // torch.tensor([loss, loss]): with the tensors' dtype, unless one is given.
-Ref tensor_of_scalars(Tracer& tracer, Borrowed callable, PyObject* const* arguments, Borrowed keyword_names) {
+Ref tensor_of_scalars(Tracer& tracer, const Call& call) {
   std::optional<at::ScalarType> type;
-  if (!are_scalars(tracer, arguments[0], &type)) return {};
-  Ref data = numbers_of(tracer, arguments[0]), names = checked(PyList_New(0));
+  if (!are_scalars(tracer, call.arguments[0], &type)) return {};
+  Ref data = numbers_of(tracer, call.arguments[0]), names = checked(PyList_New(0));
   std::vector<PyObject*> given = {nullptr, data.get()};
   bool typed = false;
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    PyObject* name = PyTuple_GET_ITEM(keyword_names.get(), i);
+  for (size_t i = 0; i < call.keywords(); i++) {
+    PyObject* name = call.keyword_name(i).get();
     const bool is_type = PyUnicode_CompareWithASCIIString(name, "dtype") == 0;
-    if (is_type && arguments[1 + i] == Py_None) continue;
+    if (is_type && call.keyword_value(i).get() == Py_None) continue;
     typed = typed || is_type;
     check_status(PyList_Append(names.get(), name));
-    given.push_back(arguments[1 + i]);
+    given.push_back(call.keyword_value(i).get());
   }
   if (!typed) {
     check_status(PyList_Append(names.get(), checked(PyUnicode_InternFromString("dtype")).get()));
     given.push_back(reinterpret_cast<PyObject*>(torch::getTHPDtype(*type)));
   }
-  return call_torch(tracer, callable, given.data() + 1, 1, checked(PyList_AsTuple(names.get())));
+  return call_torch(tracer, {call.callable, given.data() + 1, 1, checked(PyList_AsTuple(names.get()))});
 }
 
 }  // namespace
 
 // Each scalar becomes a tensor of the widest dtype, since torch.tensor() turns what overflows a narrow one into
 // infinity, and scalar_tensor() raises.
-Ref tensor_of_symbols(Tracer& t, const std::string& name, PyObject* const* arguments, size_t positional,
-                      Borrowed keyword_names) {
-  if (name != "torch.tensor" || positional != 1 || t.functorch->transformed) return {};
+Ref tensor_of_symbols(Tracer& t, const Call& call) {
+  if (!is_tensor_constructor(call.callable) || call.positional != 1 || t.is_transformed()) return {};
   if (t.recorder.captures_scalars()) {
-    Ref callable = graph::torch_name("torch", "tensor");
-    if (Ref made = tensor_of_scalars(t, callable, arguments, keyword_names)) return made;
+    if (Ref made = tensor_of_scalars(t, call)) return made;
   }
   if (!t.recorder.has_symbols()) return {};
   ScalarData numbers;
-  if (!inspect(arguments[0], 0, &numbers) || !numbers.has_symbol) return {};
+  if (!inspect(call.arguments[0], 0, &numbers) || !numbers.has_symbol) return {};
   Ref dtype, device;
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    PyObject* keyword = PyTuple_GET_ITEM(keyword_names.get(), i);
-    PyObject* value = arguments[1 + i];
+  for (size_t i = 0; i < call.keywords(); i++) {
+    PyObject* keyword = call.keyword_name(i).get();
+    PyObject* value = call.keyword_value(i).get();
     if (PyUnicode_CompareWithASCIIString(keyword, "dtype") == 0 && (value == Py_None || THPDtype_Check(value))) {
       if (value != Py_None) dtype = Ref::share(value);
     } else if (PyUnicode_CompareWithASCIIString(keyword, "device") == 0) {
@@ -141,18 +145,18 @@ Ref tensor_of_symbols(Tracer& t, const std::string& name, PyObject* const* argum
   auto build = [&](auto& self, Borrowed data) -> Ref {
     if (!PyList_CheckExact(data.get()) && !PyTuple_CheckExact(data.get())) {
       PyObject* given[] = {nullptr, data.get(), wide.get(), device.get()};
-      return call_torch(t, make, given + 1, 1, names);
+      return call_torch(t, {make, given + 1, 1, names});
     }
     Ref parts = checked(PyList_New(0));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(data.get()); i++)
       check_status(PyList_Append(parts.get(), self(self, PySequence_Fast_GET_ITEM(data.get(), i)).get()));
     PyObject* given[] = {nullptr, parts.get()};
-    return call_torch(t, stack, given + 1, 1, {});
+    return call_torch(t, {stack, given + 1, 1, {}});
   };
-  Ref made = build(build, arguments[0]);
+  Ref made = build(build, call.arguments[0]);
   if (type_of(dtype) == type_of(wide)) return made;
   PyObject* given[] = {nullptr, made.get(), dtype.get()};
-  return call_torch(t, checked(PyObject_GetAttrString(THPVariableClass, "to")), given + 1, 2, {});
+  return call_torch(t, {checked(PyObject_GetAttrString(THPVariableClass, "to")), given + 1, 2, {}});
 }
 
 }  // namespace alternator::trace

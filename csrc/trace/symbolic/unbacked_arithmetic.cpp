@@ -6,24 +6,17 @@
 
 #include "cpython/objects.h"
 #include "graph/record/torch_types.h"
-#include "py/import.h"
-#include "py/lasting.h"
 #include "trace/calls/handlers.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <string_view>
 
 namespace alternator::trace {
 
 using fake::is_symbol;
 
 namespace {
-
-using namespace std::string_view_literals;
 
 constexpr const char* kOfSymbol = " of an unbacked symbol";
 constexpr const char* kComparison = "a comparison of an unbacked symbol";
@@ -54,7 +47,7 @@ PyObject* in_slot(Body&& body) noexcept {
     return body(*tracer).release();
   } catch (const PyError&) {
     PyErr_Clear();
-    tracer->stop_here(report::Reason::unknown_number, "arithmetic");
+    tracer->stop_here(report::Reason::unbacked_value, "arithmetic");
   } catch (const Stop& stop) {
     tracer->stop_here(stop.reason, stop.context);
   } catch (const std::exception& error) {
@@ -76,7 +69,7 @@ PyObject* compare_in_slot(PyObject* left, PyObject* right, int operation) noexce
 
 void refuse_in_slot(const char* what) noexcept {
   if (Tracer* tracer = active_tracer())
-    tracer->stop_here(report::Reason::unknown_number, what + std::string(kOfSymbol));
+    tracer->stop_here(report::Reason::unbacked_value, what + std::string(kOfSymbol));
 }
 
 // The slot that implements an opcode's operation.
@@ -101,59 +94,10 @@ binaryfunc slot_of(const PyNumberMethods& numbers, binaryfunc operation) {
   return nullptr;
 }
 
-template <size_t kCount>
-bool among(const std::array<std::string_view, kCount>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Native functions that move their arguments without reading their values.
-constexpr std::array kMovers = {"builtins.isinstance"sv,
-                                "builtins.len"sv,
-                                "builtins.iter"sv,
-                                "builtins.next"sv,
-                                "builtins.callable"sv,
-                                "str.join"sv,
-                                "builtins.any"sv,
-                                "builtins.all"sv,
-                                "tuple.__new__"sv,
-                                "object.__new__"sv,
-                                "dict.__setitem__"sv,
-                                "dict.__getitem__"sv,
-                                "OrderedDict.__setitem__"sv,
-                                "OrderedDict.__getitem__"sv,
-                                "object.__setattr__"sv,
-                                "object.__getattribute__"sv};
-// Container methods that compare or count.
-constexpr std::array kReaders = {"index"sv,   "count"sv,       "remove"sv,      "sort"sv,        "__contains__"sv,
-                                 "__eq__"sv,  "__ne__"sv,      "__lt__"sv,      "__le__"sv,      "__gt__"sv,
-                                 "__ge__"sv,  "__mul__"sv,     "__rmul__"sv,    "__imul__"sv,    "__repr__"sv,
-                                 "__str__"sv, "__getitem__"sv, "__setitem__"sv, "__delitem__"sv, "__format__"sv,
-                                 "rotate"sv,  "numel"sv,       "__hash__"sv,    "__reversed__"sv};
-// Container methods whose argument is a value, not a position.
-constexpr std::array kKeepers = {"append"sv, "appendleft"sv, "get"sv, "setdefault"sv};
-
 bool is_container(Borrowed object) {
   PyObject* o = object.get();
   return PyList_Check(o) || PyTuple_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) ||
          PyObject_TypeCheck(o, lift::known_types().deque);
-}
-
-// Constructors that store a symbol unchanged, and those that iterate over their arguments without reading values.
-bool keeps_arguments(PyTypeObject* base) {
-  return base == &PyBaseObject_Type || base == &PyTuple_Type || base == &PyList_Type ||
-         PyType_IsSubtype(base, &PyDict_Type) != 0 || base == &PySlice_Type || base == lift::known_types().partial;
-}
-PyTypeObject* chain_type() {
-  static constinit Lasting<PyTypeObject*> type;
-  return type.get([] {
-    Ref found = checked(PyObject_GetAttrString(import_module("itertools").get(), "chain"));
-    return reinterpret_cast<PyTypeObject*>(found.release());
-  });
-}
-bool moves_arguments(PyTypeObject* base) {
-  return keeps_arguments(base) || base == &PyEnum_Type || base == &PyZip_Type || base == &PyReversed_Type ||
-         base == &PyProperty_Type || base == &PyDictProxy_Type || base == lift::known_types().deque ||
-         base == chain_type();
 }
 
 // Whether an unbacked symbol may be found in it. An object that cannot be inspected may hold one.
@@ -229,12 +173,12 @@ bool expect(Tracer& t, Borrowed value) {
 // A binary operator with an unbacked symbol on one side and no tensor on the other.
 Ref operate(Tracer& /*t*/, binaryfunc operation, Borrowed left, Borrowed right) {
   if (!is_number(left) || !is_number(right))
-    stop(report::Reason::unknown_number,
+    stop(report::Reason::unbacked_value,
          std::string("an operator") + kOfSymbol + " and " + (is_symbol(left) ? right : left).type()->tp_name);
   // Not PyNumber_Add: a float on the left would read the symbol's value natively.
   Borrowed symbol = is_symbol(left) ? left : right;
   const binaryfunc slot = slot_of(*symbol.type()->tp_as_number, operation);
-  if (slot == nullptr) stop(report::Reason::unknown_number, std::string("an operator") + kOfSymbol);
+  if (slot == nullptr) stop(report::Reason::unbacked_value, std::string("an operator") + kOfSymbol);
   return checked(slot(left.get(), right.get()));
 }
 
@@ -336,20 +280,30 @@ bool is_torchs_operation(Borrowed left, Borrowed right) {
   return is_plain(left) && is_plain(right) && (is_torchs(left) || (right && is_torchs(right)));
 }
 
-// Whether the native method moves its arguments without reading their values.
-static bool is_mover(Borrowed callable) {
+// Whether its row says that it moves its arguments. What a method of a builtin type says of itself does not go for a
+// subclass, which may override what the method calls.
+static bool moves_by_contract(Borrowed callable, NativeFlags flags) {
+  if (!flags.has(native::kMoves)) return false;
+  PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  return self == nullptr || PyModule_Check(self) || PyType_Check(self) || PyUnicode_CheckExact(self) ||
+         PyDict_CheckExact(self) || Py_IS_TYPE(self, &PyODict_Type);
+}
+
+// Whether the bound method of a container moves its arguments without reading their values.
+static bool moves_in_container(Borrowed callable, NativeFlags flags) {
   if (!PyCFunction_Check(callable.get())) return false;
   PyObject* self = PyCFunction_GET_SELF(callable.get());
   // A mappingproxy forwards the call to its mapping, whose Python methods, if any, are traced.
   const bool holds_others = self != nullptr && (is_container(self) || Py_IS_TYPE(self, &PyDictProxy_Type));
-  return holds_others && !among(kReaders, callable.as<PyCFunctionObject>()->m_ml->ml_name);
+  return holds_others && !flags.has(native::kReadsValues);
 }
 
 // A sum reads values only where it adds an int to a float, which the type of the result shows.
-bool reads_digits(Borrowed callable, const std::string& name) {
-  return !among(kMovers, name) && name != "builtins.sum" && name != "_functools.reduce" && !is_mover(callable);
+bool reads_digits(Borrowed callable, NativeFlags flags) {
+  return !moves_by_contract(callable, flags) && callable != Borrowed(Natives::table().sum) &&
+         !flags.has(native::kFolds) && !moves_in_container(callable, flags);
 }
-bool reads_digits(PyTypeObject* base) { return !moves_arguments(base); }
+bool reads_digits(PyTypeObject* base) { return !Natives::table().flags_of_type(base).has(native::kMoves); }
 
 static thread_local bool reading = false, adding = false;
 Reading::Reading(bool reads, bool adds)
@@ -370,41 +324,42 @@ size_t& integers_given() {
   return count;
 }
 
+// The elements of a list or tuple are all integers: with a float among them, sum() would add the symbols' values
+// natively.
+static bool holds_integers_only(Borrowed sequence) {
+  if (!PyList_CheckExact(sequence.get()) && !PyTuple_CheckExact(sequence.get())) return false;
+  PyObject** items = PySequence_Fast_ITEMS(sequence.get());
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(sequence.get()), is_integer);
+}
+
 // To be called before native code receives a symbol whose value it might read.
-void check_symbols(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count) {
+void check_symbols(Tracer& t, Borrowed callable, NativeFlags flags, PyObject* const* arguments, size_t count) {
   if (!t.recorder.has_symbols() && deferred_strings() == 0) return;
-  const auto reason = t.recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
-  if (name == "str.join" && deferred_strings() > 0 && count > 0 && may_hold(arguments[0]))
-    stop(report::Reason::tensor_text, name);
-  PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
-  if (among(kMovers, name)) {
-    if (name != "builtins.isinstance" && name != "builtins.callable" && count > 0 && is_symbol(arguments[0]))
-      stop(report::Reason::unknown_number, name + kOfSymbol);
+  const auto reason = t.recorder.has_symbols() ? report::Reason::unbacked_value : report::Reason::tensor_text;
+  if (moves_by_contract(callable, flags)) {
+    if (flags.has(native::kJoinsText) && deferred_strings() > 0 && count > 0 && may_hold(arguments[0]))
+      stop(report::Reason::tensor_text, native_name(callable));
+    if (!flags.has(native::kReadsType) && count > 0 && is_symbol(arguments[0]))
+      stop(report::Reason::unbacked_value, native_name(callable) + kOfSymbol);
     return;
   }
-  if (name == "builtins.sum" && count == 1 && (PyList_CheckExact(arguments[0]) || PyTuple_CheckExact(arguments[0]))) {
-    // With a float among them, it would add the symbols' values natively.
-    bool integers = true;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arguments[0]); i++)
-      integers = integers && is_integer(PySequence_Fast_GET_ITEM(arguments[0], i));
-    if (integers) return;
-  }
-  const char* method = PyCFunction_Check(callable.get()) ? callable.as<PyCFunctionObject>()->m_ml->ml_name : "";
-  const bool moves = is_mover(callable);
-  const bool is_function = self == nullptr || PyModule_Check(self) || name.starts_with("torch._C.");
-  if (!is_function && !moves && may_hold(self)) stop(reason, name);
+  if (callable == Borrowed(Natives::table().sum) && count == 1 && holds_integers_only(arguments[0])) return;
+  PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  const bool moves = moves_in_container(callable, flags);
+  const bool is_function = self == nullptr || PyModule_Check(self) || flags.has(native::kListed);
+  if (!is_function && !moves && may_hold(self)) stop(reason, native_name(callable));
   for (size_t i = 0; i < count; i++) {
-    const bool kept = moves && (among(kKeepers, method) || !is_symbol(arguments[i]));
-    if (!kept && may_hold(arguments[i])) stop(reason, name);
+    const bool kept = moves && (flags.has(native::kTakesValues) || !is_symbol(arguments[i]));
+    if (!kept && may_hold(arguments[i])) stop(reason, native_name(callable));
   }
 }
 
 // The same for the constructor of a type with the layout of `base`.
 void check_symbols(Tracer& t, PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
   if (!t.recorder.has_symbols() && deferred_strings() == 0) return;
-  const auto reason = t.recorder.has_symbols() ? report::Reason::unknown_number : report::Reason::tensor_text;
-  const bool keeps = keeps_arguments(base);
-  const bool moves = moves_arguments(base);
+  const auto reason = t.recorder.has_symbols() ? report::Reason::unbacked_value : report::Reason::tensor_text;
+  const NativeFlags flags = Natives::table().flags_of_type(base);
+  const bool keeps = flags.has(native::kKeeps), moves = flags.has(native::kMoves);
   for (size_t i = 0; i < count; i++) {
     const bool is_alone = is_symbol(arguments[i]) || is_deferred_string(arguments[i]);
     if (is_alone ? !keeps : !moves && may_hold(arguments[i])) stop(reason, type->tp_name);

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "py/error.h"
-
-#include <string>
+#include "trace/calls/native_flags.h"
 
 namespace alternator::trace {
 
@@ -19,7 +18,7 @@ void check_comparison(Tracer& t, Borrowed left, Borrowed right);
 // One operand is a tensor, and neither has user code.
 bool is_torchs_operation(Borrowed left, Borrowed right);
 // To be called before native code receives a symbol whose value it might read.
-void check_symbols(Tracer& t, Borrowed callable, const std::string& name, PyObject* const* arguments, size_t count);
+void check_symbols(Tracer& t, Borrowed callable, NativeFlags flags, PyObject* const* arguments, size_t count);
 // The same for the constructor of a type with the layout of `base`.
 void check_symbols(Tracer& t, PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count);
 

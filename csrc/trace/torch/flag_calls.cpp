@@ -1,6 +1,7 @@
 // Process-wide torch flags: the traced program reads and sets them; they are restored at the end of the trace.
 #include "trace/torch/flag_calls.h"
 #include "trace/calls/call_dispatch.h"
+#include "trace/calls/reflective_builtins.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/functorch.h"
 #include "trace/stdlib/output_effects.h"
@@ -106,7 +107,7 @@ Ref FlagCalls::run(const Call& call) {
 }
 
 void FlagCalls::take_arguments(const Call& call) {
-  escape_all(t, call.arguments, call.count());
+  escape_all(t, call);
   for (size_t i = 0; i < call.count(); i++)
     if (!is_known(call.arguments[i])) stop(report::Reason::native_call, native_name(call.callable));
 }

@@ -36,9 +36,8 @@ bool is_number(PyObject* object) { return PyLong_Check(object) || PyFloat_Check(
 
 bool is_data_array(PyObject* object) { return lift::is_array(object) && lift::fields_of(object).dimensions > 0; }
 
-}  // namespace
-
-bool is_data(Borrowed object, int depth) {
+// Scalars, and lists of them.
+bool is_data(Borrowed object, int depth = 0) {
   constexpr int kDeepest = 32;
   PyObject* o = object.get();
   if (PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyRange_Check(o)) return true;
@@ -52,6 +51,8 @@ bool is_data(Borrowed object, int depth) {
   }
   return true;
 }
+
+}  // namespace
 
 bool are_sizes(PyObject* const* arguments, size_t count) {
   if (count == 1 && cpython::is_native(Py_TYPE(arguments[0]), "torch.Size")) return true;
@@ -79,7 +80,7 @@ static Ref call_parameter(Tracer& t, const Call& call) {
   const graph::TorchTypes& types = graph::torch_types();
   PyTypeObject* type = call.positional > 0 ? Py_TYPE(call.arguments[0]) : nullptr;
   if (type != types.tensor && type != types.parameter) return {};
-  return call_torch(t, call.callable, call.arguments, call.positional, call.keyword_names);
+  return call_torch(t, call);
 }
 
 // torch.nn.Buffer() returns a torch.Tensor that its __new__ makes: not an instance of Buffer, so __init__ does not run.
@@ -88,12 +89,12 @@ static Ref call_buffer(Tracer& t, const Call& call) {
   std::vector<PyObject*> given{nullptr, call.callable.get()};
   given.insert(given.end(), call.arguments, call.arguments + call.count());
   Ref makes = get_attribute(t, call.callable, checked(PyUnicode_InternFromString("__new__")));
-  return trace::call(t, makes, given.data() + 1, call.positional + 1, call.keyword_names);
+  return trace::call(t, {makes, given.data() + 1, call.positional + 1, call.keyword_names});
 }
 
 static Ref call_variable(Tracer& t, const Call& call) {
   if (call.positional == 0 || !graph::is_tensor(call.arguments[0])) return {};
-  return call_torch(t, call.callable, call.arguments, call.positional, call.keyword_names);
+  return call_torch(t, call);
 }
 
 // `get_dtype` is only called where the constructor may be replaced at all.
@@ -122,7 +123,7 @@ static Ref call_constructor(Tracer& t, const Call& call, const GetDtype& get_dty
   given.push_back(dtype.get());
   const char* modern = sizes ? "empty" : array ? "as_tensor" : "tensor";
   Ref function = graph::torch_name("torch", modern), names = checked(Py_BuildValue("(s)", "dtype"));
-  return trace::call(t, function, given.data() + 1, given.size() - 2, names);
+  return trace::call(t, {function, given.data() + 1, given.size() - 2, names});
 }
 
 bool register_legacy_tensors(Handlers& handlers) {
@@ -146,38 +147,39 @@ bool register_legacy_tensors(Handlers& handlers) {
 
 // x.new_tensor(data) and x.new(data) write into memory, which a fake has not: recorded as torch.tensor() with x's dtype
 // and device.
-Ref new_from_data(Tracer& t, Borrowed callable, MemberFlags method, PyObject* const* arguments, size_t positional,
-                  Borrowed keyword_names) {
+Ref new_from_data(Tracer& t, const Call& call, MemberFlags method) {
   if ((method & (TensorMember::kNewTensor | TensorMember::kNew)) == 0) return {};
-  Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
+  Borrowed self = PyCFunction_Check(call.callable.get()) ? PyCFunction_GET_SELF(call.callable.get()) : nullptr;
+  Call rest = call;
   if (!self || !graph::is_tensor(self)) {
-    if (positional == 0) return {};
-    self = *arguments++;
-    positional--;
+    if (call.positional == 0) return {};
+    self = call.arguments[0];
+    rest = call.without_first();
   }
+  if (!graph::is_tensor(self) || rest.positional != 1) return {};
+  PyObject* const data = rest.arguments[0];
   const bool is_new = (method & TensorMember::kNew) != 0;
-  const bool array = positional == 1 && (is_new ? is_data_array(arguments[0]) : lift::is_array(arguments[0]));
-  if (!graph::is_tensor(self) || positional != 1 || (!array && !is_data(arguments[0]))) return {};
-  if (is_new && (keyword_names || is_number(arguments[0]))) return {};
+  const bool array = is_new ? is_data_array(data) : lift::is_array(data);
+  if (!array && !is_data(data)) return {};
+  if (is_new && (call.keyword_names || is_number(data))) return {};
   auto attribute_of_self = [&](const char* attribute) {
     return get_attribute(t, self, checked(PyUnicode_InternFromString(attribute)));
   };
   Ref options[] = {attribute_of_self("dtype"), attribute_of_self("device"), {}};
   constexpr const char* kNames[] = {"dtype", "device", "requires_grad"};
-  for (Py_ssize_t i = 0; keyword_names && i < PyTuple_GET_SIZE(keyword_names.get()); i++) {
-    PyObject* given = PyTuple_GET_ITEM(keyword_names.get(), i);
+  for (size_t i = 0; i < rest.keywords(); i++) {
     const auto* found = std::find_if(std::begin(kNames), std::end(kNames), [&](const char* text) {
-      return PyUnicode_CompareWithASCIIString(given, text) == 0;
+      return PyUnicode_CompareWithASCIIString(rest.keyword_name(i).get(), text) == 0;
     });
     if (found == std::end(kNames)) return {};
-    if (arguments[1 + i] != Py_None) options[found - kNames] = Ref::share(arguments[1 + i]);
+    if (rest.keyword_value(i).get() != Py_None) options[found - kNames] = Ref::share(rest.keyword_value(i));
   }
-  std::vector<PyObject*> given = {nullptr, arguments[0], options[0].get(), options[1].get()};
+  std::vector<PyObject*> given = {nullptr, data, options[0].get(), options[1].get()};
   if (options[2]) given.push_back(options[2].get());
   Ref names = options[2] ? checked(Py_BuildValue("(sss)", kNames[0], kNames[1], kNames[2]))
                          : checked(Py_BuildValue("(ss)", kNames[0], kNames[1]));
   const char* modern = array && is_new ? "as_tensor" : "tensor";
-  return call(t, graph::torch_name("torch", modern), given.data() + 1, 1, names);
+  return trace::call(t, {graph::torch_name("torch", modern), given.data() + 1, 1, names});
 }
 
 }  // namespace alternator::trace

@@ -1,9 +1,8 @@
 // Random number generators (torch.Generator, torch.manual_seed). A call that mutates a generator or reads its state is
 // a node in a separate segment, outside what a backend compiles; tracing never touches a pre-existing generator.
 #include "trace/torch/random_generators.h"
-#include "trace/calls/call_dispatch.h"
+#include "trace/calls/reflective_builtins.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/torch/torch_calls.h"
 
 #include "fake/session.h"
@@ -107,7 +106,7 @@ bool register_generators(Handlers& handlers) {
 }
 
 void RandomGenerators::use(Borrowed generator) {
-  if (t.functorch->transformed || t.recorder.is_silent())
+  if (t.is_transformed() || t.recorder.is_silent())
     stop(report::Reason::native_call, "a generator inside a transform, a conditional or an autograd function");
   const lift::Known* known = t.lifter.known(generator);
   if (known == nullptr) return;  // created in this trace
@@ -220,7 +219,7 @@ Ref RandomGenerators::set_state(const GeneratorCall& call) {
 
 Ref RandomGenerators::make(const Call& call) {
   const size_t total = call.count();
-  if (t.functorch->transformed || t.recorder.is_silent() || (call.keyword_names && call.positional > 0) || total > 1 ||
+  if (t.is_transformed() || t.recorder.is_silent() || (call.keyword_names && call.positional > 0) || total > 1 ||
       (total == 1 && !lift::is_plain(call.arguments[0])))
     stop(report::Reason::native_call, "torch.Generator");
   Ref made =

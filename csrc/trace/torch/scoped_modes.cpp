@@ -1,5 +1,5 @@
 #include "trace/torch/scoped_modes.h"
-#include "trace/calls/call_dispatch.h"
+#include "trace/calls/reflective_builtins.h"
 
 #include "py/import.h"
 #include "py/lasting.h"

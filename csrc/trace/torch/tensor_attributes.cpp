@@ -7,6 +7,7 @@
 
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
+#include "graph/record/torch_types.h"
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/fields.h"
@@ -44,7 +45,7 @@ bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
     Ref module = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
     const char* text = module && PyUnicode_Check(module.get()) ? PyUnicode_AsUTF8(module.get()) : nullptr;
     PyErr_Clear();
-    return text != nullptr && strncmp(text, "torch.", 6) == 0;
+    return text != nullptr && graph::is_of_torch(text);
   }
   return true;
 }
@@ -66,14 +67,13 @@ static void use_memory_of(Tracer& t, Borrowed tensor, bool is_offset, const std:
   }
 }
 
-void check_tensor_method(Tracer& t, Borrowed callable, MemberFlags method, const std::string& name,
-                         PyObject* const* arguments, size_t count) {
+void check_tensor_method(Tracer& t, const Call& call, MemberFlags method, const std::string& name) {
   // It would be attached to the autograd graph of a fake.
   if ((method & TensorMember::kHook) != 0) stop(report::Reason::hook, name);
   constexpr MemberFlags kOfMemory = TensorMember::kOffset | TensorMember::kSharedFact;
   if ((method & (kOfMemory | TensorMember::kShowsMemory | TensorMember::kUnguarded)) == 0) return;
-  Borrowed self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
-  if (!self || !is_tensor(self)) self = count > 0 ? arguments[0] : nullptr;
+  Borrowed self = PyCFunction_Check(call.callable.get()) ? PyCFunction_GET_SELF(call.callable.get()) : nullptr;
+  if (!self || !is_tensor(self)) self = call.positional > 0 ? call.arguments[0] : nullptr;
   if (!self || !is_tensor(self)) return;
   if ((method & kOfMemory) != 0) use_memory_of(t, self, (method & TensorMember::kOffset) != 0, name);
   if ((method & TensorMember::kShowsMemory) != 0 ||
@@ -109,12 +109,12 @@ static Ref get_special(Tracer& t, Borrowed tensor, Borrowed name, const lift::Kn
   if (!preexisting && is(TensorMember::kSharedFact)) use_memory_of(t, tensor, false, text_of(name));
   if (!preexisting && is(TensorMember::kGrad) && fake::is_fake(value) && !value.is_leaf() && !value.retains_grad())
     stop(report::Reason::tensor_attribute, "grad of a tensor that is not a leaf");
-  if (!preexisting && is(TensorMember::kAutogradFact)) t.gradient_questions++;
+  if (!preexisting && is(TensorMember::kAutogradFact)) t.autograd_queries++;
   // A fake's autograd graph is not the one that the real tensor will have, but a fake is a leaf where the real tensor
   // is one.
   if (!preexisting && is(TensorMember::kGradFn) && !t.function_modes->is_active() && fake::is_fake(value) &&
       value.is_leaf()) {
-    t.gradient_questions++;
+    t.autograd_queries++;
     return Ref::share(Py_None);
   }
   if (is(TensorMember::kOfFakesGraph)) stop(report::Reason::tensor_attribute, text_of(name));

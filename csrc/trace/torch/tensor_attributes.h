@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lift/lifting/lifter.h"
-#include "py/error.h"
+#include "trace/core/call.h"
 #include "trace/torch/tensor_members.h"
 
 #include <string>
@@ -25,7 +25,6 @@ bool set_member_of_container(lift::Lifter& lifter, Borrowed container, Borrowed 
 
 Ref get_from_tensor(Tracer& t, Borrowed tensor, Borrowed name);
 // The method may have been looked up before the trace.
-void check_tensor_method(Tracer& t, Borrowed callable, MemberFlags method, const std::string& name,
-                         PyObject* const* arguments, size_t count);
+void check_tensor_method(Tracer& t, const Call& call, MemberFlags method, const std::string& name);
 
 }  // namespace alternator::trace

@@ -1,7 +1,6 @@
 // Tensor hooks: register_hook, register_post_accumulate_grad_hook, retain_grad. They are attached to a tensor's
 // autograd graph, which a fake has not: the residual program registers them on the tensors that the graph has computed.
 #include "trace/torch/tensor_hooks.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/stdlib/output_effects.h"
 #include "trace/symbolic/deferred_values.h"
@@ -10,8 +9,8 @@
 #include "graph/record/torch_types.h"
 #include "py/lasting.h"
 #include "trace/calls/natives.h"
+#include "trace/core/refuse_value.h"
 #include "trace/core/tracer.h"
-#include "trace/symbolic/refuse_value.h"
 
 namespace alternator::trace {
 
@@ -69,19 +68,18 @@ bool TensorHooks::is_hook_handle_class(PyTypeObject* type) const {
   return reinterpret_cast<PyObject*>(type) == hook_methods().handle.get();
 }
 
-Ref TensorHooks::call(Borrowed callable, PyObject* const* arguments, size_t count) {
+Ref TensorHooks::call(const Call& call) {
   const HookMethods& methods = hook_methods();
-  const bool retains = is_method(callable, methods.retain), after = is_method(callable, methods.after);
-  if (!retains && !after && !is_method(callable, methods.before)) return {};
-  Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
-  if (!tensor && count > 0) tensor = *arguments++, count--;
-  const std::string name = native_name(callable);
-  if (!tensor || !graph::is_tensor(tensor) || count != (retains ? 0 : 1)) stop(report::Reason::hook, name);
+  const bool retains = is_method(call.callable, methods.retain), after = is_method(call.callable, methods.after);
+  if (!retains && !after && !is_method(call.callable, methods.before)) return {};
+  const auto [tensor, rest] = split_self(call);
+  const std::string name = native_name(call.callable);
+  if (!tensor || !graph::is_tensor(tensor) || rest.positional != (retains ? 0 : 1)) stop(report::Reason::hook, name);
   t.function_modes->forbid("a hook on a tensor");
   if (graph::has_own_torch_function(tensor.type()))  // it would run where the residual program registers the hook
     stop(report::Reason::hook, name + " of a tensor with a __torch_function__");
   // What is recomputed in the backward pass would register the hook again.
-  if (t.functorch->transformed || t.recorder.is_silent() || t.recorder.is_checkpointed())
+  if (t.is_transformed() || t.recorder.is_silent() || t.recorder.is_checkpointed())
     stop(report::Reason::hook, name + " in a region that is transformed or recomputed");
   const at::Tensor& fake = graph::as_tensor(tensor);
   const bool leaf = fake.is_leaf(), preexisting = t.lifter.known(tensor) != nullptr;
@@ -89,7 +87,7 @@ Ref TensorHooks::call(Borrowed callable, PyObject* const* arguments, size_t coun
   if (!retains &&
       is_written_by_program(t, methods.handle.as<PyTypeObject>(), checked(PyUnicode_InternFromString("next_id"))))
     stop(report::Reason::hook, name + " next to a hook of a module");
-  t.gradient_questions++;
+  t.autograd_queries++;
   // If the tensor is mutated later, its autograd graph differs by the time the hook is registered.
   t.output->note_shown(tensor);
   if (!preexisting || !leaf) t.recorder.program().keeps_history = true;
@@ -105,9 +103,9 @@ Ref TensorHooks::call(Borrowed callable, PyObject* const* arguments, size_t coun
     t.deferred->event = t.event_here(report::Reason::hook, "its handle is used");
   }
   registered = true;
-  t.lifter.escape(arguments[0]);
-  t.output->add_effect(after ? methods.after : methods.before, checked(PyTuple_Pack(2, tensor.get(), arguments[0])),
-                       {});
+  t.lifter.escape(rest.arguments[0]);
+  t.output->add_effect(after ? methods.after : methods.before,
+                       checked(PyTuple_Pack(2, tensor.get(), rest.arguments[0])), {});
   return checked(handle_type.tp_alloc(&handle_type, 0));
 }
 

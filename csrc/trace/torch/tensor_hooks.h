@@ -1,7 +1,7 @@
 // Hooks on tensors: registered by the residual program, on the tensors that the graph has computed.
 #pragma once
 
-#include "py/error.h"
+#include "trace/core/call.h"
 
 #include <string>
 
@@ -23,7 +23,7 @@ class TensorHooks {
   explicit TensorHooks(Tracer& tracer) : t(tracer) {}
 
   // Null: it is no call that registers a hook on a tensor.
-  Ref call(Borrowed callable, PyObject* const* arguments, size_t count);
+  Ref call(const Call& call);
   bool is_hook_handle_class(PyTypeObject* type) const;
 
   bool registered = false;  // one was registered

@@ -1,6 +1,6 @@
 #include "trace/torch/tensor_members.h"
 
-#include "lift/lifting/pointer_tables.h"
+#include "lift/sources/pointer_tables.h"
 #include "py/lasting.h"
 #include "trace/calls/handlers.h"
 

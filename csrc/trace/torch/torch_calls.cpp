@@ -3,7 +3,6 @@
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/backward.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/numpy/array_conversions.h"
 #include "trace/numpy/array_nodes.h"
 #include "trace/numpy/concrete_arrays.h"
@@ -86,18 +85,19 @@ void load_torch_calls() {
 
 // x.new(2, 3) and x.new(size), the legacy form of x.new_empty(), which torch refuses for fakes: returns the method that
 // takes the same arguments. Null: it is no such call.
-static Ref modern_new(Borrowed callable, MemberFlags method, PyObject* const* arguments, size_t count) {
-  if ((method & TensorMember::kNew) == 0) return {};
+static Ref modern_new(const Call& call, MemberFlags method) {
+  if ((method & TensorMember::kNew) == 0 || call.keyword_names) return {};
   Borrowed owner;
-  if (PyCFunction_Check(callable.get())) {
-    owner = PyCFunction_GET_SELF(callable.get());
+  Call rest = call;
+  if (PyCFunction_Check(call.callable.get())) {
+    owner = PyCFunction_GET_SELF(call.callable.get());
     if (owner && !graph::is_tensor(owner)) owner = {};
-  } else if (count > 0 && graph::is_tensor(arguments[0])) {
-    owner = reinterpret_cast<PyObject*>(reinterpret_cast<PyDescrObject*>(callable.get())->d_type);
-    arguments++, count--;
+  } else if (call.positional > 0 && graph::is_tensor(call.arguments[0])) {
+    owner = call.callable.as<PyDescrObject>()->d_type;
+    rest = call.without_first();
   }
-  if (!owner || count == 0) return {};
-  return are_sizes(arguments, count) ? checked(PyObject_GetAttrString(owner.get(), "new_empty")) : Ref();
+  if (!owner || rest.positional == 0) return {};
+  return are_sizes(rest.arguments, rest.positional) ? checked(PyObject_GetAttrString(owner.get(), "new_empty")) : Ref();
 }
 
 void stop_for_torch(Tracer& t, const std::string& what) {
@@ -111,11 +111,9 @@ void stop_for_torch(Tracer& t, const std::string& what) {
 }
 
 // x.tolist() reads memory without the dispatcher, and a fake has none. Null: it is no such call.
-static Ref list_of_values(Tracer& t, Borrowed callable, MemberFlags method, PyObject* const* arguments, size_t count) {
+static Ref list_of_values(Tracer& t, const Call& call, MemberFlags method) {
   if ((method & TensorMember::kToList) == 0) return {};
-  Borrowed tensor = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get())
-                    : count > 0                       ? arguments[0]
-                                                      : nullptr;
+  Borrowed tensor = split_self(call).self;
   if (!tensor || !graph::is_tensor(tensor) || !fake::is_fake(fake::unpack(tensor.get()))) return {};
   const std::optional<at::Tensor> value = t.session.known_value(fake::unpack(tensor.get()));
   if (!value && t.recorder.captures_scalars() && graph::is_top_mode(t.recorder.mode()))
@@ -171,22 +169,22 @@ Ref slices_with_numbers(Tracer& tracer, Borrowed key) {
 
 // Torch has called .item() on a tensor argument where it wants a scalar: `value=`, `alpha=`, a size. Recorded as an
 // unbacked symbol, its value need not be known. False: the failure was another one.
-static bool numbers_for_tensors(Tracer& t, PyObject* const* arguments, size_t positional, size_t total,
-                                std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
+static bool numbers_for_tensors(Tracer& t, const Call& call, std::vector<PyObject*>* given, std::vector<Ref>* numbers) {
   const fake::Failure* failure = t.session.failure();
   if (failure == nullptr || failure->kind != fake::FailureKind::DataDependent || t.function_modes->is_unwinding() ||
-      t.functorch->transformed || t.function_modes->is_active() ||
+      t.is_transformed() || t.function_modes->is_active() ||
       (failure->op != "aten::_local_scalar_dense" && failure->op != "aten::item")) {
     return false;
   }
   given->assign(1, nullptr);
-  given->insert(given->end(), arguments, arguments + total);
+  given->insert(given->end(), call.arguments, call.arguments + call.count());
   const SavedError failed;
   if (t.recorder.captures_scalars()) {
     const c10::TensorImpl* asked = fake::last_asked();
-    for (size_t i = 0; i < total; i++) {
-      Ref number = with_numbers(
-          t, arguments[i], [&](PyObject* tensor, bool) { return fake::unpack(tensor).unsafeGetTensorImpl() == asked; });
+    for (size_t i = 0; i < call.count(); i++) {
+      Ref number = with_numbers(t, call.arguments[i], [&](PyObject* tensor, bool) {
+        return fake::unpack(tensor).unsafeGetTensorImpl() == asked;
+      });
       if (!number) continue;
       (*given)[i + 1] = number.get();
       numbers->push_back(std::move(number));
@@ -194,10 +192,11 @@ static bool numbers_for_tensors(Tracer& t, PyObject* const* arguments, size_t po
     if (!numbers->empty()) return true;
   }
   const CapturingScalars capturing(t);
-  for (size_t i = positional; i < total; i++) {
-    if (!graph::is_tensor(arguments[i]) || fake::unpack(arguments[i]).dim() != 0) continue;
-    if (!graph::is_unbacked_scalar(t.session, arguments[i])) continue;
-    numbers->push_back(number_in(t, arguments[i]));
+  for (size_t i = call.positional; i < call.count(); i++) {
+    PyObject* const value = call.arguments[i];
+    if (!graph::is_tensor(value) || fake::unpack(value).dim() != 0) continue;
+    if (!graph::is_unbacked_scalar(t.session, value)) continue;
+    numbers->push_back(number_in(t, value));
     (*given)[i + 1] = numbers->back().get();
   }
   return !numbers->empty();
@@ -210,24 +209,25 @@ static bool holds_numpy_integer(PyObject* value) {
   return std::any_of(items, items + PySequence_Fast_GET_SIZE(value), holds_numpy_integer);
 }
 
-static void use_arguments(Tracer& t, PyObject* const* arguments, size_t count) {
-  escape_all(t, arguments, count);
-  for (size_t i = 0; i < count; i++) {
-    if (graph::is_generator(arguments[i])) {
-      t.generators->use(arguments[i]);
+static void use_arguments(Tracer& t, const Call& call) {
+  escape_all(t, call);
+  for (size_t i = 0; i < call.count(); i++) {
+    Borrowed argument = call.arguments[i];
+    if (graph::is_generator(argument)) {
+      t.generators->use(argument);
       continue;
     }
-    if (!fake::is_symbol(arguments[i]) && !t.array_nodes->is_symbolic_array(arguments[i]))
-      check_use(t, arguments[i], "a torch call");
-    check_order(t, arguments[i], "a torch call");
-    if (holds_identity(arguments[i])) stop(report::Reason::identity_number, "a torch call");
+    if (!fake::is_symbol(argument) && !t.array_nodes->is_symbolic_array(argument))
+      check_use(t, argument, "a torch call");
+    check_order(t, argument, "a torch call");
+    if (holds_identity(argument)) stop(report::Reason::object_id, "a torch call");
   }
 }
 
 namespace {
 
-struct TorchCall {
-  Borrowed callable;
+// What a torch call is, besides its arguments.
+struct TorchCallee {
   std::string name;
   MemberFlags method;  // of torch.Tensor
   bool moded;          // under a user's torch-function mode, which must see the call unmodified
@@ -236,86 +236,83 @@ struct TorchCall {
 }  // namespace
 
 // Calls on numpy arrays. Null: it is none.
-static Ref call_on_arrays(Tracer& t, const TorchCall& torch, PyObject* const* arguments, size_t positional,
-                          Borrowed keyword_names) {
-  if (positional > 0 && t.array_nodes->is_symbolic_array(arguments[0]))
-    return tensor_of_symbolic(t, {torch.callable, arguments, positional, keyword_names}, torch.name);
-  if (Ref tensor = tensor_of_array(t, {torch.callable, arguments, positional, keyword_names}, torch.name))
-    return tensor;
-  if (torch.moded || positional == 0 || !lift::is_array(arguments[positional - 1])) return {};
-  return new_from_data(t, torch.callable, torch.method, arguments, positional, keyword_names);
+static Ref call_on_arrays(Tracer& t, const TorchCallee& callee, const Call& call) {
+  if (call.positional > 0 && t.array_nodes->is_symbolic_array(call.arguments[0]))
+    return tensor_of_symbolic(t, call, callee.name);
+  if (Ref tensor = tensor_of_array(t, call, callee.name)) return tensor;
+  if (callee.moded || call.positional == 0 || !lift::is_array(call.arguments[call.positional - 1])) return {};
+  return new_from_data(t, call, callee.method);
 }
 
 // Calls that are not one node as they stand. Null: it is none.
-static Ref call_specially(Tracer& t, const TorchCall& torch, PyObject* const* arguments, size_t positional,
-                          Borrowed keyword_names) {
-  const auto& [callable, name, method, moded] = torch;
-  if (Ref empty = keyword_names || moded ? Ref() : modern_new(callable, method, arguments, positional))
-    return call_torch(t, empty, arguments, positional, {});
-  if (Ref made = moded ? Ref() : tensor_of_symbols(t, name, arguments, positional, keyword_names)) return made;
-  if (Ref made = moded ? Ref() : new_from_data(t, callable, method, arguments, positional, keyword_names)) return made;
-  if (is_backward(t, callable)) return call_backward(t, callable, name, arguments, positional, keyword_names);
-  if (is_engine(callable)) stop(report::Reason::backward, name);
+static Ref call_specially(Tracer& t, const TorchCallee& callee, const Call& call) {
+  const auto& [name, method, moded] = callee;
+  if (Ref empty = moded ? Ref() : modern_new(call, method)) return call_torch(t, call.of(empty));
+  if (Ref made = moded ? Ref() : tensor_of_symbols(t, call)) return made;
+  if (Ref made = moded ? Ref() : new_from_data(t, call, method)) return made;
+  if (is_backward(t, call.callable)) return call_backward(t, call, name);
+  if (is_engine(call.callable)) stop(report::Reason::backward, name);
   // A backward pass inside a transform would run the hook on fakes.
-  if (t.functorch->transformed && (method & TensorMember::kHook) != 0)
+  if (t.is_transformed() && (method & TensorMember::kHook) != 0)
     stop(report::Reason::torch_call, name + " inside a transform");
-  if (Ref handle = keyword_names ? Ref() : t.hooks->call(callable, arguments, positional)) return handle;
-  check_tensor_method(t, callable, method, name, arguments, positional);
-  if (Ref values = moded ? Ref() : list_of_values(t, callable, method, arguments, positional)) return values;
-  return numpy_of_tensor(t, {callable, arguments, positional, keyword_names});
+  if (Ref handle = call.keyword_names ? Ref() : t.hooks->call(call)) return handle;
+  check_tensor_method(t, call, method, name);
+  if (Ref values = moded ? Ref() : list_of_values(t, call, method)) return values;
+  return numpy_of_tensor(t, call);
 }
 
-// `as_given`: the arguments before numbers were replaced. `for_class`: see TorchFunctionMethods.
-static Ref record_call(Tracer& t, const TorchCall& torch, PyObject* const* arguments, size_t positional,
-                       Borrowed keyword_names, PyObject* const* as_given, size_t total, Borrowed for_class) {
+// `as_given`: the call before numbers were replaced. `for_class`: see TorchFunctionMethods.
+static Ref record_call(Tracer& t, const TorchCallee& callee, const Call& call, const Call& as_given,
+                       Borrowed for_class) {
   t.session.clear_failure();
   try {
     const TorchRuns runs(t);
-    if (!for_class)
-      return t.recorder.call(torch.callable, arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
-    Ref result = t.recorder.call_for_class(for_class, torch.callable, arguments, positional, keyword_names);
+    if (!for_class) {
+      return t.recorder.call(call.callable, call.arguments, call.positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                             call.keyword_names);
+    }
+    Ref result =
+        t.recorder.call_for_class(for_class, call.callable, call.arguments, call.positional, call.keyword_names);
     t.torch_functions->for_class = for_class.get();  // reports to the caller that it was used
     return result;
   } catch (const PyError&) {
-    if (!t.function_modes->is_unwinding() && is_interrupt(t)) stop_for_interrupt(t, torch.name);
+    if (!t.function_modes->is_unwinding() && is_interrupt(t)) stop_for_interrupt(t, callee.name);
     std::vector<PyObject*> again;
     std::vector<Ref> asked;
-    if (!for_class && numbers_for_tensors(t, as_given, positional, total, &again, &asked)) {
+    if (!for_class && numbers_for_tensors(t, as_given, &again, &asked)) {
       PyErr_Clear();
-      return call_torch(t, torch.callable, again.data() + 1, positional, keyword_names);
+      return call_torch(t, call.with(again.data() + 1));
     }
-    stop_for_torch(t, torch.name);
+    stop_for_torch(t, callee.name);
   } catch (const std::exception& error) {
     PyErr_Clear();
-    stop(report::Reason::torch_call, torch.name + ": " + error.what());
+    stop(report::Reason::torch_call, callee.name + ": " + error.what());
   }
 }
 
-Ref call_torch(Tracer& t, Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names) {
-  const size_t total = positional + (keyword_names ? static_cast<size_t>(PyTuple_GET_SIZE(keyword_names.get())) : 0);
+Ref call_torch(Tracer& t, const Call& call) {
   Borrowed for_class = std::exchange(t.torch_functions->for_class, nullptr);
-  use_arguments(t, arguments, total);
-  if (t.torch_functions->is_overridden_call(callable, arguments, total))
-    return t.torch_functions->call_overridden(callable, arguments, positional, keyword_names);
-  const TorchCall torch{callable, native_name(callable), method_flags(callable), t.function_modes->is_active()};
-  if (callable == Borrowed(functions().is_grad_enabled)) t.gradient_questions++;
-  t.flags->use_for(torch.name);
-  if (Ref made = call_on_arrays(t, torch, arguments, positional, keyword_names)) return made;
-  for (size_t i = 0; i < total; i++) {
-    if (fake::is_symbol(arguments[i]) && t.lifter.known(arguments[i]) != nullptr)
-      stop(report::Reason::unknown_number, torch.name + " with an unspecialized scalar");
-  }
+  use_arguments(t, call);
+  if (t.torch_functions->is_overridden_call(call)) return t.torch_functions->call_overridden(call);
+  const TorchCallee callee{native_name(call.callable), method_flags(call.callable), t.function_modes->is_active()};
+  if (call.callable == Borrowed(functions().is_grad_enabled)) t.autograd_queries++;
+  t.flags->use_for(callee.name);
+  if (Ref made = call_on_arrays(t, callee, call)) return made;
+  PyObject* const* const end = call.arguments + call.count();
+  if (std::any_of(call.arguments, end,
+                  [&](PyObject* argument) { return fake::is_symbol(argument) && t.lifter.known(argument) != nullptr; }))
+    stop(report::Reason::unbacked_value, callee.name + " with an unspecialized scalar");
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
-  PyObject* const* as_given = arguments;
-  if (use_numbers(t, arguments, total, torch.name, &given, &numbers)) {
+  Call recorded = call;
+  if (use_numbers(t, call.arguments, call.count(), callee.name, &given, &numbers)) {
     // A Python function may test the types of its arguments.
-    if (PyFunction_Check(callable.get()) && std::any_of(arguments, arguments + total, holds_numpy_integer))
-      stop(report::Reason::native_call, torch.name + " with a numpy integer");
-    arguments = given.data() + 1;
+    if (PyFunction_Check(call.callable.get()) && std::any_of(call.arguments, end, holds_numpy_integer))
+      stop(report::Reason::native_call, callee.name + " with a numpy integer");
+    recorded = call.with(given.data() + 1);
   }
-  if (Ref made = call_specially(t, torch, arguments, positional, keyword_names)) return made;
-  return record_call(t, torch, arguments, positional, keyword_names, as_given, total, for_class);
+  if (Ref made = call_specially(t, callee, recorded)) return made;
+  return record_call(t, callee, recorded, call, for_class);
 }
 
 }  // namespace alternator::trace

@@ -4,8 +4,8 @@
 #include "trace/torch/torch_function_methods.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/markers.h"
+#include "trace/calls/python_functions.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/items.h"
 #include "trace/torch/tensor_attributes.h"
@@ -136,10 +136,10 @@ bool TorchFunctionMethods::is_overridden(PyObject* const* objects, size_t count)
   return false;
 }
 
-bool TorchFunctionMethods::is_overridden_call(Borrowed callable, PyObject* const* arguments, size_t count) {
+bool TorchFunctionMethods::is_overridden_call(const Call& call) {
   if (!graph::subclasses_are_on()) return false;
-  if (is_overridden(arguments, count)) return true;
-  Ref self = self_of(callable);
+  if (is_overridden(call.arguments, call.count())) return true;
+  Ref self = self_of(call.callable);
   return self && graph::is_tensor(self) && is_overridden(self);
 }
 
@@ -152,7 +152,7 @@ void TorchFunctionMethods::note_override(Borrowed types, Borrowed arguments, Bor
       t.result.wants_modes = !t.options.has_modes && t.function_modes->own == 0;
       stop(report::Reason::native_call, "a __torch_function__ under a default device");
     }
-    if (t.functorch->transformed || t.recorder.is_silent())
+    if (t.is_transformed() || t.recorder.is_silent())
       stop(report::Reason::torch_call, "a __torch_function__ in a transform or a subgraph");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types.get()); i++) {
       Borrowed type = PyTuple_GET_ITEM(types.get(), i), object = instance_of(type, arguments);
@@ -174,26 +174,22 @@ void TorchFunctionMethods::note_override(Borrowed types, Borrowed arguments, Bor
   }
 }
 
-Ref TorchFunctionMethods::call_overridden(Borrowed callable, PyObject* const* arguments, size_t positional,
-                                          Borrowed keyword_names) {
-  const std::string name = native_name(callable);
-  if (t.functorch->transformed || t.recorder.is_silent())
+Ref TorchFunctionMethods::call_overridden(const Call& call) {
+  const std::string name = native_name(call.callable);
+  if (t.is_transformed() || t.recorder.is_silent())
     stop(report::Reason::torch_call, name + ": a __torch_function__ in a transform or a subgraph");
-  if (is_as_subclass(callable) && !t.function_modes->is_active()) {
+  if (is_as_subclass(call.callable) && !t.function_modes->is_active()) {
     const graph::WithoutSubclasses without;
-    return call_torch(t, callable, arguments, positional, keyword_names);
+    return call_torch(t, call);
   }
   // Torch's Python functions call handle_torch_function themselves.
-  if (PyFunction_Check(callable.get())) return call_function(t, callable, arguments, positional, keyword_names);
-  PyTypeObject* kind = callable.type();
-  const bool known = PyCFunction_Check(callable.get()) || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type ||
-                     kind == &_PyMethodWrapper_Type;
-  if (!known || Natives::table().recorded(callable))
+  if (PyFunction_Check(call.callable.get())) return call_function(t, call);
+  PyTypeObject* kind = call.callable.type();
+  const bool known = PyCFunction_Check(call.callable.get()) || kind == &PyMethodDescr_Type ||
+                     kind == &PyWrapperDescr_Type || kind == &_PyMethodWrapper_Type;
+  if (!known || Natives::table().recorded(call.callable))
     stop(report::Reason::torch_call, name + " of a class with a __torch_function__");
-  return run_overridden(name, [&] {
-    return PyObject_Vectorcall(callable.get(), arguments, positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                               keyword_names.get());
-  });
+  return run_overridden(name, [&] { return call.run().release(); });
 }
 
 Ref TorchFunctionMethods::run_overridden(const std::string& what, const std::function<PyObject*()>& run) {
@@ -217,16 +213,13 @@ bool register_torch_functions(Handlers& handlers) {
   const graph::TorchTypes& torch = graph::torch_types();
   handlers.add(torch.torch_function,
                [](Tracer& t, const Call& call) { return t.torch_functions->call_torchs_override(call); });
-  handlers.add(torch.without_subclasses, [](Tracer& t, const Call& call) {
-    return call.keyword_names ? Ref() : t.torch_functions->call_without_subclasses(call.arguments, call.positional);
-  });
+  handlers.add(torch.without_subclasses,
+               [](Tracer& t, const Call& call) { return t.torch_functions->call_without_subclasses(call); });
   handlers.add("torch._C", "_has_torch_function _has_torch_function_unary _has_torch_function_variadic",
                [](Tracer& t, const Call& call) { return t.torch_functions->has_torch_function(call); });
   // Only its `self` says which slot of what a method wrapper is.
-  handlers.add_instances(&_PyMethodWrapper_Type, [](Tracer& t, const Call& call) {
-    return call.keyword_names ? Ref()
-                              : t.torch_functions->call_tensor_getter(call.callable, call.arguments, call.positional);
-  });
+  handlers.add_instances(&_PyMethodWrapper_Type,
+                         [](Tracer& t, const Call& call) { return t.torch_functions->call_tensor_getter(call); });
   return true;
 }
 
@@ -240,9 +233,10 @@ Ref TorchFunctionMethods::has_torch_function(const Call& call) {
 }
 
 // Tensor.shape.__get__(x) is x.shape.
-Ref TorchFunctionMethods::call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count) {
+Ref TorchFunctionMethods::call_tensor_getter(const Call& call) {
+  const auto& [getter, arguments, count, keyword_names] = call;
   PyDescrObject* descriptor = tensor_getter(getter);
-  if (descriptor == nullptr || count == 0 || count > 2 || !graph::is_tensor(arguments[0])) return {};
+  if (descriptor == nullptr || !call.has_positional(1, 2) || !graph::is_tensor(arguments[0])) return {};
   if (lift::Known* known = t.lifter.known(getter)) {  // pre-existing: its identity is guarded
     if (!bound_slot(getter, *t.tree, known->source)) stop(report::Reason::tensor_attribute, native_name(getter));
     t.tree->guard(t.tree->child(known->source, lift::Access::kMethodSelf),
@@ -269,12 +263,14 @@ Ref TorchFunctionMethods::call_spread(Borrowed callable, Borrowed arguments, Bor
       flat.push_back(value);
     }
   }
-  return call_torch(t, callable, flat.data() + 1, static_cast<size_t>(positional), names);
+  return call_torch(t, {callable, flat.data() + 1, static_cast<size_t>(positional), names});
 }
 
 // torch._C._disabled_torch_function_impl(func, types, args, kwargs): calls func without dispatching to subclasses.
-Ref TorchFunctionMethods::call_without_subclasses(PyObject* const* arguments, size_t count) {
-  escape_all(t, arguments, count);
+Ref TorchFunctionMethods::call_without_subclasses(const Call& call) {
+  if (call.keyword_names) return {};
+  const auto& [callable, arguments, count, keyword_names] = call;
+  escape_all(t, call);
   const auto refuse = [] { stop(report::Reason::native_call, "torch._C._disabled_torch_function_impl"); };
   if (count < 3 || count > 4 || !PyTuple_CheckExact(arguments[2]) ||
       (count > 3 && arguments[3] != Py_None && !PyDict_CheckExact(arguments[3])) || t.function_modes->is_active())
@@ -282,7 +278,7 @@ Ref TorchFunctionMethods::call_without_subclasses(PyObject* const* arguments, si
   const graph::WithoutSubclasses without;
   if (count == 3 || arguments[3] == Py_None || PyDict_GET_SIZE(arguments[3]) == 0) {
     PyObject* args = arguments[2];
-    if (Ref value = call_tensor_getter(arguments[0], &PyTuple_GET_ITEM(args, 0), size_t(PyTuple_GET_SIZE(args))))
+    if (Ref value = call_tensor_getter({arguments[0], &PyTuple_GET_ITEM(args, 0), size_t(PyTuple_GET_SIZE(args)), {}}))
       return value;
   }
   if (!is_recordable(arguments[0]) || t.marks->is_disallowed(arguments[0])) refuse();
@@ -326,7 +322,7 @@ Ref TorchFunctionMethods::call_torchs_override(const Call& call) {
   const bool is_getter = tensor_getter(function) != nullptr;
   const bool is_call = is_recordable(function) && !t.marks->is_disallowed(function);
   if ((!is_getter && !is_call) || t.function_modes->is_active() || !graph::is_top_mode(t.recorder.mode()) ||
-      t.functorch->transformed || t.recorder.is_silent() || t.recorder.has_symbols() ||
+      t.is_transformed() || t.recorder.is_silent() || t.recorder.has_symbols() ||
       at::impl::torch_function_all_disabled())
     return {};
   t.lifter.escape(args);
@@ -334,14 +330,15 @@ Ref TorchFunctionMethods::call_torchs_override(const Call& call) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types); i++) {
     PyObject* pair[] = {nullptr, cls, PyTuple_GET_ITEM(types, i)};
     if (pair[2] == cls) continue;
-    Ref answer = trace::call(t, functions().is_subclass, pair + 1, 2, {});
+    Ref answer = trace::call(t, {functions().is_subclass, pair + 1, 2, {}});
     if (answer.get() != Py_True) return Ref::share(Py_NotImplemented);
   }
   const graph::WithoutSubclasses without;
   Ref result;
   if (is_getter) {
     if (kwargs != Py_None && PyDict_GET_SIZE(kwargs) > 0) stop(report::Reason::torch_call, native_name(function));
-    result = call_tensor_getter(function, &PyTuple_GET_ITEM(args, 0), static_cast<size_t>(PyTuple_GET_SIZE(args)));
+    result =
+        call_tensor_getter({function, &PyTuple_GET_ITEM(args, 0), static_cast<size_t>(PyTuple_GET_SIZE(args)), {}});
     if (!result) stop(report::Reason::torch_call, native_name(function));
   } else {
     for_class = cls;
@@ -358,7 +355,7 @@ Ref TorchFunctionMethods::convert_result(Ref result, Borrowed cls) {
   if (graph::is_tensor(result)) {
     if (PyObject_TypeCheck(result.get(), cls.as<PyTypeObject>())) return result;
     PyObject* pair[] = {nullptr, result.get(), cls.get()};
-    return call_torch(t, functions().as_subclass, pair + 1, 2, {});
+    return call_torch(t, {functions().as_subclass, pair + 1, 2, {}});
   }
   if (!PyTuple_Check(result.get()) && !PyList_Check(result.get())) return result;
   // Torch reconstructs the container from the same elements.

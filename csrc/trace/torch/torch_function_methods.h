@@ -18,17 +18,17 @@ class TorchFunctionMethods {
   // callback.
   bool is_overridden(Borrowed object);
   bool is_overridden(PyObject* const* objects, size_t count);
-  bool is_overridden_call(Borrowed callable, PyObject* const* arguments, size_t count);
+  bool is_overridden_call(const Call& call);
   // Runs native code that dispatches to it.
   Ref run_overridden(const std::string& what, const std::function<PyObject*()>& run);
-  Ref call_overridden(Borrowed callable, PyObject* const* arguments, size_t positional, Borrowed keyword_names);
+  Ref call_overridden(const Call& call);
   void note_override(Borrowed types, Borrowed arguments, Borrowed keywords);
 
   // Handlers; null: the call is no such one, or is traced itself.
-  Ref has_torch_function(const Call& call);                                           // torch._C._has_torch_function
-  Ref call_torchs_override(const Call& call);                                         // Tensor.__torch_function__
-  Ref call_without_subclasses(PyObject* const* arguments, size_t count);              // _disabled_torch_function_impl
-  Ref call_tensor_getter(Borrowed getter, PyObject* const* arguments, size_t count);  // Tensor.shape.__get__
+  Ref has_torch_function(const Call& call);       // torch._C._has_torch_function
+  Ref call_torchs_override(const Call& call);     // Tensor.__torch_function__
+  Ref call_without_subclasses(const Call& call);  // _disabled_torch_function_impl
+  Ref call_tensor_getter(const Call& call);       // Tensor.shape.__get__
 
   PyObject* for_class = nullptr;  // borrowed: torch.Tensor.__torch_function__ makes the next torch call for it
 

@@ -3,7 +3,6 @@
 #include "trace/torch/torch_function_modes.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
-#include "trace/higher_order/functorch.h"
 #include "trace/opcodes/attributes.h"
 
 #include "graph/record/recording_mode.h"
@@ -63,7 +62,7 @@ void TorchFunctionModes::forbid(const char* what) const {
 bool TorchFunctionModes::is_unwinding() const { return t.result.stopped || capture_in_flight(); }
 
 void TorchFunctionModes::push(Borrowed mode) {
-  if (t.functorch->transformed || t.recorder.is_silent())
+  if (t.is_transformed() || t.recorder.is_silent())
     stop(report::Reason::native_call, "a torch-function mode in a transform");
   // Torch looks the method up natively: it must find the one that the traced program would find.
   Ref name = checked(PyUnicode_InternFromString("__torch_function__"));
@@ -162,7 +161,7 @@ Ref TorchFunctionModes::mode_of_program(Borrowed callable, int64_t at) {
 void TorchFunctionModes::push_device(Borrowed device) {
   Borrowed type = mode_functions().device_context;
   PyObject* given[] = {nullptr, device.get()};
-  push(call(t, t.lifter.lift(type, t.lifter.constant(type)), given + 1, 1, {}));
+  push(call(t, {t.lifter.lift(type, t.lifter.constant(type)), given + 1, 1, {}}));
 }
 
 // The device of a bound method; null: it is not bound.

@@ -1,6 +1,6 @@
 """Python code that an instruction reaches through C code of its own: what the inner frame returns is not what the instruction gives.
 
-`d[key]` may call key.__hash__, `a != b` may call a.__eq__ and negate it, `x = None` may call a finaliser. Continuing such a chain by pushing
+`d[key]` may call key.__hash__, `a != b` may call a.__eq__ and negate it, `x = None` may call a finalizer. Continuing such a chain by pushing
 the inner result would be a wrong answer. Each point must either be continued rightly or be refused.
 """
 from __future__ import annotations
@@ -227,8 +227,8 @@ def iterators_from_c() -> Any:
     return out
 
 
-@program(cannot="a finaliser")
-def finalisers() -> Any:
+@program(cannot="a finalizer")
+def finalizers() -> Any:
     class Noisy:
         def __init__(self, name: str) -> None:
             self.name = name

@@ -139,7 +139,7 @@ class Ordered:
         return ["a", "b"]
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
     BLUE = 2
 
@@ -352,10 +352,10 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "types.MappingProxyType": (lambda a: (types.MappingProxyType(a)["k"], dict(types.MappingProxyType(a))), ({"k": 1},), ({"k": 2},)),
     "types.GenericAlias": (lambda: (list[int].__origin__, typing.get_args(dict[str, int]), (int | None).__args__), ()),
     # ---- enum
-    "enum": (lambda a: (a.value, a.name, Colour(2), Colour["RED"], list(Colour), len(Colour), a in Colour, Colour(a.value) is a),
-             (Colour.RED,), (Colour.BLUE,)),
+    "enum": (lambda a: (a.value, a.name, Color(2), Color["RED"], list(Color), len(Color), a in Color, Color(a.value) is a),
+             (Color.RED,), (Color.BLUE,)),
     "enum flags": (lambda a: (a | Mode.W, Mode.R in a, ~a & Mode.W, a.value, list(Mode.R | Mode.W)), (Mode.R,), (Mode.W,)),
-    "enum missing": (lambda a: reraised(lambda: Colour(a)), (3,), (1,)),
+    "enum missing": (lambda a: reraised(lambda: Color(a)), (3,), (1,)),
     # ---- dataclasses
     "dataclasses.asdict": (lambda a: (dataclasses.asdict(a), dataclasses.astuple(a)), (Data(),), (Data(2),), (Data(1, [3]),)),
     "dataclasses.fields": (lambda a: ([f.name for f in dataclasses.fields(a)], dataclasses.is_dataclass(a)), (Data(),)),

@@ -26,7 +26,7 @@ import torch
 from harness import REGISTRY, T, add_row, check
 
 TABLE = Path(__file__).resolve().parents[3] / "csrc" / "trace" / "calls" / "natives.def"
-LINE = re.compile(r'^ALT_(FUNCTIONS|TYPES)\("([\w.]+)", "([^"]*)"\)', re.M)
+LINE = re.compile(r'^ALT_(FUNCTIONS|TYPES)\("([\w.]+)", [\w| ]+, "([^"]*)"\)', re.M)
 PER_PROGRAM = 24
 MUTABLE = (list, dict, set, bytearray, collections.deque, types.SimpleNamespace, decimal.Context)
 
@@ -180,15 +180,15 @@ ELSEWHERE: dict[str, str] = {
 }  # fmt: skip
 # Right, but not captured; the reason that is given for a type goes for its methods.
 UNCAPTURED: dict[str, str] = {
-    "builtins.bytearray": "opaque from outside", "builtins.staticmethod.__repr__": "shows an address", "_collections._tuplegetter": "cannot be made again",
-    "types.SimpleNamespace.__": "reads the attributes of an outside object natively", "re.Pattern.finditer": "a match that was found by a descriptor's call",
+    "builtins.bytearray": "opaque from outside", "builtins.staticmethod.__repr__": "shows an address", "_collections._tuplegetter": "cannot be reconstructed",
+    "types.SimpleNamespace.__": "reads the attributes of a pre-existing object natively", "re.Pattern.finditer": "a match that was found by a descriptor's call",
     "re.Pattern.fullmatch": "likewise", "re.Pattern.match": "likewise", "re.Pattern.search": "likewise",
     "datetime.date.ctime": "the locale", "datetime.date.strftime": "the locale", "datetime.time.strftime": "the locale", "datetime.datetime.ctime": "the locale",
-    "datetime.date.isocalendar": "cannot be made again", "datetime.date.timetuple": "cannot be made again", "datetime.datetime.timetuple": "cannot be made again",
-    "datetime.datetime.utctimetuple": "cannot be made again", "datetime.datetime.astimezone": "the time zone", "datetime.datetime.timestamp": "the time zone",
-    "torch.finfo": "cannot be made again", "torch.iinfo": "cannot be made again",
-    "types.MappingProxyType.__repr__": "shows what it holds natively", "types.MappingProxyType.__str__": "likewise", "itertools.groupby": "groups cannot be made again", "itertools.tee": "cannot be made again",
-    "_struct.Struct": "cannot be made again", "_string.formatter_field_name_split": "cannot be made again", "torch.device.__call__": "a decorator: test_default_device",
+    "datetime.date.isocalendar": "cannot be reconstructed", "datetime.date.timetuple": "cannot be reconstructed", "datetime.datetime.timetuple": "cannot be reconstructed",
+    "datetime.datetime.utctimetuple": "cannot be reconstructed", "datetime.datetime.astimezone": "the time zone", "datetime.datetime.timestamp": "the time zone",
+    "torch.finfo": "cannot be reconstructed", "torch.iinfo": "cannot be reconstructed",
+    "types.MappingProxyType.__repr__": "shows what it holds natively", "types.MappingProxyType.__str__": "likewise", "itertools.groupby": "groups cannot be reconstructed", "itertools.tee": "cannot be reconstructed",
+    "_struct.Struct": "cannot be reconstructed", "_string.formatter_field_name_split": "cannot be reconstructed", "torch.device.__call__": "a decorator: test_default_device",
     "operator.attrgetter.__call__": "reads attributes natively", "operator.methodcaller.__call__": "likewise",
     "operator.itemgetter.__repr__": "shows what it holds natively", "operator.attrgetter.__repr__": "likewise", "operator.methodcaller.__repr__": "likewise",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint: the function is a part of the graph; one that does more than compute runs as it is."""
+"""torch.utils.checkpoint: the function is a part of the graph; one that does more than compute runs eagerly."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_in_a_graph_it_is_a_plain_number():
 
 
 def test_code_of_the_users_sees_its_own_settings():
-    """What runs for real while tracing has numpy's floating-point errors as the user wants them."""
+    """What runs concretely while tracing has numpy's floating-point errors as the user wants them."""
 
     @torch._dynamo.assume_constant_result
     def real():

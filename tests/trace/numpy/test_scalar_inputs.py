@@ -79,7 +79,7 @@ def test_one_entry_for_all_of_a_class(t):
 
 @program(one_graph=False)
 def test_numpy_warns(t):
-    """The call runs as it is, and warns where eager does. (Computed while tracing, it is a break.)"""
+    """The call falls back to eager, and warns where eager does. (Computed while tracing, it is a break.)"""
 
     def fn(x, n):
         return x + 1, 7 % n, n + np.int64(2**63 - 1)

@@ -1,4 +1,4 @@
-"""Attributes, descriptors, operators, classes and metaclasses: run, not modelled."""
+"""Attributes, descriptors, operators, classes and metaclasses: run, not modeled."""
 
 from __future__ import annotations
 

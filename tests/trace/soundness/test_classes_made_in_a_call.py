@@ -169,11 +169,11 @@ def test_set_name_sees_the_class(t):
 @program()
 def test_enum_members(t):
     def fn(x, k):
-        class Colour(enum.Enum):
+        class Color(enum.Enum):
             RED = 1
             BLUE = 2
 
-        return x + Colour(k).value, Colour.RED.name, [c.name for c in Colour]
+        return x + Color(k).value, Color.RED.name, [c.name for c in Color]
 
     f = t.compile(fn)
     f(T(2), 1)

@@ -1,4 +1,4 @@
-"""When objects die: finalisers, callbacks of weak references and open generators run where they do in eager."""
+"""When objects die: finalizers, callbacks of weak references and open generators run where they do in eager."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def bound(name):
 OLD = {
     "a number": lambda: 1,
     "another": lambda: 2,
-    "a finaliser": lambda: Thing("del"),
+    "a finalizer": lambda: Thing("del"),
     "nothing": lambda: None,
     "a callback": lambda: watched("watch"),
     "a generator": lambda: opened("open"),
@@ -476,7 +476,7 @@ def test_variables_behind_a_break(t):
     again(
         t,
         deleted,
-        *(OLD[name] for name in ("a number", "a finaliser", "nothing", "a callback", "a list", "a generator")),
+        *(OLD[name] for name in ("a number", "a finalizer", "nothing", "a callback", "a list", "a generator")),
     )
 
 
@@ -531,7 +531,7 @@ def test_exceptions_behind_a_break(t):
             seen = len(Thing.log), str(error)
         return x + len(Thing.log), seen
 
-    again(t, named, *(OLD[name] for name in ("a number", "a finaliser", "nothing", "a list", "deep", "another")))
+    again(t, named, *(OLD[name] for name in ("a number", "a finalizer", "nothing", "a list", "deep", "another")))
 
 
 class Told:

@@ -1,4 +1,4 @@
-"""Locks: those of the call's own are run; those from outside are taken and released for real, where the program does so."""
+"""Locks: those of the call's own are run; those from outside are taken and released concretely, where the program does so."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_logger_by_its_name(t):
 
 @program(one_graph=False)
 def test_a_logger_that_is_not_there(t):
-    """Making one takes the lock of logging: for real. So does one that only stands for its parent so far."""
+    """Making one takes the lock of logging, concretely. So does one that only stands for its parent so far."""
 
     def clear():
         for name in [name for name in logging.root.manager.loggerDict if name.startswith("test_locks_new")]:

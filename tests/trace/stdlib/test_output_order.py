@@ -16,7 +16,7 @@ from torch import nn
 log = logging.getLogger("trace_tests.showing")
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
 
 
@@ -79,7 +79,7 @@ def test_print_of_many_kinds(t):
         print()
         print(1, 2.5, None, True, "text", b"bytes", 1j, ...)
         print([1, "a", (2,)], {"k": [x.shape[0]]}, {3}, range(2), slice(1), x.dtype, x.device, x.shape)
-        print(o, [o], {"o": o}, Colour.RED, [Colour.RED], Named)
+        print(o, [o], {"o": o}, Color.RED, [Color.RED], Named)
         print("a", "b", sep="", end="")
         print(*range(3), sep=", ", flush=True)
         print(ValueError("shown"), [KeyError("k")])

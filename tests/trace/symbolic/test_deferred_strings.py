@@ -1,4 +1,4 @@
-"""Texts that show what only a run knows: nobody has to know them where nobody looks."""
+"""Deferred strings: texts that show what only a run computes, where nothing reads their characters."""
 
 from __future__ import annotations
 

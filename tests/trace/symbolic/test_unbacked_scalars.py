@@ -1,4 +1,4 @@
-"""What .item(), .tolist(), int() and float() give of a tensor, as a part of the graph: numbers that only a run knows."""
+"""What .item(), .tolist(), int() and float() give of a tensor, as a part of the graph: unbacked symbols."""
 
 from __future__ import annotations
 
@@ -436,7 +436,7 @@ def test_a_part_of_a_buffer_whose_place_only_a_run_knows_is_one_graph(backend: s
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @alone
 def test_facts_are_checked(backend: str) -> None:
-    """Where torch's symbolic shapes rely on a fact, a call that it does not hold for runs as it is."""
+    """Where torch's symbolic shapes rely on a fact, a call that it does not hold for falls back to eager."""
 
     def fn(n: torch.Tensor) -> Any:
         a, b = n.tolist()

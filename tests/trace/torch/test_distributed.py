@@ -1,4 +1,4 @@
-"""torch.distributed inside of compiled functions: every collective is a call for real."""
+"""torch.distributed inside of compiled functions: every collective is called concretely."""
 
 from __future__ import annotations
 

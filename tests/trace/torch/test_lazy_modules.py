@@ -1,4 +1,4 @@
-"""torch.nn.LazyLinear and its like: the call that makes their parameters runs as it is, those behind it are compiled."""
+"""torch.nn.LazyLinear and its like: the call that makes their parameters falls back to eager, those behind it are compiled."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import alternator
 from alternator import exc
 
 
-class Materialised(nn.Module):
+class Materialized(nn.Module):
     param: Any
 
     def forward(self, x: Any) -> Any:
         return x * self.param
 
 
-class Lazy(LazyModuleMixin, Materialised):
-    cls_to_become = Materialised
+class Lazy(LazyModuleMixin, Materialized):
+    cls_to_become = Materialized
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ def test_counts(front: Any) -> None:
     x = T(3, 5)
     f(x)
     counts = alternator.counters()
-    assert (counts["eager"], counts["graphs"], counts["breaks"]) == (1, 0, {"uninitialised": 1})
+    assert (counts["eager"], counts["graphs"], counts["breaks"]) == (1, 0, {"uninitialized_parameter": 1})
     f(x)
     f(x)
     counts = alternator.counters()

@@ -109,7 +109,7 @@ def test_a_step_is_one_graph(kind):
 
 @in_child
 def test_rates_that_change_with_every_step(front):
-    """Frames that run as they are ask whether they are compiled; so do those that they call, which may be: both are told no."""
+    """Frames that run eagerly ask whether they are compiled; so do those that they call, which may be: both are told no."""
 
     def train(compile_):
         torch.manual_seed(0)

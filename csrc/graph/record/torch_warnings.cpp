@@ -1,4 +1,4 @@
-#include "graph/run/torch_warnings.h"
+#include "graph/record/torch_warnings.h"
 
 #include "cpython/current_globals.h"
 #include "py/error.h"

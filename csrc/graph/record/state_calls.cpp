@@ -1,4 +1,4 @@
-#include "graph/export/state_calls.h"
+#include "graph/record/state_calls.h"
 
 #include "graph/record/torch_types.h"
 #include "py/lasting.h"

@@ -1,4 +1,4 @@
-#include "dispatch/call.h"
+#include "dispatch/compiled_call.h"
 
 #include "dispatch/bind_arguments.h"
 #include "dispatch/capture_loop.h"
