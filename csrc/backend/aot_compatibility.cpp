@@ -163,7 +163,8 @@ bool writes_next_to_arrays(const graph::Program& program, Borrowed inputs) {
   return extents.overlap();
 }
 
-// The class whose apply() the node calls; null: it is no torch.autograd.Function. No other class method of one is a node.
+// The class whose apply() the node calls; null: it is no torch.autograd.Function. No other class method of one is a
+// node.
 Ref applied_function(const graph::Node& node) {
   static constinit Lasting<Ref> function;
   const Ref& base = function.get([] { return graph::torch_name("torch.autograd", "Function"); });

@@ -22,7 +22,8 @@ Replay::Replay(const Program& program) : program_(program) {
   for (uint32_t tensor : program.outputs) last_use[tensor] = kAtEnd;
   for (uint32_t tensor = 0; tensor < last_use.size(); ++tensor) {
     if (last_use[tensor] == kNever) continue;
-    if (const uint32_t producer = program.producer(tensor); producer != kNowhere) stops_[stop_of[producer]].made.push_back(tensor);
+    if (const uint32_t producer = program.producer(tensor); producer != kNowhere)
+      stops_[stop_of[producer]].made.push_back(tensor);
     if (last_use[tensor] != kAtEnd) stops_[last_use[tensor]].expired.push_back(tensor);
   }
 }
