@@ -48,6 +48,7 @@ static std::string plain_name(Borrowed callable) {
 std::string native_name(Borrowed callable) {
   std::string result = plain_name(callable);
   if (!result.empty()) return result;
+  const SavedError outer;  // the name may be wanted for the message of a failure
   for (const char* attribute : {"__module__", "__qualname__"}) {
     Ref text = Ref::steal(PyObject_GetAttrString(callable.get(), attribute));
     result = joined(std::move(result), text_or_empty(text.get()));
