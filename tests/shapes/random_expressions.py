@@ -183,6 +183,15 @@ class Evaluator:
 # -------------------------------------------------------------------------------------------------------------------- random
 
 
+def computed(recipe: Any, values: Sequence[Any], symbols: Sequence[Any]) -> Any:
+    """What Python computes for one expression, given the values of those before it."""
+    if not isinstance(recipe, tuple):
+        return recipe
+    if recipe[0] == "symbol":
+        return symbols[recipe[1]]
+    return REFERENCE[recipe[0]](*[values[operand] for operand in recipe[1:]])
+
+
 class Sample:
     """Random expressions of one environment: for each, the expression and how Python computes it."""
 
@@ -330,12 +339,7 @@ class Sample:
         """What Python computes, for every expression."""
         values: list[Any] = []
         for recipe in self.recipes:
-            if not isinstance(recipe, tuple):
-                values.append(recipe)
-            elif recipe[0] == "symbol":
-                values.append(symbols[recipe[1]])
-            else:
-                values.append(REFERENCE[recipe[0]](*[values[operand] for operand in recipe[1:]]))
+            values.append(computed(recipe, values, symbols))
         return values
 
     def satisfying(self, tries: int, wanted: int) -> Iterable[tuple[list[int], list[Any]]]:

@@ -15,10 +15,10 @@ from random_expressions import (
     FLOATS,
     HIGH,
     LOW,
-    REFERENCE,
     Evaluator,
     Sample,
     build,
+    computed,
     shapes,
 )
 
@@ -178,13 +178,8 @@ def test_floats_have_pythons_bits() -> None:
             symbols = [rng.choice(odd), rng.choice(odd), rng.choice([0, 1, -7, 2**53 + 1, LOW, HIGH])]
             values: list[Any] = []
             for recipe, expression in zip(recipes, expressions):
-                if not isinstance(recipe, tuple):
-                    values.append(recipe)
-                elif recipe[0] == "symbol":
-                    values.append(symbols[recipe[1]])
-                else:
-                    values.append(REFERENCE[recipe[0]](*[values[operand] for operand in recipe[1:]]))
-                wanted = values[-1]
+                wanted = computed(recipe, values, symbols)
+                values.append(wanted)
                 if type(wanted) is int and not LOW <= wanted <= HIGH:
                     values[-1] = wanted = None
                 found = environment.check([], symbols, [expression])
