@@ -219,7 +219,7 @@ def _compile(
     handoff = Handoff(resolved, listener, shared)
     limit = config.limit() if recompile_limit is None else recompile_limit
     compiled = _C.compile(
-        function, self, handoff, fullgraph, limit, listener, False, shared and shared.store, _is_object(model)
+        function, self, handoff, fullgraph, limit, listener, False, shared and shared.store, _is_object(model), dynamic
     )
     _remember(handoff)
     if isinstance(model, torch.nn.Module):

@@ -120,7 +120,9 @@ GraphRequest::GraphRequest(const std::shared_ptr<graph::Program>& program, Borro
   export_ = made.release();
   Ref source_rows = checked(PyList_New(0));
   for (const lift::Source* source : sources) {
-    Ref row = checked(Py_BuildValue("(sO)", source->text().c_str(), is_module_state(*source) ? Py_True : Py_False));
+    const bool is_state = source != nullptr && is_module_state(*source);
+    const std::string text = source != nullptr ? source->text() : "a size";
+    Ref row = checked(Py_BuildValue("(sO)", text.c_str(), is_state ? Py_True : Py_False));
     check_status(PyList_Append(source_rows.get(), row.get()));
   }
   Ref fact_values = make(

@@ -3,10 +3,13 @@
 #include "fake/saved_hooks.h"
 #include "graph/record/record_error.h"
 #include "interpreter/frame_values.h"
+#include "lift/lifting/symbolic_inputs.h"
 #include "lift/lifting/write_log.h"
+#include "shapes/expression_text.h"
 #include "trace/core/frame_access.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/soundness/observable_failures.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/deferred_values.h"
 
 namespace alternator::dispatch {
@@ -16,8 +19,8 @@ using trace::TraceResult;
 std::unique_ptr<Entry> build_eager_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, report::Break why) {
   auto entry = std::make_unique<Entry>();
   entry->eager_because = std::move(why);
-  entry->guards =
-      std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(), std::move(ambient));
+  entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(),
+                                                         std::move(ambient), tracer.lifter.symbolic->symbols);
   return entry;
 }
 
@@ -63,19 +66,34 @@ static void check_graph(const trace::Tracer& tracer, const Entry& entry) {
   }
 }
 
-// The sources of the graph's inputs join the needed ones.
+// The sources of the graph's inputs join the needed ones; numbers that the guards compute come after all of them.
 static void find_inputs(backend::GraphRunner& graph, lift::SourceTree& tree, std::vector<lift::Source*>* needed) {
-  std::vector<size_t> positions;
+  graph::Program& program = graph.program();
+  std::vector<size_t> positions, numbers;
   std::vector<const lift::Source*> sources;
-  for (uint32_t declared : graph.program().inputs) {
-    lift::Source* source = tree.at(PyLong_AsUnsignedLong(graph.program().declared[declared].source.get()));
+  for (uint32_t declared : program.inputs) {
+    if (const shapes::Expression number = program.declared[declared].number) {
+      numbers.push_back(positions.size());
+      positions.push_back(program.backed->result_of(number));
+      sources.push_back(nullptr);
+      continue;
+    }
+    lift::Source* source = tree.at(PyLong_AsUnsignedLong(program.declared[declared].source.get()));
     size_t position = 0;
     while (position < needed->size() && (*needed)[position] != source) position++;
     if (position == needed->size()) needed->push_back(source);
     positions.push_back(position);
     sources.push_back(source);
   }
+  for (const size_t number : numbers) positions[number] += needed->size();
   graph.set_inputs(std::move(positions), std::move(sources));
+}
+
+// After the last source: where the residual program finds the numbers that the guards compute.
+static void place_numbers(replay::Residual& residual, const fake::BackedSymbols& symbols, size_t first) {
+  std::vector<std::string> texts;
+  for (const shapes::Expression expression : symbols.results()) texts.push_back(shapes::text(expression));
+  residual.place_numbers(first, texts);
 }
 
 // The order of construction: the residual program determines which tensors the graph returns; the recorder then knows
@@ -83,6 +101,7 @@ static void find_inputs(backend::GraphRunner& graph, lift::SourceTree& tree, std
 // sources.
 std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient) {
   const TraceResult& traced = tracer.result;
+  tracer.backed->finish();
   auto entry = std::make_unique<Entry>();
   replay::Frames frames{{}, tracer.frames->ended_frames()};
   if (!traced.value) {
@@ -111,8 +130,10 @@ std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard a
   check_graph(tracer, *entry);
   entry->exit = ExitState(traced.exit, entry->graph.program().states[0]);
   find_inputs(entry->graph, *tracer.tree, &needed);
+  const std::shared_ptr<fake::BackedSymbols> symbols = tracer.lifter.symbolic->symbols;
+  if (symbols != nullptr) place_numbers(entry->residual, *symbols, needed.size());
   if (traced.flag_groups != 0) ambient.add_flags(*traced.flags_before, traced.flag_groups);
-  entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient));
+  entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient), symbols);
   entry->traced_with = tracer.options;
   return entry;
 }

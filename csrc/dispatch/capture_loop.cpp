@@ -51,15 +51,37 @@ void Call::collect_values() {
   }
 }
 
+// A size or a number that differs becomes a symbol in the next trace: the first time. False: it was one, and the trace
+// specialized on it; or it may not be one.
+bool Call::note_dynamic(SharedCache& cache, const guards::Change& change) const {
+  if (!compilation_.dynamic.value_or(true)) return false;
+  if (change.kind == guards::Change::Kind::kSize) {
+    uint64_t& sizes = cache.dynamism.sizes[change.source];
+    return std::exchange(sizes, sizes | change.dimensions) != sizes;
+  }
+  return change.kind == guards::Change::Kind::kNumber && cache.dynamism.numbers.insert(change.source).second;
+}
+
+// What becomes a symbol in a trace; null: nothing.
+std::shared_ptr<const lift::Dynamism> Call::dynamism_of(const SharedCache& cache) const {
+  const bool all = compilation_.dynamic.value_or(false);
+  if (!all && cache.dynamism.sizes.empty() && cache.dynamism.numbers.empty()) return nullptr;
+  auto made = std::make_shared<lift::Dynamism>(cache.dynamism);
+  made->all = all;
+  return made;
+}
+
 // A value that differs from call to call is not worth an entry each time: after some recompilations it becomes
 // unspecialized, and the instructions that need it run concretely. In a resumed call it may well be a loop counter, an
 // iterated name or a growing table. At the start of a function a string selects behavior, and is worth entries up to
 // the limit.
 void Call::note_changes(ResumePoint& point) {
   constexpr size_t kMost = 4, kMostResumed = 2;
-  if (compilation_.fullgraph || point.entries.empty()) return;
+  if (point.entries.empty()) return;
   const std::shared_ptr<Entry> last = point.entries.front();
   for (const guards::Change& change : last->guards->changed(roots())) {
+    if (note_dynamic(*point.cache, change) || compilation_.fullgraph || change.kind == guards::Change::Kind::kSize)
+      continue;
     const bool is_number = change.kind == guards::Change::Kind::kNumber;
     if (chain.empty() && !is_number) continue;
     const size_t most = chain.empty() ? kMost : is_number ? kMostResumed : kMostResumed + 1;
@@ -83,6 +105,7 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   report_recompile(compilation_, point, roots());
   note_changes(point);
   trace::TraceOptions options{.may_break = !compilation_.fullgraph};
+  options.dynamism = dynamism_of(*point.cache);
   if (!compilation_.unspecialized.empty())  // copied: another thread may add to it
     options.unspecialized = std::make_shared<const std::unordered_set<std::string>>(compilation_.unspecialized);
   const Chain from = chain.empty() ? start() : Chain();

@@ -41,6 +41,8 @@ class Call {
   }
   Chain start() const;
   void note_changes(ResumePoint& point);
+  bool note_dynamic(SharedCache& cache, const guards::Change& change) const;
+  std::shared_ptr<const lift::Dynamism> dynamism_of(const SharedCache& cache) const;
   bool recover_from(const Entry& entry, graph::Failure& failure);
   std::shared_ptr<Entry> find_or_none(ResumePoint& point, std::vector<Ref>* found_values);
   const char* option_that_refuses(const Entry& entry) const;

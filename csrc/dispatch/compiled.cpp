@@ -211,7 +211,7 @@ PyObject* compiled_deepcopy(PyObject* self, PyObject* memo) {
     Ref of = checked(PyObject_CallMethod(import_module("copy").get(), "deepcopy", "OO", compiled->self, memo));
     const Compilation& like = **compiled->compilation;
     return make_compiled(like.function, of, like.backend.callable, like.fullgraph, like.most_entries, like.listener,
-                         compiled->run_only, like.store, false);
+                         compiled->run_only, like.store, false, like.dynamic);
   });
 }
 
@@ -321,7 +321,8 @@ static std::shared_ptr<Store> store_in(Borrowed capsule) {
 }
 
 Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only, std::shared_ptr<Store> store, bool of_class) {
+                  Borrowed listener, bool run_only, std::shared_ptr<Store> store, bool of_class,
+                  std::optional<bool> dynamic) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
@@ -336,6 +337,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compilation->cache_owner = std::make_shared<CacheOwner>(compilation->function, compilation->self);
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
+  compilation->dynamic = dynamic;
   compiled->vectorcall = compiled_vectorcall;
   compiled->run_only = run_only;
   compiled->of_class = of_class && compilation->self;
@@ -360,17 +362,20 @@ namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"function", "self",     "backend", "fullgraph", "recompile_limit",
-                                   "listener", "run_only", "store",   "of_class",  nullptr};
-  PyObject *function, *self, *backend, *listener = nullptr, *store = nullptr;
+                                   "listener", "run_only", "store",   "of_class",  "dynamic",
+                                   nullptr};
+  PyObject *function, *self, *backend, *listener = nullptr, *store = nullptr, *dynamic = Py_None;
   int fullgraph, run_only = 0, of_class = 0;
   Py_ssize_t limit;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|OpOp:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &limit, &listener, &run_only, &store, &of_class)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|OpOpO:compile", const_cast<char**>(keywords), &function, &self,
+                                   &backend, &fullgraph, &limit, &listener, &run_only, &store, &of_class,
+                                   &dynamic)) {
     return nullptr;
   }
   return guarded([&] {
     return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), listener,
-                         run_only != 0, store_in(store), of_class != 0);
+                         run_only != 0, store_in(store), of_class != 0,
+                         dynamic == Py_None ? std::nullopt : std::optional<bool>(dynamic == Py_True));
   });
 }
 

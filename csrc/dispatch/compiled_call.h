@@ -6,6 +6,7 @@
 #include "dispatch/shared_cache.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -31,6 +32,7 @@ struct Compilation {
   Ref listener;        // receives events: see events.h; null: none
   backend::Backend backend;
   bool fullgraph = false;
+  std::optional<bool> dynamic;  // compile()'s: what differs between calls becomes a symbol; or nothing; or everything
   size_t most_entries = 0;  // limit of entries per resume point; beyond it, calls without a matching entry run eagerly
   std::shared_ptr<Store> store;
   std::shared_ptr<CacheOwner> cache_owner =

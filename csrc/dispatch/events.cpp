@@ -101,7 +101,8 @@ void add_details(Borrowed event, const ResumePoint& point, const Entry& entry) {
     check_status(PyList_Append(guard_list.get(), describe(guard).get()));
   set(event, "guards", std::move(guard_list));
   std::vector<std::string> sources;
-  for (const lift::Source* source : entry.graph.input_sources()) sources.push_back(source->text());
+  for (const lift::Source* source : entry.graph.input_sources())
+    sources.push_back(source != nullptr ? source->text() : std::string("a size"));
   set(event, "inputs", list_of(sources));
   set(event, "residual", list_of(entry.residual.lines()));
   set(event, "results", list_of(entry.residual.results()));

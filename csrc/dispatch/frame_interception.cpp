@@ -50,6 +50,7 @@ std::shared_ptr<Compilation> compilation_of(Callee& callee, const Compilation& c
     made->listener = caller.listener;
     made->backend = caller.backend;
     made->most_entries = caller.most_entries;
+    made->dynamic = caller.dynamic;
     made->family = caller.family;
     made->denies = eagerly;
   }

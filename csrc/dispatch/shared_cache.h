@@ -6,6 +6,7 @@
 #pragma once
 
 #include "dispatch/entry.h"
+#include "lift/lifting/dynamism.h"
 
 #include <algorithm>
 #include <functional>
@@ -58,6 +59,7 @@ struct SharedCache {
   std::vector<char> present;
   std::vector<Slot> slots;  // oldest first
   bool gave_up = false;     // the limit was hit, and that was reported
+  lift::Dynamism dynamism;  // the sizes and numbers that differed between calls: symbols of the next traces
 
   // Of those that no compile() uses any more, the newest `most` stay.
   void add(const std::shared_ptr<Entry>& entry, const std::shared_ptr<CacheOwner>& cache_owner, size_t most) {
@@ -102,6 +104,7 @@ struct Store {
     std::vector<std::vector<SharedCache::Slot>> dying;
     auto empty = [&](SharedCache& cache) {
       cache.gave_up = false;
+      cache.dynamism = {};
       dying.push_back(std::exchange(cache.slots, {}));
     };
     empty(*start);

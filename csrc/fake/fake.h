@@ -82,6 +82,8 @@ class Session {
   at::Tensor constant(const at::Tensor& value);
   // The current value of a fake, if it is known: a new real CPU tensor.
   std::optional<at::Tensor> known_value(const at::Tensor& fake) const;
+  // From now on its value counts as unknown.
+  void forget_value(const at::Tensor& fake) const;
 
   // The last failure of the program in this session; null if none. clear_failure() resets it.
   const Failure* failure() const;

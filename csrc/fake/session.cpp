@@ -92,6 +92,10 @@ Session::Counts Session::counts() const {
 }
 
 at::Tensor Session::constant(const at::Tensor& value) { return make_constant(*state_, value); }
+void Session::forget_value(const at::Tensor& fake) const {
+  if (as_fake(fake) == nullptr || !fake.has_storage()) return;
+  forget_constant(*fake.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+}
 std::optional<at::Tensor> Session::known_value(const at::Tensor& fake) const {
   std::optional<at::Tensor> value = peek_constant(fake);
   if (!value) return value;

@@ -22,6 +22,16 @@ PyObject* refuse(const char* what) {
   return nullptr;
 }
 
+// Whether the symbol is a plain number now: its slots are those of int or float.
+bool is_specialized(PyObject* symbol) {
+  return symbol_hooks.specialize != nullptr && symbol_hooks.specialize(symbol);
+}
+
+// Of two operands: no unbacked symbol is among them any more.
+bool are_specialized(PyObject* left, PyObject* right) {
+  return (!is_symbol(left) || is_specialized(left)) && (!is_symbol(right) || is_specialized(right));
+}
+
 bool is_number(PyObject* object) {
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || (is_symbol(object) && !is_truth_symbol(object));
 }
@@ -30,6 +40,11 @@ bool is_number(PyObject* object) {
 bool is_nonzero_number(PyObject* object) {
   if (PyFloat_CheckExact(object)) return PyFloat_AS_DOUBLE(object) != 0.0;
   return PyLong_CheckExact(object) && _PyLong_Sign(object) != 0;
+}
+
+// Division by it raises or not as in this call: that is guarded.
+bool may_divide(PyObject* divisor) {
+  return is_symbol(divisor) && symbol_hooks.may_divide != nullptr && symbol_hooks.may_divide(divisor);
 }
 
 PyObject* operate(const char* function, PyObject* left, PyObject* right) {
@@ -46,7 +61,7 @@ PyObject* binary(PyObject* left, PyObject* right) {
 template <const char* kFunction>
 PyObject* divide(PyObject* left, PyObject* right) {
   if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
-  if (!is_nonzero_number(right)) return refuse("a division by an unbacked symbol");
+  if (!is_nonzero_number(right) && !may_divide(right)) return refuse("a division by an unbacked symbol");
   return operate(kFunction, left, right);
 }
 template <const char* kFunction>
@@ -61,6 +76,7 @@ PyObject* compare(PyObject* left, PyObject* right, int operation) {
   if (!is_number(left) || !is_number(right)) {
     if (!PyLong_Check(left) && !PyFloat_Check(left)) Py_RETURN_NOTIMPLEMENTED;
     if (!PyLong_Check(right) && !PyFloat_Check(right)) Py_RETURN_NOTIMPLEMENTED;
+    if (are_specialized(left, right)) return PyObject_RichCompare(left, right, operation);
     return refuse("a comparison");
   }
   if (symbol_hooks.compare == nullptr) return refuse("a comparison");
@@ -69,39 +85,65 @@ PyObject* compare(PyObject* left, PyObject* right, int operation) {
 
 PyObject* self(PyObject* symbol) { return Py_NewRef(symbol); }
 
+// What has no expression: done with the value of a symbol that is known in each call.
+template <PyObject* (*kOperation)(PyObject*)>
+PyObject* one(PyObject* symbol) {
+  return is_specialized(symbol) ? kOperation(symbol) : refuse("a number");
+}
+template <PyObject* (*kOperation)(PyObject*, PyObject*)>
+PyObject* two(PyObject* left, PyObject* right) {
+  if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+  return are_specialized(left, right) ? kOperation(left, right) : refuse("a number");
+}
+PyObject* power(PyObject* base, PyObject* exponent, PyObject* modulus) {
+  if (!is_number(base) || !is_number(exponent)) Py_RETURN_NOTIMPLEMENTED;
+  if (!are_specialized(base, exponent)) return refuse("a number");
+  return is_symbol(modulus) && !is_specialized(modulus) ? refuse("a number") : PyNumber_Power(base, exponent, modulus);
+}
+PyObject* absolute(PyObject* symbol) {
+  return symbol_hooks.operate != nullptr ? symbol_hooks.operate("abs", symbol, nullptr) : refuse("a number");
+}
+
 void fill(PyTypeObject& type, PyNumberMethods& numbers, PyTypeObject* base, bool is_float) {
-  auto one = [](PyObject*) { return refuse("a number"); };
-  auto two = [](PyObject* left, PyObject* right) -> PyObject* {
-    if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
-    return refuse("a number");
-  };
-  auto three = [](PyObject* left, PyObject* right, PyObject*) -> PyObject* {
-    if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
-    return refuse("a number");
-  };
   numbers.nb_add = binary<kAdd>;
   numbers.nb_subtract = binary<kSub>;
   numbers.nb_multiply = binary<kMul>;
   numbers.nb_true_divide = divide<kTrueDiv>;
-  numbers.nb_floor_divide = is_float ? static_cast<binaryfunc>(two) : divide<kFloorDiv>;
-  numbers.nb_remainder = is_float ? static_cast<binaryfunc>(two) : divide<kMod>;
-  numbers.nb_divmod = numbers.nb_lshift = numbers.nb_rshift = two;
-  numbers.nb_and = numbers.nb_xor = numbers.nb_or = two;
-  numbers.nb_power = three;
+  numbers.nb_floor_divide = is_float ? static_cast<binaryfunc>(two<PyNumber_FloorDivide>) : divide<kFloorDiv>;
+  numbers.nb_remainder = is_float ? static_cast<binaryfunc>(two<PyNumber_Remainder>) : divide<kMod>;
+  numbers.nb_divmod = two<PyNumber_Divmod>;
+  numbers.nb_lshift = two<PyNumber_Lshift>;
+  numbers.nb_rshift = two<PyNumber_Rshift>;
+  numbers.nb_and = two<PyNumber_And>;
+  numbers.nb_xor = two<PyNumber_Xor>;
+  numbers.nb_or = two<PyNumber_Or>;
+  numbers.nb_power = power;
   numbers.nb_negative = unary<kNeg>;
   numbers.nb_positive = self;
-  numbers.nb_absolute = one;
-  if (!is_float) numbers.nb_invert = numbers.nb_index = one;
-  numbers.nb_int = numbers.nb_float = one;
-  numbers.nb_bool = [](PyObject*) { return refuse("a truth test"), -1; };
+  numbers.nb_absolute = absolute;
+  if (!is_float) {
+    numbers.nb_invert = one<PyNumber_Invert>;
+    numbers.nb_index = one<PyNumber_Index>;
+  }
+  numbers.nb_int = one<PyNumber_Long>;
+  numbers.nb_float = one<PyNumber_Float>;
+  numbers.nb_bool = [](PyObject* symbol) {
+    return is_specialized(symbol) ? PyObject_IsTrue(symbol) : (refuse("a truth test"), -1);
+  };
   type.tp_name = base->tp_name;
   type.tp_base = base;
   type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
   type.tp_as_number = &numbers;
-  type.tp_hash = [](PyObject*) -> Py_hash_t { return refuse("a hash"), -1; };
+  type.tp_hash = [](PyObject* symbol) -> Py_hash_t {
+    return is_specialized(symbol) ? PyObject_Hash(symbol) : (refuse("a hash"), -1);
+  };
   type.tp_richcompare = compare;
-  type.tp_repr = [](PyObject*) { return refuse("a string conversion"); };
-  type.tp_str = [](PyObject*) { return refuse("a string conversion"); };
+  type.tp_repr = [](PyObject* symbol) {
+    return is_specialized(symbol) ? PyObject_Repr(symbol) : refuse("a string conversion");
+  };
+  type.tp_str = [](PyObject* symbol) {
+    return is_specialized(symbol) ? PyObject_Str(symbol) : refuse("a string conversion");
+  };
 }
 
 }  // namespace

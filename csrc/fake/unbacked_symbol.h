@@ -32,6 +32,10 @@ struct SymbolHooks {
   PyObject* (*compare)(PyObject* left, PyObject* right, int operation) noexcept;
   // The value would be read: sets an exception.
   void (*refuse)(const char* what) noexcept;
+  // Makes a plain number of a backed symbol (fake/backed_symbols.h). False: it is an unbacked one.
+  bool (*specialize)(PyObject* symbol) noexcept;
+  // Whether a backed symbol is not 0, in all calls that use the trace.
+  bool (*may_divide)(PyObject* divisor) noexcept;
 };
 extern SymbolHooks symbol_hooks;
 

@@ -217,15 +217,15 @@ class Layout {
 }  // namespace
 
 GuardProgram::GuardProgram(std::unique_ptr<lift::SourceTree> tree, const std::vector<Source*>& needed,
-                           AmbientGuard ambient)
+                           AmbientGuard ambient, std::shared_ptr<fake::BackedSymbols> symbols)
     : tree_(std::move(tree)), ambient_(std::move(ambient)) {
   SavedError saved;
-  build(needed);
+  build(needed, std::move(symbols));
 }
 
 GuardProgram::~GuardProgram() = default;
 
-void GuardProgram::build(const std::vector<Source*>& needed) {
+void GuardProgram::build(const std::vector<Source*>& needed, std::shared_ptr<fake::BackedSymbols> symbols) {
   if constexpr (kHasMutants) {
     checks_identity_ = !is_disabled("identity");
     for (const Source& source : tree_->sources()) {
@@ -238,6 +238,7 @@ void GuardProgram::build(const std::vector<Source*>& needed) {
   while (small_units_ < units_.size() && is_small(units_[small_units_])) small_units_++;
   build_checks(layout.node_of());
   build_needed(needed, layout.node_of());
+  if (symbols != nullptr) sizes_ = std::make_unique<SizeProgram>(std::move(symbols), layout.node_of(), *tree_);
 
   found_.resize(nodes_.size());
   values_.resize(needed_.size());

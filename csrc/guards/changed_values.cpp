@@ -37,6 +37,11 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
       plain.push_back({kind, node.source->text()});
       return true;
     }
+    if (check.kind == GuardKind::kTensor) {
+      const uint64_t sizes = check.tensor->sizes_that_differ(found);
+      if (sizes != 0) plain.push_back({Change::Kind::kSize, node.source->text(), sizes});
+      return sizes != 0;
+    }
     return is_about_contents(check.kind) && (note_container(check.node) || note_container(node.parent));
   };
   lift::Memo no_memo;

@@ -105,6 +105,16 @@ Explanation GuardProgram::explain_failure(const Roots* roots) const {
       name_site(tree_->site(relation.site), &result);
       break;
     }
+    case Failure::Kind::kSize: {
+      const SizeProgram::Failed failed = sizes_->explain();
+      result.kind = "kSize";
+      result.source = failed.source;
+      result.wanted = failed.wanted;
+      result.got = failed.got;
+      result.sentence = "it holds that " + failed.wanted + ", not where " + failed.got;
+      name_site(tree_->site(failed.site), &result);
+      break;
+    }
     case Failure::Kind::kIdentity:
       result.kind = "identity";
       at_node(failure_.index);
@@ -119,7 +129,8 @@ Explanation GuardProgram::explain(const Roots& roots) {
   if (!ambient_.matches()) {
     fail(Failure::Kind::kAmbient, 0);
   } else {
-    (void)check_by_walking(roots);
+    const bool holds = check_by_walking(roots);
+    if (holds && sizes_ != nullptr && !sizes_->check(found_.data())) fail(Failure::Kind::kSize, 0);
   }
   Explanation result = explain_failure(&roots);
   release_owned();
@@ -141,6 +152,15 @@ std::vector<Explanation> GuardProgram::all() const {
   for (const Relation& relation : relations_) {
     add(relation.left, relation.same ? GuardKind::kSame : GuardKind::kDistinct, nodes_[relation.right].source->text(),
         relation.site);
+  }
+  if (sizes_ != nullptr) {
+    for (const auto& [text, site] : sizes_->texts()) {
+      Explanation& line = guards.emplace_back();
+      line.kind = "kSize";
+      line.wanted = text;
+      line.sentence = "it holds that " + text;
+      name_site(tree_->site(site), &line);
+    }
   }
   if (identities_.size() > 1) {
     std::string all;

@@ -148,6 +148,7 @@ void GuardProgram::collect(std::vector<Ref>* values) {
     PyObject* found = values_[i];
     if (found != nullptr && lift::is_stand_in(lift::Access::kDict, found)) (*values)[i] = make_dict(found);
   }
+  if (sizes_ != nullptr) sizes_->collect(values);
 }
 
 void GuardProgram::release_owned() {
@@ -197,9 +198,10 @@ bool GuardProgram::check(const Roots& roots, std::vector<Ref>* values) {
   const bool holds = uses_bindings ? check_by_units(roots) : check_by_walking(roots);
   if (verifies && uses_bindings) [[unlikely]]
     verify(roots, holds);
-  if (holds) collect(values);
+  const bool fits = holds && (sizes_ == nullptr || sizes_->check(found_.data()) || fail(Failure::Kind::kSize, 0));
+  if (fits) collect(values);
   release_owned();
-  return holds;
+  return fits;
 }
 
 }  // namespace alternator::guards

@@ -9,6 +9,7 @@
 #include "guards/binding.h"
 #include "guards/guard_node.h"
 #include "guards/pin.h"
+#include "guards/size_program.h"
 #include "lift/sources/source_step.h"
 
 #include <memory>
@@ -31,20 +32,27 @@ struct Explanation {
 
 // A variable of the program whose value fails its guards.
 struct Change {
-  enum class Kind : uint8_t { kNumber, kText, kContainer } kind;
+  enum class Kind : uint8_t { kNumber, kText, kContainer, kSize } kind;
   std::string source;
+  uint64_t dimensions = 0;  // kSize: a bit for each size that differs
 };
 
 class GuardProgram {
  public:
-  GuardProgram(std::unique_ptr<lift::SourceTree> tree, const std::vector<lift::Source*>& needed, AmbientGuard ambient);
+  // `symbols`: the numbers of the entry that differ from call to call; null: there are none.
+  GuardProgram(std::unique_ptr<lift::SourceTree> tree, const std::vector<lift::Source*>& needed, AmbientGuard ambient,
+               std::shared_ptr<fake::BackedSymbols> symbols = nullptr);
   ~GuardProgram();
   GuardProgram(const GuardProgram&) = delete;
   GuardProgram& operator=(const GuardProgram&) = delete;
 
   // True: all guards hold, and `values` (empty before) has what each needed source finds now; null for a source that is
-  // guarded to be absent. Throws only on an internal bug or out of memory.
+  // guarded to be absent. The numbers of BackedSymbols::results() follow. Throws only on an internal bug or out of memory.
   bool check(const Roots& roots, std::vector<Ref>* values);
+
+  // What a compiler has assumed of sizes. Before the entry serves calls.
+  void add_size_guards(const std::vector<shapes::Expression>& conditions) { sizes_->add_guards(conditions); }
+  const SizeProgram* sizes() const { return sizes_.get(); }
 
   // After a failed check: which guard, the expected value, the user's line.
   std::string failure() const { return explain_failure(nullptr).text(); }
@@ -92,13 +100,13 @@ class GuardProgram {
   static constexpr size_t kMaxBindings = 64, kMaxCombinations = 64;
 
   struct Failure {
-    enum class Kind : uint8_t { kNone, kAmbient, kMissing, kCheck, kRelation, kIdentity } kind = Kind::kNone;
+    enum class Kind : uint8_t { kNone, kAmbient, kMissing, kCheck, kRelation, kIdentity, kSize } kind = Kind::kNone;
     uint32_t index = 0;  // of the node, check or relation
     uint32_t other = 0;  // with kIdentity: the second node
   };
 
   // Building (build_guards.cpp).
-  void build(const std::vector<lift::Source*>& needed);
+  void build(const std::vector<lift::Source*>& needed, std::shared_ptr<fake::BackedSymbols> symbols);
   void build_checks(const std::vector<uint32_t>& node_of);
   void build_needed(const std::vector<lift::Source*>& needed, const std::vector<uint32_t>& node_of);
 
@@ -145,6 +153,8 @@ class GuardProgram {
   std::vector<uint32_t> needed_;        // nodes
   std::vector<uint32_t> needed_dicts_;  // positions of instance dicts among them, which may have to be created
   bool checks_identity_ = true;
+
+  std::unique_ptr<SizeProgram> sizes_;
 
   std::vector<Unit> units_;
   size_t small_units_ = 0;        // the first ones, which are too small for a binding

@@ -121,6 +121,8 @@ Operand Builder::value(Borrowed object) {
   } else if (is_generator(object) || world_.is_graph_array(object)) {
     operand = Operand::of(Space::kOutput, graph_outputs_->size());
     graph_outputs_->push_back(Ref::share(object));
+  } else if (const std::optional<uint32_t> number = is_symbol(object) ? world_.number_of(object) : std::nullopt) {
+    operand = Operand::of(Space::kNumber, *number);
   } else if (is_symbol(object)) {
     const Operand output = Operand::of(Space::kOutput, graph_outputs_->size());
     graph_outputs_->push_back(Ref::share(object));

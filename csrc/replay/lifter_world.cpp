@@ -3,6 +3,7 @@
 #include "lift/lifting/functions.h"
 #include "lift/lifting/lifter.h"
 #include "lift/lifting/plain_origins.h"
+#include "lift/lifting/symbolic_inputs.h"
 #include "lift/lifting/write_log.h"
 #include "lift/sources/finalization.h"
 #include "replay/cannot_rebuild.h"
@@ -35,6 +36,12 @@ std::vector<EffectCall> LifterWorld::calls() { return lifter_.write_log->effects
 bool LifterWorld::is_graph_tensor(Borrowed tensor) { return fake::is_fake(fake::unpack(tensor.get())); }
 bool LifterWorld::is_graph_array(Borrowed object) {
   return lifter_.symbolic_arrays.is_result(object) || fake::is_numpy_scalar_input(object);
+}
+std::optional<uint32_t> LifterWorld::number_of(Borrowed object) {
+  const auto& symbols = lifter_.symbolic->symbols;
+  const shapes::Expression expression = symbols != nullptr ? symbols->expression_of(object) : nullptr;
+  if (expression == nullptr) return {};
+  return symbols->result_of(expression);
 }
 const std::deque<lift::Shadow>& LifterWorld::shadows() { return lifter_.containers->shadows(); }
 std::vector<lift::VariableWrite> LifterWorld::writes() { return lifter_.write_log->writes(); }

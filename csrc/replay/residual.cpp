@@ -6,6 +6,16 @@
 
 namespace alternator::replay {
 
+void Program::place_numbers(size_t first, const std::vector<std::string>& texts) {
+  const auto place = [&](Operand& operand) {
+    if (operand.space() == Space::kNumber) operand = Operand::of(Space::kNeeded, first + operand.index());
+  };
+  for (Operand& operand : operands) place(operand);
+  for (Operand& result : results) place(result);
+  needed_texts.resize(first, "?");
+  needed_texts.insert(needed_texts.end(), texts.begin(), texts.end());
+}
+
 Ref Residual::run(const std::vector<Ref>& needed_values, Borrowed graph_outputs) const {
   const bool is_sequence = PyList_Check(graph_outputs.get()) || PyTuple_Check(graph_outputs.get());
   ALT_CHECK(is_sequence || program_.outputs == 0, "graph outputs must be a list or a tuple");

@@ -52,6 +52,7 @@ class Residual {
   std::vector<std::string> lines() const { return lines_of(program_); }
   std::vector<std::string> results() const { return results_of(program_); }
   const Program& program() const { return program_; }
+  void place_numbers(size_t first, const std::vector<std::string>& texts) { program_.place_numbers(first, texts); }
 
   // Garbage collection.
   int traverse(visitproc visit, void* argument) const;

@@ -27,6 +27,7 @@ enum class Space : uint8_t {
   kConstant,  // the same object on every run
   kOutput,    // a result of the graph
   kMade,      // made by this run
+  kNumber,    // an int or float over backed symbols, which the guards compute; kNeeded once Program::place_numbers ran
 };
 
 struct Operand {
@@ -62,6 +63,9 @@ struct Program {
   uint32_t outputs = 0;
   std::vector<Operand> results;
   bool raises = false;  // the result is an exception that the call raises
+
+  // The numbers follow the needed objects: the first is at this position. Once, after the last object was added.
+  void place_numbers(size_t first, const std::vector<std::string>& texts);
 
   // Whether all weakly held objects are alive.
   bool is_alive() const {

@@ -19,6 +19,8 @@ class Machine {
         return needed_[operand.index()].get();
       case Space::kConstant:
         return constants_[operand.index()].get();
+      case Space::kNumber:  // Program::place_numbers has placed them
+        break;
       case Space::kOutput:
         return outputs_[operand.index()];
       case Space::kMade:

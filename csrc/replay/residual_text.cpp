@@ -61,6 +61,8 @@ static std::string operand_text(const Program& program, Operand operand) {
       return "graph[" + std::to_string(operand.index()) + "]";
     case Space::kMade:
       return "t" + std::to_string(operand.index());
+    case Space::kNumber:
+      return "n" + std::to_string(operand.index());
   }
   return "?";
 }

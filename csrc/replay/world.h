@@ -32,6 +32,9 @@ class World {
   // A numpy array that the graph can return.
   virtual bool is_graph_array(Borrowed) { return false; }
 
+  // The position of a number over backed symbols among those that the guards compute; none: it is no such number.
+  virtual std::optional<uint32_t> number_of(Borrowed) { return {}; }
+
   // In the order in which they were first lifted.
   virtual const std::deque<lift::Shadow>& shadows() = 0;
   virtual std::vector<lift::VariableWrite> writes() = 0;
@@ -55,6 +58,7 @@ class LifterWorld final : public World {
   bool is_constant(Borrowed object) override;
   bool is_graph_tensor(Borrowed tensor) override;
   bool is_graph_array(Borrowed object) override;
+  std::optional<uint32_t> number_of(Borrowed object) override;
   const std::deque<lift::Shadow>& shadows() override;
   std::vector<lift::VariableWrite> writes() override;
   std::vector<EffectCall> calls() override;

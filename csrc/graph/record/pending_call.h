@@ -57,6 +57,7 @@ class Recorder::Pending {
     for (size_t i = mark_.values; i < arena_.size(); ++i)
       if (arena_[static_cast<uint32_t>(i)].is_tensor()) {
         const TensorRecord& record = recorder_.program_->tensors[arena_[static_cast<uint32_t>(i)].index];
+        varies_ = varies_ || record.varies || record.expression != nullptr;
         if (record.is_symbol()) {
           symbolic_ = symbolic_ || record.torch_symbol;
         } else {
@@ -81,6 +82,7 @@ class Recorder::Pending {
     });
   }
   bool symbolic() const { return symbolic_; }  // an unbacked symbol is among the arguments
+  bool varies() const { return varies_; }      // ... or a number, or a tensor whose sizes vary
   void keep() { kept_ = true; }
 
   Node node;
@@ -96,6 +98,7 @@ class Recorder::Pending {
   };
   c10::SmallVector<History, 8> histories_;
   bool symbolic_ = false;
+  bool varies_ = false;
   bool kept_ = false;
 };
 

@@ -1,6 +1,7 @@
 // The recorded program: one node per torch API call, in order, over tensors that are identified by index.
 #pragma once
 
+#include "fake/backed_symbols.h"
 #include "graph/record/ambient_state.h"
 #include "graph/record/call_site.h"
 #include "graph/record/grad_mode_nodes.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace alternator::graph {
@@ -90,13 +92,15 @@ enum class Origin : uint8_t {
   Constant,  // index: position among constants
 };
 
-// A tensor, an unbacked symbol (fake/unbacked_symbol.h), a torch.Generator, or a numpy array.
+// A tensor, a number (an unbacked symbol, or an expression over backed ones), a torch.Generator, or a numpy array.
 struct TensorRecord {
   at::Tensor fake;  // keeps the tensor's identity alive; undefined: no tensor
   Origin origin;
   uint32_t index;
   Ref symbol = {};        // the symbol as the interpreter sees it; or the generator, or the array
-  Ref torch_symbol = {};  // ... as torch sees it; null: no symbol
+  Ref torch_symbol = {};  // ... as torch sees it; null: no unbacked symbol
+  shapes::Expression expression = nullptr;  // a number over backed symbols; null: none
+  bool varies = false;  // its sizes may depend on a backed symbol
 
   bool is_symbol() const { return static_cast<bool>(symbol); }
 };
@@ -106,6 +110,8 @@ struct Input {
   Ref label;                             // the user's expression ("L['x']"), or None
   Ref source;                            // returned to the caller: where to find the real tensor
   std::optional<uint32_t> version = {};  // of the fake, when it was declared; none: it has no version counter
+  shapes::Expression number = nullptr;   // the guards compute it in each call (BackedSymbols::results); it has no source
+  std::vector<shapes::Expression> sizes = {};  // of a tensor, if some are symbolic; empty: all are as in its fake
 };
 
 // A tensor whose value was known while recording.
@@ -137,6 +143,7 @@ class Program {
   Value result{};      // what the program returns: a tree of values
   Ref shape_env;       // of the unbacked symbols; null: there are none
   size_t asserts = 0;  // deferred runtime asserts about them
+  std::shared_ptr<fake::BackedSymbols> backed;  // null: all sizes and numbers are constants
   // A hook is registered on the autograd history of a tensor that it computes: AOTAutograd would produce another
   // history.
   bool keeps_history = false;

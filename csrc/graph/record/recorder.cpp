@@ -63,6 +63,7 @@ std::unique_ptr<Program> Recorder::finish(Borrowed result, Unused unused) {
     if (record.symbol && is_of_numpy(record.symbol)) record.symbol = Ref::share(Py_None);
   known_.clear();
   symbols_.clear();
+  numbers_.clear();
   items_.clear();
   return std::move(program_);
 }
@@ -154,6 +155,7 @@ uint32_t Recorder::tensor_id(Borrowed object) {
       record_error(std::string(object.type()->tp_name) + " has a __torch_function__ that is not to be called");
     return tensor_id(as_tensor(object));
   }
+  if (shapes::Expression number = backed_ ? backed_->expression_of(object) : nullptr) return number_id(object, number);
   const auto found = symbols_.find(object.get());
   if (found == symbols_.end()) record_error("an unbacked symbol of another recording reached a torch call");
   return found->second;
@@ -164,6 +166,7 @@ uint32_t Recorder::tensor_id(const at::Tensor& tensor) {
   if (found != known_.end()) [[likely]]
     return found->second;
   if (part_ != nullptr && part_->knows(tensor)) {
+    if (backed_ && on_enters_part) part_->specialize(tensor);
     declare(tensor, Py_None, Py_None);
     return known_.at(tensor.unsafeGetTensorImpl());
   }
@@ -231,7 +234,7 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   std::vector<Warning> warnings;
   {
     WarningsKept kept(WarningsKept::Kind::kFake);
-    const fake::UnbackedSymbols unknown(session_, pending.symbolic());
+    const fake::UnbackedSymbols unknown(session_, pending.symbolic() || pending.varies());
     const SymbolicKernels kernels(pending.symbolic());
     result = Ref::steal(call());
     warnings = kept.take();
@@ -240,6 +243,10 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   if (result && !warnings.empty() && refuses_warnings_)
     record_error("a torch warning under warning filters that the function sets");
   if (result && !warnings.empty() && may_raise_warnings()) give(std::exchange(warnings, {}));
+  if (!result && pending.varies() && on_fixed_sizes) {
+    const SavedError on_its_way;
+    on_fixed_sizes(node);
+  }
   if (!result) {
     // A call that failed before it mutated anything had no effect.
     if (!pending.wrote_argument()) seen_ = session_.counts();
@@ -250,8 +257,11 @@ Ref Recorder::record(Pending& pending, c10::function_ref<PyObject*()> call) {
   if (!records_numbers() && session_.has_shape_env()) [[unlikely]]
     program_->shape_env = Ref::share(session_.shape_env());
   if (records_numbers()) node.bindings = new_bindings(session_, result);
+  const uint32_t made = static_cast<uint32_t>(program_->tensors.size());
   const bool makes_tensors = bind(result, node);
   pending.describe();
+  if (pending.varies()) [[unlikely]]
+    result = vary(node, std::move(result), made);
   if (pending.cut_history()) program_->keeps_history = true;  // AOTAutograd would lose that
   if (records_numbers()) {
     // The result relies on runtime asserts about unbacked symbols, which a run must check at the latest here.
@@ -360,6 +370,8 @@ Ref Recorder::number_separately(Borrowed callable, PyObject* const* arguments, s
 
 void Recorder::note(Pending& pending, Ref result, uint8_t effects) {
   Node& node = pending.node;
+  pending.watch();
+  if (pending.varies() && on_fixed_sizes) on_fixed_sizes(node);  // the result was made for these sizes
   node.state = state_number();
   locate(node);
   (void)bind(result, node);

@@ -16,6 +16,7 @@
 #include "graph/record/program.h"
 #include "graph/record/recording_mode.h"
 #include "graph/record/torch_function_classes.h"
+#include "graph/record/torch_types.h"
 
 #include <c10/util/FunctionRef.h>
 #include <c10/util/flat_hash_map.h>
@@ -106,6 +107,7 @@ class Recorder final : private TensorNames {
       return known_.count(tensor.unsafeGetTensorImpl()) != 0 || (outer_ != nullptr && outer_->knows(tensor));
     }
     void leave();
+    void specialize(const at::Tensor& tensor);  // on its sizes
 
     Recorder& recorder_;
     Part* outer_;
@@ -157,10 +159,29 @@ class Recorder final : private TensorNames {
   // Whether two calls of .item() returned the same object, since nothing was mutated in between.
   bool shares_symbols() const { return shares_symbols_; }
   // Whether there are any: code that has seen none cannot hold one.
-  bool has_symbols() const { return records_numbers() || meets_numbers_; }
+  bool has_symbols() const { return has_unbacked() || backed_ != nullptr; }
+  bool has_unbacked() const { return records_numbers() || meets_numbers_; }
   // ... that the program computes. Symbols of other programs are not recorded: using one raises RecordError.
   bool records_numbers() const { return static_cast<bool>(program_->shape_env); }
   void expect_numbers() { meets_numbers_ = true; }
+  // Backed symbols (fake/backed_symbols.h): from now on, numbers and sizes over them may be met.
+  void use_backed(std::shared_ptr<fake::BackedSymbols> symbols);
+  fake::BackedSymbols* backed() const { return backed_.get(); }
+  // The sizes of a declared tensor, some of them symbolic.
+  void note_sizes(const at::Tensor& fake, std::vector<shapes::Expression> sizes);
+  // Called after each call with an argument whose sizes vary, or with a number: the result as the program is to see it.
+  // The arguments of the node are in the arena; `made`: the first of its new tensors.
+  std::function<Ref(const Node& node, Ref result, uint32_t made)> on_varying;
+  // ... for such a call that raised, or whose result was made for these very sizes; and for a tensor whose sizes vary
+  // where a part reads it.
+  std::function<void(const Node& node)> on_fixed_sizes;
+  std::function<void(uint32_t tensor)> on_enters_part;
+  bool is_in_part() const { return part_ != nullptr; }
+  // The id of a tensor of the program that is being recorded.
+  std::optional<uint32_t> known_tensor(Borrowed tensor) const {
+    const auto found = known_.find(as_tensor(tensor).unsafeGetTensorImpl());
+    return found != known_.end() ? std::optional<uint32_t>(found->second) : std::nullopt;
+  }
   // Executes and records a function on scalars, some of them unbacked symbols, bypassing all modes.
   Ref operate(Borrowed function, PyObject* const* arguments, size_t count);
   // As torch sees it.
@@ -175,6 +196,7 @@ class Recorder final : private TensorNames {
   class ForArgument;
 
   uint32_t tensor_id(Borrowed tensor) override;
+  void prepare(Borrowed number) override;
   uint32_t object_id(Borrowed object) override;
   bool is_kept(Borrowed object) override { return kept_arrays_.count(object.get()) != 0; }
   uint32_t tensor_id(const at::Tensor& tensor);
@@ -182,9 +204,11 @@ class Recorder final : private TensorNames {
   Ref record(Pending& pending, c10::function_ref<PyObject*()> call);
   Ref call_wrapped(Borrowed wrapper, Borrowed callable, Borrowed arguments, Borrowed keywords);
   Ref iterate(Borrowed tensor);
+  Ref vary(const Node& node, Ref result, uint32_t made);
   bool bind(Ref& result, Node& node);
   void note(Pending& pending, Ref result, uint8_t effects);
   uint32_t add_symbol(Borrowed symbol, Ref torch_symbol, Origin origin, uint32_t index);
+  uint32_t number_id(Borrowed number, shapes::Expression expression);
   Ref item(Pending& pending, Borrowed tensor);
   // The value with torch's symbols in place of ours: itself where it contains none.
   Ref to_torch(Borrowed value) const;
@@ -202,6 +226,8 @@ class Recorder final : private TensorNames {
   std::unique_ptr<Program> program_;
   ska::flat_hash_map<const c10::TensorImpl*, uint32_t> known_;
   ska::flat_hash_map<const PyObject*, uint32_t> symbols_;
+  std::shared_ptr<fake::BackedSymbols> backed_;
+  ska::flat_hash_map<shapes::Expression, uint32_t> numbers_;
   ska::flat_hash_set<const PyObject*> kept_arrays_;  // owned by the program
   struct Item {
     uint64_t writes;  // the session's count of writes at that time

@@ -79,6 +79,8 @@ Ref Recorder::from_torch(Borrowed value) {
 
 Ref Recorder::to_torch(Borrowed value) const {
   PyObject* v = value.get();
+  if (shapes::Expression number = backed_ ? backed_->expression_of(value) : nullptr)
+    return fake::BackedSymbols::hint_of(number);
   if (is_symbol(value)) return torch_symbol(value);
   const bool is_tuple = PyTuple_Check(v);
   if (is_tuple || PyList_Check(v)) {

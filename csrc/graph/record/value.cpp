@@ -54,6 +54,7 @@ class Capture {
   Capture(Arena& arena, TensorNames& names) : arena_(arena), names_(names) {}
 
   Value operator()(PyObject* object) {
+    if (is_symbol(object)) names_.prepare(object);  // it may be a plain number from then on
     if (is_tensor(object) || is_symbol(object)) return Value::of(ValueKind::Tensor, names_.tensor_id(object));
     if (const uint32_t id = names_.object_id(object); id != TensorNames::kNone) return Value::of(ValueKind::Tensor, id);
     if (is_plain_constant(object)) return Value::of(ValueKind::Object, arena_.keep(object));

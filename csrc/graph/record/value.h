@@ -78,6 +78,8 @@ class Arena {
 class TensorNames {
  public:
   virtual uint32_t tensor_id(Borrowed tensor) = 0;
+  // Called before a number is stored. What cannot be one there becomes a plain number.
+  virtual void prepare(Borrowed) {}
   // The index of an object that each run creates or receives; kNone: it is no such object.
   static constexpr uint32_t kNone = UINT32_MAX;
   virtual uint32_t object_id(Borrowed) { return kNone; }

@@ -11,6 +11,7 @@
 #include "lift/lifting/immutable_values.h"
 #include "lift/lifting/layouts.h"
 #include "lift/lifting/lifter.h"
+#include "lift/lifting/symbolic_inputs.h"
 #include "lift/sources/decimal_values.h"
 #include "lift/sources/numpy_types.h"
 #include "lift/sources/optree_types.h"
@@ -97,14 +98,17 @@ Ref lift_cell(Lifter& lifter, Borrowed cell, Source* source) { return lifter.cel
 Ref lift_tensor(Lifter& lifter, Borrowed tensor, Source* source) {
   const at::Tensor& real = fake::unpack(tensor.get());
   Guard guard{GuardKind::kTensor};
-  guard.tensor = std::make_shared<const TensorSpec>(describe_tensor(tensor));
+  auto spec = std::make_shared<TensorSpec>(describe_tensor(tensor));
+  std::vector<shapes::Expression> sizes;
+  if (lifter.symbolic->dynamism != nullptr) sizes = lifter.symbolic->sizes_of(tensor, source, spec.get());
+  guard.tensor = std::move(spec);
   lifter.tree().guard(source, std::move(guard));
   source->bears_identity = true;
   if (fake::is_fake(real)) throw CannotLift("a fake of another trace");
   if (const char* reason = fake::cannot_mirror(real)) throw CannotLift(reason);
   Ref lifted = lifter.session().fake_of(tensor);
   lifter.note_tensor(lifted, source);
-  if (lifter.on_tensor) lifter.on_tensor(fake::unpack(lifted.get()), source);
+  if (lifter.on_tensor) lifter.on_tensor(fake::unpack(lifted.get()), source, std::move(sizes));
   Ref result = lifter.remember(tensor, std::move(lifted), source);
   lifter.known_as(result).instance = true;
   return result;

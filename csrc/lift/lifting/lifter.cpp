@@ -15,6 +15,7 @@
 #include "lift/lifting/namespaces.h"
 #include "lift/lifting/numpy_scalar_inputs.h"
 #include "lift/lifting/plain_origins.h"
+#include "lift/lifting/symbolic_inputs.h"
 #include "lift/lifting/unspecialized.h"
 #include "lift/lifting/write_log.h"
 #include "lift/sources/decimal_values.h"
@@ -32,6 +33,7 @@ Lifter::Lifter(SourceTree& tree, fake::Session& session)
       functions(std::make_unique<Functions>(*this)),
       origins(std::make_unique<PlainOrigins>(*this)),
       unspecialized(std::make_unique<Unspecialized>(*this)),
+      symbolic(std::make_unique<SymbolicInputs>(*this)),
       decimals(std::make_unique<DecimalContexts>(*this)),
       write_log(std::make_unique<WriteLog>(*this)),
       tree_(tree),
@@ -156,6 +158,9 @@ Ref Lifter::lift(Borrowed value, Source* source) {
   if (only_lasting && source->access != Access::kConstant && !(is_default(*source) && is_plain(value.get())))
     check_lasting(value);
   if (unspecialized->includes(value, *source)) return unspecialized->lift(value, source);
+  if (symbolic->dynamism != nullptr) {
+    if (Ref number = symbolic->number(value, source)) return number;
+  }
   bool is_new = false;
   if (Ref number = only_lasting ? Ref() : NumpyScalarInputs::find(value, source, &is_new)) {
     if (is_new) {

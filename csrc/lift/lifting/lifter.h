@@ -5,6 +5,7 @@
 #include "lift/lifting/shadow.h"
 #include "lift/lifting/symbolic_arrays.h"
 #include "lift/sources/pointer_tables.h"
+#include "shapes/expression.h"
 
 #include <functional>
 #include <memory>
@@ -22,6 +23,7 @@ class Iterators;
 class LazyValues;
 class Namespaces;
 class PlainOrigins;
+class SymbolicInputs;
 class Unspecialized;
 class WriteLog;
 
@@ -79,6 +81,7 @@ class Lifter {
   const std::unique_ptr<Functions> functions;
   const std::unique_ptr<PlainOrigins> origins;
   const std::unique_ptr<Unspecialized> unspecialized;
+  const std::unique_ptr<SymbolicInputs> symbolic;
   const std::unique_ptr<DecimalContexts> decimals;
   const std::unique_ptr<WriteLog> write_log;
   SymbolicArrays symbolic_arrays;
@@ -105,8 +108,8 @@ class Lifter {
 
   // Only functions, classes and modules may be read. Anything else cannot be lifted.
   bool only_lasting = false;
-  // Called with each fake that is made for a pre-existing tensor.
-  std::function<void(const at::Tensor& fake, Source* source)> on_tensor;
+  // Called with each fake that is made for a pre-existing tensor; `sizes`: see SymbolicInputs::sizes_of.
+  std::function<void(const at::Tensor& fake, Source* source, std::vector<shapes::Expression> sizes)> on_tensor;
   // Runs work that may run Python code which is not part of the program.
   std::function<void(const std::function<void()>& work)> untraced;
 

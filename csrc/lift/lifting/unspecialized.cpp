@@ -9,7 +9,7 @@
 namespace alternator::lift {
 
 bool Unspecialized::includes(Borrowed value, const Source& source) const {
-  if (texts == nullptr || lifter_.only_lasting) return false;
+  if (texts == nullptr || !is_open || lifter_.only_lasting) return false;
   if (!is_counting(value) && !PyUnicode_CheckExact(value.get()) && !is_filled(value)) return false;
   if (!source.is_variable()) return false;
   // Of containers, only elements of an unpacked tuple (see lift_tuple()) count as variables.

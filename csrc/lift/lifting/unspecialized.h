@@ -21,6 +21,7 @@ class Unspecialized {
 
   const std::unordered_set<std::string>* texts = nullptr;  // of their sources (Source::text); null: there are none
   std::function<void()> on_lift;                           // called when one of them was lifted
+  bool is_open = true;  // false: native code may read what is lifted now (see Specialized)
 
   bool includes(Borrowed value, const Source& source) const;
   Ref lift(Borrowed number, Source* source);
@@ -34,14 +35,14 @@ class Unspecialized {
 class Specialized {
  public:
   explicit Specialized(Unspecialized& unspecialized)
-      : unspecialized_(unspecialized), before_(std::exchange(unspecialized.texts, nullptr)) {}
-  ~Specialized() { unspecialized_.texts = before_; }
+      : unspecialized_(unspecialized), before_(std::exchange(unspecialized.is_open, false)) {}
+  ~Specialized() { unspecialized_.is_open = before_; }
   Specialized(const Specialized&) = delete;
   Specialized& operator=(const Specialized&) = delete;
 
  private:
   Unspecialized& unspecialized_;
-  const std::unordered_set<std::string>* before_;
+  bool before_;
 };
 
 }  // namespace alternator::lift

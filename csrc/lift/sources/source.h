@@ -95,6 +95,8 @@ class SourceTree {
   Source* at(uint32_t id) { return &sources_[id]; }
   const std::vector<Source*>& roots() const { return roots_; }
   const Site& site(uint32_t number) const { return sites_[number]; }
+  // The number of the instruction that causes guards now.
+  uint32_t current_site();
 
   // Called after the last source and guard by the new owner of the guards: no child() or guard() may follow. Keys for
   // which `may_keep` is false are dropped and replaced by a description.
@@ -126,7 +128,6 @@ class SourceTree {
     size_t operator()(const GuardKey& key) const;
   };
   bool note_new(const Source* source, const Guard& guard);
-  uint32_t current_site();
 
   std::deque<Source> sources_;  // stable addresses
   std::vector<Source*> roots_;

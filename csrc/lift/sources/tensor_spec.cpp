@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace alternator::lift {
@@ -58,9 +59,28 @@ bool same(c10::IntArrayRef a, const std::vector<int64_t>& b) {
   return true;
 }
 
-std::string numbers(const std::vector<int64_t>& values) {
+// With free sizes.
+bool has_geometry_of(const TensorSpec& spec, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  if (sizes.size() != spec.sizes.size()) return false;
+  for (size_t d = 0; d < sizes.size(); d++) {
+    if ((spec.free_sizes >> d & 1) == 0 && sizes[d] != spec.sizes[d]) return false;
+  }
+  if (spec.dense_order.empty()) return same(strides, spec.strides);
+  int64_t expected = 1;
+  for (size_t i = spec.dense_order.size(); i-- > 0;) {
+    const uint8_t d = spec.dense_order[i];
+    if (strides[d] != expected) return false;
+    expected *= std::max<int64_t>(sizes[d], 1);
+  }
+  return true;
+}
+
+// Sizes that are free are shown as `?`.
+std::string numbers(const std::vector<int64_t>& values, uint64_t free = 0) {
   std::string text = "[";
-  for (size_t i = 0; i < values.size(); i++) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
+  for (size_t i = 0; i < values.size(); i++) {
+    text += (i > 0 ? ", " : "") + (i < 64 && (free >> i & 1) != 0 ? std::string("?") : std::to_string(values[i]));
+  }
   return text + "]";
 }
 
@@ -93,7 +113,7 @@ Words words_of(const TensorSpec& s) {
   return {
       type_name(s.type),
       "of dtype " + dtype_name(s.dtype),
-      s.has_geometry ? "of size " + numbers(s.sizes) : std::string("of a size that is not fixed"),
+      s.has_geometry ? "of size " + numbers(s.sizes, s.free_sizes) : std::string("of a size that is not fixed"),
       "with strides " + numbers(s.strides),
       "on " + s.device.str(),
       "of layout " + streamed(s.layout),
@@ -153,12 +173,33 @@ bool TensorSpec::matches(const at::Tensor& tensor, PyTypeObject* python_type) co
       impl->layout() != layout || impl->is_wrapped_number() != is_wrapped_number) {
     return false;
   }
-  if (!same(impl->sizes(), sizes) || !same(impl->strides(), strides)) return false;
+  if (free_sizes == 0) [[likely]] {
+    if (!same(impl->sizes(), sizes) || !same(impl->strides(), strides)) return false;
+  } else if (!has_geometry_of(*this, impl->sizes(), impl->strides())) {
+    return false;
+  }
   if (offset && impl->storage_offset() != *offset) return false;
   if (without_hooks && !has_no_hooks(tensor)) return false;
   const History history = history_of(tensor);
   return history.requires_grad == requires_grad && history.is_leaf == is_leaf && history.has_tangent == has_tangent &&
          history.is_view == is_view && history.base_is_leaf == base_is_leaf && history.view_origin == view_origin;
+}
+
+uint64_t TensorSpec::sizes_that_differ(PyObject* object) const {
+  if (!is_tensor(object) || !has_geometry) return 0;
+  TensorSpec found = describe_tensor(object);
+  if (!found.has_geometry || found.sizes.size() != sizes.size() || sizes.size() > 64) return 0;
+  uint64_t different = 0;
+  for (size_t d = 0; d < sizes.size(); d++) {
+    if (found.sizes[d] != sizes[d] && (free_sizes >> d & 1) == 0) different |= uint64_t{1} << d;
+  }
+  found.sizes = sizes;
+  found.strides = strides;
+  found.offset = offset;
+  found.without_hooks = without_hooks;
+  found.free_sizes = free_sizes;
+  found.dense_order = dense_order;
+  return found == *this ? different : 0;
 }
 
 std::string TensorSpec::text() const {

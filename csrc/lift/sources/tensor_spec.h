@@ -36,6 +36,11 @@ struct TensorSpec {
   bool base_is_leaf = false;
   uint8_t view_origin = 0;  // torch::autograd::CreationMeta
   std::vector<int64_t> sizes, strides;
+  // Bit d: dimension d has any size. Symbols of the guard program read such sizes (fake/backed_symbols.h).
+  uint64_t free_sizes = 0;
+  // With free sizes: the tensor is dense, and its dimensions are laid out in this order, outermost first; its strides
+  // follow from its sizes. Empty: the strides are as they were.
+  std::vector<uint8_t> dense_order;
   std::optional<int64_t> offset;  // into the storage; only if it was read
   bool without_hooks = false;     // no hook sees its gradient; only if that matters
 
@@ -46,6 +51,8 @@ struct TensorSpec {
   bool matches(PyObject* object) const noexcept {
     return is_tensor(object) && matches(fake::unpack(object), Py_TYPE(object));
   }
+  // If the tensor differs in sizes, and in strides that follow from them, only: a bit for each such dimension; else 0.
+  uint64_t sizes_that_differ(PyObject* object) const;
   // "a torch.nn.parameter.Parameter of dtype float32, of size [2, 3], on cpu, requiring grad"
   std::string text() const;
   // The part of text() in which this one differs from another.

@@ -1,4 +1,5 @@
 // Builtins that inspect objects, frames and process state: id, hash, len, dir, sys.exc_info, __reduce_ex__ ...
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/calls/reflective_builtins.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/handlers.h"
@@ -174,7 +175,7 @@ Ref call_id(Tracer& t, const Call& call) {
   if (!call.has_positional(1)) return {};
   PyObject* const object = call.arguments[0];
   // Two numpy scalar inputs may be one object; an unbacked symbol may also be read as a plain scalar.
-  if (fake::is_numpy_scalar_input(object) || (fake::is_symbol(object) && t.lifter.known(object) != nullptr))
+  if (fake::is_numpy_scalar_input(object) || (fake::is_symbol(object) && t.lifter.known(object) != nullptr && is_unbacked(t, object)))
     stop(report::Reason::unbacked_value, "id");
   check_no_weakref_callback(t.lifter, object);
   t.keep_alive.push_back(Ref::share(object));  // its address must not be reused
@@ -228,7 +229,7 @@ Ref call_len(Tracer& t, const Call& call) {
     if (fake::unpack(object.get()).dim() > 0)
       return call_torch(t, {graph::torch_types().tensor_size, first + 1, 2, {}});
   }
-  if (may_hold_symbol(t, object) && !has_native_length(object)) {
+  if (!has_native_length(object) && may_hold_symbol(t, object)) {
     // The result of a user-defined __len__ must be checked before native code sees it.
     Ref method = special_method(t, object, checked(PyUnicode_InternFromString("__len__")));
     Ref length = method ? trace::call(t, {method, call.arguments + 1, 0, {}}) : Ref();

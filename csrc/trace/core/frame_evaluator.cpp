@@ -11,6 +11,7 @@
 #include "trace/core/paused.h"
 #include "trace/core/tracing.h"
 #include "trace/opcodes/raised_exceptions.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 
 #include <algorithm>
@@ -124,7 +125,8 @@ static bool gives_digits(PyCodeObject* code) {
 }
 
 // An unbacked symbol, or a container of one.
-static bool is_unbacked_symbol(const Tracer& tracer, Borrowed result) {
+static bool is_unbacked_symbol(Tracer& tracer, Borrowed result, bool needed) {
+  if (needed) tracer.backed->make_plain(result);
   if (Py_IS_TYPE(result.get(), &fake::int_symbol_type)) integers_given()++;
   return fake::is_symbol(result) ||
          ((PyTuple_Check(result.get()) || PyList_CheckExact(result.get())) && may_hold_symbol(tracer, result));
@@ -162,8 +164,9 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
   const char* name = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_name);
   try {
     if (is_deferred_string(result)) stop(report::Reason::tensor_text, name);
-    const bool unknown = is_unbacked_symbol(*tracer, result);
-    if (unknown && (read || (fake::is_symbol(result) && gives_digits(code.as<PyCodeObject>()))))
+    const bool digits = gives_digits(code.as<PyCodeObject>());
+    const bool unknown = is_unbacked_symbol(*tracer, result, read || digits);
+    if (unknown && (read || (fake::is_symbol(result) && digits)))
       stop(report::Reason::unbacked_value, name);
     const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may depend on an address
     if (read && !is_hash) check_given(*tracer, result, name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "graph/record/recorder.h"
+#include "lift/lifting/dynamism.h"
 
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@ struct TraceOptions {
   graph::Recorder::Captured captured = {};  // what becomes an unbacked symbol
   // Sources that are not specialized on (lift::Lifter); null: none.
   std::shared_ptr<const std::unordered_set<std::string>> unspecialized;
+  std::shared_ptr<const lift::Dynamism> dynamism;  // what becomes a symbol; null: nothing
   std::optional<uint32_t> until_node;  // the trace stops at the instruction that records this node
 };
 

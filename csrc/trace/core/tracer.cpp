@@ -36,6 +36,7 @@
 #include "trace/stdlib/optree.h"
 #include "trace/stdlib/output_effects.h"
 #include "trace/symbolic/deferred_values.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/speculated_checks.h"
 #include "trace/torch/flag_calls.h"
 #include "trace/torch/grad_mode_blocks.h"
@@ -96,6 +97,7 @@ Tracer::Tracer(TraceOptions given)
       array_nodes(std::make_unique<ArrayNodes>(*this)),
       deferred(std::make_unique<DeferredValues>(*this)),
       checks(std::make_unique<SpeculatedChecks>(*this)),
+      backed(std::make_unique<BackedNumbers>(*this)),
       finalizers(std::make_unique<Finalizers>(*this)) {
   Natives::table();
   find_marked_functions();
@@ -120,10 +122,12 @@ Tracer::Tracer(TraceOptions given)
     lifter.unspecialized->on_lift = [this] { recorder.expect_numbers(); };
   }
   lifter.decimals->on_use = [this] { decimals->use(); };
-  lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source) {
+  lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source, std::vector<shapes::Expression> sizes) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
+    if (!sizes.empty()) recorder.note_sizes(fake, std::move(sizes));
   };
+  if (options.dynamism != nullptr) backed->begin();
 }
 
 Tracer::~Tracer() {

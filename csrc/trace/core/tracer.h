@@ -35,6 +35,7 @@ using lift::LazyObject;
 struct AddressIdentities;
 class ArrayNodes;
 class AutogradFunctions;
+class BackedNumbers;
 class ClassCreation;
 class ConcreteArrays;
 class ContextVariables;
@@ -110,6 +111,7 @@ class Tracer {
   const std::unique_ptr<ArrayNodes> array_nodes;
   const std::unique_ptr<DeferredValues> deferred;
   const std::unique_ptr<SpeculatedChecks> checks;
+  const std::unique_ptr<BackedNumbers> backed;
   const std::unique_ptr<Finalizers> finalizers;
 
   // How often the program has queried grad mode, or the requires_grad of a tensor that it made.

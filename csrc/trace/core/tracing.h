@@ -170,7 +170,7 @@ struct Tracing : Concrete {
       t.lifter.escape(object);
       if (t.array_nodes->is_symbolic_array(object)) return t.array_nodes->length_of_symbolic(object);
       trace::check_use(t, object, "len");
-      if (trace::may_hold_symbol(t, object) && !has_native_length(object)) stop(report::Reason::unbacked_value, "len");
+      if (!has_native_length(object) && trace::may_hold_unbacked(t, object)) stop(report::Reason::unbacked_value, "len");
       return PyObject_Length(object.get());
     });
   }
@@ -198,7 +198,7 @@ struct Tracing : Concrete {
       if (status([&] {
             check_percent_text(t, left, right);
             if (holds_identity(right)) stop(report::Reason::object_id, "string formatting");
-            if (trace::may_hold_symbol(t, right)) stop(report::Reason::unbacked_value, "string formatting");
+            if (trace::may_hold_unbacked(t, right)) stop(report::Reason::unbacked_value, "string formatting");
           }) < 0) {
         return {};
       }

@@ -1,6 +1,7 @@
 // backward() inside the traced function: the gradients of the leaves are one node, like torch.autograd.grad's; their
 // accumulation is traced as ordinary operations, so that `.grad` is a field like any other.
 #include "trace/higher_order/backward.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/functorch.h"
 #include "trace/opcodes/attribute_writes.h"
@@ -10,6 +11,7 @@
 #include "trace/torch/torch_function_modes.h"
 
 #include "graph/record/torch_types.h"
+#include "lift/lifting/symbolic_inputs.h"
 #include "lift/sources/tensor_spec.h"
 #include "py/lasting.h"
 #include "trace/calls/natives.h"
@@ -126,6 +128,7 @@ void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name) 
   const lift::Known* known = tracer.lifter.known(leaf);
   if (known == nullptr || known->source == nullptr) return;
   lift::TensorSpec spec = lift::describe_tensor(known->original);
+  lift::keep_free_sizes(*known->source, &spec);
   spec.without_hooks = true;
   if (!spec.matches(known->original.get())) stop(report::Reason::hook, name + " to a tensor with hooks");
   lift::Guard guard{lift::GuardKind::kTensor};
@@ -146,6 +149,7 @@ static Ref first_gradient(Tracer& t, Borrowed leaf, Borrowed gradient, bool is_f
     PyObject* arguments[] = {nullptr, gradient.get(), torch.contiguous.get()};
     return call_torch(t, {torch.clone, arguments + 1, 1, torch.memory_format});
   }
+  t.backed->specialize_sizes(leaf);
   auto numbers = [](at::IntArrayRef values) {
     Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
     for (size_t i = 0; i < values.size(); i++)

@@ -1,4 +1,5 @@
 // Attribute reads: the language's rules, over private copies and guarded classes.
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/instance_tests.h"
@@ -109,6 +110,7 @@ Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
   if (fake::is_symbol(owner)) {
     if (equals(name, "__class__")) return Ref::share(fake::class_of_symbol(owner));
+    if (!is_unbacked(t, owner)) return get_attribute(t, owner, name);
     stop(report::Reason::unbacked_value, "the attribute " + text_of(name));
   }
   lift::Known* known = t.lifter.known(owner);

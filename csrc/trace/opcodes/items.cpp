@@ -7,6 +7,7 @@
 #include "trace/opcodes/attributes.h"
 #include "trace/soundness/finalizers.h"
 #include "trace/stdlib/attribute_readers.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/speculated_checks.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/tensor_hooks.h"
@@ -140,6 +141,7 @@ static bool select_by_symbols(Tracer& tracer, Borrowed tensor, Borrowed key, Ref
 }
 
 Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
+  if (fake::is_symbol(key) && !graph::is_tensor(container) && !is_instance(container)) t.backed->make_plain(key);
   if (t.lifter.lazy->is_open(container)) {
     const bool is_index = PyLong_CheckExact(key.get());
     const Py_ssize_t index = is_index ? PyLong_AsSsize_t(key.get()) : 0;
@@ -185,7 +187,7 @@ Ref get_item(Tracer& t, Borrowed container, Borrowed key) {
     }
   }
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::object_id, "an index");
-  if (!graph::is_tensor(container) && may_hold_symbol(t, key) && !is_instance(container))
+  if (!graph::is_tensor(container) && !is_instance(container) && may_hold_unbacked(t, key))
     stop(report::Reason::unbacked_value, "an index");
   if (graph::is_tensor(container)) {
     check_index_of_tensor(key);
@@ -223,7 +225,7 @@ void set_item(Tracer& t, Borrowed container, Borrowed key, Borrowed value) {
   check_no_symbolic_array(t, key);
   if (key.type() == &identity_type && !PyDict_Check(container.get())) stop(report::Reason::object_id, "an index");
   if (is_identity(key) && may_hold_address(container)) stop(report::Reason::object_id, "an item");
-  if (!graph::is_tensor(container) && may_hold_symbol(t, key) && !is_instance(container))
+  if (!graph::is_tensor(container) && !is_instance(container) && may_hold_unbacked(t, key))
     stop(report::Reason::unbacked_value, "an index");
   std::optional<TorchRuns> runs;
   Ref index, cut, key_number, value_number;
@@ -274,8 +276,8 @@ bool contains(Tracer& t, Borrowed container, Borrowed value) {
   if (is_identity(value) && may_hold_address(container)) stop(report::Reason::object_id, "a membership test");
   // A key is hashable, so it is no unbacked symbol.
   const bool asks_keys = PyDict_Check(container.get()) || PyDictKeys_Check(container.get());
-  const bool may_meet = !asks_keys && may_hold_symbol(t, container);
-  if ((fake::is_symbol(value) || may_meet) && !is_instance(container))
+  const bool may_meet = !asks_keys && !is_instance(container) && may_hold_unbacked(t, container);
+  if (!is_instance(container) && (is_unbacked(t, value) || may_meet))
     stop(report::Reason::unbacked_value, "a membership test");
   const LookingUp looking_up(value);
   const Reading reading(true);
@@ -285,6 +287,7 @@ bool contains(Tracer& t, Borrowed container, Borrowed value) {
 Tri truth(Tracer& t, Borrowed value) {
   if (value.get() == Py_True || value.type() == &identity_type) return Tri(1);
   if (value.get() == Py_False || value.get() == Py_None) return Tri(0);
+  if (t.backed->is_backed(value)) return Tri(t.backed->is_nonzero(value) ? 1 : 0);
   if (fake::is_symbol(value)) {
     if (const std::optional<bool> assumed = t.checks->assume_comparison(value)) return Tri(*assumed ? 1 : 0);
     const char* what = fake::is_truth_symbol(value) ? "a comparison" : "the truth";
@@ -375,6 +378,10 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
   };
   // Whether two ints or floats are one object depends on their values.
   auto is_number = [](Borrowed object) { return PyLong_Check(object.get()) || PyFloat_Check(object.get()); };
+  if (left != right && is_number(left) && is_number(right)) {
+    t.backed->make_plain(left);
+    t.backed->make_plain(right);
+  }
   if (left == right && fake::is_symbol(left) && t.recorder.shares_symbols())
     stop(report::Reason::unbacked_value, "an identity test");
   if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))
@@ -426,7 +433,7 @@ void check_use(Tracer& t, Borrowed value, const UsedBy& by) {
   if (value.type() == &identity_type) stop(report::Reason::object_id, by.text());
   if (is_deferred_random(value)) stop(report::Reason::random_number, by.text());
   if (is_deferred_string(value)) stop(report::Reason::tensor_text, by.text());
-  if (fake::is_symbol(value)) stop(report::Reason::unbacked_value, by.text());
+  if (is_unbacked(t, value)) stop(report::Reason::unbacked_value, by.text());
   if (is_hook_handle(value)) stop(report::Reason::hook, "its handle is used");
   lift::Known* known = t.lifter.known(value);
   if (known != nullptr && known->opaque)

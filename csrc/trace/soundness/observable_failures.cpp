@@ -201,6 +201,12 @@ bool is_observed(PyCodeObject* code, int offset) {
 }
 
 bool may_fail(const graph::Program& program, const graph::Node& node) {
+  // What is known of the others assumes that their arguments fit, as they do in this call.
+  bool varies = false;
+  program.each_tensor_argument(node, [&](uint32_t tensor) {
+    varies = varies || program.tensors[tensor].varies || program.tensors[tensor].expression != nullptr;
+  });
+  if (varies) return true;
   if (node.has(graph::kIndexes)) {  // may fail if the index is a tensor
     size_t tensors = 0;
     program.each_tensor_argument(node, [&](uint32_t) { tensors++; });

@@ -2,6 +2,7 @@
 // registered for a class: they run eagerly, on trees that are fully lifted. Registrations are read from optree's Python
 // table, which mirrors its native one.
 #include "trace/stdlib/optree.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/native_callbacks.h"
 #include "trace/core/tracer.h"
@@ -143,6 +144,7 @@ void Optree::check(Borrowed tree, int depth) {
 
 void Optree::check_argument(const Call& call, size_t i, const std::string& name) {
   Borrowed argument = call.arguments[i];
+  if (i > 0) t.backed->make_plain(argument);
   if (fake::is_symbol(argument)) {
     if (i > 0) stop(report::Reason::unbacked_value, name);
   } else if (PyUnicode_Check(argument.get()) && i > 0) {

@@ -1,4 +1,5 @@
 #include "trace/symbolic/deferred_values.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/torch_function_modes.h"
 
@@ -112,7 +113,7 @@ Ref make_deferred_string() {
 bool DeferredValues::may_show_later(Borrowed value, Borrowed format) const {
   if (format && !(PyUnicode_CheckExact(format.get()) && PyUnicode_GET_LENGTH(format.get()) == 0)) return false;
   if (t.is_transformed() || t.recorder.is_silent() || at::impl::PythonTorchFunctionTLS::stack_len() != 1) return false;
-  if (is_deferred_string(value) || fake::is_symbol(value)) return true;
+  if (is_deferred_string(value) || (fake::is_symbol(value) && !t.backed->is_backed(value))) return true;
   return value.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) && fake::is_fake(fake::unpack(value.get()));
 }
 

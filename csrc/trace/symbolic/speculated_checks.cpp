@@ -2,6 +2,7 @@
 // speculates that the check passes and follows the path that does not raise; the graph returns the speculated
 // conditions. A call whose data violates one falls back to eager: by then no side effect has happened.
 #include "trace/symbolic/speculated_checks.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/core/tracer.h"
 #include "trace/symbolic/symbol_tensors.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
@@ -155,6 +156,7 @@ std::optional<bool> SpeculatedChecks::assume_truth(Borrowed tensor) {
   if (fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || fake.numel() != 1) return {};
   const std::optional<bool> wanted = truth_without_raise(cpython::code_of(t.current_frame), t.current_index);
   if (!wanted) return {};
+  t.backed->specialize_sizes(tensor);
   static constinit Lasting<PyObject*> not_equal;
   Ref zero = checked(PyLong_FromLong(0));
   PyObject* arguments[] = {nullptr, tensor.get(), zero.get()};

@@ -1,6 +1,7 @@
 // Unbacked symbols (fake/unbacked_symbol.h): what a program may do with one.
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/core/tracer.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/speculated_checks.h"
 #include "trace/torch/torch_calls.h"
 
@@ -11,6 +12,7 @@
 #include "trace/calls/natives.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace alternator::trace {
 
@@ -57,14 +59,46 @@ PyObject* in_slot(Body&& body) noexcept {
 }
 
 PyObject* operate_in_slot(const char* function, PyObject* left, PyObject* right) noexcept {
-  return in_slot([&](Tracer& tracer) {
+  return in_slot([&](Tracer& tracer) -> Ref {
     PyObject* operands[] = {left, right};
+    if (tracer.backed->any()) {
+      if (Ref number = tracer.backed->operate(function, left, right)) return number;
+      if (!is_symbol(left) && (right == nullptr || !is_symbol(right)))
+        return checked(PyObject_Vectorcall(graph::torch_name("operator", function).get(), operands,
+                                           right != nullptr ? 2 : 1, nullptr));
+    }
+    if (std::strcmp(function, "abs") == 0) stop(report::Reason::unbacked_value, "abs() of an unbacked symbol");
     return operate(tracer, graph::torch_name("operator", function), operands, right != nullptr ? 2 : 1);
   });
 }
 
 PyObject* compare_in_slot(PyObject* left, PyObject* right, int operation) noexcept {
   return in_slot([&](Tracer& tracer) { return compare_numbers(tracer, left, right, operation); });
+}
+
+bool specialize_in_slot(PyObject* symbol) noexcept {
+  Tracer* tracer = Tracer::current();
+  if (tracer == nullptr || tracer->result.stopped || !tracer->backed->is_backed(symbol)) return false;
+  try {
+    tracer->backed->make_plain(symbol);
+    return true;
+  } catch (const std::exception& error) {
+    tracer->stop_here(report::Reason::internal, error.what());
+    return false;
+  }
+}
+
+bool may_divide_in_slot(PyObject* divisor) noexcept {
+  Tracer* tracer = Tracer::current();
+  if (tracer == nullptr || tracer->result.stopped || !tracer->backed->is_backed(divisor)) return false;
+  try {
+    if (tracer->backed->is_nonzero(divisor)) return true;
+    tracer->backed->make_plain(divisor);
+    return true;
+  } catch (const std::exception& error) {
+    tracer->stop_here(report::Reason::internal, error.what());
+    return false;
+  }
 }
 
 void refuse_in_slot(const char* what) noexcept {
@@ -100,7 +134,7 @@ bool is_container(Borrowed object) {
          PyObject_TypeCheck(o, lift::known_types().deque);
 }
 
-// Whether an unbacked symbol may be found in it. An object that cannot be inspected may hold one.
+// Whether a symbol may be found in it. An object that cannot be inspected may hold one.
 bool may_hold(Borrowed value, int depth = 0) {
   constexpr int kDeepest = 20;
   PyObject* v = value.get();
@@ -131,7 +165,7 @@ bool may_hold(Borrowed value, int depth = 0) {
 }  // namespace
 
 int init_symbol_hooks() {
-  fake::symbol_hooks = {operate_in_slot, compare_in_slot, refuse_in_slot};
+  fake::symbol_hooks = {operate_in_slot, compare_in_slot, refuse_in_slot, specialize_in_slot, may_divide_in_slot};
   return fake::init_symbols();
 }
 
@@ -144,6 +178,10 @@ constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
 // The result is a bool where it follows from the symbols' ranges; otherwise it is an unbacked bool.
 Ref compare_numbers(Tracer& t, Borrowed left, Borrowed right, int operation) {
+  if (t.backed->any()) {
+    if (Ref answer = t.backed->compare(left, right, operation)) return answer;
+    if (!is_symbol(left) && !is_symbol(right)) return checked(PyObject_RichCompare(left.get(), right.get(), operation));
+  }
   // Integers only: x - x == 0 fails for an infinite float, which torch's ranges do not account for.
   if (is_integer(left) && is_integer(right)) {
     const Paused paused(t);
@@ -171,7 +209,11 @@ bool expect(Tracer& t, Borrowed value) {
 }
 
 // A binary operator with an unbacked symbol on one side and no tensor on the other.
-Ref operate(Tracer& /*t*/, binaryfunc operation, Borrowed left, Borrowed right) {
+Ref operate(Tracer& t, binaryfunc operation, Borrowed left, Borrowed right) {
+  const bool has_slot =
+      is_number(left) && is_number(right) && slot_of(*fake::int_symbol_type.tp_as_number, operation) != nullptr;
+  if (t.backed->any() && !has_slot && !is_unbacked(t, left) && !is_unbacked(t, right))
+    return checked(operation(left.get(), right.get()));
   if (!is_number(left) || !is_number(right))
     stop(report::Reason::unbacked_value,
          std::string("an operator") + kOfSymbol + " and " + (is_symbol(left) ? right : left).type()->tp_name);
@@ -185,6 +227,10 @@ Ref operate(Tracer& /*t*/, binaryfunc operation, Borrowed left, Borrowed right) 
 // int(x), float(x) of a symbol.
 Ref convert_number(Tracer& t, PyTypeObject* type, Borrowed number) {
   if (type == fake::class_of_symbol(number)) return Ref::share(number);
+  if (t.backed->is_backed(number)) {
+    t.backed->make_plain(number);
+    return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), number.get()));
+  }
   PyObject* arguments[] = {number.get()};
   return operate(t, graph::torch_name("torch", type == &PyFloat_Type ? "sym_float" : "sym_int"), arguments, 1);
 }
@@ -196,6 +242,8 @@ static Ref extreme_of_numbers(Tracer& t, const Call& call, const char* function)
   if (!(is_symbol(left) || is_symbol(right)) || !is_number(left) || !is_number(right) ||
       is_integer(left) != is_integer(right))
     return {};
+  if (Ref number = t.backed->operate(function + std::strlen("sym_"), left, right)) return number;
+  if (!is_symbol(left) && !is_symbol(right)) return {};
   return operate(t, graph::torch_name("torch", function), call.arguments, 2);
 }
 
@@ -230,6 +278,11 @@ Ref list_of_numbers(Tracer& t, Borrowed tensor) {
   return list;
 }
 
+bool may_hold_unbacked(Tracer& t, Borrowed value) {
+  t.backed->make_plain(value);
+  return (t.recorder.has_unbacked() || deferred_strings() > 0) && may_hold(value);
+}
+
 bool may_hold_symbol(const Tracer& t, Borrowed value) {
   return (t.recorder.has_symbols() || deferred_strings() > 0) && may_hold(value);
 }
@@ -249,6 +302,14 @@ static bool holds_cells(Borrowed object) {
                      [](PyObject* item) { return item != nullptr && PyCell_Check(item); });
 }
 
+// The elements of a list or tuple are all integers: with a float among them, native code would read the symbols'
+// values.
+static bool holds_integers_only(Borrowed sequence) {
+  if (!PyList_CheckExact(sequence.get()) && !PyTuple_CheckExact(sequence.get())) return false;
+  PyObject** items = PySequence_Fast_ITEMS(sequence.get());
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(sequence.get()), is_integer);
+}
+
 // A float on the left would compare natively with the value of a symbol on the right, in a container too.
 void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
   // Native code compares the cells' contents, and the traced program may have rebound them.
@@ -256,17 +317,21 @@ void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
     stop(report::Reason::native_call, "a comparison of cells");
   if (!t.recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
   const bool numbers = is_number(left) && is_number(right);
+  const bool are_backed = (!is_symbol(left) || t.backed->is_backed(left)) && (!is_symbol(right) || t.backed->is_backed(right));
+  if (numbers && are_backed) return;
   if (numbers && (is_symbol(left) || is_symbol(right))) {
     if (!is_integer(left) || !is_integer(right)) stop(report::Reason::data_dependent, kComparison);
     return;
   }
   auto is_other = [](Borrowed object) { return object.get() == Py_None || PyUnicode_CheckExact(object.get()); };
   if (is_symbol(left) ? is_other(right) : is_symbol(right) && is_other(left)) return;
-  auto holds = [](Borrowed object) {
+  auto holds = [&](Borrowed object) {
     const bool compares_items =
         is_container(object) || object.type() == &PyDictProxy_Type || PySlice_Check(object.get());
-    return is_symbol(object) || (compares_items && may_hold(object));
+    return is_unbacked(t, object) || (compares_items && may_hold_unbacked(t, object));
   };
+  // Elements of two tuples are compared by their slots, unless one is a float.
+  if (!t.recorder.has_unbacked() && holds_integers_only(left) && holds_integers_only(right)) return;
   if (holds(left) || holds(right)) stop(report::Reason::data_dependent, kComparison);
 }
 
@@ -324,22 +389,14 @@ size_t& integers_given() {
   return count;
 }
 
-// The elements of a list or tuple are all integers: with a float among them, sum() would add the symbols' values
-// natively.
-static bool holds_integers_only(Borrowed sequence) {
-  if (!PyList_CheckExact(sequence.get()) && !PyTuple_CheckExact(sequence.get())) return false;
-  PyObject** items = PySequence_Fast_ITEMS(sequence.get());
-  return std::all_of(items, items + PySequence_Fast_GET_SIZE(sequence.get()), is_integer);
-}
-
 // To be called before native code receives a symbol whose value it might read.
 void check_symbols(Tracer& t, Borrowed callable, NativeFlags flags, PyObject* const* arguments, size_t count) {
   if (!t.recorder.has_symbols() && deferred_strings() == 0) return;
-  const auto reason = t.recorder.has_symbols() ? report::Reason::unbacked_value : report::Reason::tensor_text;
+  const auto reason = t.recorder.has_unbacked() ? report::Reason::unbacked_value : report::Reason::tensor_text;
   if (moves_by_contract(callable, flags)) {
     if (flags.has(native::kJoinsText) && deferred_strings() > 0 && count > 0 && may_hold(arguments[0]))
       stop(report::Reason::tensor_text, native_name(callable));
-    if (!flags.has(native::kReadsType) && count > 0 && is_symbol(arguments[0]))
+    if (!flags.has(native::kReadsType) && count > 0 && is_unbacked(t, arguments[0]))
       stop(report::Reason::unbacked_value, native_name(callable) + kOfSymbol);
     return;
   }
@@ -347,22 +404,24 @@ void check_symbols(Tracer& t, Borrowed callable, NativeFlags flags, PyObject* co
   PyObject* self = PyCFunction_Check(callable.get()) ? PyCFunction_GET_SELF(callable.get()) : nullptr;
   const bool moves = moves_in_container(callable, flags);
   const bool is_function = self == nullptr || PyModule_Check(self) || flags.has(native::kListed);
-  if (!is_function && !moves && may_hold(self)) stop(reason, native_name(callable));
+  if (!is_function && !moves && may_hold_unbacked(t, self)) stop(reason, native_name(callable));
   for (size_t i = 0; i < count; i++) {
     const bool kept = moves && (flags.has(native::kTakesValues) || !is_symbol(arguments[i]));
-    if (!kept && may_hold(arguments[i])) stop(reason, native_name(callable));
+    if (!kept && may_hold_unbacked(t, arguments[i])) stop(reason, native_name(callable));
   }
 }
 
 // The same for the constructor of a type with the layout of `base`.
 void check_symbols(Tracer& t, PyTypeObject* type, PyTypeObject* base, PyObject* const* arguments, size_t count) {
   if (!t.recorder.has_symbols() && deferred_strings() == 0) return;
-  const auto reason = t.recorder.has_symbols() ? report::Reason::unbacked_value : report::Reason::tensor_text;
+  const auto reason = t.recorder.has_unbacked() ? report::Reason::unbacked_value : report::Reason::tensor_text;
   const NativeFlags flags = Natives::table().flags_of_type(base);
   const bool keeps = flags.has(native::kKeeps), moves = flags.has(native::kMoves);
   for (size_t i = 0; i < count; i++) {
     const bool is_alone = is_symbol(arguments[i]) || is_deferred_string(arguments[i]);
-    if (is_alone ? !keeps : !moves && may_hold(arguments[i])) stop(reason, type->tp_name);
+    if (is_alone ? !keeps && (is_deferred_string(arguments[i]) || is_unbacked(t, arguments[i]))
+                 : !moves && may_hold_unbacked(t, arguments[i]))
+      stop(reason, type->tp_name);
   }
 }
 

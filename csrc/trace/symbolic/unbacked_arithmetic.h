@@ -12,7 +12,10 @@ Ref operate(Tracer& t, binaryfunc operation, Borrowed left, Borrowed right);
 Ref operate(Tracer& t, Borrowed function, PyObject* const* arguments, size_t count);
 Ref compare_numbers(Tracer& t, Borrowed left, Borrowed right, int operation);
 
+// Whether a symbol may be found in the value.
 bool may_hold_symbol(const Tracer& t, Borrowed value);
+// The same for unbacked ones and deferred strings. Backed ones are plain numbers from here on.
+bool may_hold_unbacked(Tracer& t, Borrowed value);
 bool has_native_length(Borrowed object);  // no user code computes its length
 void check_comparison(Tracer& t, Borrowed left, Borrowed right);
 // One operand is a tensor, and neither has user code.

@@ -1,5 +1,6 @@
 // Random number generators (torch.Generator, torch.manual_seed). A call that mutates a generator or reads its state is
 // a node in a separate segment, outside what a backend compiles; tracing never touches a pre-existing generator.
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/random_generators.h"
 #include "trace/calls/reflective_builtins.h"
 #include "trace/core/tracer.h"
@@ -184,6 +185,7 @@ Ref RandomGenerators::manual_seed(const GeneratorCall& call) {
   const RandomModule& random = random_module();
   note_node(call, random.manual_seed_method, call.all_devices ? Borrowed(random.manual_seed) : Borrowed(),
             Ref::share(Py_None));
+  t.backed->make_plain(call.arguments[0]);
   note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
   return Ref::share(call.generator);
 }

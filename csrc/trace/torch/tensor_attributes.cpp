@@ -8,6 +8,7 @@
 #include "cpython/objects.h"
 #include "fake/python_tensor.h"
 #include "graph/record/torch_types.h"
+#include "lift/lifting/symbolic_inputs.h"
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/fields.h"
@@ -60,6 +61,7 @@ static void use_memory_of(Tracer& t, Borrowed tensor, bool is_offset, const std:
     if (!is_offset) stop(report::Reason::tensor_attribute, name);
     Borrowed original = t.lifter.known(lifted)->original;
     lift::TensorSpec spec = lift::describe_tensor(original);
+    lift::keep_free_sizes(*source, &spec);
     spec.offset = fake::unpack(original.get()).storage_offset();
     lift::Guard guard{lift::GuardKind::kTensor};
     guard.tensor = std::make_shared<const lift::TensorSpec>(std::move(spec));

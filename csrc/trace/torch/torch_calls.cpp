@@ -1,4 +1,5 @@
 // torch calls that become nodes of the graph.
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
@@ -300,7 +301,7 @@ Ref call_torch(Tracer& t, const Call& call) {
   if (Ref made = call_on_arrays(t, callee, call)) return made;
   PyObject* const* const end = call.arguments + call.count();
   if (std::any_of(call.arguments, end,
-                  [&](PyObject* argument) { return fake::is_symbol(argument) && t.lifter.known(argument) != nullptr; }))
+                  [&](PyObject* argument) { return fake::is_symbol(argument) && !t.backed->is_backed(argument) && t.lifter.known(argument) != nullptr; }))
     stop(report::Reason::unbacked_value, callee.name + " with an unspecialized scalar");
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;

@@ -1,0 +1,28 @@
+// What torch tells the program about sizes: numbers over backed symbols in place of the sizes of the fakes.
+#pragma once
+
+#include "graph/sizes/size_solver.h"
+
+namespace alternator::graph {
+
+class SizeReader {
+ public:
+  explicit SizeReader(SizeSolver& solver) : solver_(solver) {}
+
+  // After a call whose arguments vary (Recorder::on_varying): its result as the program is to see it. What the result
+  // tells of sizes, and has no row in size_readers.def, is specialized on.
+  Ref read(const Node& node, Ref result, uint32_t made);
+  // At the end of a trace that mutates tensors: whether each of these calls returns a view or a copy is part of it.
+  void fix_views();
+
+ private:
+  Ref size(uint32_t tensor, const Node& node, Borrowed result);
+  Ref number(shapes::Expression expression, Borrowed result);
+  Ref tuple(const Sizes& sizes, Borrowed result);
+  bool is_made(Borrowed object, uint32_t made) const;
+
+  SizeSolver& solver_;
+  std::vector<uint32_t> views_or_copies_;  // their first arguments
+};
+
+}  // namespace alternator::graph

@@ -1,0 +1,12 @@
+// The rules of size_solver.h: what a torch call makes of the sizes of its arguments.
+#pragma once
+
+#include "graph/sizes/size_solver.h"
+
+namespace alternator::graph {
+
+// The sizes of one result of a recorded call; nothing: there is no rule for it, or its arguments are not as the rule
+// expects. `tensor` is the result: its fake has the rank, and the hints of its sizes.
+std::optional<Sizes> solve_by_rule(SizeSolver& solver, const Node& node, uint32_t tensor);
+
+}  // namespace alternator::graph

@@ -1,0 +1,85 @@
+#include "graph/sizes/size_rules.h"
+
+namespace alternator::graph {
+
+Sizes SizeSolver::constants_of(uint32_t tensor) {
+  Sizes sizes;
+  for (const int64_t size : program_.tensors[tensor].fake.sizes()) sizes.push_back(environment().integer(size));
+  return sizes;
+}
+
+// Torch has changed the sizes of the tensor since it was made (x.t_(), x.resize_()), or a rule is wrong.
+bool SizeSolver::is_as_hinted(uint32_t tensor, const Sizes& sizes) const {
+  const c10::IntArrayRef now = program_.tensors[tensor].fake.sizes();
+  if (sizes.size() != now.size()) return false;
+  for (size_t d = 0; d < sizes.size(); d++) {
+    if (sizes[d] == nullptr || !sizes[d]->has_hint || sizes[d]->hint.integer != now[d]) return false;
+  }
+  return true;
+}
+
+std::optional<Sizes> SizeSolver::solve(uint32_t tensor) {
+  const TensorRecord& record = program_.tensors[tensor];
+  if (record.origin == Origin::Input) {
+    const std::vector<shapes::Expression>& given = program_.declared[record.index].sizes;
+    if (given.empty()) return constants_of(tensor);
+    Sizes sizes;
+    sizes.append(given.begin(), given.end());
+    return std::optional<Sizes>(std::move(sizes));
+  }
+  const uint32_t producer = program_.producer(tensor);
+  if (producer == kNowhere) return std::nullopt;
+  return solve_by_rule(*this, program_.nodes[producer], tensor);
+}
+
+Sizes SizeSolver::sizes_of(uint32_t tensor) {
+  if (!program_.tensors[tensor].varies) return constants_of(tensor);
+  if (known_.size() < program_.tensors.size()) known_.resize(program_.tensors.size());
+  if (!known_[tensor]) {
+    std::optional<Sizes> solved = solve(tensor);
+    if (known_.size() < program_.tensors.size()) known_.resize(program_.tensors.size());
+    known_[tensor] = std::move(solved);
+  }
+  if (known_[tensor] && is_as_hinted(tensor, *known_[tensor])) {
+    Sizes sizes;
+    for (const shapes::Expression size : *known_[tensor]) sizes.push_back(environment().simplify(size));
+    return sizes;
+  }
+  specialize(tensor);
+  return constants_of(tensor);
+}
+
+shapes::Expression SizeSolver::number_of(Value value) {
+  if (value.is_tensor()) return program_.tensors[value.index].expression;
+  if (value.kind() != ValueKind::Object) return nullptr;
+  PyObject* object = program_.arena.object(value).get();
+  if (!PyLong_Check(object)) return nullptr;
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0 ? environment().integer(number) : nullptr;
+}
+
+void SizeSolver::specialize(uint32_t tensor) {
+  std::vector<uint32_t> open{tensor};
+  std::vector<bool> seen(program_.tensors.size());
+  while (!open.empty()) {
+    const uint32_t id = open.back();
+    open.pop_back();
+    if (seen[id]) continue;
+    seen[id] = true;
+    const TensorRecord& record = program_.tensors[id];
+    if (record.expression != nullptr) symbols_.specialize(record.expression);
+    if (!record.varies) continue;
+    if (record.origin == Origin::Input) {
+      for (const shapes::Expression size : program_.declared[record.index].sizes) symbols_.specialize(size);
+    } else if (const uint32_t producer = program_.producer(id); producer != kNowhere) {
+      program_.each_tensor_argument(program_.nodes[producer], [&](uint32_t argument) { open.push_back(argument); });
+    }
+  }
+}
+
+void SizeSolver::specialize_arguments(const Node& node) {
+  program_.each_tensor_argument(node, [&](uint32_t argument) { specialize(argument); });
+}
+
+}  // namespace alternator::graph

@@ -1,0 +1,48 @@
+// The sizes of a recording's tensors as expressions over its backed symbols.
+//
+// Computed when something reads them, by walking the recorded calls back: a rule (size_rules.def) gives the sizes of a
+// call's results from those of its arguments. What has no rule specializes: the sizes that it depends on are guarded to
+// be those of this call.
+#pragma once
+
+#include "graph/record/program.h"
+
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+#include <vector>
+
+namespace alternator::graph {
+
+using Sizes = c10::SmallVector<shapes::Expression, 6>;
+
+class SizeSolver {
+ public:
+  // The program may still be recorded; `node` below may be one that is not in it yet.
+  SizeSolver(Program& program, fake::BackedSymbols& symbols) : program_(program), symbols_(symbols) {}
+
+  // One expression for each dimension, whose hints are the sizes of the fake. Specializes where there is no rule.
+  Sizes sizes_of(uint32_t tensor);
+  // The value of a number among a call's arguments: a constant int, or an expression. Null: it is no int.
+  shapes::Expression number_of(Value value);
+
+  // Guards the sizes of everything that the tensor's sizes depend on.
+  void specialize(uint32_t tensor);
+  // ... that the arguments of a call depend on.
+  void specialize_arguments(const Node& node);
+
+  Program& program() { return program_; }
+  fake::BackedSymbols& symbols() { return symbols_; }
+  shapes::ShapeEnvironment& environment() { return symbols_.environment; }
+
+ private:
+  std::optional<Sizes> solve(uint32_t tensor);
+  Sizes constants_of(uint32_t tensor);
+  bool is_as_hinted(uint32_t tensor, const Sizes& sizes) const;
+
+  Program& program_;
+  fake::BackedSymbols& symbols_;
+  std::vector<std::optional<Sizes>> known_;  // by tensor
+};
+
+}  // namespace alternator::graph

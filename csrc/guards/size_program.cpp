@@ -1,0 +1,145 @@
+#include "guards/size_program.h"
+
+#include "lift/sources/tensor_spec.h"
+#include "shapes/expression_text.h"
+
+namespace alternator::guards {
+
+using fake::BackedSymbols;
+using shapes::Expression;
+
+SizeProgram::SizeProgram(std::shared_ptr<BackedSymbols> symbols, const std::vector<uint32_t>& node_of,
+                         const lift::SourceTree& tree)
+    : symbols_(std::move(symbols)), tree_(tree), guards_(symbols_->environment.guards()) {
+  for (const BackedSymbols::Origin& origin : symbols_->origins()) nodes_.push_back(node_of[origin.source]);
+  registers_.resize(nodes_.size());
+  results_.resize(symbols_->results().size());
+  compile();
+}
+
+void SizeProgram::compile() {
+  std::vector<Expression> conditions;
+  for (const shapes::Guard& guard : guards_) conditions.push_back(guard.condition);
+  code_ = shapes::GuardBytecode::compile(conditions, symbols_->results());
+}
+
+void SizeProgram::add_guards(const std::vector<Expression>& conditions) {
+  for (const Expression condition : conditions) guards_.push_back({condition, 0});
+  compile();
+}
+
+static bool read_integer(PyObject* object, int64_t* value) noexcept {
+  if (!PyLong_CheckExact(object)) return false;
+  int overflow = 0;
+  *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0;
+}
+
+// A tensor has passed its TensorSpec, so that it has sizes.
+bool SizeProgram::fill(PyObject* const* found) noexcept {
+  for (size_t i = 0; i < nodes_.size(); i++) {
+    const BackedSymbols::Origin& origin = symbols_->origins()[i];
+    PyObject* object = found[nodes_[i]];
+    shapes::Register& to = registers_[i];
+    unfilled_ = i;
+    switch (origin.reads) {
+      case BackedSymbols::Reads::kSize:
+        to.integer = fake::unpack(object).unsafeGetTensorImpl()->sizes()[origin.dimension];
+        break;
+      case BackedSymbols::Reads::kStride:
+        to.integer = fake::unpack(object).unsafeGetTensorImpl()->strides()[origin.dimension];
+        break;
+      case BackedSymbols::Reads::kOffset:
+        to.integer = fake::unpack(object).unsafeGetTensorImpl()->storage_offset();
+        break;
+      case BackedSymbols::Reads::kInteger:
+        if (object == nullptr || !read_integer(object, &to.integer)) return false;
+        break;
+      case BackedSymbols::Reads::kFloat:
+        if (object == nullptr || !PyFloat_CheckExact(object)) return false;
+        to.real = PyFloat_AS_DOUBLE(object);
+        continue;
+    }
+    if (!symbols_->given()[i].contains(to.integer)) return false;
+  }
+  unfilled_ = SIZE_MAX;
+  return true;
+}
+
+bool SizeProgram::check(PyObject* const* found) noexcept {
+  return code_ && fill(found) && code_->check(registers_.data(), results_.data());
+}
+
+void SizeProgram::collect(std::vector<Ref>* values) const {
+  for (size_t i = 0; i < results_.size(); i++) {
+    const bool is_float = symbols_->results()[i]->sort() == shapes::Sort::kFloat;
+    values->push_back(checked(is_float ? PyFloat_FromDouble(results_[i].real)
+                                       : PyLong_FromLongLong(results_[i].integer)));
+  }
+}
+
+std::string SizeProgram::name_of(size_t symbol) const {
+  const BackedSymbols::Origin& origin = symbols_->origins()[symbol];
+  const std::string source = tree_.sources()[origin.source].text();
+  switch (origin.reads) {
+    case BackedSymbols::Reads::kSize:
+      return source + ".size(" + std::to_string(origin.dimension) + ")";
+    case BackedSymbols::Reads::kStride:
+      return source + ".stride(" + std::to_string(origin.dimension) + ")";
+    case BackedSymbols::Reads::kOffset:
+      return source + ".storage_offset()";
+    default:
+      return source;
+  }
+}
+
+std::string SizeProgram::text(Expression expression) const {
+  return shapes::text(expression, [this](size_t symbol) { return name_of(symbol); });
+}
+
+static std::string bounds_text(const std::string& name, const shapes::Interval& bounds) {
+  std::string text = name;
+  if (bounds.has_low()) text = std::to_string(bounds.low) + " <= " + text;
+  if (bounds.has_high()) text += " <= " + std::to_string(bounds.high);
+  return text;
+}
+
+SizeProgram::Failed SizeProgram::explain() const {
+  if (unfilled_ != SIZE_MAX) {
+    const std::string name = name_of(unfilled_);
+    return {name, bounds_text(name, symbols_->given()[unfilled_]), std::to_string(registers_[unfilled_].integer)};
+  }
+  const auto values_of = [&](Expression expression) {
+    std::string values;
+    std::vector<Expression> open{expression};
+    std::vector<bool> shown(nodes_.size());
+    while (!open.empty()) {
+      const Expression node = open.back();
+      open.pop_back();
+      for (const shapes::Term& term : node->terms()) open.push_back(term.node);
+      if (node->kind != shapes::Kind::kSymbol || shown[static_cast<size_t>(node->value)]) continue;
+      const auto symbol = static_cast<size_t>(node->value);
+      shown[symbol] = true;
+      values += (values.empty() ? "" : ", ") + name_of(symbol) + " = " + std::to_string(registers_[symbol].integer);
+    }
+    return values;
+  };
+  for (const shapes::Guard& guard : guards_) {
+    const std::optional<shapes::Register> holds = shapes::evaluate(guard.condition, registers_.data());
+    if (holds && holds->integer != 0) continue;
+    return {"", text(guard.condition), values_of(guard.condition), guard.tag};
+  }
+  return {"", "the numbers that are computed from sizes", "a result that overflows"};
+}
+
+std::vector<std::pair<std::string, uint32_t>> SizeProgram::texts() const {
+  std::vector<std::pair<std::string, uint32_t>> all;
+  for (size_t i = 0; i < nodes_.size(); i++) {
+    const shapes::Interval& bounds = symbols_->given()[i];
+    if (bounds.has_low() || bounds.has_high()) all.emplace_back(bounds_text(name_of(i), bounds), 0);
+  }
+  for (const shapes::Guard& guard : guards_) all.emplace_back(text(guard.condition), guard.tag);
+  return all;
+}
+
+}  // namespace alternator::guards

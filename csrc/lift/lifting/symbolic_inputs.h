@@ -1,0 +1,47 @@
+// Sizes and numbers of pre-existing values that become backed symbols of the trace (fake/backed_symbols.h).
+#pragma once
+
+#include "fake/backed_symbols.h"
+#include "lift/lifting/dynamism.h"
+#include "lift/sources/source.h"
+#include "lift/sources/tensor_spec.h"
+
+#include <functional>
+#include <memory>
+
+namespace alternator::lift {
+
+class Lifter;
+
+class SymbolicInputs {
+ public:
+  explicit SymbolicInputs(Lifter& lifter) : lifter_(lifter) {}
+
+  const Dynamism* dynamism = nullptr;     // null: everything is specialized on
+  std::function<bool()> is_allowed;       // false: at this point of the trace only constants may be made
+  std::function<void()> on_first_symbol;  // called when `symbols` is made
+  std::shared_ptr<fake::BackedSymbols> symbols;  // null: there are none yet
+
+  // The sizes of a tensor that is lifted; its spec leaves those free that are symbols. Empty: all are constants.
+  std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
+  // Null: the number is a constant of the trace.
+  Ref number(Borrowed value, Source* source);
+
+ private:
+  uint64_t wanted_dimensions(const Source& source) const;
+  bool is_wanted(Borrowed number, const Source& source) const;
+  shapes::Expression add(const fake::BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given);
+
+  Lifter& lifter_;
+  // A size of the same value is taken to be equal (duck shaping), under a guard: by its hint.
+  std::unordered_map<int64_t, shapes::Expression> by_size_;
+  std::unordered_map<const Source*, Ref> numbers_;
+};
+
+// A further guard on a tensor leaves the same sizes free as the one that it has.
+void keep_free_sizes(const Source& source, TensorSpec* spec);
+
+// The order of the dimensions of a dense tensor in memory, outermost first; empty: it is not dense.
+std::vector<uint8_t> dense_order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+
+}  // namespace alternator::lift
