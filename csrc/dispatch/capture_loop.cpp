@@ -51,10 +51,15 @@ void Call::collect_values() {
   }
 }
 
+// A compiler has to be told which sizes differ: not yet.
+static bool takes_symbols(const backend::Backend& backend) {
+  return !backend.callable || !backend.traits.has_compiler;
+}
+
 // A size or a number that differs becomes a symbol in the next trace: the first time. False: it was one, and the trace
 // specialized on it; or it may not be one.
 bool Call::note_dynamic(SharedCache& cache, const guards::Change& change) const {
-  if (!compilation_.dynamic.value_or(true)) return false;
+  if (!takes_symbols(compilation_.backend) || !compilation_.dynamic.value_or(true)) return false;
   if (change.kind == guards::Change::Kind::kSize) {
     uint64_t& sizes = cache.dynamism.sizes[change.source];
     return std::exchange(sizes, sizes | change.dimensions) != sizes;
@@ -64,6 +69,7 @@ bool Call::note_dynamic(SharedCache& cache, const guards::Change& change) const 
 
 // What becomes a symbol in a trace; null: nothing.
 std::shared_ptr<const lift::Dynamism> Call::dynamism_of(const SharedCache& cache) const {
+  if (!takes_symbols(compilation_.backend)) return nullptr;
   const bool all = compilation_.dynamic.value_or(false);
   if (!all && cache.dynamism.sizes.empty() && cache.dynamism.numbers.empty()) return nullptr;
   auto made = std::make_shared<lift::Dynamism>(cache.dynamism);
