@@ -175,16 +175,27 @@ def warm_up() -> None:
         (mode.from_tensor(T(2, 3)) * 2).sum()
 
 
-@functools.cache
 def outcome(name: str, mode: str, backend: str) -> Outcome:
     """A row is judged once, in a child, for the tests of its results and of its graphs."""
+    return judged(name, tuple(ROWS[name].modes) if backend == "eager" else (mode,), backend)[mode]
+
+
+@functools.cache
+def judged(name: str, modes: tuple[str, ...], backend: str) -> dict[str, Outcome]:
+    """A child for all these modes; if it dies, one for each."""
     row = ROWS[name]
     warm_up()
-    spied = backend == "eager" and mode == "default"
+
+    def work() -> dict[str, Outcome]:
+        frontend = frontend_of(backend)
+        return {mode: judge(row, mode, frontend, backend == "eager" and mode == "default") for mode in modes}
+
     try:
-        return forked(lambda: judge(row, mode, frontend_of(backend), spied))
+        return forked(work)
     except Crashed as error:
-        return Outcome([f"crashed: {error}"])
+        if len(modes) == 1:
+            return {modes[0]: Outcome([f"crashed: {error}"])}
+    return {mode: judged(name, (mode,), backend)[mode] for mode in modes}
 
 
 # ------------------------------------------------------------------------------------------------------------ graphs
