@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[1:1] = [str(ROOT / "tests")]
+sys.path[1:1] = [str(ROOT / "tests" / "graph")]
 sys.path.append(str(ROOT))
 
 from recording import graph, record, recording_again  # noqa: E402

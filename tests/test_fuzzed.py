@@ -11,16 +11,17 @@ import pytest
 from frontends import chosen, missing
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS, SECONDS = 1000, 40
+PROGRAMS = 1000
 CAPTURED = 65  # percent of the calls: a fuzzer of programs that run eagerly finds nothing
 
 
-def test_random_programs() -> None:
+@pytest.mark.parametrize(("kind", "seconds"), [((), 40), (("--sizes",), 20)], ids=["plain", "sizes"])
+def test_random_programs(kind: tuple[str, ...], seconds: int) -> None:
     if chosen() != "alternator" or missing("alternator"):
         pytest.skip(missing("alternator") or "the fuzzer is for Alternator here")
-    dose = ["--seed", "1", "--programs", str(PROGRAMS), "--seconds", str(SECONDS), "--jobs", "1", "--no-shrink"]
+    dose = ["--seed", "1", "--programs", str(PROGRAMS), "--seconds", str(seconds), "--jobs", "1", "--no-shrink", *kind]
     run = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", *dose], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS + 120
+        [sys.executable, "-m", "tests.fuzz", *dose], cwd=ROOT, capture_output=True, text=True, timeout=seconds + 120
     )
     assert run.returncode == 0, run.stdout + run.stderr
     numbers = re.search(r"(\d+) programs .* captured (\d+)% of the calls", run.stdout)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[1:1] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+sys.path[1:1] = [str(ROOT / "tests"), str(ROOT / "tests" / "graph"), str(ROOT / "benchmarks")]
 
 from record import Block, Net, PlainBlock  # noqa: E402
 from recording import check, facts, record  # noqa: E402

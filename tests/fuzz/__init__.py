@@ -4,6 +4,7 @@
     python -m tests.fuzz --seed 1 --seconds 60
     python -m tests.fuzz --show 17                      the program with this number
     python -m tests.fuzz --wide                         more of the language, and breaks
+    python -m tests.fuzz --sizes                        other sizes and numbers in every call
     python -m tests.fuzz --frontend aot_eager           through AOTAutograd: histories are not compared, nothing random is drawn
     python -m tests.fuzz --frontend eager               the fuzzer against itself: nothing may fail
 

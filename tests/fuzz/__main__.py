@@ -74,7 +74,7 @@ class Fuzzer:
             return self.next - 1
 
     def work(self) -> None:
-        worker = Worker(self.options.frontend, self.options.size, self.options.wide)
+        worker = Worker(self.options.frontend, self.options.size, self.options.kind)
         while (number := self.take()) is not None:
             answer = worker.judge(number)
             self.count(answer)
@@ -101,7 +101,7 @@ class Fuzzer:
         print(f"program {number}: {answer.status}: {answer.lines[0] if answer.lines else ''}"[:400], flush=True)
         if known or self.options.no_shrink:
             return
-        source = self_contained(source_of(number, self.options.size, self.options.wide))
+        source = self_contained(source_of(number, self.options.size, self.options.kind))
 
         def fails(text: str) -> bool:
             got = worker.judge(number, text)
@@ -172,7 +172,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="or for how long")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--size", type=int, default=12, help="statements in the compiled function, roughly")
-    parser.add_argument("--wide", action="store_true", help="more of the language, and breaks: see wide.py")
+    parser.add_argument("--wide", dest="kind", action="store_const", const="wide", default="plain", help="more of the language, and breaks: see wide.py")
+    parser.add_argument("--sizes", dest="kind", action="store_const", const="sizes", help="other sizes and numbers in every call: see sizes.py")
     parser.add_argument("--frontend", default="alternator")
     parser.add_argument("--tries", type=int, default=1500, help="programs tried to minimize one failure")
     parser.add_argument("--no-shrink", action="store_true")
@@ -180,7 +181,7 @@ def main() -> int:
     parser.add_argument("--show", type=int, help="print the program with this number, and stop")
     options = parser.parse_args()
     if options.show is not None:
-        print(source_of(options.show, options.size, options.wide))
+        print(source_of(options.show, options.size, options.kind))
         return 0
     if not options.programs and not options.seconds:
         options.programs = 1000

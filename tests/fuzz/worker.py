@@ -128,8 +128,8 @@ def receive(fd: int) -> Any:
 class Worker:
     """A child that judges one program after the other."""
 
-    def __init__(self, frontend: str, size: int, wide: bool, timeout: float = 60.0) -> None:
-        self.frontend, self.size, self.wide, self.timeout = frontend, size, wide, timeout
+    def __init__(self, frontend: str, size: int, kind: str, timeout: float = 60.0) -> None:
+        self.frontend, self.size, self.kind, self.timeout = frontend, size, kind, timeout
         self.child = 0
         self.served = 0
 
@@ -167,7 +167,7 @@ class Worker:
         gc.disable()  # it would run at other moments in a compiled call
         while True:
             number, source, thorough = receive(reader)
-            text = source if source is not None else source_of(number, self.size, self.wide)
+            text = source if source is not None else source_of(number, self.size, self.kind)
             if not frontend.draws_all:
                 text = text.replace("nn.Dropout(0.5)", "nn.Identity()").replace("torch.rand(2)", "torch.ones(2)")
             send(writer, judge(text, f"program {number}", frontend, thorough))

@@ -1,0 +1,70 @@
+"""Sequences of sizes and numbers (sequences.py) against eager, and the number of graphs against TorchDynamo's (graphs.json)."""
+
+from __future__ import annotations
+
+import os
+
+import programs_numbers  # noqa: F401
+import programs_operators  # noqa: F401
+import programs_python  # noqa: F401
+import programs_sizes  # noqa: F401
+import programs_state  # noqa: F401
+import programs_views  # noqa: F401
+import pytest
+from frontends import missing
+from sequences import MODES, ROWS, most_graphs, outcome, recompiling, torchdynamos_graphs
+
+pytestmark = pytest.mark.skipif(bool(missing("alternator")), reason=str(missing("alternator")))
+
+LONG = "ALTERNATOR_LONG_TESTS"
+# Through AOTAutograd a row is judged in the mode in which most of its sizes are symbolic.
+THROUGH_AOT = [(name, row.modes[-1]) for name, row in ROWS.items() if row.aot]
+EACH = [(name, mode) for name, row in ROWS.items() for mode in row.modes]
+
+
+def check(name: str, mode: str, backend: str) -> None:
+    found = outcome(name, mode, backend)
+    assert not found.broken, f"the program itself is broken:\n{found.broken}"
+    if found.wrong:
+        pytest.fail("\n".join(found.wrong), pytrace=False)
+
+
+@pytest.mark.parametrize(("name", "mode"), EACH)
+def test_results(name: str, mode: str) -> None:
+    check(name, mode, "eager")
+
+
+@pytest.mark.parametrize(("name", "mode"), EACH)
+def test_graphs(name: str, mode: str) -> None:
+    found = outcome(name, mode, "eager")
+    most = most_graphs(name, mode)
+    if most is None:
+        pytest.skip("TorchDynamo raises or runs eagerly here: no number to hold against")
+    if name in recompiling()[mode]:
+        assert found.graphs > most, f"{name} is compiled {found.graphs} times: take it out of recompiling.txt, [{mode}]"
+        pytest.xfail(f"{found.graphs} graphs, TorchDynamo {most}")
+    assert found.graphs <= most, f"{found.graphs} graphs, TorchDynamo {most}"
+
+
+@pytest.mark.parametrize(("name", "mode"), THROUGH_AOT)
+def test_results_through_aot_autograd(name: str, mode: str) -> None:
+    if not os.environ.get(LONG) and not (ROWS[name].marks or ROWS[name].backward):
+        pytest.skip(f"set {LONG}=1: takes minutes")
+    check(name, mode, "aot_eager")
+
+
+@pytest.mark.parametrize("mode", ["default", "dynamic=True"])
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.inductor])
+def test_results_through_inductor(name: str, mode: str) -> None:
+    if not os.environ.get(LONG):
+        pytest.skip(f"set {LONG}=1: takes minutes")
+    check(name, mode, "inductor")
+
+
+def test_the_tables() -> None:
+    """Every row has TorchDynamo's number in each of its modes, and the list names rows only."""
+    assert len(ROWS) >= 150
+    graphs = torchdynamos_graphs()
+    assert {name: list(row.modes) for name, row in ROWS.items()} == {name: list(modes) for name, modes in graphs.items()}
+    for mode in MODES:
+        assert recompiling()[mode] <= {name for name, row in ROWS.items() if mode in row.modes}
