@@ -69,7 +69,7 @@ bool Call::note_dynamic(SharedCache& cache, const guards::Change& change) const 
 
 // What becomes a symbol in a trace; null: nothing.
 std::shared_ptr<const lift::Dynamism> Call::dynamism_of(const SharedCache& cache) const {
-  if (!takes_symbols(compilation_.backend)) return nullptr;
+  if (!takes_symbols(compilation_.backend) || cache.dynamism.none) return nullptr;
   const bool all = compilation_.dynamic.value_or(false);
   if (!all && cache.dynamism.sizes.empty() && cache.dynamism.numbers.empty()) return nullptr;
   auto made = std::make_shared<lift::Dynamism>(cache.dynamism);
@@ -111,7 +111,7 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   report_recompile(compilation_, point, roots());
   note_changes(point);
   trace::TraceOptions options{.may_break = !compilation_.fullgraph};
-  options.dynamism = dynamism_of(*point.cache);
+  const std::shared_ptr<const lift::Dynamism> dynamism = options.dynamism = dynamism_of(*point.cache);
   if (!compilation_.unspecialized.empty())  // copied: another thread may add to it
     options.unspecialized = std::make_shared<const std::unordered_set<std::string>>(compilation_.unspecialized);
   const Chain from = chain.empty() ? start() : Chain();
@@ -126,6 +126,9 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
       entry.reset();
     }
   }
+  // Two traces with different sizes have not agreed: from now on these are constants.
+  if (dynamism != nullptr && !entry->eager_because && entry->traced_with.dynamism == nullptr)
+    point.cache->dynamism.none = true;
   if (entry->has_graph()) {
     totals.graphs++;
     compilation_.graphs++;

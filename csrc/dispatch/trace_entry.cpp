@@ -1,5 +1,6 @@
 // Traces a stopped chain of frames, and restarts the trace with other options where it has to.
 #include "dispatch/build_entry.h"
+#include "dispatch/verify_trace.h"
 #include "fake/functorch_state.h"
 #include "fake/saved_hooks.h"
 #include "lift/lifting/numpy_scalar_inputs.h"
@@ -69,6 +70,7 @@ static std::unique_ptr<Entry> stop_before(const Chain& chain, const std::vector<
     try {
       std::unique_ptr<Entry> entry = build_entry(tracer, std::move(ambient));
       phases->install += clock.lap();
+      verify_trace(chain, tracer, &points[at], *entry);
       return entry;
     } catch (const replay::CannotRebuild&) {
       at++;
@@ -96,6 +98,7 @@ static std::unique_ptr<Entry> entry_of_whole(trace::Tracer& tracer, guards::Ambi
   try {
     std::unique_ptr<Entry> entry = build_entry(tracer, std::move(ambient));
     phases->install += clock.lap();
+    verify_trace(chain, tracer, nullptr, *entry);
     // If numpy would warn, the call starts over eagerly: no side effect may have happened, and no user code may see the
     // error that is raised instead of the warning.
     const backend::GraphFacts& facts = entry->graph.facts();
@@ -187,6 +190,8 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       options.has_modes = true;
     } catch (const NeedsNumpyConstants&) {
       options.numpy_constants = *numpy_constants = true;
+    } catch (const NeedsStaticSizes&) {
+      options.dynamism.reset();
     }
   }
 }

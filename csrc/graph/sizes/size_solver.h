@@ -31,6 +31,13 @@ class SizeSolver {
   // ... that the arguments of a call depend on.
   void specialize_arguments(const Node& node);
 
+  // Calls visit(tensor, its sizes) for all sizes that were computed.
+  template <class Visit>
+  void each_known(Visit&& visit) const {
+    for (size_t tensor = 0; tensor < known_.size(); tensor++)
+      if (known_[tensor]) visit(static_cast<uint32_t>(tensor), *known_[tensor]);
+  }
+
   Program& program() { return program_; }
   fake::BackedSymbols& symbols() { return symbols_; }
   shapes::ShapeEnvironment& environment() { return symbols_.environment; }

@@ -101,12 +101,13 @@ Ref lift_tensor(Lifter& lifter, Borrowed tensor, Source* source) {
   auto spec = std::make_shared<TensorSpec>(describe_tensor(tensor));
   std::vector<shapes::Expression> sizes;
   if (lifter.symbolic->dynamism != nullptr) sizes = lifter.symbolic->sizes_of(tensor, source, spec.get());
-  guard.tensor = std::move(spec);
+  guard.tensor = spec;
   lifter.tree().guard(source, std::move(guard));
   source->bears_identity = true;
   if (fake::is_fake(real)) throw CannotLift("a fake of another trace");
   if (const char* reason = fake::cannot_mirror(real)) throw CannotLift(reason);
   Ref lifted = lifter.session().fake_of(tensor);
+  lifter.symbolic->apply_hints(fake::unpack(lifted.get()), sizes, *spec);
   lifter.note_tensor(lifted, source);
   if (lifter.on_tensor) lifter.on_tensor(fake::unpack(lifted.get()), source, std::move(sizes));
   Ref result = lifter.remember(tensor, std::move(lifted), source);

@@ -43,7 +43,8 @@ Expression SymbolicInputs::add(const BackedSymbols::Origin& origin, int64_t hint
     symbols->locate = [this] { return lifter_.tree().current_site(); };
     if (on_first_symbol) on_first_symbol();
   }
-  return symbols->add(origin, hint, given);
+  const size_t number = symbols->count();
+  return symbols->add(origin, hints != nullptr && number < hints->size() ? (*hints)[number] : hint, given);
 }
 
 uint64_t SymbolicInputs::wanted_dimensions(const Source& source) const {
@@ -81,6 +82,19 @@ std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source
   }
   spec->dense_order = dense_order_of(spec->sizes, spec->strides);
   return sizes;
+}
+
+void SymbolicInputs::apply_hints(const at::Tensor& fake, const std::vector<Expression>& sizes,
+                                 const TensorSpec& spec) const {
+  if (hints == nullptr || sizes.empty()) return;
+  std::vector<int64_t> other, strides = spec.strides;
+  for (const Expression size : sizes) other.push_back(size->hint.integer);
+  int64_t expected = 1;
+  for (size_t i = spec.dense_order.size(); i-- > 0;) {
+    strides[spec.dense_order[i]] = expected;
+    expected *= std::max<int64_t>(other[spec.dense_order[i]], 1);
+  }
+  fake::Session::set_geometry(fake, other, strides);
 }
 
 bool SymbolicInputs::is_wanted(Borrowed number, const Source& source) const {

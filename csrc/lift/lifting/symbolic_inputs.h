@@ -22,8 +22,13 @@ class SymbolicInputs {
   std::function<void()> on_first_symbol;  // called when `symbols` is made
   std::shared_ptr<fake::BackedSymbols> symbols;  // null: there are none yet
 
+  // Other values than those of the call, by the number of the symbol; null: those of the call.
+  const std::vector<int64_t>* hints = nullptr;
+
   // The sizes of a tensor that is lifted; its spec leaves those free that are symbols. Empty: all are constants.
   std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
+  // With `hints`: gives the fake of such a tensor the sizes that follow from them.
+  void apply_hints(const at::Tensor& fake, const std::vector<shapes::Expression>& sizes, const TensorSpec& spec) const;
   // Null: the number is a constant of the trace.
   Ref number(Borrowed value, Source* source);
 

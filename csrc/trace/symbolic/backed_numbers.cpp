@@ -15,6 +15,7 @@ using shapes::Kind;
 void BackedNumbers::begin() {
   lift::SymbolicInputs& inputs = *t.lifter.symbolic;
   inputs.dynamism = t.options.dynamism.get();
+  inputs.hints = t.options.hints.get();
   inputs.is_allowed = [this] { return !t.is_transformed() && !t.recorder.is_in_part(); };
   inputs.on_first_symbol = [this] {
     symbols_ = t.lifter.symbolic->symbols;

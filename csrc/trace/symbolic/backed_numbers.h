@@ -36,7 +36,9 @@ class BackedNumbers {
   bool is_nonzero(Borrowed number);
   Ref to_float(Borrowed number);
 
-  fake::BackedSymbols& symbols() { return *symbols_; }
+  const std::shared_ptr<fake::BackedSymbols>& symbols() const { return symbols_; }
+  // The sizes that were computed in this trace.
+  const graph::SizeSolver& solver() const { return *solver_; }
 
  private:
   void specialize_shared();

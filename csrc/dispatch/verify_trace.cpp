@@ -1,0 +1,217 @@
+#include "dispatch/verify_trace.h"
+
+#include "dispatch/build_entry.h"
+#include "graph/record/named_callable.h"
+#include "lift/lifting/symbolic_inputs.h"
+#include "replay/cannot_rebuild.h"
+#include "shapes/expression_text.h"
+#include "shapes/guard_bytecode.h"
+#include "trace/symbolic/backed_numbers.h"
+
+#include <array>
+
+namespace alternator::dispatch {
+
+using fake::BackedSymbols;
+using shapes::Expression;
+using shapes::Register;
+
+namespace {
+
+// ---- other values of the symbols ---------------------------------------------------------------------------
+
+class OtherHints {
+ public:
+  explicit OtherHints(BackedSymbols& symbols) : symbols_(symbols), environment_(symbols.environment) {
+    for (const shapes::Guard& guard : environment_.guards()) conditions_.push_back(guard.condition);
+    code_ = shapes::GuardBytecode::compile(conditions_);
+  }
+
+  // Nothing: none were found.
+  std::optional<std::vector<int64_t>> find() {
+    if (!code_) return {};
+    for (const bool together : {true, false}) {
+      for (size_t which = 0; which < (together ? 1 : symbols_.count()); which++) {
+        for (const Step step : kSteps) {
+          if (auto found = attempt(step, together ? SIZE_MAX : which)) return found;
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  struct Step {
+    int64_t factor, offset;
+  };
+  static constexpr std::array<Step, 9> kSteps{
+      {{1, 1}, {2, 0}, {1, -1}, {3, 0}, {1, 8}, {2, 1}, {1, -2}, {1, 64}, {5, 2}}};
+
+  bool is_free(size_t symbol) {
+    const Expression node = environment_.symbol(symbol);
+    return node->sort() == shapes::Sort::kInteger && environment_.simplify(node) == node;
+  }
+
+  std::optional<std::vector<int64_t>> attempt(Step step, size_t only) {
+    std::vector<Register> registers(symbols_.count());
+    int64_t position = 0;
+    bool changes = false;
+    for (size_t i = 0; i < registers.size(); i++) {
+      const Expression node = environment_.symbol(i);
+      registers[i] = node->hint;
+      if (!is_free(i)) continue;
+      // Free symbols with one value get different ones.
+      if (only == SIZE_MAX || only == i) registers[i].integer = node->hint.integer * step.factor + step.offset * ++position;
+      changes = changes || registers[i].integer != node->hint.integer;
+    }
+    if (!changes) return {};
+    std::vector<int64_t> hints;
+    for (size_t i = 0; i < registers.size(); i++) {
+      const Expression node = environment_.symbol(i);
+      if (node->sort() == shapes::Sort::kInteger && !is_free(i)) {
+        const std::optional<Register> value = shapes::evaluate(environment_.simplify(node), registers.data());
+        if (!value) return {};
+        registers[i] = *value;
+      }
+      if (node->sort() == shapes::Sort::kInteger && !symbols_.given()[i].contains(registers[i].integer)) return {};
+      hints.push_back(registers[i].integer);
+    }
+    return code_->check(registers.data()) ? std::optional(hints) : std::nullopt;
+  }
+
+  BackedSymbols& symbols_;
+  shapes::ShapeEnvironment& environment_;
+  std::vector<Expression> conditions_;
+  std::optional<shapes::GuardBytecode> code_;
+};
+
+// ---- comparison --------------------------------------------------------------------------------------------
+
+[[noreturn]] void differ(const std::string& what) { throw NeedsStaticSizes{what}; }
+
+void expect(bool same, const std::string& what) {
+  if (!same) differ(what);
+}
+
+std::string text_of(Expression expression) { return expression != nullptr ? shapes::text(expression) : ""; }
+
+bool are_equal(Borrowed one, Borrowed other) {
+  if (one == other) return true;
+  if (one.type() != other.type()) return false;
+  // Objects that a trace makes differ; plain ones must not.
+  return !lift::is_plain(one.get()) || lift::plain_equal(one.get(), other.get());
+}
+
+void compare_values(const graph::Program& one, graph::Value a, const graph::Program& other, graph::Value b,
+                    const std::string& where) {
+  expect(a.kind() == b.kind() && a.count() == b.count(), where);
+  if (a.is_tensor()) return expect(a.index == b.index, where);
+  if (a.kind() == graph::ValueKind::Object || a.kind() == graph::ValueKind::Opaque ||
+      a.kind() == graph::ValueKind::Symbol)
+    return expect(are_equal(one.arena.object(a), other.arena.object(b)), where);
+  for (uint32_t i = 0; i < a.children(); i++)
+    compare_values(one, one.arena[a.index + i], other, other.arena[b.index + i], where);
+}
+
+void compare_nodes(const graph::Program& one, const graph::Program& other) {
+  expect(one.nodes.size() == other.nodes.size(), "the number of calls");
+  for (size_t n = 0; n < one.nodes.size(); n++) {
+    const graph::Node &a = one.nodes[n], &b = other.nodes[n];
+    const std::string name = graph::callable_name(a.function());
+    expect(name == graph::callable_name(b.function()) && a.positional == b.positional && a.keyword == b.keyword &&
+               !a.keyword_names == !b.keyword_names && a.result == b.result && a.elements == b.elements &&
+               a.element_count == b.element_count && a.effects == b.effects && a.state == b.state && a.live == b.live &&
+               a.separate == b.separate,
+           "the call of " + name);
+    if (a.keyword_names) expect(lift::plain_equal(a.keyword_names.get(), b.keyword_names.get()) ||
+                                    PyObject_RichCompareBool(a.keyword_names.get(), b.keyword_names.get(), Py_EQ) == 1,
+                                "the call of " + name);
+    for (uint32_t i = 0; i < a.argument_count(); i++)
+      compare_values(one, one.argument(a, i), other, other.argument(b, i), "an argument of " + name);
+  }
+  expect(one.elements.size() == other.elements.size(), "the parts of results");
+  for (size_t i = 0; i < one.elements.size(); i++)
+    expect(one.elements[i].tensor == other.elements[i].tensor && are_equal(one.elements[i].key, other.elements[i].key),
+           "a part of a result");
+}
+
+void compare_tensors(const graph::Program& one, const graph::Program& other) {
+  expect(one.tensors.size() == other.tensors.size(), "the number of tensors");
+  for (size_t i = 0; i < one.tensors.size(); i++) {
+    const graph::TensorRecord &a = one.tensors[i], &b = other.tensors[i];
+    expect(a.origin == b.origin && a.index == b.index && a.is_symbol() == b.is_symbol() &&
+               text_of(a.expression) == text_of(b.expression) && a.fake.defined() == b.fake.defined(),
+           "a tensor");
+    if (!a.fake.defined() || !b.fake.defined()) continue;
+    expect(a.fake.dim() == b.fake.dim() && a.fake.scalar_type() == b.fake.scalar_type() &&
+               (a.varies || a.fake.sizes() == b.fake.sizes()),
+           "the sizes of a tensor");
+  }
+  expect(one.inputs == other.inputs && one.outputs == other.outputs, "the inputs and outputs of the graph");
+  expect(one.constants.size() == other.constants.size(), "the number of constant tensors");
+  for (size_t i = 0; i < one.constants.size(); i++) {
+    const at::Tensor &a = one.constants[i].value, &b = other.constants[i].value;
+    expect(one.constants[i].tensor == other.constants[i].tensor && a.sizes() == b.sizes() && at::equal(a, b),
+           "a constant tensor");
+  }
+  compare_values(one, one.result, other, other.result, "the result of the graph");
+}
+
+// The sizes that one trace computed, against those of the other's fakes.
+void compare_sizes(const graph::SizeSolver& solver, const std::vector<int64_t>& hints, const graph::Program& other) {
+  std::vector<Register> registers;
+  for (const int64_t hint : hints) registers.push_back({.integer = hint});
+  solver.each_known([&](uint32_t tensor, const graph::Sizes& sizes) {
+    const at::Tensor& fake = other.tensors[tensor].fake;
+    expect(fake.defined() && fake.dim() == static_cast<int64_t>(sizes.size()), "the rank of a tensor");
+    for (size_t d = 0; d < sizes.size(); d++) {
+      const std::optional<Register> value = shapes::evaluate(sizes[d], registers.data());
+      expect(value && value->integer == fake.size(static_cast<int64_t>(d)), "a size that was computed");
+    }
+  });
+}
+
+void compare(const Entry& one, const Entry& other) {
+  compare_nodes(one.graph.program(), other.graph.program());
+  compare_tensors(one.graph.program(), other.graph.program());
+  expect(one.residual.text() == other.residual.text(), "side effects and results");
+  expect(one.guards->texts() == other.guards->texts(), "guards");
+  expect(one.checks.size() == other.checks.size() && one.stop.size() == other.stop.size(), "where it stops");
+  for (size_t i = 0; i < one.stop.size(); i++)
+    expect(one.stop[i].code.get() == other.stop[i].code.get() && one.stop[i].next == other.stop[i].next &&
+               one.stop[i].current == other.stop[i].current,
+           "where it stops");
+}
+
+}  // namespace
+
+void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until, const Entry& entry) {
+  const std::shared_ptr<BackedSymbols>& symbols = tracer.backed->symbols();
+  if (symbols == nullptr || tracer.options.hints != nullptr) return;
+  bool any = false;
+  for (size_t i = 0; i < symbols->count(); i++) {
+    const Expression symbol = symbols->environment.symbol(i);
+    any = any || symbols->environment.simplify(symbol) == symbol;
+  }
+  if (!any) return;  // all were specialized on
+  std::optional<std::vector<int64_t>> hints = OtherHints(*symbols).find();
+  if (!hints) differ("no other values satisfy the guards");
+  trace::TraceOptions options = tracer.options;
+  options.hints = std::make_shared<const std::vector<int64_t>>(*hints);
+  trace::OwnedTracer owned(options);
+  trace::Tracer& again = *owned;
+  guards::AmbientGuard ambient = guards::AmbientGuard::capture();
+  const trace::TraceResult& traced = uninterrupted(again.run(chain, until));
+  expect(!traced.value == !tracer.result.value && traced.raises == tracer.result.raises, "how it ends");
+  if (!traced.value && (traced.stopped || !is_whole(traced.cut, chain))) differ("where it stops");
+  expect(again.instructions() == tracer.instructions(), "the path");
+  try {
+    const std::unique_ptr<Entry> other = build_entry(again, std::move(ambient));
+    compare(entry, *other);
+    compare_sizes(tracer.backed->solver(), *hints, other->graph.program());
+  } catch (const replay::CannotRebuild& error) {
+    differ(error.what());
+  }
+}
+
+}  // namespace alternator::dispatch
