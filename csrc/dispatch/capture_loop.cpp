@@ -113,7 +113,7 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   const trace::Denying denying(compilation_.denies);
   for (int tries = 1; entry == nullptr; tries++) {
     entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, options, tries >= kMostTries,
-                        &compilation_.numpy_constants);
+                        &compilation_.numpy_constants, &point.cache->dynamism);
     // Nothing can be captured without specializing.
     if (options.unspecialized != nullptr && entry != nullptr && entry->eager_because) {
       options.unspecialized.reset();
