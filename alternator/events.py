@@ -199,11 +199,11 @@ class Assumed(Event):
     graph: str  # its name
     compiler: str
     condition: str
-    where: str  # what asked in the compiler; empty: it is a bound, or an equality
+    where: str  # "(_prims_common/__init__.py:1118 in infer_size)"; empty: it is a bound, or an equality
 
     @property
     def text(self) -> str:
-        return f"{self.compiler} assumes {self.condition}{f' ({self.where})' if self.where else ''}"
+        return f"{self.compiler} assumes {self.condition} {self.where}".rstrip()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Assumption(NamedTuple):
 
     condition: Expression
     text: str
-    where: str  # the code that has asked; empty: it is a bound, or an equality
+    where: str  # the code that has asked, in parentheses; empty: it is a bound, or an equality
 
 
 class _ShapeEnv(symbolic_shapes.ShapeEnv):  # type: ignore[misc]
