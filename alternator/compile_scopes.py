@@ -85,6 +85,14 @@ def differentiable_lstm() -> Iterator[None]:
         decompositions.select_one_layer_lstm_function = select
 
 
+def backward_compiled_early() -> contextlib.AbstractContextManager[None]:
+    """AOTAutograd compiles the backward pass together with the forward pass: what its compiler assumes about symbols is known then."""
+    import torch._functorch.config as functorch
+
+    patched: contextlib.AbstractContextManager[None] = functorch.patch(force_non_lazy_backward_lowering=True)
+    return patched
+
+
 @contextlib.contextmanager
 def warnings_held() -> Iterator[None]:
     """Warnings that torch issues while it compiles are shown afterwards, and not at all for a graph that it rejects. Like

@@ -38,9 +38,12 @@ def module_of(compiled: Any) -> GraphModule | None:
     return module if compiled.__func__ in (cls.forward, cls._lazy_forward) else None
 
 
-def results_of(call: Callable[..., Any], inputs: list[torch.Tensor]) -> list[Any]:
+def results_of(call: Callable[..., Any], inputs: list[Any]) -> list[Any]:
     """The outputs of a graph for copies of its inputs. The random state is the same in every run."""
-    copies = [value.detach().clone().requires_grad_(value.requires_grad) for value in inputs]
+    copies = [
+        value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+        for value in inputs
+    ]
     with torch.random.fork_rng():
         return list(call(copies) if takes_a_list(call) else call(*copies))
 

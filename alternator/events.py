@@ -142,10 +142,14 @@ class Graph(Event):
         return text
 
     @functools.cached_property
-    def sizes(self) -> dict[str, list[int]]:
-        """The sizes of the values in it, where there are example values."""
+    def sizes(self) -> dict[str, list[int | str]]:
+        """The sizes of the values in it, where there are example values. Symbolic ones are texts."""
         examples = {node.name: node.meta.get("example_value") for node in self.module.graph.nodes}
-        return {name: list(value.shape) for name, value in examples.items() if isinstance(value, torch.Tensor)}
+        return {
+            name: [size if isinstance(size, int) else str(size) for size in value.shape]
+            for name, value in examples.items()
+            if isinstance(value, torch.Tensor)
+        }
 
     @functools.cached_property
     def operations(self) -> int:
@@ -185,6 +189,36 @@ class Runner(Event):
             between = ", around nodes that no compiler may see" if self.runner == "compiled in segments" else ""
             return f"runs what {self.compiler} compiled{between}"
         return f"runs the recorded program{f', not through {self.compiler}' if self.warns else ''}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Assumed(Event):
+    """A compiler has assumed something about the symbols of a graph: it becomes a guard."""
+
+    kind = "assumed"
+    graph: str  # its name
+    compiler: str
+    condition: str
+    where: str  # "(_prims_common/__init__.py:1118 in infer_size)"; empty: it is a bound, or an equality
+
+    @property
+    def text(self) -> str:
+        return f"{self.compiler} assumes {self.condition} {self.where}".rstrip()
+
+
+@dataclass(frozen=True)
+class Specialized(Event):
+    """A compiler cannot do with symbols: the function is traced again with constants in their place."""
+
+    kind = "specialized"
+    graph: str  # its name
+    compiler: str
+    symbols: tuple[str, ...]  # their sources: "L['x'].size()[0]"
+    reason: str
+
+    @property
+    def text(self) -> str:
+        return f"{', '.join(self.symbols)} cannot be symbolic for {self.compiler}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -319,6 +353,14 @@ class Listener:
     def runs(self, **fields: Any) -> None:
         """Called by the hand-off: it is settled who runs a graph of the function."""
         emit(Runner(place(self.code), self.compile_id(), **fields))
+
+    def assumed(self, **fields: Any) -> None:
+        """Called by the hand-off: a compiler relies on it."""
+        emit(Assumed(place(self.code), self.compile_id(), **fields))
+
+    def specialized(self, **fields: Any) -> None:
+        """Called by the hand-off: the function is about to be traced again."""
+        emit(Specialized(place(self.code), self.compile_id(), **fields))
 
     def refusal(self, fields: dict[str, Any]) -> BaseException:
         return exc.unsupported(fields)

@@ -10,7 +10,7 @@ import torch
 from . import config
 from .backends import Backend
 from .graph_request import GraphRequest
-from .refusals import first_line
+from .refusals import NeedsStatic, first_line
 
 
 def examples_of(backend: Backend, request: GraphRequest) -> tuple[Any, list[Any], str | None]:
@@ -44,6 +44,38 @@ def fake_mode_for(backend: Backend, shape_env: Any, needed: bool) -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     return FakeTensorMode(shape_env=shape_env or ShapeEnv())
+
+
+def symbolic_examples_of(request: GraphRequest) -> Any:
+    """Of a graph with symbols: a SymbolicExamples; None: it is not to be compiled, and has none."""
+    from .symbolic_examples import Symbol, SymbolicExamples
+
+    assert request.input_sizes is not None
+    assert request.input_orders is not None
+    assert request.numbers is not None
+    symbols = [Symbol(*row) for row in request.symbols]
+    try:
+        examples = SymbolicExamples(
+            request.environment, symbols, request.inputs, request.sources, request.input_sizes, request.input_orders
+        )
+        examples.check(request.numbers)
+        return examples
+    except NeedsStatic:
+        if request.runner != "recorded":
+            raise
+        return None
+
+
+def check_floats(request: GraphRequest) -> None:
+    """Inductor's kernels take floats in single precision (torch 2.13): exact for single precision and below only."""
+    floats = [number for number, symbol in enumerate(request.symbols) if symbol[2] == "float"]
+    if floats and request.facts.computes_double:
+        raise NeedsStatic(floats, "compiled code takes floats in single precision, and the graph computes in double precision")
+
+
+def plain_numbers(inputs: list[Any]) -> list[Any]:
+    """With the values of this call in place of SymInts."""
+    return [value.node.hint if isinstance(value, torch.SymInt) else value for value in inputs]
 
 
 def _static_examples(backend: Backend, fake_mode: Any, inputs: list[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ class GraphFacts(Protocol):
     takes_subclass: bool
     takes_numpy_scalar: bool
     takes_generator: bool
+    computes_double: bool
 
 
 class GraphRequest(Protocol):
@@ -23,10 +24,15 @@ class GraphRequest(Protocol):
     export: Callable[..., Any]
     is_as_exported: Callable[[Any], bool]
     inputs: list[Any]
-    sources: list[tuple[str, bool]]
+    sources: tuple[tuple[str, bool], ...]
     code: CodeType
     shape_env: Any
     runner: str
     reason: str | None
     facts: GraphFacts
     autograd_functions: tuple[type, ...]
+    environment: Any  # alternator._C.shapes.Environment
+    symbols: tuple[Any, ...]
+    input_sizes: tuple[Any, ...] | None
+    input_orders: tuple[Any, ...] | None
+    numbers: tuple[Any, ...] | None

@@ -21,19 +21,29 @@ from . import backward_purity as backward_purity  # the core calls it: csrc/back
 from . import config, events, logs
 from ._load import load_core
 from .backends import Backend
-from .compile_scopes import compile_lock_held, differentiable_lstm, forget_tensors, state_kept, uses_cuda, warnings_held
+from .compile_scopes import (
+    backward_compiled_early,
+    compile_lock_held,
+    differentiable_lstm,
+    forget_tensors,
+    state_kept,
+    uses_cuda,
+    warnings_held,
+)
 from .compiled_callable import module_of, results_of, takes_a_list, wants_code
 from .events import Graph, Listener
-from .example_values import examples_of, fake_mode_for
+from .example_values import check_floats, examples_of, fake_mode_for, plain_numbers, symbolic_examples_of
 from .exc import backend_failed
 from .graph_metadata import describe
 from .graph_request import GraphRequest
 from .pieces import InPieces, needs_examples
-from .refusals import Uncompiled, asks_to_skip, came_from_backward, first_line, is_refusal
+from .refusals import NeedsStatic, Uncompiled, asks_to_skip, came_from_backward, first_line, is_refusal, needs_static
 from .saved_values import old_values_saved, with_versions_kept, written_through_data
 
 Compiled = tuple[Callable[..., Any], bool]  # a callable that runs the graph, and whether it takes a list
-Answer = Compiled | None  # None: the recorded program itself. (NotImplemented: see takes_numpy_scalars.)
+Conditional = tuple[Callable[..., Any], bool, list[Any]]  # ... and the conditions on symbols under which it may be called
+# None: the recorded program itself. A list: these symbols must be constants. (NotImplemented: see takes_numpy_scalars.)
+Answer = Compiled | Conditional | list[int] | None
 
 _graph_numbers = itertools.count()
 _thread_kept = load_core().fake.ThreadKept()
@@ -58,6 +68,7 @@ def _insert_asserts(gm: Any, shape_env: Any, name: str) -> None:
     insert_deferred_runtime_asserts(gm, shape_env, name)
 
 
+_EXACT_FLOATS = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
 _WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_partitioner"}
 
 
@@ -84,17 +95,29 @@ class Handoff:
                 stack.enter_context(differentiable_lstm())
                 stack.enter_context(old_values_saved())
             stack.enter_context(compile_context(CompileContext(self.listener.compile_id())))
-            return self._run(request, name, stack)
+            try:
+                return self._run(request, name, stack)
+            except NeedsStatic as outcome:
+                self._report_static(request, name, outcome)
+                return outcome.symbols
 
     def _run(self, request: GraphRequest, name: str, stack: contextlib.ExitStack) -> Answer:
         began = time.perf_counter()
-        fake_mode, static, refusal = examples_of(self.backend, request)
+        symbolic = symbolic_examples_of(request) if request.symbols else None
+        if symbolic is None:
+            fake_mode, static, refusal = examples_of(self.backend, request)
+            examples = None
+        else:
+            fake_mode, static, refusal, examples = symbolic.mode, [], None, symbolic.examples
+            stack.enter_context(backward_compiled_early())
         stack.callback(lambda: forget_tensors(fake_mode))
         stack.callback(static.clear)
         context = TracingContext(fake_mode)
+        if symbolic is not None:
+            symbolic.register(context)
         if fake_mode is not None or request.facts.aot_incompatible is not None:
             stack.enter_context(tracing(context))
-        gm = request.export(fake_mode)
+        gm = request.export(fake_mode, None, examples)
         if request.runner == "compiled in segments" and fake_mode is None and needs_examples(gm):
             fake_mode = fake_mode_for(self.backend, request.shape_env, needed=True)
             gm = request.export(fake_mode)
@@ -115,15 +138,29 @@ class Handoff:
             if refusal is not None:
                 raise Uncompiled(refusal)
             with self._timed(graph), logs.progress(graph):
-                answer = self._compile_request(request, gm, fake_mode, name)
+                answer = self._compile_request(request, gm, fake_mode, name, symbolic)
             if request.facts.aot_incompatible is not None and context.fw_metadata is not None:
                 raise Uncompiled(request.facts.aot_incompatible, compiler="AOTAutograd")  # a user callable uses it
         except Uncompiled as outcome:
             self._report(name, "recorded", outcome)
             return self._recorded(request, gm, fake_mode, name)
-        if answer is not NotImplemented:
-            self._report(name, request.runner)
-        return answer
+        if answer is NotImplemented:
+            return answer
+        conditions = self._conditions(symbolic, name) if symbolic is not None else None
+        self._report(name, request.runner)
+        return answer if conditions is None else (*cast(Compiled, answer), conditions)
+
+    def _conditions(self, symbolic: Any, graph: str) -> list[Any]:
+        assumptions = symbolic.assumptions()
+        for assumption in assumptions:
+            self.listener.assumed(
+                graph=graph, compiler=self.backend.name, condition=assumption.text, where=assumption.where
+            )
+        return [assumption.condition for assumption in assumptions]
+
+    def _report_static(self, request: GraphRequest, graph: str, outcome: NeedsStatic) -> None:
+        texts = tuple(dict.fromkeys(request.symbols[number][1] for number in outcome.symbols))
+        self.listener.specialized(graph=graph, compiler=self.backend.name, symbols=texts, reason=str(outcome))
 
     def _report(self, graph: str, runner: str, outcome: Uncompiled | None = None, segment: str | None = None) -> None:
         self.listener.runs(
@@ -185,12 +222,15 @@ class Handoff:
 
     # ---- compiling: raises Uncompiled where the recorded program runs
 
-    def _compile_request(self, request: GraphRequest, gm: Any, fake_mode: Any, name: str) -> Answer:
+    def _compile_request(
+        self, request: GraphRequest, gm: Any, fake_mode: Any, name: str, symbolic: Any
+    ) -> Compiled:
         if request.runner == "compiled":
-            return self._compile(request, gm, request.inputs, name, request.is_as_exported)
+            inputs = request.inputs if symbolic is None else symbolic.given
+            return self._compile(request, gm, inputs, name, request.is_as_exported)
         self._check_whole(gm, request)
         if request.facts.takes_numpy_scalar:
-            return cast(Answer, NotImplemented)  # the core then traces again with them as constants
+            return cast(Compiled, NotImplemented)  # the core then traces again with them as constants
         if self.looks_inside:  # the backend may have changed the module
             gm = request.export(fake_mode)
             self._describe(gm, request, name)
@@ -200,7 +240,7 @@ class Handoff:
         self,
         request: GraphRequest,
         gm: Any,
-        inputs: list[torch.Tensor],
+        inputs: list[Any],
         name: str,
         is_as_exported: Callable[[Any], bool],
     ) -> Compiled:
@@ -209,20 +249,23 @@ class Handoff:
         except RecursionError:
             raise  # the C stack is too deep for a compilation: the call falls back to eager
         except Exception as error:
-            raise self._outcome_of(error, name, request.code) from None
+            raise self._outcome_of(error, name, request) from None
 
     def _call_compiler(
-        self, request: GraphRequest, gm: Any, inputs: list[torch.Tensor], is_as_exported: Callable[[Any], bool]
+        self, request: GraphRequest, gm: Any, inputs: list[Any], is_as_exported: Callable[[Any], bool]
     ) -> Compiled:
         is_torch_backend = self.backend.is_torch_backend
         assert self.backend.compiler is not None
+        if request.symbols and is_torch_backend and self.backend.name not in _EXACT_FLOATS:
+            check_floats(request)
+        real = plain_numbers(inputs)
         # Copying a tensor subclass may run user code.
         verifies = config.is_set("verify_correctness") and not any(
             torch._subclasses.fake_tensor.is_fake(value) or _is_subclass(value) for value in inputs
         )
-        expected = results_of(copy.deepcopy(gm).forward, inputs) if verifies else None
+        expected = results_of(copy.deepcopy(gm).forward, real) if verifies else None
         with warnings_held() if is_torch_backend else contextlib.nullcontext():
-            through_data = written_through_data(gm, inputs) if is_torch_backend else []
+            through_data = written_through_data(gm, real) if is_torch_backend else []
             try:
                 compiled = self.backend.compiler(gm, inputs)
             except Exception as error:
@@ -232,7 +275,7 @@ class Handoff:
         if not callable(compiled):
             raise TypeError(f"a backend must return a callable, not {compiled!r}")
         if expected is not None:
-            torch.testing.assert_close(results_of(compiled, inputs), expected, equal_nan=True)
+            torch.testing.assert_close(results_of(compiled, real), expected, equal_nan=True)
         module = module_of(compiled)
         if module is not None:
             if module._needs_recompile() and is_as_exported(module) and not wants_code():
@@ -245,14 +288,17 @@ class Handoff:
             compiled = with_versions_kept(compiled, boxed, through_data)
         return compiled, boxed
 
-    def _outcome_of(self, error: Exception, name: str, code: CodeType) -> Exception:
-        """What an exception of a compilation means: an Uncompiled, or an error of the call."""
+    def _outcome_of(self, error: Exception, name: str, request: GraphRequest) -> Exception:
+        """What an exception of a compilation means: an Uncompiled, a NeedsStatic, or an error of the call."""
         if isinstance(error, Uncompiled):
             return error
         if asks_to_skip(error):
             return Uncompiled("the backend asks to skip it", warns=False)
+        if self.backend.is_torch_backend and request.symbols and (static := needs_static(error, request.symbols)):
+            return static
         if self.backend.is_torch_backend and is_refusal(error):
             return Uncompiled(first_line(error))
+        code = request.code
         where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
         if config.is_set("suppress_errors"):
             return Uncompiled(

@@ -16,18 +16,20 @@ from typing import Any
 from torch._logging._internal import getArtifactLogger, trace_log, trace_structured
 
 from . import config, events
-from .events import Break, Compiled, Entry, Event, Graph, Line, Recompile, Runner
+from .events import Assumed, Break, Compiled, Entry, Event, Graph, Line, Recompile, Runner, Specialized
 from .pseudo import program_text
 
 # Warnings about what runs without compilation, and why.
 log = logging.getLogger("alternator")
 
 ARTIFACTS = ("graph", "graph_code", "graph_sizes", "guards", "recompiles", "graph_breaks", "bytecode")
-NAMES = (*ARTIFACTS, "dynamo")
+NAMES = (*ARTIFACTS, "dynamo", "dynamic")
 
 # Loggers of TORCH_LOGS. Below "torch", whose handlers torch sets up.
 _torchs = {name: getArtifactLogger("torch.alternator", name) for name in ARTIFACTS}
 _torchs["dynamo"] = logging.getLogger("torch._dynamo.alternator")
+_torchs["dynamic"] = logging.getLogger("torch.fx.experimental.symbolic_shapes.alternator")
+_levels = {name: logging.DEBUG for name in ARTIFACTS} | {"dynamo": logging.INFO, "dynamic": logging.INFO}
 
 # Loggers of ALTERNATOR_LOGS.
 _own = logging.getLogger("alternator.logs")
@@ -51,11 +53,11 @@ def set_logs(names: str) -> None:
 
 
 def _is_on(name: str) -> bool:
-    return name in _own_names or _torchs[name].isEnabledFor(logging.INFO if name == "dynamo" else logging.DEBUG)
+    return name in _own_names or _torchs[name].isEnabledFor(_levels[name])
 
 
 def _say(name: str, message: str, *args: Any) -> None:
-    level = logging.INFO if name == "dynamo" else logging.DEBUG
+    level = _levels[name]
     if _torchs[name].isEnabledFor(level):
         _torchs[name].log(level, message, *args)
     elif name in _own_names:
@@ -134,7 +136,7 @@ class _Terminal(events.Subscriber):
             rows = [f"{n.op:15} {n.name:30} {n.target!s:50} {n.args} {n.kwargs}" for n in nodes]
             _say("graph", "TRACED GRAPH\n %s\n%s", title, "\n".join(rows))
         if _is_on("graph_sizes"):
-            rows = [f"{name}: {tuple(size)}" for name, size in event.sizes.items()]
+            rows = [f"{name}: {str(tuple(size)).replace(chr(39), '')}" for name, size in event.sizes.items()]
             _say("graph_sizes", "TRACED GRAPH TENSOR SIZES\n===== %s =====\n%s", title, "\n".join(rows))
 
     def compiled(self, event: Compiled) -> None:
@@ -151,6 +153,12 @@ class _Terminal(events.Subscriber):
     def runner(self, event: Runner) -> None:
         if event.warns:
             log.warning("%s %s", event.segment or event.graph, event.text)
+
+    def assumed(self, event: Assumed) -> None:
+        _say("dynamic", "%s: %s", event.graph, event.text)
+
+    def specialized(self, event: Specialized) -> None:
+        _say("dynamic", "%s: %s", event.graph, event.text)
 
     def entry(self, event: Entry) -> None:
         if event.guards is not None:

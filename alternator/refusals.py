@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -19,6 +19,14 @@ class Uncompiled(Exception):
         self.reason = reason
         self.compiler = compiler  # what it does not go through; None: the backend
         self.warns = warns  # False: just as well, nothing to warn of
+
+
+class NeedsStatic(Exception):
+    """The graph can be compiled only with constants in place of these symbols of its environment, by number."""
+
+    def __init__(self, symbols: Iterable[int], reason: str) -> None:
+        super().__init__(reason)
+        self.symbols = sorted(set(symbols))
 
 
 # Errors of AOTAutograd for graphs that eager runs, or rejects only in a backward pass that may never run: writes to inputs that share
@@ -40,6 +48,17 @@ def is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, Uncompiled) or (
         isinstance(error, Exception) and any(text in str(error) for text in _REFUSALS)
     )
+
+
+def needs_static(error: BaseException, symbols: Sequence[Any]) -> NeedsStatic | None:
+    """A torch backend failed on a graph with symbols: whether it may do better without. `symbols`: of the graph."""
+    text = str(error)
+    if "Could not guard on data-dependent expression" in text:  # compilers do not learn the values of floats
+        floats = [number for number, symbol in enumerate(symbols) if symbol[2] == "float"]
+        return NeedsStatic(floats or range(len(symbols)), first_line(error))
+    if is_refusal(error):  # it would be refused without symbols too
+        return None
+    return NeedsStatic(range(len(symbols)), f"{type(error).__name__}: {first_line(error)}")
 
 
 def came_from_backward(error: BaseException, functions: Sequence[Any]) -> bool:

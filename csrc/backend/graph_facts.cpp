@@ -4,6 +4,8 @@
 #include "graph/record/torch_types.h"
 #include "lift/sources/numpy_types.h"
 
+#include <algorithm>
+
 namespace alternator::backend {
 
 namespace {
@@ -49,6 +51,9 @@ GraphFacts::GraphFacts(const graph::Program& program)
       makes_subclasses(program.makes_subclasses),
       has_unbacked_symbols(static_cast<bool>(program.shape_env)),
       has_runtime_asserts(program.asserts != 0) {
+  computes_double = std::ranges::any_of(program.tensors, [](const graph::TensorRecord& record) {
+    return record.fake.defined() && c10::toRealValueType(record.fake.scalar_type()) == at::kDouble;
+  });
   for (const graph::Node& node : program.nodes) {
     if (!node.live) continue;
     draws_random = draws_random || (node.effects & graph::kRandom) != 0;

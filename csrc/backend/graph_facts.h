@@ -19,6 +19,7 @@ struct GraphFacts {
   bool makes_subclasses = false;      // ... of torch.Tensor
   bool calls_third_party = false;     // runs a custom operator, an autograd.Function, a tensor subclass
   bool has_unbacked_symbols = false;  // there is a ShapeEnv
+  bool computes_double = false;       // a tensor is of double precision
   bool has_runtime_asserts = false;   // ... with assertions that a run has to check; the recorded program does not
 
   // Of the inputs that it is compiled with.

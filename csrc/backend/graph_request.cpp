@@ -3,8 +3,13 @@
 #include "backend/aot_compatibility.h"
 #include "graph/export/fx_export.h"
 #include "graph/export/fx_snapshot.h"
+#include "lift/sources/tensor_spec.h"
 #include "py/gc.h"
 #include "py/lasting.h"
+#include "shapes/expression_text.h"
+#include "shapes/python_objects.h"
+
+#include <algorithm>
 
 namespace alternator::backend {
 
@@ -12,6 +17,7 @@ static constexpr char kCapsule[] = "alternator.export";
 
 struct GraphRequest::Export {
   std::shared_ptr<graph::Program> program;
+  const std::vector<graph::ExportedInput>* inputs;  // null: those of the program
   graph::FxSnapshot snapshot;
   bool is_open = true;  // only while the backend is being called
 };
@@ -32,7 +38,9 @@ PyObject* GraphRequest::export_graph(PyObject* self, PyObject* const* arguments,
     const WithoutCollector while_nodes_are_made;
     // Example values come from the recorded fakes: fake_mode.from_tensor() takes a thousand times as long, and
     // AOTAutograd makes its own from the real inputs anyway.
-    Ref module = graph::export_fx(*what.program, {.fake_mode = count > 0 ? arguments[0] : nullptr,
+    Ref module = graph::export_fx(*what.program, {.inputs = what.inputs,
+                                                  .symbolic_examples = count > 2 ? arguments[2] : nullptr,
+                                                  .fake_mode = count > 0 ? arguments[0] : nullptr,
                                                   .example_inputs = nullptr,
                                                   .module_paths = count > 1 ? arguments[1] : nullptr});
     what.snapshot = graph::FxSnapshot(module);
@@ -46,7 +54,7 @@ PyObject* GraphRequest::is_as_exported(PyObject* self, PyObject* module) {
 
 PyMethodDef GraphRequest::export_definition = {
     "export", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(export_graph)), METH_FASTCALL,
-    "export(fake_mode, module_paths): the graph as a torch.fx.GraphModule"};
+    "export(fake_mode, module_paths, examples): the graph as a torch.fx.GraphModule"};
 PyMethodDef GraphRequest::as_exported_definition = {
     "is_as_exported", is_as_exported, METH_O,
     "is_as_exported(module): whether its code would still do what was recorded"};
@@ -75,8 +83,9 @@ PyTypeObject* facts_type() {
                                               {"takes_subclass", nullptr},
                                               {"takes_numpy_scalar", nullptr},
                                               {"takes_generator", nullptr},
+                                              {"computes_double", nullptr},
                                               {nullptr, nullptr}};
-    static PyStructSequence_Desc description = {"alternator._C.GraphFacts", nullptr, fields, 5};
+    static PyStructSequence_Desc description = {"alternator._C.GraphFacts", nullptr, fields, 6};
     PyTypeObject* made = PyStructSequence_NewType(&description);
     if (made == nullptr) throw PyError();
     return made;
@@ -89,8 +98,9 @@ PyTypeObject* request_type() {
     static PyStructSequence_Field fields[] = {
         {"export", nullptr}, {"is_as_exported", nullptr},     {"inputs", nullptr}, {"sources", nullptr},
         {"code", nullptr},   {"shape_env", nullptr},          {"runner", nullptr}, {"reason", nullptr},
-        {"facts", nullptr},  {"autograd_functions", nullptr}, {nullptr, nullptr}};
-    static PyStructSequence_Desc description = {"alternator._C.GraphRequest", nullptr, fields, 10};
+        {"facts", nullptr},  {"autograd_functions", nullptr}, {"environment", nullptr}, {"symbols", nullptr},
+        {"input_sizes", nullptr}, {"input_orders", nullptr}, {"numbers", nullptr}, {nullptr, nullptr}};
+    static PyStructSequence_Desc description = {"alternator._C.GraphRequest", nullptr, fields, 15};
     PyTypeObject* made = PyStructSequence_NewType(&description);
     if (made == nullptr) throw PyError();
     return made;
@@ -109,31 +119,112 @@ Ref text_or_none(const std::string& text) {
   return text.empty() ? Ref::share(Py_None) : checked(PyUnicode_FromString(text.c_str()));
 }
 
+Ref none() { return Ref::share(Py_None); }
+Ref row_of(const std::string& text, bool is_state) {
+  return checked(Py_BuildValue("(sO)", text.c_str(), is_state ? Py_True : Py_False));
+}
+
+template <class Item>
+Ref tuple_of(size_t count, Item&& item) {
+  Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  for (size_t i = 0; i < count; i++)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Ref(item(i)).release());
+  return tuple;
+}
+
+const char* name_of(fake::BackedSymbols::Reads reads) {
+  using enum fake::BackedSymbols::Reads;
+  return reads == kSize ? "size" : reads == kStride ? "stride" : reads == kOffset ? "offset"
+       : reads == kInteger ? "integer" : "float";
+}
+
+// The value of a symbol, as torch names such sources.
+std::string text_of(const lift::Source& source, const fake::BackedSymbols::Origin& origin) {
+  using enum fake::BackedSymbols::Reads;
+  const std::string dimension = "[" + std::to_string(origin.dimension) + "]";
+  if (origin.reads == kSize) return source.text() + ".size()" + dimension;
+  if (origin.reads == kStride) return source.text() + ".stride()" + dimension;
+  return origin.reads == kOffset ? source.text() + ".storage_offset()" : source.text();
+}
+
+// The order of the dimensions of a tensor that the guards prove to be dense; None: its strides are fixed.
+Ref order_of(const lift::Source& source) {
+  for (const lift::Guard& guard : source.guards) {
+    if (guard.kind != lift::GuardKind::kTensor || guard.tensor == nullptr || guard.tensor->dense_order.empty()) continue;
+    const std::vector<uint8_t>& order = guard.tensor->dense_order;
+    return tuple_of(order.size(), [&](size_t i) { return checked(PyLong_FromLong(order[i])); });
+  }
+  return none();
+}
+
+// What the request says of the symbols of a graph.
+struct Described {
+  Ref inputs, sources, symbols = checked(PyTuple_New(0)), sizes = none(), orders = none(), numbers = none();
+};
+
+Described describe(const graph::Program& program, const GraphInputs& inputs, Borrowed environment) {
+  Described made;
+  if (inputs.symbolic == nullptr) {
+    made.inputs = Ref::share(inputs.recorded);
+    made.sources = tuple_of(inputs.sources.size(), [&](size_t i) {
+      return row_of(inputs.sources[i]->text(), is_module_state(*inputs.sources[i]));
+    });
+    return made;
+  }
+  const SymbolicInputs& symbolic = *inputs.symbolic;
+  const size_t count = symbolic.inputs.size();
+  const auto expression = [&](shapes::Expression node) { return shapes::python_expression(environment, node); };
+  made.inputs = checked(PySequence_List(
+      tuple_of(count, [&](size_t i) { return inputs.values[symbolic.positions[i]]; }).get()));
+  const auto& origins = program.backed->origins();
+  made.symbols = tuple_of(origins.size(), [&](size_t i) {
+    const Ref node = expression(program.backed->environment.symbol(i));
+    return checked(Py_BuildValue("(OssI)", node.get(), symbolic.sources_of_symbols[i]->text().c_str(),
+                                 name_of(origins[i].reads), static_cast<unsigned>(origins[i].dimension)));
+  });
+  made.sources = tuple_of(count, [&](size_t i) {
+    if (const lift::Source* source = symbolic.sources[i]) return row_of(source->text(), is_module_state(*source));
+    return row_of(shapes::text(symbolic.inputs[i].number, [&](size_t number) {
+                    return text_of(*symbolic.sources_of_symbols[number], origins[number]);
+                  }), false);
+  });
+  made.sizes = tuple_of(count, [&](size_t i) {
+    const graph::ExportedInput& input = symbolic.inputs[i];
+    if (input.number != nullptr) return expression(input.number);
+    if (input.sizes.empty()) return none();
+    return tuple_of(input.sizes.size(), [&](size_t d) { return expression(input.sizes[d]); });
+  });
+  made.orders = tuple_of(count, [&](size_t i) {
+    return symbolic.inputs[i].sizes.empty() ? none() : order_of(*symbolic.sources[i]);
+  });
+  made.numbers = tuple_of(symbolic.computed.size(), [&](size_t i) { return expression(symbolic.computed[i]); });
+  return made;
+}
+
 }  // namespace
 
-GraphRequest::GraphRequest(const std::shared_ptr<graph::Program>& program, Borrowed inputs,
-                           const std::vector<const lift::Source*>& sources, Borrowed code, const GraphFacts& facts,
-                           const RunnerChoice& choice) {
+GraphRequest::GraphRequest(const std::shared_ptr<graph::Program>& program, const GraphInputs& inputs, Borrowed code,
+                           const GraphFacts& facts, const RunnerChoice& choice)
+    : environment_(none()) {
+  if (inputs.symbolic != nullptr)
+    environment_ = shapes::python_environment({program->backed, &program->backed->environment});
+  const Described described = describe(*program, inputs, environment_);
   auto made = std::make_unique<Export>();
   made->program = program;
+  made->inputs = inputs.symbolic != nullptr ? &inputs.symbolic->inputs : nullptr;
   Ref capsule = checked(PyCapsule_New(made.get(), kCapsule, free_export));
   export_ = made.release();
-  Ref source_rows = checked(PyList_New(0));
-  for (const lift::Source* source : sources) {
-    const bool is_state = source != nullptr && is_module_state(*source);
-    const std::string text = source != nullptr ? source->text() : "a size";
-    Ref row = checked(Py_BuildValue("(sO)", text.c_str(), is_state ? Py_True : Py_False));
-    check_status(PyList_Append(source_rows.get(), row.get()));
-  }
   Ref fact_values = make(
       facts_type(), {text_or_none(facts.aot_incompatible), boolean(facts.has_runtime_asserts),
-                     boolean(facts.takes_subclass), boolean(facts.takes_numpy_scalar), boolean(facts.takes_generator)});
+                     boolean(facts.takes_subclass), boolean(facts.takes_numpy_scalar), boolean(facts.takes_generator),
+                     boolean(facts.computes_double)});
   object_ = make(
       request_type(),
       {checked(PyCFunction_New(&export_definition, capsule.get())),
-       checked(PyCFunction_New(&as_exported_definition, capsule.get())), Ref::share(inputs), source_rows,
+       checked(PyCFunction_New(&as_exported_definition, capsule.get())), described.inputs, described.sources,
        Ref::share(code), program->shape_env ? Ref::share(program->shape_env.get()) : Ref::share(Py_None),
-       text_or_none(name_of(choice.runner)), text_or_none(choice.reason), fact_values, autograd_functions(*program)});
+       text_or_none(name_of(choice.runner)), text_or_none(choice.reason), fact_values, autograd_functions(*program),
+       environment_, described.symbols, described.sizes, described.orders, described.numbers});
   held_ = std::move(capsule);
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "backend/choose_runner.h"
-#include "lift/sources/source.h"
+#include "backend/input_sizes.h"
 
 namespace alternator::backend {
 
 // A named tuple, alternator._C.GraphRequest:
-// - export(fake_mode, module_paths): the graph as a torch.fx.GraphModule, with example values in that mode; both
-//   arguments may be None.
+// - export(fake_mode, module_paths, examples): the graph as a torch.fx.GraphModule, with example values in that mode; of
+//   a graph with symbols, with these example values of the inputs. All arguments may be None.
 // - is_as_exported(module): whether that module would still do what was recorded.
 // - inputs: the graph's real inputs in order.
 // - sources: for each input its source text, and whether it is a parameter or buffer of a module.
@@ -19,15 +19,28 @@ namespace alternator::backend {
 // - reason: why it is not compiled; None: it is, or the backend never compiles.
 // - facts: alternator._C.GraphFacts, the fields of graph_facts.h that a backend reads.
 // - autograd_functions: the classes of autograd functions that the graph applies.
+// Of a graph with symbols (the inputs are those of exported_inputs.h); otherwise None:
+// - environment: alternator._C.shapes.Environment.
+// - symbols: by number (Expression, source text, "size", "stride", "offset", "integer" or "float", dimension).
+// - input_sizes: for each input None, a tuple of Expressions (of a tensor), or an Expression (the input is a number).
+// - input_orders: for each input with sizes the order of its dimensions, outermost first, if it is dense; otherwise None.
+// - numbers: the Expressions that the graph computes from its symbols.
+struct GraphInputs {
+  Borrowed recorded;  // a list of the real inputs of the program
+  const std::vector<const lift::Source*>& sources;
+  const SymbolicInputs* symbolic;  // null: the graph has no symbols
+  const std::vector<Ref>& values;  // of the entry
+};
+
 class GraphRequest {
  public:
-  GraphRequest(const std::shared_ptr<graph::Program>& program, Borrowed inputs,
-               const std::vector<const lift::Source*>& sources, Borrowed code, const GraphFacts& facts,
-               const RunnerChoice& choice);
+  GraphRequest(const std::shared_ptr<graph::Program>& program, const GraphInputs& inputs, Borrowed code,
+               const GraphFacts& facts, const RunnerChoice& choice);
   ~GraphRequest();  // the graph can be exported only while the request lives
   GraphRequest(const GraphRequest&) = delete;
   GraphRequest& operator=(const GraphRequest&) = delete;
   Borrowed object() const { return object_; }
+  Borrowed environment() const { return environment_; }  // None: the graph has no symbols
 
  private:
   struct Export;
@@ -39,7 +52,7 @@ class GraphRequest {
 
   Export* export_;
   Ref held_;  // the capsule that owns it
-  Ref object_;
+  Ref object_, environment_;
 };
 
 }  // namespace alternator::backend

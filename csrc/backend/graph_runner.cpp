@@ -35,9 +35,23 @@ void GraphRunner::set_inputs(std::vector<size_t> positions, std::vector<const li
                                     }) == inputs_.end();
 }
 
+void GraphRunner::set_symbols(lift::SourceTree& tree, const std::vector<lift::Source*>& needed) {
+  if (program_->backed != nullptr && graph::has_symbolic_inputs(*program_))
+    symbolic_ = std::make_unique<const SymbolicInputs>(*program_, tree, needed);
+}
+
+// Symbols that no backend may see in this graph.
+std::vector<uint32_t> GraphRunner::constants_before(const RunnerChoice& choice, const std::vector<Ref>& values) const {
+  if (symbolic_ == nullptr || choice.runner == Runner::kRecorded) return {};
+  const bool none = choice.runner == Runner::kCompiledInSegments || facts_.has_unbacked_symbols ||
+                    facts_.takes_subclass || facts_.takes_numpy_scalar ||
+                    ((facts_.mutates || facts_.acts) && shares_memory(*symbolic_, values));
+  return none ? symbolic_->symbols() : std::vector<uint32_t>();
+}
+
 void GraphRunner::run_recorded() { recorded_ = std::make_unique<graph::Replay>(*program_); }
 
-bool GraphRunner::compile(const Backend& backend, const std::vector<Ref>& values, Borrowed code) {
+Compilation GraphRunner::compile(const Backend& backend, const std::vector<Ref>& values, Borrowed code) {
   Ref examples = checked(PyList_New(static_cast<Py_ssize_t>(inputs_.size())));
   for (size_t i = 0; i < inputs_.size(); i++)
     PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i), Py_NewRef(values[inputs_[i]].get()));
@@ -46,13 +60,19 @@ bool GraphRunner::compile(const Backend& backend, const std::vector<Ref>& values
   facts_.look_at_inputs(*program_, examples, backend.traits.has_compiler);
   grad_around_ = program_->grad_around();
   is_torch_backend_ = backend.traits.is_torch_backend;
+  const RunnerChoice choice = choose_runner(facts_, backend.traits);
+  Compilation result{.specialize = constants_before(choice, values)};
+  if (!result.is_done()) return result;
   Answer answer = leaving_transforms(facts_.transforms, [&] {
     const c10::AutoGradMode around(grad_around_);
     const fake::SavedHooksRest hooks_rest;
-    const GraphRequest request(program_, examples, input_sources_, code, facts_, choose_runner(facts_, backend.traits));
+    const GraphRequest request(program_, {examples, input_sources_, symbolic_.get(), values}, code, facts_, choice);
     return hand_over(backend, request);
   });
-  if (answer.wants_numpy_constants) return false;
+  result.wants_numpy_constants = answer.wants_numpy_constants;
+  result.specialize = std::move(answer.specialize);
+  result.conditions = std::move(answer.conditions);
+  if (!result.is_done()) return result;
   compiled_ = std::move(answer.callable);
   boxed_ = answer.boxed;
   if (!compiled_ || facts_.differentiates) run_recorded();
@@ -60,7 +80,7 @@ bool GraphRunner::compile(const Backend& backend, const std::vector<Ref>& values
   const bool depends_on_sharing =
       compiled_ ? facts_.mutates || facts_.acts : facts_.writes_shared_inputs && is_torch_backend_;
   if (depends_on_sharing) sharing_ = std::make_unique<Sharing>(values, inputs_, facts_.has_arrays);
-  return true;
+  return result;
 }
 
 // A backend's graph ignores tensor hooks on its inputs.
@@ -100,6 +120,12 @@ void GraphRunner::run(const std::vector<Ref>& values, GraphOutputs* outputs, gra
   if (without_modes_) without_modes.emplace();
   std::optional<lift::NumpyErrorsSet> errors;
   if (raises_numpy_warnings_) errors.emplace(lift::NumpyErrorsSet::Kind::kRaised);
+  const bool runs_recorded = recorded_ != nullptr && (!compiled_ || has_hooks(values, inputs_));
+  if (symbolic_ != nullptr && !runs_recorded) {
+    const std::vector<Ref> given = symbolic_->arguments(values);
+    call_backend(reinterpret_cast<PyObject* const*>(given.data()), given.size(), 0, outputs);
+    return;
+  }
   c10::SmallVector<PyObject*, 16> copied;
   PyObject* const* arguments;
   size_t room = 0;
@@ -112,24 +138,24 @@ void GraphRunner::run(const std::vector<Ref>& values, GraphOutputs* outputs, gra
     room = PY_VECTORCALL_ARGUMENTS_OFFSET;  // the slot before them
     for (const Ref* from = values.data(); size_t position : inputs_) *argument++ = from[position].get();
   }
-  if (recorded_ != nullptr && (!compiled_ || has_hooks(values, inputs_))) {
+  if (runs_recorded) {
     recorded_->run_each(arguments, inputs_.size(), &outputs->recorded, failure);
   } else {
-    call_backend(arguments, inputs_.size() | room, outputs);
+    call_backend(arguments, inputs_.size(), room, outputs);
   }
 }
 
-void GraphRunner::call_backend(PyObject* const* arguments, size_t flags, GraphOutputs* outputs) const {
+void GraphRunner::call_backend(PyObject* const* arguments, size_t count, size_t flags, GraphOutputs* outputs) const {
   const StateAsBefore state(program_->states[0]);
   const c10::AutoGradMode around(grad_around_);
   Ref result;
   if (boxed_) {
-    Ref list = checked(PyList_New(static_cast<Py_ssize_t>(inputs_.size())));
-    for (size_t i = 0; i < inputs_.size(); i++)
+    Ref list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
+    for (size_t i = 0; i < count; i++)
       PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
     result = checked(PyObject_CallOneArg(compiled_.get(), list.get()));
   } else {
-    result = checked(PyObject_Vectorcall(compiled_.get(), arguments, flags, nullptr));
+    result = checked(PyObject_Vectorcall(compiled_.get(), arguments, count | flags, nullptr));
   }
   const bool is_sequence = PyTuple_Check(result.get()) || PyList_Check(result.get());
   if (!is_sequence || PySequence_Fast_GET_SIZE(result.get()) != output_count_) {
@@ -160,6 +186,7 @@ bool GraphRunner::has_raised_itself() const {
 std::vector<uint32_t> GraphRunner::versions(const std::vector<Ref>& values) const {
   std::vector<uint32_t> found;
   for (size_t position : inputs_) {
+    if (PyLong_CheckExact(values[position].get()) || PyFloat_CheckExact(values[position].get())) continue;
     if (!graph::is_tensor(values[position])) return {};
     const at::Tensor& tensor = fake::unpack(values[position].get());
     if (tensor.is_inference()) return {};

@@ -4,6 +4,7 @@
 #include "backend/graph_facts.h"
 #include "backend/handoff.h"
 #include "backend/memory_overlap.h"
+#include "backend/input_sizes.h"
 #include "graph/run/program_runner.h"
 
 #include <memory>
@@ -22,6 +23,15 @@ struct GraphOutputs {
   }
 };
 
+// What came of a compilation, besides what runs the graph. With either of the first two nothing was compiled.
+struct Compilation {
+  bool wants_numpy_constants = false;          // numpy scalar inputs must become constants first
+  std::vector<uint32_t> specialize;            // these symbols must become constants first
+  std::vector<shapes::Expression> conditions;  // the guards of the entry must check them
+
+  bool is_done() const { return !wants_numpy_constants && specialize.empty(); }
+};
+
 class GraphRunner {
  public:
   GraphRunner() = default;
@@ -29,11 +39,15 @@ class GraphRunner {
 
   // Where the inputs are among the needed values of an entry.
   void set_inputs(std::vector<size_t> positions, std::vector<const lift::Source*> sources);
+  // Of a graph with symbols; before guards are made, which compute the numbers.
+  void set_symbols(lift::SourceTree& tree, const std::vector<lift::Source*>& needed);
   // It runs the recorded program.
   void run_recorded();
   // It runs what the backend makes of the graph for these values, or the recorded program if the backend prefers that.
-  // False: numpy scalar inputs must become constants first.
-  bool compile(const Backend& backend, const std::vector<Ref>& values, Borrowed code);
+  Compilation compile(const Backend& backend, const std::vector<Ref>& values, Borrowed code);
+  // The symbols of its inputs, by number; the source that one reads.
+  std::vector<uint32_t> symbols() const { return symbolic_ != nullptr ? symbolic_->symbols() : std::vector<uint32_t>(); }
+  const lift::Source& source_of_symbol(uint32_t number) const { return *symbolic_->sources_of_symbols[number]; }
 
   bool has_graph() const { return program_ != nullptr && program_->live_count() > 0; }
   bool is_compiled() const { return static_cast<bool>(compiled_); }
@@ -54,7 +68,8 @@ class GraphRunner {
   void raise_numpy_warnings() { raises_numpy_warnings_ = true; }
 
  private:
-  void call_backend(PyObject* const* arguments, size_t flags, GraphOutputs* outputs) const;
+  std::vector<uint32_t> constants_before(const RunnerChoice& choice, const std::vector<Ref>& values) const;
+  void call_backend(PyObject* const* arguments, size_t count, size_t flags, GraphOutputs* outputs) const;
 
   std::shared_ptr<graph::Program> program_;
   std::unique_ptr<graph::Replay> recorded_;
@@ -69,6 +84,7 @@ class GraphRunner {
   Py_ssize_t output_count_ = 0;
   std::unique_ptr<Sharing> sharing_;
   std::vector<const lift::Source*> input_sources_;
+  std::unique_ptr<const SymbolicInputs> symbolic_;  // how compiled_ is called; null: as recorded_
   GraphFacts facts_;
 };
 

@@ -1,5 +1,7 @@
 #include "backend/handoff.h"
 
+#include "shapes/python_objects.h"
+
 namespace alternator::backend {
 
 Backend::Backend(Borrowed given) : callable(Ref::share(given)) {
@@ -24,10 +26,26 @@ Answer hand_over(const Backend& backend, const GraphRequest& request) {
   Ref result = checked(PyObject_CallOneArg(backend.callable.get(), request.object().get()));
   if (result.get() == Py_None) return {};
   if (result.get() == Py_NotImplemented) return {.wants_numpy_constants = true};
+  Answer answer;
+  if (PyList_Check(result.get())) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(result.get()); i++) {
+      const unsigned long number = PyLong_AsUnsignedLong(PyList_GET_ITEM(result.get(), i));
+      if (PyErr_Occurred()) throw PyError();
+      answer.specialize.push_back(static_cast<uint32_t>(number));
+    }
+    return answer;
+  }
   PyObject* callable = nullptr;
+  PyObject* conditions = nullptr;
   int boxed = 0;
-  if (PyArg_ParseTuple(result.get(), "Op", &callable, &boxed) == 0) throw PyError();
-  return {Ref::share(callable), boxed != 0};
+  if (PyArg_ParseTuple(result.get(), "Op|O", &callable, &boxed, &conditions) == 0) throw PyError();
+  answer.callable = Ref::share(callable);
+  answer.boxed = boxed != 0;
+  if (conditions == nullptr) return answer;
+  Ref items = checked(PySequence_Fast(conditions, "the conditions of a graph are a sequence"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); i++)
+    answer.conditions.push_back(shapes::expression_of(request.environment(), PySequence_Fast_GET_ITEM(items.get(), i)));
+  return answer;
 }
 
 }  // namespace alternator::backend

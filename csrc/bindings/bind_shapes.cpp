@@ -1,10 +1,8 @@
 // shapes.Environment and shapes.Expression: for the translation to and from sympy, and for tests.
 #include "bindings/bind_shapes.h"
 
-#include "py/error.h"
-#include "shapes/environment.h"
-#include "shapes/expression_text.h"
 #include "shapes/guard_bytecode.h"
+#include "shapes/python_objects.h"
 
 namespace alternator {
 
@@ -12,45 +10,13 @@ namespace {
 
 using namespace shapes;
 
-PyTypeObject* environment_type;
-PyTypeObject* expression_type;
-
-struct EnvironmentObject {
-  PyObject_HEAD ShapeEnvironment* environment;
-};
-
-struct ExpressionObject {
-  PyObject_HEAD PyObject* owner;  // the EnvironmentObject, which owns the node
-  Expression node;
-};
-
-ShapeEnvironment& environment_of(Borrowed self) { return *self.as<EnvironmentObject>()->environment; }
-Expression node_of(Borrowed self) { return self.as<ExpressionObject>()->node; }
-
-PyObject* none() { return Py_NewRef(Py_None); }
-
 [[noreturn]] void raise(PyObject* type, const char* message) {
   PyErr_SetString(type, message);
   throw PyError();
 }
 
-// None for no expression.
-Ref wrap(Borrowed owner, Expression node) {
-  if (node == nullptr) return Ref::share(Py_None);
-  Ref object = checked(expression_type->tp_alloc(expression_type, 0));
-  object.as<ExpressionObject>()->owner = Ref::share(owner).release();
-  object.as<ExpressionObject>()->node = node;
-  return object;
-}
-
-// An Expression of this environment; None is no expression.
-Expression unwrap(Borrowed owner, Borrowed object) {
-  if (object.get() == Py_None) return nullptr;
-  if (object.type() != expression_type || object.as<ExpressionObject>()->owner != owner.get()) {
-    raise(PyExc_TypeError, "an Expression of this Environment is wanted");
-  }
-  return node_of(object);
-}
+Ref wrap(Borrowed owner, Expression node) { return python_expression(owner, node); }
+Expression unwrap(Borrowed owner, Borrowed object) { return expression_of(owner, object); }
 
 Expression condition_of(Borrowed owner, Borrowed object) {
   const Expression node = unwrap(owner, object);
@@ -88,101 +54,9 @@ double checked_double(Borrowed object) {
   return value;
 }
 
-Ref number(Sort sort, Register value) {
-  if (sort == Sort::kFloat) return checked(PyFloat_FromDouble(value.real));
-  return checked(sort == Sort::kBoolean ? PyBool_FromLong(value.integer != 0) : PyLong_FromLongLong(value.integer));
-}
-
 Ref string(const std::string& text) {
   return checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
-
-// -----------------------------------------------------------------------------------------------------------
-// expressions
-
-void expression_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  Py_DECREF(reinterpret_cast<ExpressionObject*>(self)->owner);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
-
-PyObject* expression_repr(PyObject* self) {
-  return guarded([&]() -> Ref { return string(text(node_of(self))); });
-}
-
-Py_hash_t expression_hash(PyObject* self) { return static_cast<Py_hash_t>(node_of(self)->id); }
-
-PyObject* expression_compare(PyObject* self, PyObject* other, int operation) {
-  if (Py_TYPE(other) != expression_type || (operation != Py_EQ && operation != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
-  return PyBool_FromLong(static_cast<long>((node_of(self) == node_of(other)) == (operation == Py_EQ)));
-}
-
-PyObject* expression_kind(PyObject* self, void*) { return PyUnicode_FromString(name(node_of(self)->kind)); }
-
-PyObject* expression_sort(PyObject* self, void*) {
-  const Sort sort = node_of(self)->sort();
-  return PyUnicode_FromString(sort == Sort::kInteger ? "integer" : sort == Sort::kBoolean ? "boolean" : "float");
-}
-
-PyObject* expression_value(PyObject* self, void*) {
-  const Node& node = *node_of(self);
-  if (node.kind == Kind::kFloat) return PyFloat_FromDouble(node.real());
-  return PyLong_FromLongLong(node.value);
-}
-
-PyObject* expression_hint(PyObject* self, void*) {
-  const Node& node = *node_of(self);
-  if (!node.has_hint) return none();
-  return guarded([&]() -> Ref { return number(node.sort(), node.hint); });
-}
-
-PyObject* expression_total(PyObject* self, void*) { return PyBool_FromLong(static_cast<long>(node_of(self)->total)); }
-
-PyObject* expression_terms(PyObject* self, void*) {
-  return guarded([&]() -> Ref {
-    const Node& node = *node_of(self);
-    Ref terms = checked(PyTuple_New(node.count));
-    for (uint32_t index = 0; index < node.count; index++) {
-      const Term& term = node.terms()[index];
-      const Ref operand = wrap(reinterpret_cast<ExpressionObject*>(self)->owner, term.node);
-      PyTuple_SET_ITEM(terms.get(), index,
-                       checked(Py_BuildValue("(OL)", operand.get(), static_cast<long long>(term.factor))).release());
-    }
-    return terms;
-  });
-}
-
-PyObject* expression_text(PyObject* self, PyObject* names) {
-  return guarded([&]() -> Ref {
-    return string(text(node_of(self), [&](size_t symbol) {
-      const Ref found = checked(PySequence_GetItem(names, static_cast<Py_ssize_t>(symbol)));
-      const char* text = PyUnicode_AsUTF8(found.get());
-      if (text == nullptr) throw PyError();
-      return std::string(text);
-    }));
-  });
-}
-
-PyGetSetDef expression_getset[] = {
-    {"kind", expression_kind, nullptr, "its kind, by name (csrc/shapes/kinds.def)", nullptr},
-    {"sort", expression_sort, nullptr, "of its value: integer, boolean or float", nullptr},
-    {"value", expression_value, nullptr, "of a constant; the number of a symbol; the constant part of a sum", nullptr},
-    {"hint", expression_hint, nullptr, "its value while tracing, or None", nullptr},
-    {"total", expression_total, nullptr, "whether it is defined for all values of its symbols", nullptr},
-    {"terms", expression_terms, nullptr, "(operand, factor) of each", nullptr},
-    {}};
-PyMethodDef expression_methods[] = {
-    {"text", expression_text, METH_O, "text(names): as Python code, with these names of the symbols"}, {}};
-PyType_Slot expression_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(expression_dealloc)},
-                                  {Py_tp_repr, reinterpret_cast<void*>(expression_repr)},
-                                  {Py_tp_hash, reinterpret_cast<void*>(expression_hash)},
-                                  {Py_tp_richcompare, reinterpret_cast<void*>(expression_compare)},
-                                  {Py_tp_getset, expression_getset},
-                                  {Py_tp_methods, expression_methods},
-                                  {}};
-PyType_Spec expression_spec = {"alternator.shapes.Expression", sizeof(ExpressionObject), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, expression_slots};
 
 // --------------------------------------------------------------------------------------------------- building
 // expressions
@@ -373,8 +247,8 @@ Expression integer_of(Borrowed owner, Borrowed object) {
 PyObject* environment_interval(PyObject* self, PyObject* expression) {
   return guarded([&]() -> Ref {
     const Interval interval = environment_of(self).facts().interval(integer_of(self, expression));
-    const Ref low = interval.has_low() ? number(Sort::kInteger, {.integer = interval.low}) : Ref::share(Py_None);
-    const Ref high = interval.has_high() ? number(Sort::kInteger, {.integer = interval.high}) : Ref::share(Py_None);
+    const Ref low = interval.has_low() ? python_number(Sort::kInteger, {.integer = interval.low}) : Ref::share(Py_None);
+    const Ref high = interval.has_high() ? python_number(Sort::kInteger, {.integer = interval.high}) : Ref::share(Py_None);
     return checked(PyTuple_Pack(2, low.get(), high.get()));
   });
 }
@@ -427,23 +301,19 @@ PyObject* environment_check(PyObject* self, PyObject* args) {
     if (!program->check(registers.data(), found.data())) return Ref::share(Py_None);
     Ref list = checked(PyList_New(0));
     for (size_t index = 0; index < found.size(); index++) {
-      check_status(PyList_Append(list.get(), number(wanted[index]->sort(), found[index]).get()));
+      check_status(PyList_Append(list.get(), python_number(wanted[index]->sort(), found[index]).get()));
     }
     return list;
   });
 }
 
-PyObject* environment_new(PyTypeObject* type, PyObject*, PyObject*) {
-  return guarded([&]() -> Ref {
-    Ref object = checked(type->tp_alloc(type, 0));
-    object.as<EnvironmentObject>()->environment = new ShapeEnvironment;
-    return object;
-  });
+PyObject* environment_new(PyTypeObject*, PyObject*, PyObject*) {
+  return guarded([&]() -> Ref { return python_environment(std::make_shared<ShapeEnvironment>()); });
 }
 
 void environment_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  delete reinterpret_cast<EnvironmentObject*>(self)->environment;
+  reinterpret_cast<EnvironmentObject*>(self)->environment.~shared_ptr();
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -478,19 +348,15 @@ PyType_Slot environment_slots[] = {{Py_tp_new, reinterpret_cast<void*>(environme
 PyType_Spec environment_spec = {"alternator.shapes.Environment", sizeof(EnvironmentObject), 0, Py_TPFLAGS_DEFAULT,
                                 environment_slots};
 
-PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, const char* name) {
-  Ref type = checked(PyType_FromSpec(spec));
-  check_status(PyModule_AddObjectRef(module, name, type.get()));
-  return reinterpret_cast<PyTypeObject*>(type.release());
-}
-
 }  // namespace
 
 int bind_shapes(PyObject* module) {
   return guarded(-1, [&]() {
-    environment_type = add_type(module, &environment_spec, "Environment");
-    expression_type = add_type(module, &expression_spec, "Expression");
-    return 0;
+    Ref environment = checked(PyType_FromSpec(&environment_spec));
+    check_status(PyModule_AddObjectRef(module, "Environment", environment.get()));
+    set_python_environment_type(environment.as<PyTypeObject>());
+    (void)environment.release();  // it lasts as long as the process
+    return PyModule_AddObjectRef(module, "Expression", reinterpret_cast<PyObject*>(python_expression_type()));
   });
 }
 

@@ -130,12 +130,40 @@ std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard a
   check_graph(tracer, *entry);
   entry->exit = ExitState(traced.exit, entry->graph.program().states[0]);
   find_inputs(entry->graph, *tracer.tree, &needed);
+  entry->graph.set_symbols(*tracer.tree, needed);
   const std::shared_ptr<fake::BackedSymbols> symbols = tracer.lifter.symbolic->symbols;
   if (symbols != nullptr) place_numbers(entry->residual, *symbols, needed.size());
   if (traced.flag_groups != 0) ambient.add_flags(*traced.flags_before, traced.flag_groups);
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient), symbols);
   entry->traced_with = tracer.options;
   return entry;
+}
+
+static NeedsStatic needs_static(const backend::GraphRunner& graph, const std::vector<uint32_t>& symbols) {
+  using Reads = fake::BackedSymbols::Reads;
+  NeedsStatic needed;
+  for (const uint32_t number : symbols) {
+    const fake::BackedSymbols::Origin& origin = graph.program().backed->origins()[number];
+    const std::string text = graph.source_of_symbol(number).text();
+    if (origin.reads == Reads::kInteger || origin.reads == Reads::kFloat) {
+      needed.numbers.insert(text);
+    } else {
+      needed.sizes[text] |= origin.reads == Reads::kSize ? uint64_t{1} << origin.dimension : ~uint64_t{0};
+    }
+  }
+  return needed;
+}
+
+// What a compiler has assumed of sizes and numbers.
+static void guard_conditions(Entry& entry, const std::vector<shapes::Expression>& conditions) {
+  std::vector<shapes::Expression> added;
+  for (const shapes::Expression condition : conditions) {
+    shapes::ShapeEnvironment& environment = entry.graph.program().backed->environment;
+    const shapes::Assumed assumed = environment.assume(condition);
+    if (assumed == shapes::Assumed::kContradiction) throw needs_static(entry.graph, entry.graph.symbols());
+    if (assumed == shapes::Assumed::kRecorded) added.push_back(environment.guards().back().condition);
+  }
+  if (!added.empty()) entry.guards->add_size_guards(added);
 }
 
 bool compile_entry(Entry& entry, const guards::Roots& roots, const backend::Backend& backend, Borrowed code,
@@ -154,8 +182,11 @@ bool compile_entry(Entry& entry, const guards::Roots& roots, const backend::Back
       fake::has_saved_hooks() && (entry.residual.acts() || trace::has_observed_nodes(graph.program()));
   if (!backend.callable || !graph.has_graph() || hooks_may_raise) {
     graph.run_recorded();
-  } else if (!graph.compile(backend, values, code)) {
-    throw NeedsNumpyConstants();
+  } else {
+    const backend::Compilation done = graph.compile(backend, values, code);
+    if (done.wants_numpy_constants) throw NeedsNumpyConstants();
+    if (!done.specialize.empty()) throw needs_static(graph, done.specialize);
+    guard_conditions(entry, done.conditions);
   }
   entry.on_failure = choose_failure_policy(graph, backend.traits, !entry.checks.empty());
   // User code in the graph, which might catch the error that is raised for a warning, sees the thread's own numpy

@@ -12,12 +12,17 @@ struct NeedsRepeatable {};
 struct NeedsSeparateSegments {};
 // ... the backend, or a failure of the trace, needs the value of a numpy scalar input.
 struct NeedsNumpyConstants {};
+// ... the backend needs the values of symbols as constants: by the texts of their sources.
+struct NeedsStatic {
+  std::unordered_map<std::string, uint64_t> sizes;
+  std::unordered_set<std::string> numbers;
+};
 
 // Of a trace that returned, or was cut. Throws replay::CannotRebuild.
 std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient);
 // Of a trace that captured nothing: what it read until then is guarded.
 std::unique_ptr<Entry> build_eager_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, report::Break why);
-// Gives the graph a runner, and the entry its failure policy. False: what the trace had read has changed meanwhile.
+// Gives the graph a runner, and the entry its failure policy; what the runner relies on is guarded. False: what the trace had read has changed meanwhile.
 bool compile_entry(Entry& entry, const guards::Roots& roots, const backend::Backend& backend, Borrowed code,
                    bool last_try);
 

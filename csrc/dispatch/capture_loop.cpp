@@ -51,15 +51,10 @@ void Call::collect_values() {
   }
 }
 
-// A compiler has to be told which sizes differ: not yet.
-static bool takes_symbols(const backend::Backend& backend) {
-  return !backend.callable || !backend.traits.has_compiler;
-}
-
 // A size or a number that differs becomes a symbol in the next trace: the first time. False: it was one, and the trace
 // specialized on it; or it may not be one.
 bool Call::note_dynamic(SharedCache& cache, const guards::Change& change) const {
-  if (!takes_symbols(compilation_.backend) || !compilation_.dynamic.value_or(true)) return false;
+  if (!compilation_.dynamic.value_or(true)) return false;
   if (change.kind == guards::Change::Kind::kSize) {
     uint64_t& sizes = cache.dynamism.sizes[change.source];
     return std::exchange(sizes, sizes | change.dimensions) != sizes;
@@ -69,7 +64,7 @@ bool Call::note_dynamic(SharedCache& cache, const guards::Change& change) const 
 
 // What becomes a symbol in a trace; null: nothing.
 std::shared_ptr<const lift::Dynamism> Call::dynamism_of(const SharedCache& cache) const {
-  if (!takes_symbols(compilation_.backend) || cache.dynamism.none) return nullptr;
+  if (cache.dynamism.none) return nullptr;
   const bool all = compilation_.dynamic.value_or(false);
   if (!all && cache.dynamism.sizes.empty() && cache.dynamism.numbers.empty()) return nullptr;
   auto made = std::make_shared<lift::Dynamism>(cache.dynamism);
@@ -119,7 +114,7 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   const trace::Denying denying(compilation_.denies);
   for (int tries = 1; entry == nullptr; tries++) {
     entry = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, options, tries >= kMostTries,
-                        &compilation_.numpy_constants);
+                        &compilation_.numpy_constants, &point.cache->dynamism);
     // Nothing can be captured without specializing.
     if (options.unspecialized != nullptr && entry != nullptr && entry->eager_because) {
       options.unspecialized.reset();

@@ -83,6 +83,7 @@ class Entry {
 // may_break and unspecialized. `numpy_constants`: numpy scalars are constants (otherwise inputs:
 // lift/lifting/numpy_scalar_inputs.h); set to true if they have to be.
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const backend::Backend& backend,
-                                   trace::TraceOptions options, bool last_try, bool* numpy_constants);
+                                   trace::TraceOptions options, bool last_try, bool* numpy_constants,
+                                   lift::Dynamism* known);
 
 }  // namespace alternator::dispatch

@@ -171,8 +171,21 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
   return compile_entry(*entry, roots, backend, chain.back().code, last_try) ? std::move(entry) : nullptr;
 }
 
+// Whether any of them was not static before.
+static bool keep_static(const NeedsStatic& needed, lift::Dynamism* dynamism) {
+  bool is_new = false;
+  for (const auto& [text, dimensions] : needed.sizes) {
+    uint64_t& sizes = dynamism->static_sizes[text];
+    is_new = is_new || (dimensions & ~sizes) != 0;
+    sizes |= dimensions;
+  }
+  for (const std::string& text : needed.numbers) is_new = dynamism->static_numbers.insert(text).second || is_new;
+  return is_new;
+}
+
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const backend::Backend& backend,
-                                   TraceOptions options, bool last_try, bool* numpy_constants) {
+                                   TraceOptions options, bool last_try, bool* numpy_constants,
+                                   lift::Dynamism* known) {
   // Torch compilers have no numpy scalar inputs, and make faster code of constants.
   if (!*numpy_constants && !backend.takes_numpy_scalars()) *numpy_constants = true;
   options.may_speculate = !fake::has_saved_hooks();
@@ -192,6 +205,11 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       options.numpy_constants = *numpy_constants = true;
     } catch (const NeedsStaticSizes&) {
       options.dynamism.reset();
+    } catch (const NeedsStatic& needed) {
+      keep_static(needed, known);
+      auto dynamism = std::make_shared<lift::Dynamism>(*options.dynamism);
+      // Nothing else remains if that is not what made the symbols.
+      options.dynamism = keep_static(needed, dynamism.get()) ? std::move(dynamism) : nullptr;
     }
   }
 }

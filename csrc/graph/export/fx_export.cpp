@@ -3,6 +3,7 @@
 #include "fake/functorch_state.h"
 #include "graph/export/fx_examples.h"
 #include "graph/export/fx_graph.h"
+#include "graph/export/fx_numbers.h"
 #include "graph/export/fx_target.h"
 #include "graph/record/node_effects.h"
 #include "graph/record/record_error.h"
@@ -64,12 +65,18 @@ class Exporter {
         nodes_(program.tensors.size()),
         attributes_(checked(PyDict_New())),
         attribute_nodes_(program.arena.objects().size()) {
-    if (is_given(options.fake_mode)) examples_.emplace(options.fake_mode);
+    // Recorded fakes have the sizes of one call.
+    const bool symbolic = options.inputs != nullptr || has_symbolic_inputs(program);
+    if (is_given(options.fake_mode) && !symbolic) examples_.emplace(options.fake_mode);
     has_separate_segments_ = program.has_separate_segments();
   }
 
   Ref run() {
-    placeholders();
+    if (options_.inputs != nullptr) {
+      symbolic_placeholders(*options_.inputs);
+    } else {
+      placeholders();
+    }
     Ambient outermost = program_.states.at(0);
     outermost.grad = program_.grad_around();
     StateWalk walk(outermost);
@@ -92,19 +99,27 @@ class Exporter {
   }
 
  private:
-  void placeholders() {
+  std::string label_of(uint32_t declared, size_t position) const {
+    const Ref& label = program_.declared[declared].label;
+    if (label && PyUnicode_Check(label.get()))
+      if (const char* text = PyUnicode_AsUTF8(label.get())) return text;
+    return "arg_" + std::to_string(position);
+  }
+
+  Ref placeholder(const std::string& label, std::set<std::string>& taken) {
+    const std::string wanted = FxNames::identifier(label);
+    std::string target = wanted;
+    for (int number = 1; !taken.insert(target).second; number++) target = wanted + "_" + std::to_string(number);
+    Ref py_target = checked(PyUnicode_FromStringAndSize(target.data(), static_cast<Py_ssize_t>(target.size())));
     Ref empty = checked(PyTuple_New(0));
+    return fx_.add(FxOp::Placeholder, py_target, empty, Borrowed(), FxNames::snake_case(target));
+  }
+
+  void placeholders() {
     std::set<std::string> taken;  // the names of parameters: variables of two frames may have the same name
     for (uint32_t i = 0; i < program_.inputs.size(); ++i) {
       const Input& input = program_.declared[program_.inputs[i]];
-      std::string label = "arg_" + std::to_string(i);
-      if (PyUnicode_Check(input.label.get()))
-        if (const char* text = PyUnicode_AsUTF8(input.label.get())) label = text;
-      const std::string wanted = FxNames::identifier(label);
-      std::string target = wanted;
-      for (int number = 1; !taken.insert(target).second; number++) target = wanted + "_" + std::to_string(number);
-      Ref py_target = checked(PyUnicode_FromStringAndSize(target.data(), static_cast<Py_ssize_t>(target.size())));
-      Ref node = fx_.add(FxOp::Placeholder, py_target, empty, Borrowed(), FxNames::snake_case(target));
+      Ref node = placeholder(label_of(program_.inputs[i], i), taken);
       const at::Tensor& fake = program_.tensors[input.tensor].fake;
       if (examples_ && fake.defined()) {
         Ref example;
@@ -120,6 +135,40 @@ class Exporter {
       }
       nodes_[input.tensor] = std::move(node);
     }
+  }
+
+  // Symbols first: other numbers are computed from them, right after the placeholders.
+  void symbolic_placeholders(const std::vector<ExportedInput>& inputs) {
+    std::set<std::string> taken;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const ExportedInput& input = inputs[i];
+      const bool is_symbol = input.declared == kNowhere;
+      Ref node =
+          placeholder(is_symbol ? "s" + std::to_string(input.number->value) : label_of(input.declared, i), taken);
+      if (is_given(options_.symbolic_examples)) {
+        Ref example = checked(PySequence_GetItem(options_.symbolic_examples.get(), static_cast<Py_ssize_t>(i)));
+        FxGraph::set_meta(node, meta_keys().example_value, example);
+        if (!is_symbol) FxGraph::set_meta(node, meta_keys().tensor_dict, checked(PyDict_New()));
+      }
+      if (is_symbol) {
+        numbers_.define(input.number, std::move(node));
+      } else {
+        nodes_[program_.declared[input.declared].tensor] = std::move(node);
+      }
+    }
+    for (const uint32_t declared : program_.inputs) {
+      const Input& input = program_.declared[declared];
+      if (input.number == nullptr) continue;
+      Ref& node = nodes_[input.tensor];
+      node = node ? item_of(node) : numbers_.of(program_.backed->environment.simplify(input.number));
+    }
+  }
+
+  // A float is an input tensor, of which the graph takes the value.
+  Ref item_of(Borrowed tensor) {
+    Ref item = checked(PyUnicode_InternFromString("item"));
+    Ref arguments = checked(PyTuple_Pack(1, tensor.get()));
+    return fx_.add(FxOp::CallMethod, item, arguments, Borrowed(), "item");
   }
 
   // ---- values
@@ -372,6 +421,7 @@ class Exporter {
   Program& program_;
   ExportOptions options_;
   FxGraph fx_;
+  FxNumbers numbers_{fx_};
   Targets targets_;
   std::vector<Ref> nodes_;  // per tensor
   Ref attributes_;

@@ -1,0 +1,248 @@
+"""Graphs whose inputs have symbolic sizes, and numbers: their symbols as those of a ShapeEnv of torch, example values over them, and
+what a compiler has assumed about them.
+
+Loaded for the first such graph: it imports torch's symbolic shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch._dynamo.source import TensorProperty, TensorPropertySource
+from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental import symbolic_shapes
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StatefulSymbolicContext, StatelessSymbolicContext
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from .graph_metadata import InputSource
+from .refusals import NeedsStatic
+from .sympy_bridge import Expression, from_sympy, to_sympy
+
+
+class Symbol(NamedTuple):
+    """Of the graph's environment, by number: a row of GraphRequest.symbols."""
+
+    expression: Expression
+    source: str  # of the tensor that it is a size (stride, offset) of, or of the number itself
+    reads: str  # "size", "stride", "offset", "integer" or "float"
+    dimension: int
+
+    @property
+    def text(self) -> str:
+        return {
+            "size": f"{self.source}.size()[{self.dimension}]",
+            "stride": f"{self.source}.stride()[{self.dimension}]",
+            "offset": f"{self.source}.storage_offset()",
+        }.get(self.reads, self.source)
+
+
+class Assumption(NamedTuple):
+    """A condition that a compiler has assumed."""
+
+    condition: Expression
+    text: str
+    where: str  # the code that has asked, in parentheses; empty: it is a bound, or an equality
+
+
+class _ShapeEnv(symbolic_shapes.ShapeEnv):  # type: ignore[misc]
+    def get_pruned_guards(self, symints: Sequence[Any]) -> list[Any]:
+        """What the caches of compiled code store with it: the guards over symbols that it gets. torch leaves out those that were added
+        before one of their symbols was replaced by others, which code that is loaded would then not check."""
+        known = {symbol for number in symints for symbol in number.node.expr.free_symbols}
+        return [guard for guard in self.guards if self.replace(guard.expr).free_symbols <= known]
+
+
+def symbols_in(expression: Expression) -> set[int]:
+    """Their numbers."""
+    if expression.kind in ("symbol", "float_symbol"):
+        return {expression.value}
+    return {number for operand, _ in expression.terms for number in symbols_in(operand)}
+
+
+class _Declared(dict[int, Any]):
+    """The symbols of the graph as those of torch, by number: each declared when it is first needed."""
+
+    def __init__(self, symbols: Sequence[Symbol], environment: Any, shape_env: Any) -> None:
+        super().__init__()
+        self.symbols, self.environment, self.shape_env = symbols, environment, shape_env
+        self.ranges: dict[int, Any] = {}  # as given
+        self.texts: set[str] = set()
+
+    def __missing__(self, number: int) -> Any:
+        symbol = self.symbols[number]
+        if symbol.expression.kind == "float_symbol":
+            raise NeedsStatic([number], "a size that is computed from a float")
+        low, high = self.environment.interval(symbol.expression)
+        text = symbol.text
+        while text in self.texts:  # variables of two frames may have the same name
+            text += "'"
+        self.texts.add(text)
+        made = self.shape_env.create_symbol(
+            symbol.expression.hint,
+            InputSource(text),
+            DimDynamic.DYNAMIC,
+            None,
+            positive=True if low is not None and low >= 1 else None,
+            do_not_specialize_zero_one=True,
+        )
+        self.ranges[number] = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
+        self.shape_env.var_to_range[made] = self.ranges[number]
+        self[number] = made
+        return made
+
+
+class SymbolicExamples:
+    """Of one graph. NeedsStatic: there are none.
+
+    `sizes`: for each input None (nothing about it is symbolic), the sizes of a tensor, or a number. `orders`: with sizes, the order of
+    the dimensions of a dense tensor, outermost first; None: its strides are what they are."""
+
+    def __init__(
+        self,
+        environment: Any,
+        symbols: Sequence[Symbol],
+        inputs: Sequence[Any],
+        sources: Sequence[tuple[str, bool]],
+        sizes: Sequence[Any],
+        orders: Sequence[tuple[int, ...] | None],
+    ) -> None:
+        self.environment = environment
+        self.symbols = symbols
+        self.shape_env = _ShapeEnv(duck_shape=False)
+        self.mode = FakeTensorMode(shape_env=self.shape_env)
+        self.declared = _Declared(symbols, environment, self.shape_env)
+        self.contexts: dict[torch.Tensor, StatefulSymbolicContext] = {}
+        self.examples: list[Any] = []  # of the placeholders
+        self.real: list[Any] = []  # the inputs of a call: a float is a tensor
+        self.given: list[Any] = []  # what a backend gets: as `real`, but SymInts
+        for row in zip(inputs, sources, sizes, orders, strict=True):
+            self._add(*row)
+
+    # ---- example values
+
+    def _sympy(self, expression: Expression | None) -> Any:
+        if expression is None:
+            raise NeedsStatic(range(len(self.symbols)), "an expression is too large")
+        found = to_sympy(self.environment, expression, self.declared)
+        if found is None:
+            raise NeedsStatic(symbols_in(expression), f"torch has no counterpart of {expression!r}")
+        return found
+
+    def _add(self, value: Any, source: tuple[str, bool], sizes: Any, order: tuple[int, ...] | None) -> None:
+        real = given = example = value
+        with torch._C.DisableTorchFunctionSubclass():  # no user __torch_function__ is called
+            if isinstance(sizes, tuple):
+                example = self._symbolic_tensor(value, source[0], sizes, order)
+            elif sizes is not None and sizes.sort == "float":
+                # A tensor of which the graph takes the item: no compiler can make its code depend on the value.
+                real = given = torch.tensor(value, dtype=torch.float64)
+                example = self.mode.from_tensor(real, static_shapes=True)
+            elif sizes is not None:
+                expression = self._sympy(sizes)
+                example = given = self.shape_env.create_symintnode(
+                    expression, hint=value, source=InputSource(source[0])
+                )
+            elif isinstance(value, torch.Tensor):
+                example = self.mode.from_tensor(value, static_shapes=True)
+        self.real.append(real)
+        self.given.append(given)
+        self.examples.append(example)
+
+    def _strides(self, value: torch.Tensor, sizes: tuple[Expression, ...], order: tuple[int, ...] | None) -> list[Any]:
+        integer = self.environment.integer
+        if order is None:
+            return [integer(stride) for stride in value.stride()]
+        strides: list[Any] = [None] * len(sizes)
+        stride = integer(1)
+        for dimension in reversed(order):
+            strides[dimension] = stride
+            # Of an empty tensor, as torch computes them.
+            size = sizes[dimension]
+            stride = self.environment.make("product", stride, integer(1) if size.hint == 0 else size)
+        return strides
+
+    def _symbolic_tensor(
+        self, value: torch.Tensor, text: str, sizes: tuple[Expression, ...], order: tuple[int, ...] | None
+    ) -> Any:
+        """torch looks each size up by the name of its source, and finds ours."""
+        involved = [number for size in sizes for number in symbols_in(size)]
+        wanted_sizes = [self._sympy(size) for size in sizes]
+        wanted_strides = [self._sympy(stride) for stride in self._strides(value, sizes, order)]
+        found: dict[str, Any] = {}
+        tensors = {text: value}
+        if value.is_leaf and value.grad is not None:
+            if value.grad.stride() != value.stride():
+                raise NeedsStatic(involved, f"the strides of {text}.grad differ from those of {text}")
+            tensors[f"{text}.grad"] = value.grad
+        for name, tensor in tensors.items():
+            source = InputSource(name)
+            for dimension in range(value.dim()):
+                found[TensorPropertySource(source, TensorProperty.SIZE, dimension).name] = wanted_sizes[dimension]
+                found[TensorPropertySource(source, TensorProperty.STRIDE, dimension).name] = wanted_strides[dimension]
+            offset = sympy.Integer(tensor.storage_offset())
+            found[TensorPropertySource(source, TensorProperty.STORAGE_OFFSET).name] = offset
+        base = value._base
+        context = StatefulSymbolicContext(
+            dynamic_sizes=[DimDynamic.STATIC] * value.dim(),
+            dynamic_strides=[DimDynamic.DYNAMIC] * value.dim(),
+            tensor_source=InputSource(text),
+            view_base_context=None if base is None else StatelessSymbolicContext([DimDynamic.STATIC] * base.dim()),
+            shape_env_to_source_to_symbol_cache={id(self.shape_env): found},
+        )
+        example = self.mode.from_tensor(value, symbolic_context=context, source=InputSource(text))
+        made = [_expression_of(number) for number in (*example.size(), *example.stride())]
+        if made != [*wanted_sizes, *wanted_strides]:
+            raise NeedsStatic(involved, f"torch takes the sizes of {text} to be {made}")
+        self.contexts[value] = context
+        return example
+
+    def check(self, numbers: Sequence[Expression]) -> None:
+        """That torch can compute these: the graph does so."""
+        for number in numbers:
+            self._sympy(number)
+
+    def register(self, context: TracingContext) -> None:
+        """AOTAutograd then makes the same fakes, should it have to."""
+        for tensor, symbolic in self.contexts.items():
+            context.tensor_to_context[tensor] = symbolic
+
+    # ---- what a compiler has assumed
+
+    def assumptions(self) -> list[Assumption]:
+        """To be called once the backend has compiled the graph, the backward pass too: a later guard is an error. torch's guards, the
+        bounds of its symbols, and symbols that it has replaced."""
+        ours = {symbol: self.symbols[number].expression for number, symbol in self.declared.items()}
+        found = [self._translated(guard.expr, str(guard.sloc), ours) for guard in self.shape_env.guards]
+        for number, symbol in self.declared.items():
+            now, given = self.shape_env.var_to_range[symbol], self.declared.ranges[number]
+            if now.lower != given.lower:
+                found.append(self._translated(sympy.Ge(symbol, now.lower, evaluate=False), "", ours))
+            if now.upper != given.upper:
+                found.append(self._translated(sympy.Le(symbol, now.upper, evaluate=False), "", ours))
+        for symbol, value in self.shape_env.replacements.items():
+            if symbol in ours:
+                found.append(self._translated(sympy.Eq(symbol, value, evaluate=False), "", ours))
+        for asserts in self.shape_env.deferred_runtime_asserts.values():
+            for one in asserts:
+                if not symbolic_shapes.free_unbacked_symbols(one.expr):
+                    found.append(self._translated(one.expr, "", ours))
+        self.shape_env.frozen = True
+        self.shape_env._error_on_new_guards = True
+        return found
+
+    def _translated(self, condition: Any, where: str, ours: dict[Any, Expression]) -> Assumption:
+        translated = from_sympy(self.environment, condition, ours)
+        if translated is None:
+            known = [ours[symbol].value for symbol in condition.free_symbols if symbol in ours]
+            raise NeedsStatic(known or range(len(self.symbols)), f"a compiler has assumed {condition}")
+        names = [symbol.text for symbol in self.symbols]
+        return Assumption(translated, translated.text(names), where)
+
+
+def _expression_of(number: Any) -> Any:
+    return number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)

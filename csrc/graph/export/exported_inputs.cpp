@@ -1,0 +1,60 @@
+#include "graph/export/exported_inputs.h"
+
+#include <algorithm>
+#include <set>
+
+namespace alternator::graph {
+
+namespace {
+
+using shapes::Expression;
+
+// Calls visit(symbol) for the symbols of an expression, each once.
+template <class Visit>
+void each_symbol(Expression expression, std::set<Expression>& seen, Visit&& visit) {
+  if (!seen.insert(expression).second) return;
+  if (expression->kind == shapes::Kind::kSymbol) visit(expression);
+  for (const shapes::Term& term : expression->terms()) each_symbol(term.node, seen, visit);
+}
+
+}  // namespace
+
+bool has_symbolic_inputs(const Program& program) {
+  return std::ranges::any_of(program.inputs, [&](uint32_t declared) {
+    const Input& input = program.declared[declared];
+    return input.number != nullptr || !input.sizes.empty();
+  });
+}
+
+std::vector<ExportedInput> exported_inputs(const Program& program) {
+  std::vector<ExportedInput> symbols, rest;
+  std::set<Expression> seen;
+  const auto simplified = [&](Expression expression) {
+    // Null: it is too large under the facts.
+    Expression simple = program.backed->environment.simplify(expression);
+    return simple != nullptr ? simple : expression;
+  };
+  const auto need = [&](Expression expression) {
+    each_symbol(expression, seen, [&](Expression symbol) { symbols.push_back({.number = symbol, .sizes = {}}); });
+  };
+  for (const uint32_t declared : program.inputs) {
+    const Input& input = program.declared[declared];
+    if (input.number != nullptr && input.number->sort() == shapes::Sort::kFloat) {
+      rest.push_back({.declared = declared, .number = input.number, .sizes = {}});
+    } else if (input.number != nullptr) {
+      need(simplified(input.number));
+    } else {
+      ExportedInput tensor{.declared = declared, .sizes = {}};
+      for (const Expression size : input.sizes) tensor.sizes.push_back(simplified(size));
+      const bool varies =
+          std::ranges::any_of(tensor.sizes, [](Expression size) { return size->kind != shapes::Kind::kInteger; });
+      if (!varies) tensor.sizes.clear();
+      for (const Expression size : tensor.sizes) need(size);
+      rest.push_back(std::move(tensor));
+    }
+  }
+  symbols.insert(symbols.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+  return symbols;
+}
+
+}  // namespace alternator::graph
