@@ -221,7 +221,11 @@ std::string TensorSpec::text() const {
 }
 
 std::string TensorSpec::text_against(const TensorSpec& other) const {
-  const Words mine = words_of(*this), theirs = words_of(other);
+  // Sizes that are free in one of them do not count; strides follow from sizes.
+  TensorSpec one = *this, two = other;
+  one.free_sizes = two.free_sizes = free_sizes | other.free_sizes;
+  if (one.free_sizes != 0 && sizes.size() == other.sizes.size()) two.strides = one.strides;
+  const Words mine = words_of(one), theirs = words_of(two);
   Words different;
   for (size_t i = 0; i < mine.size(); i++) {
     // The dispatch keys repeat other fields: shown only if nothing else differs.
