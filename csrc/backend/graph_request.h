@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/choose_runner.h"
-#include "backend/input_sizes.h"
+#include "backend/symbolic_inputs.h"
 
 namespace alternator::backend {
 

@@ -1,4 +1,4 @@
-#include "backend/input_sizes.h"
+#include "backend/symbolic_inputs.h"
 
 #include "graph/record/torch_types.h"
 
