@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/choose_runner.h"
-#include "backend/symbolic_inputs.h"
+#include "backend/symbolic_arguments.h"
 
 namespace alternator::backend {
 

@@ -4,7 +4,7 @@
 #include "backend/graph_facts.h"
 #include "backend/handoff.h"
 #include "backend/memory_overlap.h"
-#include "backend/symbolic_inputs.h"
+#include "backend/symbolic_arguments.h"
 #include "graph/run/program_runner.h"
 
 #include <memory>
