@@ -290,7 +290,7 @@ class Handoff:
 
     def _outcome_of(self, error: Exception, name: str, request: GraphRequest) -> Exception:
         """What an exception of a compilation means: an Uncompiled, a NeedsStatic, or an error of the call."""
-        if isinstance(error, Uncompiled):
+        if isinstance(error, (Uncompiled, NeedsStatic)):
             return error
         if asks_to_skip(error):
             return Uncompiled("the backend asks to skip it", warns=False)

@@ -96,10 +96,10 @@ PyTypeObject* request_type() {
   static constinit Lasting<PyTypeObject*> type;
   return type.get([] {
     static PyStructSequence_Field fields[] = {
-        {"export", nullptr}, {"is_as_exported", nullptr},     {"inputs", nullptr}, {"sources", nullptr},
-        {"code", nullptr},   {"shape_env", nullptr},          {"runner", nullptr}, {"reason", nullptr},
-        {"facts", nullptr},  {"autograd_functions", nullptr}, {"environment", nullptr}, {"symbols", nullptr},
-        {"input_sizes", nullptr}, {"input_orders", nullptr}, {"numbers", nullptr}, {nullptr, nullptr}};
+        {"export", nullptr},      {"is_as_exported", nullptr},     {"inputs", nullptr},      {"sources", nullptr},
+        {"code", nullptr},        {"shape_env", nullptr},          {"runner", nullptr},      {"reason", nullptr},
+        {"facts", nullptr},       {"autograd_functions", nullptr}, {"environment", nullptr}, {"symbols", nullptr},
+        {"input_sizes", nullptr}, {"input_orders", nullptr},       {"numbers", nullptr},     {nullptr, nullptr}};
     static PyStructSequence_Desc description = {"alternator._C.GraphRequest", nullptr, fields, 15};
     PyTypeObject* made = PyStructSequence_NewType(&description);
     if (made == nullptr) throw PyError();
@@ -133,9 +133,19 @@ Ref tuple_of(size_t count, Item&& item) {
 }
 
 const char* name_of(fake::BackedSymbols::Reads reads) {
-  using enum fake::BackedSymbols::Reads;
-  return reads == kSize ? "size" : reads == kStride ? "stride" : reads == kOffset ? "offset"
-       : reads == kInteger ? "integer" : "float";
+  switch (reads) {
+    case fake::BackedSymbols::Reads::kSize:
+      return "size";
+    case fake::BackedSymbols::Reads::kStride:
+      return "stride";
+    case fake::BackedSymbols::Reads::kOffset:
+      return "offset";
+    case fake::BackedSymbols::Reads::kInteger:
+      return "integer";
+    case fake::BackedSymbols::Reads::kFloat:
+      return "float";
+  }
+  return nullptr;
 }
 
 // The value of a symbol, as torch names such sources.
@@ -150,7 +160,7 @@ std::string text_of(const lift::Source& source, const fake::BackedSymbols::Origi
 // The order of the dimensions of a tensor that the guards prove to be dense; None: its strides are fixed.
 Ref order_of(const lift::Source& source) {
   for (const lift::Guard& guard : source.guards) {
-    if (guard.kind != lift::GuardKind::kTensor || guard.tensor == nullptr || guard.tensor->dense_order.empty()) continue;
+    if (guard.kind != lift::GuardKind::kTensor || guard.tensor->dense_order.empty()) continue;
     const std::vector<uint8_t>& order = guard.tensor->dense_order;
     return tuple_of(order.size(), [&](size_t i) { return checked(PyLong_FromLong(order[i])); });
   }
@@ -174,19 +184,20 @@ Described describe(const graph::Program& program, const GraphInputs& inputs, Bor
   const SymbolicInputs& symbolic = *inputs.symbolic;
   const size_t count = symbolic.inputs.size();
   const auto expression = [&](shapes::Expression node) { return shapes::python_expression(environment, node); };
-  made.inputs = checked(PySequence_List(
-      tuple_of(count, [&](size_t i) { return inputs.values[symbolic.positions[i]]; }).get()));
+  made.inputs =
+      checked(PySequence_List(tuple_of(count, [&](size_t i) { return inputs.values[symbolic.positions[i]]; }).get()));
   const auto& origins = program.backed->origins();
   made.symbols = tuple_of(origins.size(), [&](size_t i) {
     const Ref node = expression(program.backed->environment.symbol(i));
     return checked(Py_BuildValue("(OssI)", node.get(), symbolic.sources_of_symbols[i]->text().c_str(),
                                  name_of(origins[i].reads), static_cast<unsigned>(origins[i].dimension)));
   });
+  const auto names = [&](size_t number) {
+    return text_of(*symbolic.sources_of_symbols[number], origins[number]);
+  };
   made.sources = tuple_of(count, [&](size_t i) {
     if (const lift::Source* source = symbolic.sources[i]) return row_of(source->text(), is_module_state(*source));
-    return row_of(shapes::text(symbolic.inputs[i].number, [&](size_t number) {
-                    return text_of(*symbolic.sources_of_symbols[number], origins[number]);
-                  }), false);
+    return row_of(shapes::text(symbolic.inputs[i].number, names), false);
   });
   made.sizes = tuple_of(count, [&](size_t i) {
     const graph::ExportedInput& input = symbolic.inputs[i];

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "backend/choose_runner.h"
-#include "backend/symbolic_inputs.h"
+#include "backend/symbolic_arguments.h"
 
 namespace alternator::backend {
 
 // A named tuple, alternator._C.GraphRequest:
-// - export(fake_mode, module_paths, examples): the graph as a torch.fx.GraphModule, with example values in that mode; of
-//   a graph with symbols, with these example values of the inputs. All arguments may be None.
+// - export(fake_mode, module_paths, examples): the graph as a torch.fx.GraphModule, with example values in that mode;
+//   of a graph with symbols, with these example values of the inputs. All arguments may be None.
 // - is_as_exported(module): whether that module would still do what was recorded.
 // - inputs: the graph's real inputs in order.
 // - sources: for each input its source text, and whether it is a parameter or buffer of a module.
@@ -23,7 +23,7 @@ namespace alternator::backend {
 // - environment: alternator._C.shapes.Environment.
 // - symbols: by number (Expression, source text, "size", "stride", "offset", "integer" or "float", dimension).
 // - input_sizes: for each input None, a tuple of Expressions (of a tensor), or an Expression (the input is a number).
-// - input_orders: for each input with sizes the order of its dimensions, outermost first, if it is dense; otherwise None.
+// - input_orders: for each input with sizes the order of its dimensions, outermost first, if it is dense; or None.
 // - numbers: the Expressions that the graph computes from its symbols.
 struct GraphInputs {
   Borrowed recorded;  // a list of the real inputs of the program

@@ -4,7 +4,7 @@
 #include "backend/graph_facts.h"
 #include "backend/handoff.h"
 #include "backend/memory_overlap.h"
-#include "backend/symbolic_inputs.h"
+#include "backend/symbolic_arguments.h"
 #include "graph/run/program_runner.h"
 
 #include <memory>
@@ -45,8 +45,8 @@ class GraphRunner {
   void run_recorded();
   // It runs what the backend makes of the graph for these values, or the recorded program if the backend prefers that.
   Compilation compile(const Backend& backend, const std::vector<Ref>& values, Borrowed code);
-  // The symbols of its inputs, by number; the source that one reads.
-  std::vector<uint32_t> symbols() const { return symbolic_ != nullptr ? symbolic_->symbols() : std::vector<uint32_t>(); }
+  // Of a graph with symbols: those of its inputs, by number; the source that one reads.
+  std::vector<uint32_t> symbols() const { return symbolic_->symbols(); }
   const lift::Source& source_of_symbol(uint32_t number) const { return *symbolic_->sources_of_symbols[number]; }
 
   bool has_graph() const { return program_ != nullptr && program_->live_count() > 0; }

@@ -247,8 +247,10 @@ Expression integer_of(Borrowed owner, Borrowed object) {
 PyObject* environment_interval(PyObject* self, PyObject* expression) {
   return guarded([&]() -> Ref {
     const Interval interval = environment_of(self).facts().interval(integer_of(self, expression));
-    const Ref low = interval.has_low() ? python_number(Sort::kInteger, {.integer = interval.low}) : Ref::share(Py_None);
-    const Ref high = interval.has_high() ? python_number(Sort::kInteger, {.integer = interval.high}) : Ref::share(Py_None);
+    const auto bound = [](bool exists, int64_t value) {
+      return exists ? checked(PyLong_FromLongLong(value)) : Ref::share(Py_None);
+    };
+    const Ref low = bound(interval.has_low(), interval.low), high = bound(interval.has_high(), interval.high);
     return checked(PyTuple_Pack(2, low.get(), high.get()));
   });
 }

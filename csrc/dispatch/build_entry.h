@@ -22,7 +22,8 @@ struct NeedsStatic {
 std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard ambient);
 // Of a trace that captured nothing: what it read until then is guarded.
 std::unique_ptr<Entry> build_eager_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, report::Break why);
-// Gives the graph a runner, and the entry its failure policy; what the runner relies on is guarded. False: what the trace had read has changed meanwhile.
+// Gives the graph a runner, and the entry its failure policy; what the runner relies on is guarded. False: what the
+// trace had read has changed meanwhile.
 bool compile_entry(Entry& entry, const guards::Roots& roots, const backend::Backend& backend, Borrowed code,
                    bool last_try);
 

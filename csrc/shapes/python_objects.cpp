@@ -36,7 +36,7 @@ PyObject* expression_repr(PyObject* self) {
 Py_hash_t expression_hash(PyObject* self) { return static_cast<Py_hash_t>(node_of(self)->id); }
 
 PyObject* expression_compare(PyObject* self, PyObject* other, int operation) {
-  if (Py_TYPE(other) != python_expression_type() || (operation != Py_EQ && operation != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
+  if (Py_TYPE(other) != Py_TYPE(self) || (operation != Py_EQ && operation != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong(static_cast<long>((node_of(self) == node_of(other)) == (operation == Py_EQ)));
 }
 

@@ -285,12 +285,13 @@ def test_code_in_double_precision_gets_no_floats() -> None:
     def made() -> Symbolic:
         graph = Symbolic()
         graph.computes_double = True
+        size, _ = graph.size(5, "x")
         number = graph.real(0.1, "lr")
-        graph.outputs(graph.call(torch.add, graph.tensor(double(5), "x"), 1, alpha=number))
+        graph.outputs(graph.call(torch.add, graph.tensor(double(5), "x", size), 1, alpha=number))
         return graph
 
-    assert made().hand_over("inductor") == [0]
-    made().compile("aot_eager").same_as_eager(as_item(0.3), double(5))
+    assert made().hand_over("inductor") == [1]
+    made().compile("aot_eager").same_as_eager(7, as_item(0.3), double(7))
 
 
 def test_what_cannot_be_a_guard_is_to_be_a_constant() -> None:

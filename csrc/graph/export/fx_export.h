@@ -19,7 +19,8 @@ struct ExportOptions {
   Borrowed module_paths;
 };
 
-// The module takes Program::inputs, or what the options say, and returns Program::outputs as a tuple. It contains none of our fakes.
+// The module takes Program::inputs, or what the options say, and returns Program::outputs as a tuple. It contains none
+// of our fakes.
 Ref export_fx(Program& program, const ExportOptions& options);
 
 }  // namespace alternator::graph

@@ -1,4 +1,4 @@
-#include "backend/symbolic_inputs.h"
+#include "backend/symbolic_arguments.h"
 
 #include "graph/record/torch_types.h"
 
@@ -22,7 +22,6 @@ SymbolicInputs::SymbolicInputs(const graph::Program& program, lift::SourceTree& 
     : inputs(graph::exported_inputs(program)) {
   fake::BackedSymbols& symbols = *program.backed;
   for (const graph::ExportedInput& input : inputs) {
-    takes_floats = takes_floats || is_float(input);
     if (input.number != nullptr) {
       positions.push_back(needed.size() + symbols.result_of(input.number));
       sources.push_back(nullptr);

@@ -8,11 +8,10 @@ namespace alternator::backend {
 
 struct SymbolicInputs {
   std::vector<graph::ExportedInput> inputs;
-  std::vector<size_t> positions;                      // ... among the values of an entry
-  std::vector<const lift::Source*> sources;           // ... null: a number
-  std::vector<shapes::Expression> computed;           // the numbers that the graph computes from its symbols
+  std::vector<size_t> positions;                        // ... among the values of an entry
+  std::vector<const lift::Source*> sources;             // ... null: a number
+  std::vector<shapes::Expression> computed;             // the numbers that the graph computes from its symbols
   std::vector<const lift::Source*> sources_of_symbols;  // by number
-  bool takes_floats = false;
 
   // `needed`: the values of an entry, which the results of BackedSymbols follow.
   SymbolicInputs(const graph::Program& program, lift::SourceTree& tree, const std::vector<lift::Source*>& needed);
