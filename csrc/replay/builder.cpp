@@ -27,7 +27,18 @@ Operand Builder::needed(lift::Source* source) {
   return Operand::of(Space::kNeeded, found->second);
 }
 
-Operand Builder::constant(Borrowed object) {
+// Small ints are one object each. One that a trace has specialized on is another object.
+static Ref shared_int(Borrowed object) {
+  if (!PyLong_CheckExact(object.get())) return Ref::share(object);
+  int overflow = 0;
+  const long value = PyLong_AsLongAndOverflow(object.get(), &overflow);
+  const bool is_small = overflow == 0 && value >= -5 && value <= 256;
+  return is_small ? checked(PyLong_FromLong(value)) : Ref::share(object);
+}
+
+Operand Builder::constant(Borrowed given) {
+  const Ref shared = shared_int(given);
+  const Borrowed object = shared;
   auto [found, added] = constants_.try_emplace(object.get(), static_cast<uint32_t>(program_.constants.size()));
   if (added && PyFunction_Check(object.get())) {
     // The class that it was found on owns it, and may drop it: a weak reference of the user would observe that.

@@ -370,6 +370,15 @@ void store_cell(Tracer& t, Borrowed cell, Ref value) {
   t.lifter.cells->store(cell, std::move(value));
 }
 
+// CPython has one object for each of them. A number that the trace has specialized on is another object meanwhile.
+bool are_one_small_int(Borrowed left, Borrowed right) {
+  if (!PyLong_CheckExact(left.get()) || !PyLong_CheckExact(right.get())) return false;
+  int overflow = 0;
+  const long long one = PyLong_AsLongLongAndOverflow(left.get(), &overflow);
+  const long long other = overflow == 0 ? PyLong_AsLongLongAndOverflow(right.get(), &overflow) : 0;
+  return overflow == 0 && one == other && one >= -5 && one <= 256;
+}
+
 void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
   auto is_value = [](Borrowed object) {
     PyObject* o = object.get();
@@ -381,6 +390,7 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
   if (left != right && is_number(left) && is_number(right)) {
     t.backed->make_plain(left);
     t.backed->make_plain(right);
+    if (are_one_small_int(left, right)) return;
   }
   if (left == right && fake::is_symbol(left) && t.recorder.shares_symbols())
     stop(report::Reason::unbacked_value, "an identity test");

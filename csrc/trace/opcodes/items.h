@@ -32,6 +32,7 @@ void store_global(Tracer& t, Borrowed globals, Borrowed name, Borrowed value);  
 void store_cell(Tracer& t, Borrowed cell, Ref value);                           // a pre-existing one
 
 void note_identity_test(Tracer& t, Borrowed left, Borrowed right);
+bool are_one_small_int(Borrowed left, Borrowed right);
 // Before native code itself inspects a value: stops on an opaque object, or one whose string shows its address.
 void check_use(Tracer& t, Borrowed value, const UsedBy& by);
 
