@@ -63,10 +63,17 @@ Sizes hstack(RuleCall& call) {
 
 Sizes vstack(RuleCall& call) { return joined(call, at_least(call, call.tensors(0, "tensors"), 2), 0); }
 
-// broadcast_tensors(*tensors): each of them
+// broadcast_tensors(*tensors): those that have all sizes already are returned themselves.
 Sizes broadcast_tensors(RuleCall& call) {
-  if (call.is_sequence_at(0, "tensors")) return call.broadcast(call.tensors(0, "tensors"));
-  return broadcast_all(call);
+  const std::vector<Sizes> all = call.is_sequence_at(0, "tensors") ? call.tensors(0, "tensors") : call.all_tensors();
+  const Sizes sizes = call.broadcast(all);
+  if (call.position() != RuleCall::kWholeResult) return sizes;
+  for (const Sizes& one : all) {
+    for (size_t d = 0; d < one.size(); d++) {
+      (void)call.holds(call.environment().equal(one[d], sizes[sizes.size() - one.size() + d]));
+    }
+  }
+  return sizes;
 }
 
 // meshgrid(*tensors, indexing="ij"|"xy")

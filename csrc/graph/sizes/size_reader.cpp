@@ -5,6 +5,7 @@
 #include "py/lasting.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,6 +20,7 @@ enum class SizeReader::Reads : uint8_t {
   kNothing,
   kViewOrCopy,
   kStructure,
+  kWhichArgument,
   kFixedCount,
 };
 
@@ -38,11 +40,12 @@ constexpr struct {
 // The function that a node calls for an attribute: the descriptor itself for a method, its __get__ for a getter. Null:
 // another torch.
 Ref resolve(std::string_view name) {
-  constexpr std::string_view kModule = "torch.";
-  const bool is_function = name.starts_with(kModule);
-  Ref found = is_function ? checked(PyImport_ImportModule("torch"))
-                          : Ref::share(reinterpret_cast<PyObject*>(torch_types().tensor));
-  if (is_function) name.remove_prefix(kModule.size());
+  Ref found = Ref::share(reinterpret_cast<PyObject*>(torch_types().tensor));
+  for (const char* module : {"torch", "operator"}) {
+    if (!name.starts_with(std::string(module) + '.')) continue;
+    found = checked(PyImport_ImportModule(module));
+    name.remove_prefix(std::strlen(module) + 1);
+  }
   while (found && !name.empty()) {
     const size_t end = std::min(name.find('.'), name.size());
     found = Ref::steal(PyObject_GetAttrString(found.get(), std::string(name.substr(0, end)).c_str()));
@@ -156,12 +159,13 @@ bool SizeReader::tells_nothing(const Node& node, Borrowed result, uint32_t made)
 
 Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
   const auto row = node.wrapped || node.overridden ? readers().end() : readers().find(identity_of(node));
-  if (row != readers().end() && row->second == Reads::kStructure) {
+  const bool is_which = row != readers().end() && row->second == Reads::kWhichArgument;
+  if (is_which || (row != readers().end() && row->second == Reads::kStructure)) {
     // Not of what an argument is returned for.
     const bool is_sequence = PyTuple_Check(result.get()) || PyList_Check(result.get());
     const int64_t count = is_sequence ? PySequence_Size(result.get()) : 1;
     const bool is_new = is_sequence ? node.element_count == count : is_tensor(result) && is_made(result, made);
-    if (!is_new || !guard_structure(solver_, node, count)) solver_.specialize_arguments(node);
+    if (!(is_which || is_new) || !guard_structure(solver_, node, count)) solver_.specialize_arguments(node);
     return result;
   }
   const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};

@@ -34,12 +34,14 @@ std::vector<Namespace> namespaces() {
     all.push_back({prefix, checked(PyImport_ImportModule(module)), is_default});
   };
   all.push_back({"T.", Ref::share(reinterpret_cast<PyObject*>(torch_types().tensor)), true});
+  all.push_back({"", torch_name("torch._C", "TensorBase"), true});  // where torch.Tensor overrides a method in Python
   add("torch.", "torch", true);
   add("F.", "torch.nn.functional", true);
   add("", "torch._C._nn", true);
   add("", "torch.special", true);
   add("L.", "torch.linalg", false);
   add("nn.", "torch.nn", false);
+  add("O.", "_operator", false);
   return all;
 }
 

@@ -44,9 +44,7 @@ std::optional<Sizes> SizeSolver::solve(uint32_t tensor) {
   if (record.origin == Origin::Input) {
     const std::vector<shapes::Expression>& given = program_.declared[record.index].sizes;
     if (given.empty()) return constants_of(tensor);
-    Sizes sizes;
-    sizes.append(given.begin(), given.end());
-    return std::optional<Sizes>(std::move(sizes));
+    return Sizes(given.begin(), given.end());
   }
   const uint32_t producer = program_.producer(tensor);
   if (producer == kNowhere || depth_ >= kDeepest) return std::nullopt;
