@@ -1,16 +1,32 @@
 #include "graph/sizes/size_reader.h"
 
 #include "graph/record/torch_types.h"
+#include "graph/sizes/size_rules.h"
 #include "py/lasting.h"
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 
 namespace alternator::graph {
+
+enum class SizeReader::Reads : uint8_t {
+  kSizes,
+  kLength,
+  kElements,
+  kBytes,
+  kNothing,
+  kViewOrCopy,
+  kStructure,
+  kWhichArgument,
+  kFixedCount,
+};
+
 namespace {
 
-enum class Reads : uint8_t { kSizes, kLength, kElements, kBytes, kNothing, kViewOrCopy };
+using Reads = SizeReader::Reads;
 
 constexpr struct {
   Reads kind;
@@ -21,32 +37,38 @@ constexpr struct {
 #undef ALT_READER
 };
 
-// The function that a node calls for an attribute: the descriptor itself for a method, its __get__ for a getter.
+// The function that a node calls for an attribute: the descriptor itself for a method, its __get__ for a getter. Null:
+// another torch.
+Ref resolve(std::string_view name) {
+  Ref found = Ref::share(reinterpret_cast<PyObject*>(torch_types().tensor));
+  for (const char* module : {"torch", "operator"}) {
+    if (!name.starts_with(std::string(module) + '.')) continue;
+    found = checked(PyImport_ImportModule(module));
+    name.remove_prefix(std::strlen(module) + 1);
+  }
+  while (found && !name.empty()) {
+    const size_t end = std::min(name.find('.'), name.size());
+    found = Ref::steal(PyObject_GetAttrString(found.get(), std::string(name.substr(0, end)).c_str()));
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  if (!found) PyErr_Clear();
+  return found;
+}
+
 const std::unordered_map<PyObject*, Reads>& readers() {
   static constinit Lasting<const std::unordered_map<PyObject*, Reads>*> table;
   return *table.get([] {
     auto* made = new std::unordered_map<PyObject*, Reads>();
     for (const auto& row : kRows) {
-      const bool is_function = std::strncmp(row.name, "torch.", 6) == 0;
-      PyObject* owner = reinterpret_cast<PyObject*>(torch_types().tensor);
-      Ref found = is_function ? torch_name("torch", row.name + 6) : Ref::steal(PyObject_GetAttrString(owner, row.name));
-      if (!found) PyErr_Clear();  // another torch
-      if (found) made->emplace(found.release(), row.kind);
+      if (Ref found = resolve(row.name)) made->emplace(found.release(), row.kind);
     }
     return made;
   });
 }
 
-// A bound method wrapper stands for the descriptor that it belongs to.
-PyObject* identity_of(const Node& node) {
-  PyObject* callable = node.function().get();
-  if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
-    PyObject* self = PyObject_GetAttrString(callable, "__self__");
-    if (self == nullptr) throw PyError();
-    Py_DECREF(self);  // the wrapper owns it
-    return self;
-  }
-  return callable;
+// torch.return_types
+bool is_named_tuple(Borrowed result) {
+  return PyTuple_Check(result.get()) && !PyTuple_CheckExact(result.get()) && is_native_of_torch(result.type());
 }
 
 }  // namespace
@@ -56,6 +78,17 @@ bool SizeReader::is_made(Borrowed object, uint32_t made) const {
   const c10::TensorImpl* impl = as_tensor(object).unsafeGetTensorImpl();
   return std::any_of(tensors.begin() + made, tensors.end(),
                      [&](const TensorRecord& record) { return record.fake.unsafeGetTensorImpl() == impl; });
+}
+
+// As many new tensors as its class says, or as many as a row says: nested at most once.
+bool SizeReader::holds_only_made(Borrowed result, uint32_t made, int depth) const {
+  if (is_tensor(result)) return is_made(result, made);
+  if (result.get() == Py_None) return true;
+  if (depth == 0 || (!PyTuple_Check(result.get()) && !PyList_Check(result.get()))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result.get()); i++) {
+    if (!holds_only_made(PySequence_Fast_GET_ITEM(result.get(), i), made, depth - 1)) return false;
+  }
+  return true;
 }
 
 // A plain int where the expression is a constant.
@@ -91,47 +124,61 @@ Ref SizeReader::size(uint32_t tensor, const Node& node, Borrowed result) {
   return d >= 0 && d < static_cast<long long>(sizes.size()) ? number(sizes[static_cast<size_t>(d)], result) : Ref();
 }
 
-Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
-  Program& program = solver_.program();
+// What rows of size_readers.def say of the first argument; null: nothing that can be expressed.
+Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
+  const uint32_t tensor = solver_.program().argument(node, 0).index;
+  const at::Tensor& fake = solver_.program().tensors[tensor].fake;
   shapes::ShapeEnvironment& environment = solver_.environment();
-  const auto row = readers().find(identity_of(node));
-  const Value first = node.argument_count() > 0 ? program.argument(node, 0) : Value{};
-  if (row != readers().end() && !node.wrapped && !node.overridden && first.is_tensor() &&
-      program.tensors[first.index].fake.defined()) {
-    const uint32_t tensor = first.index;
-    Ref read;
-    shapes::Expression product = environment.integer(1);
-    switch (row->second) {
-      case Reads::kNothing:
-        return result;
-      case Reads::kViewOrCopy:
-        views_or_copies_.push_back(tensor);
-        return result;
-      case Reads::kSizes:
-        read = PyTuple_Check(result.get()) ? tuple(solver_.sizes_of(tensor), result) : size(tensor, node, result);
-        break;
-      case Reads::kLength:
-        read = number(solver_.sizes_of(tensor).front(), result);
-        break;
-      case Reads::kBytes:
-        product = environment.integer(static_cast<int64_t>(program.tensors[tensor].fake.element_size()));
-        [[fallthrough]];
-      case Reads::kElements:
-        for (const shapes::Expression size : solver_.sizes_of(tensor)) product = environment.multiply(product, size);
-        read = number(product, result);
-        break;
-    }
+  if (reads == Reads::kNothing) return Ref::share(result);
+  if (reads == Reads::kViewOrCopy) {
+    views_or_copies_.push_back(tensor);
+    return Ref::share(result);
+  }
+  if (!SizeSolver::has_plain_sizes(fake)) return {};
+  const Sizes sizes = solver_.sizes_of(tensor);
+  if (reads == Reads::kSizes) return PyTuple_Check(result.get()) ? tuple(sizes, result) : size(tensor, node, result);
+  if (reads == Reads::kLength) return number(sizes.front(), result);
+  const bool in_bytes = reads == Reads::kBytes;
+  shapes::Expression product = environment.integer(in_bytes ? static_cast<int64_t>(fake.element_size()) : 1);
+  for (const shapes::Expression size : sizes) product = environment.multiply(product, size);
+  return number(product, result);
+}
+
+// A new tensor tells nothing until it is asked; neither does an argument that was written to.
+bool SizeReader::tells_nothing(const Node& node, Borrowed result, uint32_t made) const {
+  if (is_tensor(result) && is_made(result, made)) return true;
+  const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};
+  const bool is_written = node.has(kWritesFirst) || node.has(kInPlaceMethod);
+  const bool is_in_place = is_tensor(result) && is_written && !node.has(kReplacesStorage) && !node.has(kRestrides) &&
+                           first.is_tensor() &&
+                           solver_.program().tensors[first.index].fake.is_same(as_tensor(result));
+  // Setting an attribute may replace the sizes: x.data = y.
+  const bool is_set = node.has(kSetsAttribute) || (node.has(kUnversioned) && !node.has(kWritesFirst));
+  return is_in_place || (result.get() == Py_None && !is_set);
+}
+
+Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
+  const auto row = node.wrapped || node.overridden ? readers().end() : readers().find(identity_of(node));
+  const bool is_which = row != readers().end() && row->second == Reads::kWhichArgument;
+  if (is_which || (row != readers().end() && row->second == Reads::kStructure)) {
+    // Not of what an argument is returned for.
+    const bool is_sequence = PyTuple_Check(result.get()) || PyList_Check(result.get());
+    const int64_t count = is_sequence ? PySequence_Size(result.get()) : 1;
+    const bool is_new = is_sequence ? node.element_count == count : is_tensor(result) && is_made(result, made);
+    if (!(is_which || is_new) || !guard_structure(solver_, node, count)) solver_.specialize_arguments(node);
+    return result;
+  }
+  const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};
+  if (row != readers().end() && row->second != Reads::kFixedCount && first.is_tensor() &&
+      solver_.program().tensors[first.index].fake.defined()) {
+    Ref read = read_first(row->second, node, result);
     if (read) return read;
     solver_.specialize_arguments(node);
     return result;
   }
-  // A new tensor tells nothing until it is asked; a named tuple of tensors has as many in each call.
-  if (is_tensor(result) && is_made(result, made)) return result;
-  const bool is_in_place = is_tensor(result) && node.has(kInPlaceMethod) && !node.has(kReplacesStorage) &&
-                           !node.has(kRestrides) && first.is_tensor() &&
-                           program.tensors[first.index].fake.is_same(as_tensor(result));
-  if (is_in_place || result.get() == Py_None) return result;
-  solver_.specialize_arguments(node);
+  const bool is_fixed = (row != readers().end() && row->second == Reads::kFixedCount) || is_named_tuple(result);
+  const bool tells = is_fixed ? !holds_only_made(result, made) : !tells_nothing(node, result, made);
+  if (tells) solver_.specialize_arguments(node);
   return result;
 }
 

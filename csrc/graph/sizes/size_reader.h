@@ -7,6 +7,8 @@ namespace alternator::graph {
 
 class SizeReader {
  public:
+  // What a result tells (size_readers.def).
+  enum class Reads : uint8_t;
   explicit SizeReader(SizeSolver& solver) : solver_(solver) {}
 
   // After a call whose arguments vary (Recorder::on_varying): its result as the program is to see it. What the result
@@ -16,9 +18,12 @@ class SizeReader {
   void fix_views();
 
  private:
+  Ref read_first(Reads reads, const Node& node, Borrowed result);
+  bool tells_nothing(const Node& node, Borrowed result, uint32_t made) const;
   Ref size(uint32_t tensor, const Node& node, Borrowed result);
   Ref number(shapes::Expression expression, Borrowed result);
   Ref tuple(const Sizes& sizes, Borrowed result);
+  bool holds_only_made(Borrowed result, uint32_t made, int depth = 2) const;
   bool is_made(Borrowed object, uint32_t made) const;
 
   SizeSolver& solver_;

@@ -9,4 +9,11 @@ namespace alternator::graph {
 // expects. `tensor` is the result: its fake has the rank, and the hints of its sizes.
 std::optional<Sizes> solve_by_rule(SizeSolver& solver, const Node& node, uint32_t tensor);
 
+// Guards what the structure of a call's result tells of sizes: how many tensors it is, or how many dimensions it has.
+// `count`: of its tensors. False: there is no rule for it.
+bool guard_structure(SizeSolver& solver, const Node& node, int64_t count);
+
+// The callable of a node as the tables of this folder name it.
+PyObject* identity_of(const Node& node);
+
 }  // namespace alternator::graph

@@ -2,6 +2,27 @@
 
 namespace alternator::graph {
 
+namespace {
+
+constexpr int kDeepest = 1500;
+
+class Deeper {
+ public:
+  explicit Deeper(int& depth) : depth_(depth) { depth_++; }
+  ~Deeper() { depth_--; }
+  Deeper(const Deeper&) = delete;
+  Deeper& operator=(const Deeper&) = delete;
+
+ private:
+  int& depth_;
+};
+
+}  // namespace
+
+bool SizeSolver::has_plain_sizes(const at::Tensor& fake) {
+  return fake.layout() == at::kStrided && !fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
 Sizes SizeSolver::constants_of(uint32_t tensor) {
   Sizes sizes;
   for (const int64_t size : program_.tensors[tensor].fake.sizes()) sizes.push_back(environment().integer(size));
@@ -23,12 +44,11 @@ std::optional<Sizes> SizeSolver::solve(uint32_t tensor) {
   if (record.origin == Origin::Input) {
     const std::vector<shapes::Expression>& given = program_.declared[record.index].sizes;
     if (given.empty()) return constants_of(tensor);
-    Sizes sizes;
-    sizes.append(given.begin(), given.end());
-    return std::optional<Sizes>(std::move(sizes));
+    return Sizes(given.begin(), given.end());
   }
   const uint32_t producer = program_.producer(tensor);
-  if (producer == kNowhere) return std::nullopt;
+  if (producer == kNowhere || depth_ >= kDeepest) return std::nullopt;
+  const Deeper scope(depth_);
   return solve_by_rule(*this, program_.nodes[producer], tensor);
 }
 

@@ -23,6 +23,8 @@ class SizeSolver {
 
   // One expression for each dimension, whose hints are the sizes of the fake. Specializes where there is no rule.
   Sizes sizes_of(uint32_t tensor);
+  // No torch.SymInt is among them.
+  static bool has_plain_sizes(const at::Tensor& fake);
   // The value of a number among a call's arguments: a constant int, or an expression. Null: it is no int.
   shapes::Expression number_of(Value value);
 
@@ -50,6 +52,7 @@ class SizeSolver {
   Program& program_;
   fake::BackedSymbols& symbols_;
   std::vector<std::optional<Sizes>> known_;  // by tensor
+  int depth_ = 0;                            // of calls that are walked back
 };
 
 }  // namespace alternator::graph

@@ -1,0 +1,101 @@
+// Functions of several tensors: cat, stack, broadcast_tensors, meshgrid.
+#include "graph/sizes/rule_call.h"
+
+#include <algorithm>
+
+namespace alternator::graph {
+
+using shapes::Expression;
+
+static Sizes joined(RuleCall& call, const std::vector<Sizes>& all, size_t d) {
+  const size_t rank = call.rank();
+  RuleCall::check(d < rank);
+  Sizes sizes;
+  for (const Sizes& one : all) {
+    if (one.size() != rank) {
+      // An empty vector is joined with anything.
+      RuleCall::check(one.size() == 1);
+      call.require(call.environment().equal(one[0], call.constant(0)));
+    } else if (sizes.empty()) {
+      sizes = one;
+    } else {
+      for (size_t i = 0; i < rank; i++) {
+        sizes[i] = i == d ? call.environment().add(sizes[i], one[i]) : call.same(sizes[i], one[i]);
+      }
+    }
+  }
+  return sizes;
+}
+
+static Sizes stacked(RuleCall& call, const std::vector<Sizes>& all, size_t d) {
+  RuleCall::check(!all.empty());
+  Sizes sizes = all[0];
+  for (const Sizes& one : all) {
+    RuleCall::check(one.size() == sizes.size());
+    for (size_t i = 0; i < sizes.size(); i++) sizes[i] = call.same(sizes[i], one[i]);
+  }
+  RuleCall::check(d <= sizes.size());
+  sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(d), call.constant(static_cast<int64_t>(all.size())));
+  return sizes;
+}
+
+Sizes cat(RuleCall& call) {
+  const std::vector<Sizes> all = call.tensors(0, "tensors");
+  return joined(call, all, call.dimension(1, "dim|axis", call.rank(), 0));
+}
+
+Sizes stack(RuleCall& call) {
+  const std::vector<Sizes> all = call.tensors(0, "tensors");
+  return stacked(call, all, call.dimension(1, "dim|axis", call.rank(), 0));
+}
+
+static std::vector<Sizes> at_least(RuleCall& call, std::vector<Sizes> all, size_t rank) {
+  for (Sizes& one : all) {
+    while (one.size() < rank) one.insert(one.begin(), call.constant(1));
+  }
+  return all;
+}
+
+Sizes hstack(RuleCall& call) {
+  const std::vector<Sizes> all = at_least(call, call.tensors(0, "tensors"), 1);
+  return joined(call, all, call.rank() == 1 ? 0 : 1);
+}
+
+Sizes vstack(RuleCall& call) { return joined(call, at_least(call, call.tensors(0, "tensors"), 2), 0); }
+
+// broadcast_tensors(*tensors): those that have all sizes already are returned themselves.
+Sizes broadcast_tensors(RuleCall& call) {
+  const std::vector<Sizes> all = call.is_sequence_at(0, "tensors") ? call.tensors(0, "tensors") : call.all_tensors();
+  const Sizes sizes = call.broadcast(all);
+  if (call.position() != RuleCall::kWholeResult) return sizes;
+  for (const Sizes& one : all) {
+    for (size_t d = 0; d < one.size(); d++) {
+      (void)call.holds(call.environment().equal(one[d], sizes[sizes.size() - one.size() + d]));
+    }
+  }
+  return sizes;
+}
+
+// meshgrid(*tensors, indexing="ij"|"xy")
+Sizes meshgrid(RuleCall& call) {
+  std::vector<Sizes> all;
+  if (call.is_sequence_at(0, "tensors")) {
+    all = call.tensors(0, "tensors");
+  } else {
+    for (uint32_t i = 0; i < call.positional(); i++) all.push_back(call.sizes(i, {}));
+  }
+  Sizes sizes;
+  for (const Sizes& one : all) {
+    RuleCall::check(one.size() <= 1);
+    sizes.push_back(one.empty() ? call.constant(1) : one[0]);
+  }
+  const std::optional<Value> indexing = call.find(RuleCall::kKeywordOnly, "indexing");
+  if (indexing && sizes.size() >= 2) {
+    PyObject* text = call.object(*indexing).get();
+    RuleCall::check(indexing->kind() == ValueKind::Object && PyUnicode_Check(text));
+    if (PyUnicode_CompareWithASCIIString(text, "xy") == 0) std::swap(sizes[0], sizes[1]);
+  }
+  return sizes;
+}
+
+}  // namespace alternator::graph

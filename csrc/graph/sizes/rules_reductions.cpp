@@ -1,0 +1,112 @@
+// Reductions, and results whose size along a dimension is an argument.
+#include "graph/sizes/rule_call.h"
+
+#include <algorithm>
+
+namespace alternator::graph {
+
+using shapes::Expression;
+
+static Sizes reduced(RuleCall& call, const Sizes& sizes, const std::vector<size_t>& dimensions, bool keeps) {
+  Sizes left;
+  for (size_t d = 0; d < sizes.size(); d++) {
+    if (std::find(dimensions.begin(), dimensions.end(), d) == dimensions.end()) {
+      left.push_back(sizes[d]);
+    } else if (keeps) {
+      left.push_back(call.constant(1));
+    }
+  }
+  return left;
+}
+
+// Of all dimensions where none is given.
+static Sizes reduce_at(RuleCall& call, uint32_t position) {
+  const Sizes sizes = call.sizes(0, "input|self|x|A");
+  std::optional<std::vector<size_t>> dimensions = call.dimensions(position, "dim|axis", sizes.size());
+  const bool keeps = call.flag(position + 1, "keepdim|keepdims", false);
+  RuleCall::check(!dimensions || !dimensions->empty());
+  if (!dimensions) {
+    dimensions.emplace();
+    for (size_t d = 0; d < sizes.size(); d++) dimensions->push_back(d);
+  }
+  call.ignore(position + 2, "dtype");
+  return reduced(call, sizes, *dimensions, keeps);
+}
+
+// sum(x, dim, keepdim)
+Sizes reduce(RuleCall& call) { return reduce_at(call, 1); }
+
+// max(x, dim, keepdim): dim is an int.
+Sizes reduce_one(RuleCall& call) { return reduce_at(call, 1); }
+
+// norm(x, p, dim, keepdim)
+Sizes reduce_second(RuleCall& call) {
+  call.ignore(1, "p|ord");
+  return reduce_at(call, 2);
+}
+
+// kthvalue(x, k, dim=-1, keepdim)
+Sizes kthvalue(RuleCall& call) {
+  const Sizes sizes = call.sizes(0, "input|self");
+  call.ignore(1, "k");
+  const size_t d = call.dimension(2, "dim", sizes.size(), -1);
+  return reduced(call, sizes, {d}, call.flag(3, "keepdim", false));
+}
+
+// median(x, dim=-1) without a dim is a number; mode(x) takes the last dimension.
+Sizes mode(RuleCall& call) {
+  const Sizes sizes = call.sizes(0, "input|self");
+  const size_t d = call.dimension(1, "dim", sizes.size(), -1);
+  return reduced(call, sizes, {d}, call.flag(2, "keepdim", false));
+}
+
+// std(x, dim, unbiased, keepdim), where a bool for dim is `unbiased`.
+Sizes deviation(RuleCall& call) {
+  const std::optional<Value> second = call.find(1, "dim|axis");
+  RuleCall::check(!second || !call.plain_bool(*second));
+  const Sizes sizes = call.sizes(0, "input|self");
+  std::optional<std::vector<size_t>> dimensions = call.dimensions(1, "dim|axis", sizes.size());
+  call.ignore(2, "unbiased");
+  const bool keeps = call.flag(3, "keepdim", false);
+  RuleCall::check(!dimensions || !dimensions->empty());
+  if (!dimensions) {
+    dimensions.emplace();
+    for (size_t d = 0; d < sizes.size(); d++) dimensions->push_back(d);
+  }
+  return reduced(call, sizes, *dimensions, keeps);
+}
+
+// topk(x, k, dim)
+Sizes topk(RuleCall& call) {
+  Sizes sizes = call.sizes(0, "input|self");
+  const Expression k = call.number_of(call.require(1, "k"));
+  const size_t d = call.dimension(2, "dim", sizes.size(), -1);
+  call.ignore(3, "largest");
+  call.ignore(4, "sorted");
+  RuleCall::check(d < sizes.size() && !call.is_negative(k));
+  sizes[d] = k;
+  return sizes;
+}
+
+// multinomial(x, n)
+Sizes multinomial(RuleCall& call) {
+  Sizes sizes = call.sizes(0, "input|self");
+  const Expression count = call.number_of(call.require(1, "num_samples"));
+  call.ignore(2, "replacement");
+  RuleCall::check(!sizes.empty() && !call.is_negative(count));
+  sizes.back() = count;
+  return sizes;
+}
+
+// diff(x, n=1, dim=-1)
+Sizes diff(RuleCall& call) {
+  Sizes sizes = call.sizes(0, "input|self");
+  const int64_t n = call.integer(1, "n", 1);
+  const size_t d = call.dimension(2, "dim", sizes.size(), -1);
+  RuleCall::check(d < sizes.size() && n >= 0);
+  call.require(call.environment().less_equal(call.constant(n), sizes[d]));
+  sizes[d] = call.environment().subtract(sizes[d], call.constant(n));
+  return sizes;
+}
+
+}  // namespace alternator::graph
