@@ -4,6 +4,7 @@
 #include "lift/lifting/layouts.h"
 #include "lift/lifting/lift_mutants.h"
 #include "lift/lifting/lifter.h"
+#include "lift/lifting/symbolic_inputs.h"
 
 namespace alternator::lift {
 
@@ -73,7 +74,8 @@ Ref LazyValues::lift_open(Borrowed value, Source* source) {
   lifter_.guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(&PyTuple_Type));
   source->bears_identity = true;
   Ref view = Ref::share(value);
-  if (!lifts_to_itself(value.get())) {
+  // With symbols, an element may be one.
+  if (lifter_.symbolic->dynamism != nullptr || !lifts_to_itself(value.get())) {
     view = checked(PyTuple_New(count));
     for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(view.get(), i, Py_NewRef(PyTuple_GET_ITEM(value.get(), i)));
   }
