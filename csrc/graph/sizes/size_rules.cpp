@@ -40,6 +40,7 @@ std::vector<Namespace> namespaces() {
   add("", "torch._C._nn", true);
   add("", "torch.special", true);
   add("L.", "torch.linalg", false);
+  add("fft.", "torch.fft", false);
   add("nn.", "torch.nn", false);
   add("O.", "_operator", false);
   return all;
