@@ -9,7 +9,7 @@ using shapes::Expression;
 
 namespace {
 
-// Walks the parts of an index over the dimensions of a tensor, as torch does: first whatever makes a view, then tensors.
+// Walks the parts of an index over the dimensions of a tensor as torch does: first what makes a view, then tensors.
 class Indexing {
  public:
   Indexing(RuleCall& call, Sizes sizes) : call_(call), sizes_(std::move(sizes)) {}

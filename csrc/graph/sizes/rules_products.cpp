@@ -226,8 +226,13 @@ Sizes tensordot(RuleCall& call) {
   if (call.is_sequence_at(2, "dims")) {
     const std::vector<Value> dims = call.items(2, "dims");
     RuleCall::check(dims.size() == 2);
-    for (const Value d : call.children(dims[0])) of_a.push_back(RuleCall::wrap(call.fixed(call.number_of(d)), a.size()));
-    for (const Value d : call.children(dims[1])) of_b.push_back(RuleCall::wrap(call.fixed(call.number_of(d)), b.size()));
+    const auto named = [&](Value list, size_t rank) {
+      std::vector<size_t> found;
+      for (const Value d : call.children(list)) found.push_back(RuleCall::wrap(call.fixed(call.number_of(d)), rank));
+      return found;
+    };
+    of_a = named(dims[0], a.size());
+    of_b = named(dims[1], b.size());
   } else {
     const int64_t count = call.integer(2, "dims", 2);
     RuleCall::check(count >= 0 && static_cast<size_t>(count) <= std::min(a.size(), b.size()));
