@@ -94,7 +94,7 @@ Sizes RuleCall::sizes(uint32_t position, std::string_view names) { return sizes_
 
 int64_t RuleCall::integer(uint32_t position, std::string_view names, std::optional<int64_t> otherwise) {
   const std::optional<Value> value = find(position, names);
-  const std::optional<int64_t> number = value ? plain_int(*value) : otherwise;
+  const std::optional<int64_t> number = value ? fixed_int(*value) : otherwise;
   check(number.has_value());
   return *number;
 }
@@ -120,8 +120,8 @@ std::optional<std::vector<size_t>> RuleCall::dimensions(uint32_t position, std::
   const std::optional<Value> value = find(position, names);
   if (!value) return std::nullopt;
   std::vector<size_t> all;
-  for (const Value item : value->kind() == ValueKind::Object ? std::vector{*value} : children(*value)) {
-    const std::optional<int64_t> number = plain_int(item);
+  for (const Value item : value->children() == 0 ? std::vector{*value} : children(*value)) {
+    const std::optional<int64_t> number = fixed_int(item);
     check(number.has_value());
     all.push_back(wrap(*number, rank));
   }
@@ -196,7 +196,12 @@ Expression RuleCall::number_of(Value value) {
   return number;
 }
 
-std::optional<int64_t> RuleCall::plain_int(Value value) const {
+std::optional<int64_t> RuleCall::fixed_int(Value value) {
+  if (value.is_tensor()) {
+    const Expression number = solver_.number_of(value);
+    if (number == nullptr || !number->has_hint || number->sort() != shapes::Sort::kInteger) return std::nullopt;
+    return fixed(number);
+  }
   if (value.kind() != ValueKind::Object || !PyLong_CheckExact(object(value).get())) return std::nullopt;
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(object(value).get(), &overflow);
@@ -224,6 +229,12 @@ std::vector<Value> RuleCall::children(Value value) const {
 bool RuleCall::holds(Expression condition) {
   check(condition != nullptr && condition->has_hint);
   return solver_.symbols().decide(condition);
+}
+
+int64_t RuleCall::fixed(Expression number) {
+  check(number != nullptr && number->has_hint);
+  solver_.symbols().specialize(number);
+  return number->hint.integer;
 }
 
 Expression RuleCall::product(const Sizes& sizes) {

@@ -1,4 +1,4 @@
-// A recorded call as the rules of size_rules.def see it: its arguments by parameter, and the sizes of its tensors.
+// A recorded call as the rules of size_rules.def see it: its arguments and the sizes of its tensors.
 //
 // Fails closed: what a rule does not expect ends it (NoRule), and so does an argument that no rule asked for, unless its
 // name is among those that never matter to sizes.
@@ -39,7 +39,7 @@ class RuleCall {
   bool is_sequence_at(uint32_t position, std::string_view names);
   std::optional<uint32_t> find_tensor(uint32_t position, std::string_view names);
   Sizes sizes(uint32_t position, std::string_view names);
-  // A plain int.
+  // An int of which the value matters: a symbol is specialized on.
   int64_t integer(uint32_t position, std::string_view names, std::optional<int64_t> otherwise = {});
   bool flag(uint32_t position, std::string_view names, bool otherwise);
   // A dimension of a tensor of this rank, not negative.
@@ -65,7 +65,7 @@ class RuleCall {
   const at::Tensor* tensor_of(Value value) const;
   Sizes sizes_of(Value value);
   shapes::Expression number_of(Value value);
-  std::optional<int64_t> plain_int(Value value) const;
+  std::optional<int64_t> fixed_int(Value value);
   std::optional<bool> plain_bool(Value value) const;
   bool is_none(Value value) const;
   std::vector<Value> children(Value value) const;
@@ -78,6 +78,8 @@ class RuleCall {
   shapes::Expression constant(int64_t value) { return environment().integer(value); }
   // Whether it holds in this call, which is guarded.
   bool holds(shapes::Expression condition);
+  // The value of this call, which is guarded.
+  int64_t fixed(shapes::Expression number);
   void require(shapes::Expression condition) { check(holds(condition)); }
   static void check(bool is_as_expected) {
     if (!is_as_expected) throw NoRule();

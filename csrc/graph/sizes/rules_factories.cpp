@@ -51,7 +51,8 @@ Sizes arange(RuleCall& call) {
   const Expression start = first ? call.number_of(*first) : call.constant(0), end = call.number_of(*last);
   const int64_t step = call.integer(2, "step", 1);
   RuleCall::check(step != 0 && step > -INT32_MAX);
-  const Expression distance = step > 0 ? call.environment().subtract(end, start) : call.environment().subtract(start, end);
+  shapes::ShapeEnvironment& environment = call.environment();
+  const Expression distance = step > 0 ? environment.subtract(end, start) : environment.subtract(start, end);
   RuleCall::check(!call.is_negative(distance));
   return Sizes{call.ceil_divide(distance, call.constant(step > 0 ? step : -step))};
 }

@@ -9,7 +9,7 @@ using shapes::Expression;
 
 namespace {
 
-// Walks the parts of an index over the dimensions of a tensor, as torch does: first whatever makes a view, then tensors.
+// Walks the parts of an index over the dimensions of a tensor as torch does: first what makes a view, then tensors.
 class Indexing {
  public:
   Indexing(RuleCall& call, Sizes sizes) : call_(call), sizes_(std::move(sizes)) {}
@@ -47,7 +47,7 @@ class Indexing {
     } else if (const at::Tensor* tensor = call_.tensor_of(part)) {
       add_tensor(*tensor, call_.sizes_of(part));
     } else if (part.kind() == ValueKind::List) {
-      for (const Value item : call_.children(part)) RuleCall::check(call_.plain_int(item).has_value());
+      for (const Value item : call_.children(part)) RuleCall::check(call_.fixed_int(item).has_value());
       note_tensor(Sizes{call_.constant(part.count())});
     } else {
       RuleCall::check(!call_.plain_bool(part));
@@ -61,7 +61,7 @@ class Indexing {
   void add_slice(Value part) {
     const Arena& arena = call_.arena();
     const Value start = arena[part.index], stop = arena[part.index + 1], step = arena[part.index + 2];
-    const std::optional<int64_t> by = call_.is_none(step) ? 1 : call_.plain_int(step);
+    const std::optional<int64_t> by = call_.is_none(step) ? 1 : call_.fixed_int(step);
     RuleCall::check(by.has_value());
     left_.push_back(call_.slice_length(sizes_[next_++], bound(start), bound(stop), *by));
   }

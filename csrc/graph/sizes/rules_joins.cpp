@@ -63,6 +63,24 @@ Sizes hstack(RuleCall& call) {
 
 Sizes vstack(RuleCall& call) { return joined(call, at_least(call, call.tensors(0, "tensors"), 2), 0); }
 
+// Vectors are the columns.
+Sizes column_stack(RuleCall& call) {
+  std::vector<Sizes> all = call.tensors(0, "tensors");
+  for (Sizes& one : all) {
+    while (one.size() < 2) one.push_back(call.constant(1));
+  }
+  return joined(call, all, 1);
+}
+
+Sizes dstack(RuleCall& call) {
+  std::vector<Sizes> all = at_least(call, call.tensors(0, "tensors"), 1);
+  for (Sizes& one : all) {
+    if (one.size() == 1) one.insert(one.begin(), call.constant(1));
+    if (one.size() == 2) one.push_back(call.constant(1));
+  }
+  return joined(call, all, 2);
+}
+
 // broadcast_tensors(*tensors): those that have all sizes already are returned themselves.
 Sizes broadcast_tensors(RuleCall& call) {
   const std::vector<Sizes> all = call.is_sequence_at(0, "tensors") ? call.tensors(0, "tensors") : call.all_tensors();

@@ -11,12 +11,14 @@ Sizes same_as_first(RuleCall& call) {
   return sizes;
 }
 
+// ... whatever the layout of the result is.
+Sizes same_sizes(RuleCall& call) { return same_as_first(call); }
+
 Sizes same_as_second(RuleCall& call) {
   call.ignore(0, "input|self");
   return call.sizes(1, "other|input");
 }
 
-// softmax(x, dim), sort(x, dim): the functions, not what x.sort(stable=True) may add.
 Sizes broadcast_all(RuleCall& call) { return call.broadcast(call.all_tensors()); }
 
 // where(condition, x, y); where(condition) is about data.
@@ -59,12 +61,24 @@ Sizes glu(RuleCall& call) {
   return sizes;
 }
 
-// cosine_similarity(x, y, dim), pairwise_distance(x, y)
+// cosine_similarity(x, y, dim)
 Sizes cosine_similarity(RuleCall& call) {
   const Sizes sizes = call.broadcast(call.sizes(0, "x1"), call.sizes(1, "x2"));
   const size_t d = call.dimension(2, "dim", sizes.size(), 1);
   call.ignore(3, "eps");
   return without(sizes, d);
+}
+
+// pairwise_distance(x, y, p, eps, keepdim)
+Sizes pairwise_distance(RuleCall& call) {
+  Sizes sizes = call.broadcast(call.sizes(0, "x1"), call.sizes(1, "x2"));
+  call.ignore(2, "p");
+  call.ignore(3, "eps");
+  const bool keeps = call.flag(4, "keepdim", false);
+  RuleCall::check(!sizes.empty());
+  sizes.pop_back();
+  if (keeps) sizes.push_back(call.constant(1));
+  return sizes;
 }
 
 // embedding(indices, weight)

@@ -1,6 +1,7 @@
 // Products of matrices, attention.
 #include "graph/sizes/rule_call.h"
 
+#include <algorithm>
 #include <array>
 
 namespace alternator::graph {
@@ -30,6 +31,28 @@ Sizes reflected_matmul(RuleCall& call) { return matrix_product(call, call.sizes(
 Sizes addmm(RuleCall& call) {
   call.ignore(0, "input|self");
   return matrix_product(call, call.sizes(1, "mat1|mat|batch1"), call.sizes(2, "mat2|vec|batch2"));
+}
+
+// Of no rows, torch returns x as it is.
+Sizes addmv(RuleCall& call) {
+  const Sizes matrix = call.sizes(1, "mat");
+  RuleCall::check(!matrix.empty());
+  call.require(call.environment().less_equal(call.constant(1), matrix[0]));
+  return addmm(call);
+}
+
+Sizes addbmm(RuleCall& call) {
+  call.ignore(0, "input|self");
+  const Sizes a = call.sizes(1, "batch1"), b = call.sizes(2, "batch2");
+  RuleCall::check(a.size() == 3 && b.size() == 3);
+  return Sizes{a[1], b[2]};
+}
+
+Sizes addr(RuleCall& call) {
+  call.ignore(0, "input|self");
+  const Sizes a = call.sizes(1, "vec1"), b = call.sizes(2, "vec2");
+  RuleCall::check(a.size() == 1 && b.size() == 1);
+  return Sizes{a[0], b[0]};
 }
 
 // linear(x, weight): of `out` rows, or one vector
@@ -109,43 +132,153 @@ Sizes multi_head_attention(RuleCall& call) {
   return sizes;
 }
 
-// einsum("ij,jk->ik", x, y) with all letters written, and one output.
+namespace {
+
+// einsum("...ij,jk->...ik", x, y): letters and the dimensions that "..." stands for, with the output written.
+class Einsum {
+ public:
+  explicit Einsum(RuleCall& call) : call_(call) {}
+
+  Sizes apply(std::string_view text, const std::vector<Sizes>& operands) {
+    const size_t arrow = text.find("->");
+    RuleCall::check(arrow != std::string_view::npos);
+    std::string_view inputs = text.substr(0, arrow);
+    for (size_t i = 0; i < operands.size(); i++) {
+      const size_t end = std::min(inputs.find(','), inputs.size());
+      RuleCall::check((end < inputs.size()) == (i + 1 < operands.size()));
+      add(inputs.substr(0, end), operands[i]);
+      inputs.remove_prefix(std::min(end + 1, inputs.size()));
+    }
+    return output(text.substr(arrow + 2));
+  }
+
+ private:
+  static bool is_ellipsis(std::string_view text, size_t at) { return text.substr(at, 3) == "..."; }
+  Expression& letter(char c) {
+    RuleCall::check((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'));
+    return letters_[static_cast<size_t>(c)];
+  }
+
+  void add(std::string_view labels, const Sizes& sizes) {
+    const auto named = static_cast<size_t>(
+        std::count_if(labels.begin(), labels.end(), [](char c) { return c != ' ' && c != '.'; }));
+    RuleCall::check(named <= sizes.size());
+    size_t d = 0;
+    for (size_t i = 0; i < labels.size(); i++) {
+      if (labels[i] == ' ') continue;
+      if (is_ellipsis(labels, i)) {
+        const size_t count = sizes.size() - named;
+        rest_ = call_.broadcast(rest_, Sizes(sizes.begin() + static_cast<std::ptrdiff_t>(d),
+                                             sizes.begin() + static_cast<std::ptrdiff_t>(d + count)));
+        d += count;
+        i += 2;
+        continue;
+      }
+      RuleCall::check(d < sizes.size());
+      Expression& size = letter(labels[i]);
+      size = size == nullptr ? sizes[d] : call_.broadcast(size, sizes[d]);
+      d++;
+    }
+    RuleCall::check(d == sizes.size());
+  }
+
+  Sizes output(std::string_view labels) {
+    Sizes sizes;
+    for (size_t i = 0; i < labels.size(); i++) {
+      if (labels[i] == ' ') continue;
+      if (is_ellipsis(labels, i)) {
+        sizes.append(rest_.begin(), rest_.end());
+        i += 2;
+        continue;
+      }
+      RuleCall::check(letter(labels[i]) != nullptr);
+      sizes.push_back(letter(labels[i]));
+    }
+    return sizes;
+  }
+
+  RuleCall& call_;
+  std::array<Expression, 128> letters_{};
+  Sizes rest_;
+};
+
+}  // namespace
+
 Sizes einsum(RuleCall& call) {
   const Value equation = call.require(0, "equation");
   RuleCall::check(equation.kind() == ValueKind::Object && PyUnicode_Check(call.object(equation).get()));
-  const char* text = PyUnicode_AsUTF8(call.object(equation).get());
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(call.object(equation).get(), &length);
   if (text == nullptr) throw PyError();
-  std::array<Expression, 128> letters{};
   std::vector<Sizes> operands;
   if (call.is_sequence_at(1, {})) {
     operands = call.tensors(1, {});
   } else {
     for (uint32_t i = 1; i < call.positional(); i++) operands.push_back(call.sizes(i, {}));
   }
-  const char* at = text;
-  size_t operand = 0, d = 0;
-  for (; *at != '\0' && *at != '-'; at++) {
-    if (*at == ' ') continue;
-    RuleCall::check(operand < operands.size());
-    if (*at == ',') {
-      RuleCall::check(d == operands[operand].size());
-      operand++;
-      d = 0;
-      continue;
+  return Einsum(call).apply({text, static_cast<size_t>(length)}, operands);
+}
+
+// tensordot(a, b, dims): a number of dimensions, or a list of them for each
+Sizes tensordot(RuleCall& call) {
+  const Sizes a = call.sizes(0, "a"), b = call.sizes(1, "b");
+  std::vector<size_t> of_a, of_b;
+  if (call.is_sequence_at(2, "dims")) {
+    const std::vector<Value> dims = call.items(2, "dims");
+    RuleCall::check(dims.size() == 2);
+    const auto named = [&](Value list, size_t rank) {
+      std::vector<size_t> found;
+      for (const Value d : call.children(list)) found.push_back(RuleCall::wrap(call.fixed(call.number_of(d)), rank));
+      return found;
+    };
+    of_a = named(dims[0], a.size());
+    of_b = named(dims[1], b.size());
+  } else {
+    const int64_t count = call.integer(2, "dims", 2);
+    RuleCall::check(count >= 0 && static_cast<size_t>(count) <= std::min(a.size(), b.size()));
+    for (size_t i = 0; i < static_cast<size_t>(count); i++) {
+      of_a.push_back(a.size() - static_cast<size_t>(count) + i);
+      of_b.push_back(i);
     }
-    RuleCall::check(((*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z')) && d < operands[operand].size());
-    Expression& letter = letters[static_cast<size_t>(*at)];
-    letter = letter == nullptr ? operands[operand][d] : call.broadcast(letter, operands[operand][d]);
-    d++;
   }
-  RuleCall::check(operand + 1 == operands.size() && d == operands[operand].size() && at[0] == '-' && at[1] == '>');
   Sizes sizes;
-  for (at += 2; *at != '\0'; at++) {
-    if (*at == ' ') continue;
-    const auto letter = static_cast<unsigned char>(*at);
-    RuleCall::check(letter < letters.size() && letters[letter] != nullptr);
-    sizes.push_back(letters[letter]);
+  const auto add_others = [&](const Sizes& from, const std::vector<size_t>& gone) {
+    for (size_t d = 0; d < from.size(); d++) {
+      if (std::find(gone.begin(), gone.end(), d) == gone.end()) sizes.push_back(from[d]);
+    }
+  };
+  add_others(a, of_a);
+  add_others(b, of_b);
+  return sizes;
+}
+
+// lstm(input, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), gru(input, h, ...)
+Sizes recurrent(RuleCall& call) {
+  constexpr uint32_t kBidirectional = 7;
+  Sizes input = call.sizes(0, "input");
+  RuleCall::check(call.is_sequence_at(2, "params"));
+  std::vector<Sizes> states;
+  if (call.is_sequence_at(1, "hx")) {
+    states = call.tensors(1, "hx");
+  } else {
+    states.push_back(call.sizes(1, "hx"));
   }
+  const bool is_bidirectional = call.flag(kBidirectional, "bidirectional", false);
+  call.ignore_rest();
+  const int64_t position = call.position();
+  RuleCall::check(position >= 0 && position <= static_cast<int64_t>(states.size()));
+  if (position > 0) return states[static_cast<size_t>(position) - 1];
+  RuleCall::check(!input.empty() && !states[0].empty());
+  input.back() = call.environment().scale(states[0].back(), is_bidirectional ? 2 : 1);
+  return input;
+}
+
+// ---- of matrices in the last two dimensions
+
+Sizes without_matrix(RuleCall& call) {
+  Sizes sizes = call.sizes(0, "input|self|A");
+  RuleCall::check(sizes.size() >= 2);
+  sizes.resize(sizes.size() - 2);
   return sizes;
 }
 

@@ -98,6 +98,34 @@ Sizes multinomial(RuleCall& call) {
   return sizes;
 }
 
+// Fourier transforms (x, n, dim) of one dimension.
+static Sizes transformed(RuleCall& call, bool halves, bool doubles) {
+  Sizes sizes = call.sizes(0, "input");
+  const std::optional<Value> wanted = call.find(1, "n");
+  const size_t d = call.dimension(2, "dim", sizes.size(), -1);
+  call.ignore(3, "norm");
+  RuleCall::check(d < sizes.size());
+  shapes::ShapeEnvironment& environment = call.environment();
+  if (wanted) {
+    sizes[d] = call.number_of(*wanted);
+    call.require(environment.less_equal(call.constant(1), sizes[d]));
+  } else if (doubles) {
+    sizes[d] = environment.scale(environment.subtract(sizes[d], call.constant(1)), 2);
+  }
+  if (halves) sizes[d] = environment.add(environment.floor_divide(sizes[d], call.constant(2)), call.constant(1));
+  return sizes;
+}
+
+Sizes fft(RuleCall& call) { return transformed(call, false, false); }
+Sizes rfft(RuleCall& call) { return transformed(call, true, false); }
+Sizes irfft(RuleCall& call) { return transformed(call, false, true); }
+
+// fftn(x, s, dim)
+Sizes fft_of_same_size(RuleCall& call) {
+  RuleCall::check(!call.find(1, "s"));
+  return same_as_first(call);
+}
+
 // diff(x, n=1, dim=-1)
 Sizes diff(RuleCall& call) {
   Sizes sizes = call.sizes(0, "input|self");

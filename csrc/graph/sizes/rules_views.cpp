@@ -63,12 +63,11 @@ Sizes reverse_dimensions(RuleCall& call) {
 }
 
 Sizes permute(RuleCall& call) {
-  const Sizes sizes = call.sizes(0, "input|self");
-  Sizes order = call.numbers(1, "dims"), permuted;
+  const Sizes sizes = call.sizes(0, "input|self"), order = call.numbers(1, "dims");
+  Sizes permuted;
   RuleCall::check(order.size() == sizes.size());
   for (const Expression d : order) {
-    RuleCall::check(d->kind == shapes::Kind::kInteger);
-    permuted.push_back(sizes[RuleCall::wrap(d->value, sizes.size())]);
+    permuted.push_back(sizes[RuleCall::wrap(call.fixed(d), sizes.size())]);
   }
   return permuted;
 }
@@ -160,6 +159,45 @@ Sizes diagonal(RuleCall& call) {
       call.environment().maximum(call.environment().minimum(rows, columns), call.constant(0)));
   return left;
 }
+
+// diag_embed(x, offset, dim1, dim2): the last dimension becomes two.
+Sizes diag_embed(RuleCall& call) {
+  Sizes sizes = call.sizes(0, "input|self");
+  const int64_t offset = call.integer(1, "offset", 0);
+  const size_t rank = sizes.size() + 1;
+  const size_t a = call.dimension(2, "dim1", rank, -2), b = call.dimension(3, "dim2", rank, -1);
+  RuleCall::check(!sizes.empty() && a != b && offset > -INT32_MAX && offset < INT32_MAX);
+  const Expression length = call.environment().add(sizes.back(), call.constant(offset < 0 ? -offset : offset));
+  sizes.pop_back();
+  for (const size_t d : {std::min(a, b), std::max(a, b)}) {
+    sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(d), length);
+  }
+  return sizes;
+}
+
+// as_strided(x, size, stride, offset)
+Sizes as_strided(RuleCall& call) {
+  call.ignore(0, "input|self");
+  RuleCall::check(call.is_sequence_at(1, "size"));
+  Sizes sizes;
+  for (const Value item : call.items(1, "size")) sizes.push_back(call.number_of(item));
+  call.ignore(2, "stride");
+  call.ignore(3, "storage_offset");
+  return sizes;
+}
+
+static Sizes at_least(RuleCall& call, size_t rank) {
+  Sizes sizes = call.sizes(0, {});
+  RuleCall::check(call.positional() == 1);
+  if (rank == 3 && sizes.size() == 2) sizes.push_back(call.constant(1));
+  if (rank == 3 && sizes.size() == 1) sizes = Sizes{call.constant(1), sizes[0], call.constant(1)};
+  while (sizes.size() < rank) sizes.insert(sizes.begin(), call.constant(1));
+  return sizes;
+}
+
+Sizes at_least_1d(RuleCall& call) { return at_least(call, 1); }
+Sizes at_least_2d(RuleCall& call) { return at_least(call, 2); }
+Sizes at_least_3d(RuleCall& call) { return at_least(call, 3); }
 
 Sizes view_as_real(RuleCall& call) {
   Sizes sizes = call.sizes(0, "input|self");

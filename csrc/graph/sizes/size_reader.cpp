@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace alternator::graph {
 
@@ -19,6 +20,7 @@ enum class SizeReader::Reads : uint8_t {
   kBytes,
   kNothing,
   kViewOrCopy,
+  kContiguous,
   kStructure,
   kWhichArgument,
   kFixedCount,
@@ -129,9 +131,14 @@ Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
   const uint32_t tensor = solver_.program().argument(node, 0).index;
   const at::Tensor& fake = solver_.program().tensors[tensor].fake;
   shapes::ShapeEnvironment& environment = solver_.environment();
-  if (reads == Reads::kNothing) return Ref::share(result);
-  if (reads == Reads::kViewOrCopy) {
-    views_or_copies_.push_back(tensor);
+  // x.contiguous() is x, or x.is_contiguous().
+  const bool is_same = is_tensor(result) ? as_tensor(result).is_same(fake) : result.get() == Py_True;
+  if (reads == Reads::kContiguous && (is_same || !is_tensor(result))) {
+    const bool is_known = is_same && node.argument_count() == 1 && is_always_contiguous(solver_, tensor);
+    return is_known ? Ref::share(result) : Ref();
+  }
+  if (reads == Reads::kViewOrCopy || reads == Reads::kContiguous) {
+    views_or_copies_.push_back({tensor, as_tensor(result)});
     return Ref::share(result);
   }
   if (!SizeSolver::has_plain_sizes(fake)) return {};
@@ -168,8 +175,11 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
     if (!(is_which || is_new) || !guard_structure(solver_, node, count)) solver_.specialize_arguments(node);
     return result;
   }
+  const bool may_keep_layout = is_tensor(result) && !is_made(result, made) && has_keyword(node, "memory_format");
+  if (row != readers().end() && row->second == Reads::kNothing && !may_keep_layout) return result;
   const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};
-  if (row != readers().end() && row->second != Reads::kFixedCount && first.is_tensor() &&
+  const bool reads_first = row != readers().end() && row->second < Reads::kStructure && row->second != Reads::kNothing;
+  if (reads_first && first.is_tensor() &&
       solver_.program().tensors[first.index].fake.defined()) {
     Ref read = read_first(row->second, node, result);
     if (read) return read;
@@ -183,7 +193,25 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
 }
 
 void SizeReader::fix_views() {
-  for (const uint32_t tensor : views_or_copies_) solver_.specialize(tensor);
+  const Program& program = solver_.program();
+  // What a write to one of the two changes depends on it; what is written elsewhere does not.
+  std::unordered_set<const c10::StorageImpl*> written;
+  bool is_known = true;
+  const auto storage_of = [](const at::Tensor& tensor) {
+    return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  };
+  for (const Node& node : program.nodes) {
+    if ((node.effects & kMutates) == 0) continue;
+    is_known = is_known && !node.has(kReplacesStorage) && !node.has(kSetsAttribute);
+    program.each_written(node, [&](uint32_t tensor) {
+      if (program.tensors[tensor].fake.defined()) written.insert(storage_of(program.tensors[tensor].fake));
+    });
+  }
+  for (const auto& [tensor, result] : views_or_copies_) {
+    const bool is_written = written.contains(storage_of(program.tensors[tensor].fake)) ||
+                            written.contains(storage_of(result));
+    if (!is_known || is_written) solver_.specialize(tensor);
+  }
   views_or_copies_.clear();
 }
 

@@ -27,7 +27,11 @@ class SizeReader {
   bool is_made(Borrowed object, uint32_t made) const;
 
   SizeSolver& solver_;
-  std::vector<uint32_t> views_or_copies_;  // their first arguments
+  struct ViewOrCopy {
+    uint32_t tensor;  // the first argument
+    at::Tensor result;
+  };
+  std::vector<ViewOrCopy> views_or_copies_;
 };
 
 }  // namespace alternator::graph

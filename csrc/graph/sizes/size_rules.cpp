@@ -40,6 +40,7 @@ std::vector<Namespace> namespaces() {
   add("", "torch._C._nn", true);
   add("", "torch.special", true);
   add("L.", "torch.linalg", false);
+  add("fft.", "torch.fft", false);
   add("nn.", "torch.nn", false);
   add("O.", "_operator", false);
   return all;
@@ -116,6 +117,59 @@ bool guard_structure(SizeSolver& solver, const Node& node, int64_t count) {
   } catch (const NoRule&) {
     return false;
   }
+}
+
+bool has_keyword(const Node& node, const char* name) {
+  for (Py_ssize_t i = 0; i < node.keyword; i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(node.keyword_names.get(), i), name) == 0) return true;
+  }
+  return false;
+}
+
+// Strides in order, also of sizes of 1: then the guards of an input check them by its sizes.
+static bool is_row_major(const at::Tensor& fake) {
+  int64_t expected = 1;
+  for (int64_t d = fake.dim() - 1; d >= 0; d--) {
+    if (fake.stride(d) != expected) return false;
+    expected *= std::max<int64_t>(fake.size(d), 1);
+  }
+  return true;
+}
+
+static bool is_one_of(Rule rule, std::initializer_list<Rule> rules) {
+  return std::find(rules.begin(), rules.end(), rule) != rules.end();
+}
+
+// Walks back through calls whose result is contiguous if their arguments are.
+bool is_always_contiguous(SizeSolver& solver, uint32_t tensor) {
+  constexpr int kMostCalls = 200;
+  const Program& program = solver.program();
+  std::vector<uint32_t> open{tensor};
+  for (int calls = 0; !open.empty(); calls++) {
+    const TensorRecord& record = program.tensors[open.back()];
+    open.pop_back();
+    if (record.is_symbol() || !record.fake.defined() || !SizeSolver::has_plain_sizes(record.fake)) return false;
+    if (!record.varies || record.origin == Origin::Input) {
+      if (!is_row_major(record.fake)) return false;
+      continue;
+    }
+    if (record.origin != Origin::Result || calls > kMostCalls) return false;
+    const Node& node = program.nodes[record.index];
+    const Rule rule = rule_of(node);
+    if (is_one_of(rule, {make, make_like, make_full, arange, linspace, embedding, linear})) continue;
+    if (has_keyword(node, "memory_format")) return false;
+    if (!is_one_of(rule, {same_as_first, broadcast_all, view, flatten, unflatten, unsqueeze})) return false;
+    for (uint32_t i = 0; i < node.argument_count(); i++) {
+      const Value value = program.argument(node, i);
+      const bool is_tensor = value.is_tensor() && program.tensors[value.index].fake.defined();
+      if (!is_tensor) continue;
+      // What is broadcast may decide the order of the result.
+      const at::Tensor& argument = program.tensors[value.index].fake;
+      if (rule == broadcast_all && argument.dim() != 0 && argument.dim() != record.fake.dim()) return false;
+      if (argument.dim() != 0) open.push_back(value.index);
+    }
+  }
+  return true;
 }
 
 }  // namespace alternator::graph

@@ -13,7 +13,11 @@ std::optional<Sizes> solve_by_rule(SizeSolver& solver, const Node& node, uint32_
 // `count`: of its tensors. False: there is no rule for it.
 bool guard_structure(SizeSolver& solver, const Node& node, int64_t count);
 
+// Whether the tensor is contiguous in all calls. False: not known.
+bool is_always_contiguous(SizeSolver& solver, uint32_t tensor);
+
 // The callable of a node as the tables of this folder name it.
 PyObject* identity_of(const Node& node);
+bool has_keyword(const Node& node, const char* name);
 
 }  // namespace alternator::graph

@@ -44,7 +44,9 @@ std::optional<Sizes> SizeSolver::solve(uint32_t tensor) {
   if (record.origin == Origin::Input) {
     const std::vector<shapes::Expression>& given = program_.declared[record.index].sizes;
     if (given.empty()) return constants_of(tensor);
-    return Sizes(given.begin(), given.end());
+    Sizes sizes;
+    for (const shapes::Expression size : given) sizes.push_back(size);
+    return sizes;
   }
   const uint32_t producer = program_.producer(tensor);
   if (producer == kNowhere || depth_ >= kDeepest) return std::nullopt;
