@@ -16,7 +16,7 @@ from typing import Any
 from torch._logging._internal import getArtifactLogger, trace_log, trace_structured
 
 from . import config, events
-from .events import Assumed, Break, Compiled, Entry, Event, Graph, Line, Recompile, Runner, Specialized
+from .events import Assumed, Break, Compiled, Entry, Event, Graph, Line, Recompile, Runner, Specialized, Symbols
 from .pseudo import program_text
 
 # Warnings about what runs without compilation, and why.
@@ -175,6 +175,12 @@ class _Terminal(events.Subscriber):
             what = "not captured" if event.eager else f"captured, {event.operations} operations"
             took = sum(event.seconds.values())
             _say("dynamo", "%s%s: %s in %.4f s", event.function, _begin(event.resumed_at), what, took)
+
+    def symbols(self, event: Symbols) -> None:
+        if not _is_on("dynamic"):
+            return
+        for symbol in event.symbols:
+            _say("dynamic", "%s%s: %s", event.function, _begin(event.resumed_at), symbol.text)
 
     def recompile(self, event: Recompile) -> None:
         title = f"Recompiling function {event.function}{_begin(event.resumed_at)}"
