@@ -299,13 +299,13 @@ def test_frames_that_record_nothing_are_left_alone(front: Any) -> None:
 
 @in_child
 def test_too_many_versions_of_a_callee(front: Any) -> None:
-    def some(x: Any, n: int) -> Any:
-        return torch.sin(x) * n
+    def some(x: Any, n: str) -> Any:
+        return torch.sin(x) * int(n)
 
     @alternator.disable(recursive=False)
     def calls(x: Any, count: int) -> Any:
         for n in range(count):
-            x = some(x, n)
+            x = some(x, str(n))
         return x
 
     alternator.config.recompile_limit = 4

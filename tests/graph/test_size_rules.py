@@ -429,6 +429,21 @@ def test_ranks_that_depend_on_sizes() -> None:
     alternator.reset()
 
 
+def test_operators_by_name() -> None:
+    def function(x: torch.Tensor, k: int) -> Any:
+        y = torch.ops.aten.squeeze.default(x[k:])
+        z = torch.ops.aten.relu(x)
+        return y + 1, y.dim(), z
+
+    fast = alternator.compile(function, backend="eager", dynamic=True, isolate_recompiles=True)
+    for rows, k in ((5, 2), (5, 4), (6, 2), (3, 2)):
+        x = torch.randn(rows, 3)
+        wanted, found = function(x, k), fast(x, k)
+        assert wanted[1] == found[1]
+        torch.testing.assert_close(wanted[0], found[0])
+    alternator.reset()
+
+
 def test_metadata_that_is_replaced() -> None:
     def replaced(x: torch.Tensor, y: torch.Tensor) -> Any:
         z = x + 1

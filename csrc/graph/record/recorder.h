@@ -56,7 +56,9 @@ class Recorder final : private TensorNames {
   // Calls in its scope run on fakes and leave no node.
   class Silent {
    public:
-    explicit Silent(Recorder& recorder) : recorder_(recorder), before_(std::exchange(recorder.inside_, true)) {}
+    explicit Silent(Recorder& recorder) : recorder_(recorder), before_(std::exchange(recorder.inside_, true)) {
+      if (recorder.backed_ && recorder.on_silence) recorder.on_silence();  // what they tell of sizes is not seen
+    }
     ~Silent() { recorder_.inside_ = before_; }
     Silent(const Silent&) = delete;
     Silent& operator=(const Silent&) = delete;
@@ -176,6 +178,7 @@ class Recorder final : private TensorNames {
   // where a part reads it.
   std::function<void(const Node& node)> on_fixed_sizes;
   std::function<void(uint32_t tensor)> on_enters_part;
+  std::function<void()> on_silence;
   bool is_in_part() const { return part_ != nullptr; }
   // The id of a tensor of the program that is being recorded.
   std::optional<uint32_t> known_tensor(Borrowed tensor) const {

@@ -4,7 +4,9 @@
 // name is among those that never matter to sizes.
 #pragma once
 
+#include "fake/backed_symbols.h"
 #include "graph/sizes/size_solver.h"
+#include "shapes/environment.h"
 
 #include <bitset>
 #include <optional>

@@ -1,5 +1,6 @@
 #include "graph/sizes/size_reader.h"
 
+#include "graph/record/node_effects.h"
 #include "graph/record/torch_types.h"
 #include "graph/sizes/size_rules.h"
 #include "py/lasting.h"
@@ -66,6 +67,17 @@ const std::unordered_map<PyObject*, Reads>& readers() {
     }
     return made;
   });
+}
+
+// Functions of torch's API: where no table says otherwise, the structure of their results does not depend on sizes.
+// Nothing is known of the operators of torch.ops, which anyone may define.
+bool is_of_torch(const Node& node) {
+  if (node.wrapped || node.overridden) return false;
+  const Borrowed callable = node.callable;
+  PyTypeObject* type = callable.type();
+  return PyCFunction_Check(callable.get()) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+         type == &_PyMethodWrapper_Type || (PyFunction_Check(callable.get()) && !is_users_function(callable)) ||
+         callable.get() == reinterpret_cast<PyObject*>(torch_types().parameter);
 }
 
 // torch.return_types
@@ -165,7 +177,11 @@ bool SizeReader::tells_nothing(const Node& node, Borrowed result, uint32_t made)
 }
 
 Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
-  const auto row = node.wrapped || node.overridden ? readers().end() : readers().find(identity_of(node));
+  if (!is_of_torch(node)) {
+    solver_.specialize_arguments(node);
+    return result;
+  }
+  const auto row = readers().find(identity_of(node));
   const bool is_which = row != readers().end() && row->second == Reads::kWhichArgument;
   if (is_which || (row != readers().end() && row->second == Reads::kStructure)) {
     // Not of what an argument is returned for.

@@ -75,7 +75,7 @@ Ref LazyValues::lift_open(Borrowed value, Source* source) {
   source->bears_identity = true;
   Ref view = Ref::share(value);
   // With symbols, an element may be one.
-  if (lifter_.symbolic->dynamism != nullptr || !lifts_to_itself(value.get())) {
+  if (lifter_.symbolic->may_make_numbers() || !lifts_to_itself(value.get())) {
     view = checked(PyTuple_New(count));
     for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(view.get(), i, Py_NewRef(PyTuple_GET_ITEM(value.get(), i)));
   }

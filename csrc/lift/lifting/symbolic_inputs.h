@@ -40,6 +40,9 @@ class SymbolicInputs {
   std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
   // With `hints`: gives the fake of such a tensor the sizes that follow from them.
   void apply_hints(const at::Tensor& fake, const std::vector<shapes::Expression>& sizes, const TensorSpec& spec) const;
+  bool may_make_numbers() const {
+    return dynamism != nullptr && (dynamism->all || !dynamism->numbers.empty());
+  }
   // Null: the number is a constant of the trace.
   Ref number(Borrowed value, Source* source);
 

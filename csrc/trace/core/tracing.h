@@ -14,6 +14,7 @@
 #include "trace/opcodes/raised_exceptions.h"
 #include "trace/opcodes/tensor_operators.h"
 #include "trace/soundness/value_text.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/deferred_values.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/torch_calls.h"
@@ -175,6 +176,14 @@ struct Tracing : Concrete {
     });
   }
 
+  // Their values are about to be read. False: an exception is set.
+  bool make_plain(Borrowed left, Borrowed right) {
+    return status([&] {
+             t.backed->make_plain(left);
+             t.backed->make_plain(right);
+           }) >= 0;
+  }
+
   Ref unary(unaryfunc operation, Borrowed operand) {
     if (Borrowed function = operator_on_tensors(operation, operand)) return record_operator(function, operand, {});
     if (lift::is_array(operand.get())) return value([&] { return t.arrays->operate_on_array(operation, operand); });
@@ -185,7 +194,7 @@ struct Tracing : Concrete {
       return value([&] { return t.deferred->combine(operation, left, right); });
     if (is_deferred_string(left) || is_deferred_string(right))
       return use(is_deferred_string(left) ? left : right, "an operator"), Ref();
-    if (t.arrays->is_array_operation(left, right))
+    if (t.arrays->is_array_operation(left, right) && make_plain(left, right))
       return value([&] { return t.arrays->operate_on_arrays(operation, left, right); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
@@ -215,7 +224,7 @@ struct Tracing : Concrete {
       return use(is_deferred_random(left) ? left : right, "a comparison"), Ref();
     if (is_deferred_string(left) || is_deferred_string(right))
       return use(is_deferred_string(left) ? left : right, "a comparison"), Ref();
-    if (t.arrays->is_array_operation(left, right))
+    if (t.arrays->is_array_operation(left, right) && make_plain(left, right))
       return value([&] { return t.arrays->compare_arrays(left, right, operation); });
     Ref number;
     if (lift::is_numpy_number(left.get()) || lift::is_numpy_number(right.get())) {
@@ -223,7 +232,7 @@ struct Tracing : Concrete {
     }
     if (Borrowed function = comparison_of_tensors(operation, left, right))
       return record_operator(function, left, right);
-    if (is_identity(left) || is_identity(right))
+    if ((is_identity(left) || is_identity(right)) && make_plain(left, right))
       return Ref::steal(PyObject_RichCompare(left.get(), right.get(), operation));
     if (status([&] {
           t.lifter.escape(left);  // their contents are lifted from here on

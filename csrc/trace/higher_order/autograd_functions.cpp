@@ -1,5 +1,6 @@
 // MyFunction.apply of a torch.autograd.Function.
 #include "trace/higher_order/autograd_functions.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/functorch.h"
@@ -125,6 +126,7 @@ Ref AutogradFunctions::apply_whole(Borrowed cls, PyObject* const* arguments, siz
                                    const Rehearse& rehearse) {
   if (t.function_modes->is_active()) stop(report::Reason::native_call, name + " under a user's torch-function mode");
   for (size_t i = 0; i < count; i++) {
+    t.backed->make_plain(arguments[i]);
     if (!is_tensor_or_plain(arguments[i]))
       stop(report::Reason::native_call, name + " on arguments that are neither tensors nor plain values");
   }

@@ -391,6 +391,10 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
     t.backed->make_plain(left);
     t.backed->make_plain(right);
     if (are_one_small_int(left, right)) return;
+    // Two variables may hold one object.
+    const bool may_be_one = t.lifter.known(left) != nullptr || t.lifter.known(right) != nullptr;
+    if (t.backed->any() && may_be_one && lift::plain_equal(left.get(), right.get()))
+      stop(report::Reason::unbacked_value, "an identity test");
   }
   if (left == right && fake::is_symbol(left) && t.recorder.shares_symbols())
     stop(report::Reason::unbacked_value, "an identity test");

@@ -16,7 +16,12 @@ void BackedNumbers::begin() {
   lift::SymbolicInputs& inputs = *t.lifter.symbolic;
   inputs.dynamism = t.options.dynamism.get();
   inputs.hints = t.options.hints.get();
-  inputs.is_allowed = [this] { return !t.is_transformed() && !t.recorder.is_in_part(); };
+  inputs.is_allowed = [this] {
+    return !t.is_transformed() && !t.recorder.is_in_part() && !t.recorder.is_silent();
+  };
+  t.recorder.on_silence = [this] {
+    for (size_t i = 0; i < symbols_->count(); i++) symbols_->specialize(symbols_->environment.symbol(i));
+  };
   inputs.on_first_symbol = [this] {
     symbols_ = t.lifter.symbolic->symbols;
     t.recorder.use_backed(symbols_);
