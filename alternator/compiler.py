@@ -137,7 +137,8 @@ def compile(
     model: a function, a method, a callable object or an nn.Module. A compiled module is the user's module in all but its calls:
         another object of its class that shares its state. The original is unchanged.
     fullgraph: raise where the call cannot be captured in one graph, instead of breaking the graph.
-    dynamic: accepted and ignored; shapes are static so far, a call with other shapes is compiled again.
+    dynamic: None: sizes and numbers are constants of what is compiled, until they differ between calls: then they become symbols of one
+        version for all values. True: sizes are symbols from the first call on, as far as the program allows. False: never.
     backend: "inductor", "eager", "aot_eager", the name of any backend that is registered with torch, or a callable
         (graph_module, example_inputs) that returns a callable. None means torch.compiler.get_default_backend().
     mode, options: for Inductor, as in torch.compile; at most one of the two. Other backends get them as keyword arguments.
@@ -217,7 +218,7 @@ def _compile(
     listener = Listener(function.__code__, next(_frame_numbers))
     shared = None if isolate_recompiles else _shared(function, resolved, fullgraph)
     handoff = Handoff(resolved, listener, shared)
-    limit = config.limit() if recompile_limit is None else recompile_limit
+    limit = -1 if recompile_limit is None else recompile_limit  # -1: config.limits(), whenever it matters
     compiled = _C.compile(
         function, self, handoff, fullgraph, limit, listener, False, shared and shared.store, _is_object(model), dynamic
     )
@@ -234,7 +235,9 @@ def _with_other_backend(compiled: Any) -> Any:
     if backend not in others:
         function, self = compiled.__wrapped__, compiled.__self__
         model = function if self is None else MethodType(function, self)
-        others[backend] = made = _compile(model, fullgraph=compiled._fullgraph, backend=backend)
+        others[backend] = made = _compile(
+            model, fullgraph=compiled._fullgraph, dynamic=compiled._dynamic, backend=backend
+        )
         made._alternator_other = True
     return others[backend]
 

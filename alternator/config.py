@@ -1,7 +1,8 @@
-"""Settings: `compile` reads them when it is called, compiled functions when they trace."""
+"""Settings: compiled functions read them when they trace."""
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -34,6 +35,27 @@ verify_correctness: bool = False
 error_on_recompile: bool = False
 
 
+# Calls beyond the recompile limit are an error. torch._dynamo.config's setting means the same.
+fail_on_recompile_limit_hit: bool = False
+
+# How many entries all compile()s of one function may have. torch._dynamo.config's setting means the same, where it was changed.
+accumulated_recompile_limit: int = 256
+
+# Whether sizes and numbers that differ between calls become symbols, where compile() was not told by dynamic=.
+# torch._dynamo.config's setting means the same, as the following do.
+automatic_dynamic_shapes: bool = True
+
+# False: all sizes of inputs are symbols from the first call on, as with dynamic=True.
+assume_static_by_default: bool = True
+
+# Ints, or floats, are never symbols.
+specialize_int: bool = False
+specialize_float: bool = False
+
+# mark_dynamic of a size that a trace specializes on is no error.
+allow_ignore_mark_dynamic: bool = False
+
+
 def _of_torch(name: str, default: Any) -> Any:
     """TorchDynamo's setting, if torch._dynamo is loaded (otherwise it has its default); never loads it."""
     return getattr(sys.modules.get("torch._dynamo.config"), name, default)
@@ -44,9 +66,43 @@ def is_set(switch: str) -> bool:
     return bool(globals().get(switch)) or bool(_of_torch(switch, False))
 
 
-def limit() -> int:
-    """The recompile_limit: TorchDynamo's where it was changed, otherwise ours."""
+def _chosen(name: str) -> Any:
+    """TorchDynamo's setting where it was changed, otherwise ours."""
     settings = _of_torch("_config", {})
-    chosen = _of_torch("recompile_limit", None)  # cache_size_limit is an alias of it
-    is_default = "recompile_limit" not in settings or chosen == settings["recompile_limit"].default
-    return recompile_limit if is_default else int(chosen)
+    chosen = _of_torch(name, None)
+    is_default = name not in settings or chosen == settings[name].default
+    return globals()[name] if is_default else chosen
+
+
+def limits() -> tuple[int, int, bool]:
+    """The recompile_limit (cache_size_limit is an alias of it in torch), the accumulated one, and whether they are hard. Read by
+    the core before each trace."""
+    hard = is_set("fail_on_recompile_limit_hit")
+    return int(_chosen("recompile_limit")), int(_chosen("accumulated_recompile_limit")), hard
+
+
+_DIMENSION = re.compile(r"^(.+):(\d+)$")
+
+
+def _dynamic_sources() -> list[tuple[str, int]]:
+    """torch.compiler.config.dynamic_sources: patterns of source names, each with a dimension, or -1 for all."""
+    setting = getattr(sys.modules.get("torch.compiler.config"), "dynamic_sources", "")
+    found = []
+    for entry in str(setting).replace(" ", "").split(","):
+        if matched := _DIMENSION.match(entry):
+            found.append((matched.group(1), int(matched.group(2))))
+        elif entry:
+            found.append((entry, -1))
+    return found
+
+
+def dynamic_settings() -> tuple[bool, bool, bool, bool, bool, list[tuple[str, int]]]:
+    """What the core reads before each trace, csrc/dispatch/dynamism_policy.cpp."""
+    return (
+        bool(_chosen("automatic_dynamic_shapes")),
+        bool(_chosen("assume_static_by_default")),
+        not is_set("specialize_int"),
+        not is_set("specialize_float"),
+        is_set("allow_ignore_mark_dynamic"),
+        _dynamic_sources(),
+    )

@@ -210,6 +210,38 @@ class Entry(Event):
     result_names: tuple[str, ...] = ()  # the variable of each, where it stops at a break
 
 
+@dataclass(frozen=True)
+class Symbol:
+    """A size or a number that was a symbol of a trace."""
+
+    name: str  # "x.size(0)"
+    value: int  # in the call that was traced
+    why: str  # it was a symbol
+    fixed: bool  # the trace has specialized on it
+    lines: tuple[Line, ...]  # the user's lines that did
+    reason: str  # why it could not even become one; empty: it was one
+
+    @property
+    def text(self) -> str:
+        if not self.fixed:
+            return f"{self.name} is symbolic, now {self.value}: {self.why}"
+        because = self.reason or ", ".join(f"{line}" + (f" [{line.text}]" if line.text else "") for line in self.lines)
+        return f"{self.name} is specialized to {self.value} ({self.why}): {because or 'by the core'}"
+
+
+def _symbol(fields: dict[str, Any]) -> Symbol:
+    return Symbol(**{**fields, "lines": _lines(fields["lines"])})
+
+
+@dataclass(frozen=True)
+class Symbols(Event):
+    """A trace has, or had, symbolic sizes and numbers."""
+
+    kind = "symbols"
+    resumed_at: tuple[Line, ...]  # as in Recompile
+    symbols: tuple[Symbol, ...]
+
+
 class Subscriber:
     """Receives the events. Costly parts of events are only computed if a subscriber wants them."""
 
@@ -320,8 +352,18 @@ class Listener:
         """Called by the hand-off: it is settled who runs a graph of the function."""
         emit(Runner(place(self.code), self.compile_id(), **fields))
 
+    def symbolic(self, fields: dict[str, Any]) -> None:
+        symbols = tuple(_symbol(row) for row in fields["symbols"])
+        emit(Symbols(place(self.code), self.compile_id(), _lines(fields["resumed_at"]), symbols))
+
     def refusal(self, fields: dict[str, Any]) -> BaseException:
         return exc.unsupported(fields)
+
+    def limit_hit(self, fields: dict[str, Any]) -> BaseException:
+        return exc.recompile_limit_hit(fields)
+
+    def violation(self, rows: list[dict[str, Any]]) -> BaseException:
+        return exc.constraint_violation([_symbol(row) for row in rows])
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 
 class _Error(RuntimeError):
-    torchs_name: ClassVar[str]  # the exception that torch._dynamo raises in this case
+    torchs_name: ClassVar[str]  # the exception that torch raises in this case
+    torchs_module: ClassVar[str] = "torch._dynamo.exc"
 
     def __reduce__(self) -> Any:
         own = next(cls for cls in type(self).__mro__ if cls.__dict__.get("torchs_name") is not None)
@@ -39,6 +40,19 @@ class RecompileError(_Error):
     torchs_name = "RecompileError"
 
 
+class RecompileLimitHit(_Error):
+    """A call beyond the recompile limit, where fullgraph=True or fail_on_recompile_limit_hit forbids to run it eagerly."""
+
+    torchs_name = "FailOnRecompileLimitHit"
+
+
+class ConstraintViolation(_Error):
+    """A size that mark_dynamic demands as dynamic, and that the program needs as a constant."""
+
+    torchs_name = "ConstraintViolationError"
+    torchs_module = "torch.fx.experimental.symbolic_shapes"
+
+
 BackendCompilerFailed = BackendFailed  # torch's name
 _Own = TypeVar("_Own", bound=_Error)
 
@@ -49,8 +63,8 @@ def _also_torchs(own: type[Any], torch_type: type[Exception]) -> Any:
 
 
 def _make(own: type[_Own], *args: Any) -> _Own:
-    """Once torch._dynamo is loaded, the exception also derives from torch's, so that handlers for that catch it."""
-    torchs = sys.modules.get("torch._dynamo.exc")
+    """Once torch's module is loaded, the exception also derives from torch's, so that handlers for that catch it."""
+    torchs = sys.modules.get(own.torchs_module)
     kind: Any = own
     cls: type[_Own] = own if torchs is None else _also_torchs(kind, getattr(torchs, own.torchs_name))
     return cls(*args)
@@ -90,3 +104,21 @@ def recompile_error(function: str, failures: list[str]) -> RecompileError:
         f"Recompiling function {function}, which error_on_recompile forbids\n"
         f"    triggered by the following guard failure(s):\n{rows}",
     )
+
+
+def recompile_limit_hit(fields: dict[str, Any]) -> RecompileLimitHit:
+    return _make(RecompileLimitHit, f"Hard failure due to {fields['flag']}\n{fields['text']}")
+
+
+def constraint_violation(symbols: list[Any]) -> ConstraintViolation:
+    """`symbols`: events.Symbol."""
+    rows = []
+    for symbol in symbols:
+        why = f": {symbol.reason}" if symbol.reason else ""
+        rows.append(
+            f"  - You marked {symbol.name} as dynamic but your code specialized it to be a constant ({symbol.value}){why}. "
+            "Either remove the mark_dynamic, or use maybe_mark_dynamic."
+        )
+        rows += [f"      specialized by {line}" + (f": {line.text}" if line.text else "") for line in symbol.lines]
+    names = ", ".join(symbol.name for symbol in symbols)
+    return _make(ConstraintViolation, f"Constraints violated ({names})!\n" + "\n".join(rows))

@@ -16,18 +16,20 @@ from typing import Any
 from torch._logging._internal import getArtifactLogger, trace_log, trace_structured
 
 from . import config, events
-from .events import Break, Compiled, Entry, Event, Graph, Line, Recompile, Runner
+from .events import Break, Compiled, Entry, Event, Graph, Line, Recompile, Runner, Symbols
 from .pseudo import program_text
 
 # Warnings about what runs without compilation, and why.
 log = logging.getLogger("alternator")
 
 ARTIFACTS = ("graph", "graph_code", "graph_sizes", "guards", "recompiles", "graph_breaks", "bytecode")
-NAMES = (*ARTIFACTS, "dynamo")
+NAMES = (*ARTIFACTS, "dynamo", "dynamic")
+_INFO = ("dynamo", "dynamic")
 
 # Loggers of TORCH_LOGS. Below "torch", whose handlers torch sets up.
 _torchs = {name: getArtifactLogger("torch.alternator", name) for name in ARTIFACTS}
 _torchs["dynamo"] = logging.getLogger("torch._dynamo.alternator")
+_torchs["dynamic"] = logging.getLogger("torch.fx.experimental.symbolic_shapes.alternator")
 
 # Loggers of ALTERNATOR_LOGS.
 _own = logging.getLogger("alternator.logs")
@@ -51,11 +53,11 @@ def set_logs(names: str) -> None:
 
 
 def _is_on(name: str) -> bool:
-    return name in _own_names or _torchs[name].isEnabledFor(logging.INFO if name == "dynamo" else logging.DEBUG)
+    return name in _own_names or _torchs[name].isEnabledFor(logging.INFO if name in _INFO else logging.DEBUG)
 
 
 def _say(name: str, message: str, *args: Any) -> None:
-    level = logging.INFO if name == "dynamo" else logging.DEBUG
+    level = logging.INFO if name in _INFO else logging.DEBUG
     if _torchs[name].isEnabledFor(level):
         _torchs[name].log(level, message, *args)
     elif name in _own_names:
@@ -167,6 +169,12 @@ class _Terminal(events.Subscriber):
             what = "not captured" if event.eager else f"captured, {event.operations} operations"
             took = sum(event.seconds.values())
             _say("dynamo", "%s%s: %s in %.4f s", event.function, _begin(event.resumed_at), what, took)
+
+    def symbols(self, event: Symbols) -> None:
+        if not _is_on("dynamic"):
+            return
+        for symbol in event.symbols:
+            _say("dynamic", "%s%s: %s", event.function, _begin(event.resumed_at), symbol.text)
 
     def recompile(self, event: Recompile) -> None:
         title = f"Recompiling function {event.function}{_begin(event.resumed_at)}"

@@ -3,7 +3,6 @@
 #include "fake/saved_hooks.h"
 #include "graph/record/record_error.h"
 #include "interpreter/frame_values.h"
-#include "lift/lifting/symbolic_inputs.h"
 #include "lift/lifting/write_log.h"
 #include "shapes/expression_text.h"
 #include "trace/core/frame_access.h"
@@ -16,11 +15,33 @@ namespace alternator::dispatch {
 
 using trace::TraceResult;
 
+// Null: no guard is on an expression, and none has to be computed.
+static std::shared_ptr<fake::BackedSymbols> guarded_symbols(const trace::Tracer& tracer, const Entry& entry) {
+  const std::shared_ptr<fake::BackedSymbols>& symbols = tracer.lifter.symbolic->symbols;
+  return symbols != nullptr && !lift::are_all_fixed(entry.symbols, *symbols) ? symbols : nullptr;
+}
+
+// The values of the frames at a cut that vary in this trace: in the next one they are symbols from the start.
+static std::vector<Entry::OpenValue> open_values(trace::Tracer& tracer) {
+  std::vector<Entry::OpenValue> open;
+  int64_t position = 0;
+  each_value(tracer.result.cut, [&](const Ref& value) {
+    if (value) {
+      const uint64_t sizes = tracer.backed->varying_sizes(value);
+      const bool is_number = tracer.backed->varies(value);
+      if (sizes != 0 || is_number) open.push_back({position, sizes});
+    }
+    position++;
+  });
+  return open;
+}
+
 std::unique_ptr<Entry> build_eager_entry(trace::Tracer& tracer, guards::AmbientGuard ambient, report::Break why) {
   auto entry = std::make_unique<Entry>();
   entry->eager_because = std::move(why);
+  entry->symbols = lift::end_symbols(*tracer.tree, *tracer.lifter.symbolic);
   entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), std::vector<lift::Source*>(),
-                                                         std::move(ambient), tracer.lifter.symbolic->symbols);
+                                                         std::move(ambient), guarded_symbols(tracer, *entry));
   return entry;
 }
 
@@ -133,7 +154,10 @@ std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard a
   const std::shared_ptr<fake::BackedSymbols> symbols = tracer.lifter.symbolic->symbols;
   if (symbols != nullptr) place_numbers(entry->residual, *symbols, needed.size());
   if (traced.flag_groups != 0) ambient.add_flags(*traced.flags_before, traced.flag_groups);
-  entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient), symbols);
+  if (!traced.value && symbols != nullptr) entry->open_values = open_values(tracer);
+  entry->symbols = lift::end_symbols(*tracer.tree, *tracer.lifter.symbolic);
+  entry->guards = std::make_unique<guards::GuardProgram>(std::move(tracer.tree), needed, std::move(ambient),
+                                                         guarded_symbols(tracer, *entry));
   entry->traced_with = tracer.options;
   return entry;
 }

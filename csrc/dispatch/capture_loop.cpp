@@ -1,5 +1,6 @@
 #include "dispatch/capture_loop.h"
 
+#include "dispatch/dynamism_policy.h"
 #include "dispatch/events.h"
 #include "dispatch/failure_recovery.h"
 #include "dispatch/resume_points.h"
@@ -7,8 +8,10 @@
 #include "interpreter/capture.h"
 #include "interpreter/frame_values.h"
 #include "interpreter/step.h"
+#include "py/lasting.h"
 #include "report/reason_flags.h"
 #include "trace/calls/markers.h"
+#include "trace/core/user_lines.h"
 #include "trace/soundness/finalizers.h"
 
 #include <algorithm>
@@ -31,14 +34,44 @@ static void note_steps(Compilation& compilation) {
   if (begin.get() != Py_None) compilation.family->begin_step = std::move(begin);
 }
 
-static void give_up(const Compilation& compilation, ResumePoint& point, const guards::Roots& roots) {
-  if (std::exchange(point.cache->gave_up, true)) return;
+// The function that the user knows: of a module, its forward.
+static Ref code_of_user(const guards::Roots& roots, size_t count, std::string* name) {
   Borrowed code = PyFunction_GET_CODE(roots.function);
-  const std::shared_ptr<Entry> last = point.entries.empty() ? nullptr : point.entries.front();
-  const std::string failure = last == nullptr ? "" : last->guards->failure(roots);
-  const std::string limit = "hit config.recompile_limit (" + std::to_string(compilation.most_entries) + ")";
-  report_break(compilation, report::Break{report::Reason::recompile_limit, limit + "; last reason: " + failure,
-                                          Ref::share(code), code.as<PyCodeObject>()->co_firstlineno});
+  PyObject* self = count > 0 ? roots.slots[0] : nullptr;
+  if (self != nullptr && trace::is_torchs(code.as<PyCodeObject>())) {
+    static constinit Lasting<PyObject*> forward;
+    PyObject* key = forward.get([] { return checked(PyUnicode_InternFromString("forward")).release(); });
+    PyObject* found = _PyType_Lookup(Py_TYPE(self), key);
+    if (found != nullptr && PyFunction_Check(found)) code = PyFunction_GET_CODE(found);
+  }
+  const char* text = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_qualname);
+  if (text == nullptr) PyErr_Clear();
+  *name = text != nullptr ? text : "?";
+  return Ref::share(code);
+}
+
+// Whether the call, which matches no entry, must not be traced. One report of that for each resume point; an error
+// where the options want one.
+bool Call::is_at_limit(ResumePoint& point) {
+  const Limits limits = limits_of(compilation_);
+  const bool is_total = point.cache->slots.size() >= limits.total;
+  if (point.traced < limits.entries && !is_total) return false;
+  const bool raises = compilation_.fullgraph || limits.fails;
+  if (!raises && std::exchange(point.cache->gave_up, true)) return true;
+  std::string name;
+  Ref code = code_of_user(roots(), values.size(), &name);
+  const std::shared_ptr<Entry> last = recent_entry(point);
+  const std::string failure = last == nullptr ? "" : last->guards->failure(roots());
+  const std::string limit = is_total ? "accumulated_recompile_limit (" + std::to_string(limits.total)
+                                     : "recompile_limit (" + std::to_string(limits.entries);
+  const int line = code.as<PyCodeObject>()->co_firstlineno;
+  const report::Break event{report::Reason::recompile_limit,
+                            "hit config." + limit + "); function: " + name + "; last reason: " + failure,
+                            std::move(code), line};
+  const char* option = limits.fails ? "fail_on_recompile_limit_hit=True" : "fullgraph=True";
+  report_break(compilation_, event, {.refused_by = raises ? option : nullptr});
+  if (raises) raise_limit(compilation_, event, option);
+  return true;
 }
 
 void Call::collect_values() {
@@ -51,24 +84,11 @@ void Call::collect_values() {
   }
 }
 
-// A size or a number that differs becomes a symbol in the next trace: the first time. False: it was one, and the trace
-// specialized on it; or it may not be one.
-bool Call::note_dynamic(SharedCache& cache, const guards::Change& change) const {
-  if (!compilation_.dynamic.value_or(true)) return false;
-  if (change.kind == guards::Change::Kind::kSize) {
-    uint64_t& sizes = cache.dynamism.sizes[change.source];
-    return std::exchange(sizes, sizes | change.dimensions) != sizes;
-  }
-  return change.kind == guards::Change::Kind::kNumber && cache.dynamism.numbers.insert(change.source).second;
-}
-
-// What becomes a symbol in a trace; null: nothing.
-std::shared_ptr<const lift::Dynamism> Call::dynamism_of(const SharedCache& cache) const {
-  const bool all = compilation_.dynamic.value_or(false);
-  if (!all && cache.dynamism.sizes.empty() && cache.dynamism.numbers.empty()) return nullptr;
-  auto made = std::make_shared<lift::Dynamism>(cache.dynamism);
-  made->all = all;
-  return made;
+// See Stance::kEagerFirst.
+void Call::note_first_call(SharedCache& cache) {
+  if (!chain.empty() || compilation_.first_call == nullptr) return;
+  const std::shared_ptr<const FirstCall> first = std::exchange(compilation_.first_call, nullptr);
+  note_difference(cache, *first, describe_call(function_, slots));
 }
 
 // A value that differs from call to call is not worth an entry each time: after some recompilations it becomes
@@ -78,10 +98,10 @@ std::shared_ptr<const lift::Dynamism> Call::dynamism_of(const SharedCache& cache
 void Call::note_changes(ResumePoint& point) {
   constexpr size_t kMost = 4, kMostResumed = 2;
   if (point.entries.empty()) return;
-  const std::shared_ptr<Entry> last = point.entries.front();
+  const std::shared_ptr<Entry> last = recent_entry(point);
   for (const guards::Change& change : last->guards->changed(roots())) {
-    if (note_dynamic(*point.cache, change) || compilation_.fullgraph || change.kind == guards::Change::Kind::kSize)
-      continue;
+    const bool is_dynamic = note_change(compilation_, *point.cache, change);
+    if (is_dynamic || compilation_.fullgraph || change.kind == guards::Change::Kind::kSize) continue;
     const bool is_number = change.kind == guards::Change::Kind::kNumber;
     if (chain.empty() && !is_number) continue;
     const size_t most = chain.empty() ? kMost : is_number ? kMostResumed : kMostResumed + 1;
@@ -105,7 +125,8 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   report_recompile(compilation_, point, roots());
   note_changes(point);
   trace::TraceOptions options{.may_break = !compilation_.fullgraph};
-  options.dynamism = dynamism_of(*point.cache);
+  note_first_call(*point.cache);
+  options.dynamism = dynamism_of(compilation_, *point.cache);
   if (!compilation_.unspecialized.empty())  // copied: another thread may add to it
     options.unspecialized = std::make_shared<const std::unordered_set<std::string>>(compilation_.unspecialized);
   const Chain from = chain.empty() ? start() : Chain();
@@ -120,6 +141,9 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
       entry.reset();
     }
   }
+  note_symbols(*point.cache, *entry);
+  report_symbols(compilation_, point, *entry);
+  check_marks(compilation_, *entry);
   if (entry->has_graph()) {
     totals.graphs++;
     compilation_.graphs++;
@@ -129,9 +153,9 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
     report_break(compilation_, *entry->eager_because, {.refused_by = option_that_refuses(*entry)});
   if (entry->stops_because) report_break(compilation_, *entry->stops_because, {.resumes = true});
   if (is_transient(*entry)) return entry;
-  point.entries.insert(point.entries.begin(), entry);
+  add_entry(point, entry);
   point.traced++;
-  point.cache->add(entry, compilation_.cache_owner, compilation_.most_entries);
+  point.cache->add(entry, compilation_.cache_owner, limits_of(compilation_).entries);
   report_entry(compilation_, point, *entry);
   return entry;
 }
@@ -142,6 +166,7 @@ std::shared_ptr<Entry> Call::find(ResumePoint& point, std::vector<Ref>* found_va
     std::shared_ptr<Entry> entry = point.entries[i];  // owned: another thread may reset() while it runs
     if (!entry->admits(roots(), found_values)) continue;
     if (i > 0) move_to_front(point, entry);
+    point.recent = entry.get();
     totals.hits += entry->eager_because ? 0 : 1;
     return entry;
   }
@@ -149,12 +174,8 @@ std::shared_ptr<Entry> Call::find(ResumePoint& point, std::vector<Ref>* found_va
   if (!may_trace_ || (traces_ >= kMaxGraphlessTraces && is_graphless())) return nullptr;
   // A debugger or profiler would make CPython's eval loop run the traced frames.
   if (cpython::kTracersInstrument && cpython::tracing_active(PyThreadState_Get())) return nullptr;
-  if (point.traced >= compilation_.most_entries) {
-    give_up(compilation_, point, roots());
-    intercepts = true;
-    return nullptr;
-  }
   if (stance() == Stance::kMustBeKnown) raise_unknown_call(function_);
+  if (is_at_limit(point)) return nullptr;
   for (int tries = 0; tries < kMostTries; tries++) {
     std::shared_ptr<Entry> entry = trace(point);
     found_values->clear();

@@ -41,8 +41,8 @@ class Call {
   }
   Chain start() const;
   void note_changes(ResumePoint& point);
-  bool note_dynamic(SharedCache& cache, const guards::Change& change) const;
-  std::shared_ptr<const lift::Dynamism> dynamism_of(const SharedCache& cache) const;
+  void note_first_call(SharedCache& cache);
+  bool is_at_limit(ResumePoint& point);
   bool recover_from(const Entry& entry, graph::Failure& failure);
   std::shared_ptr<Entry> find_or_none(ResumePoint& point, std::vector<Ref>* found_values);
   const char* option_that_refuses(const Entry& entry) const;

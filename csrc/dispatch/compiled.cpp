@@ -1,6 +1,7 @@
 #include "dispatch/compiled.h"
 
 #include "dispatch/compiled_call.h"
+#include "dispatch/dynamism_policy.h"
 #include "dispatch/stance.h"
 #include "graph/export/fx_graph.h"
 #include "interpreter/capture.h"
@@ -87,10 +88,14 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
       return checked(PyObject_Vectorcall(other.get(), given, flagged, keyword_names));
     });
   }
-  const bool plain = control.evaluator != nullptr || now == Stance::kEager ||
-                     (now == Stance::kEagerFirst && !std::exchange(compilation->was_called, true)) ||
+  const bool is_first = control.evaluator == nullptr && now == Stance::kEagerFirst &&
+                        !std::exchange(compilation->was_called, true);
+  const bool plain = control.evaluator != nullptr || now == Stance::kEager || is_first ||
                      (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
-  if (plain) return PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names);
+  if (plain) {
+    if (is_first) note_first_call(*compilation, arguments, positional, keyword_names);
+    return PyObject_Vectorcall(compilation->function.get(), arguments, positional, keyword_names);
+  }
   if (reinterpret_cast<CompiledObject*>(self)->run_only) {
     return guarded([&] {
       if (auto known = find_known(*compilation, arguments, positional, keyword_names))
@@ -171,6 +176,11 @@ PyObject* compiled_guards(PyObject* self, void*) {
 
 PyObject* compiled_fullgraph(PyObject* self, void*) {
   return PyBool_FromLong((*reinterpret_cast<CompiledObject*>(self)->compilation)->fullgraph ? 1 : 0);
+}
+
+PyObject* compiled_dynamic(PyObject* self, void*) {
+  const std::optional<bool> dynamic = (*reinterpret_cast<CompiledObject*>(self)->compilation)->dynamic;
+  return dynamic ? PyBool_FromLong(*dynamic ? 1 : 0) : Py_NewRef(Py_None);
 }
 
 PyObject* compiled_residuals(PyObject* self, void*) {
@@ -266,6 +276,7 @@ PyGetSetDef compiled_getset[] = {
     {"__signature__", compiled_signature, nullptr, nullptr, nullptr},
     {"_guards", compiled_guards, nullptr, "the guards of each entry, as text", nullptr},
     {"_fullgraph", compiled_fullgraph, nullptr, nullptr, nullptr},
+    {"_dynamic", compiled_dynamic, nullptr, nullptr, nullptr},
     {"_residuals", compiled_residuals, nullptr, "the residual program of each entry, as text", nullptr},
     {}};
 PyType_Slot compiled_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(compiled_dealloc)},
@@ -320,9 +331,9 @@ static std::shared_ptr<Store> store_in(Borrowed capsule) {
   return *store;
 }
 
-Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only, std::shared_ptr<Store> store, bool of_class,
-                  std::optional<bool> dynamic) {
+Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph,
+                  std::optional<size_t> most_entries, Borrowed listener, bool run_only, std::shared_ptr<Store> store,
+                  bool of_class, std::optional<bool> dynamic) {
   if (!PyFunction_Check(function.get())) {
     PyErr_Format(PyExc_TypeError, "cannot compile %R: it is not a Python function", function.get());
     throw PyError();
@@ -373,8 +384,9 @@ PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   return guarded([&] {
-    return make_compiled(function, self, backend, fullgraph != 0, limit < 0 ? 0 : static_cast<size_t>(limit), listener,
-                         run_only != 0, store_in(store), of_class != 0,
+    const auto most = limit < 0 ? std::nullopt : std::optional<size_t>(static_cast<size_t>(limit));
+    return make_compiled(function, self, backend, fullgraph != 0, most, listener, run_only != 0, store_in(store),
+                         of_class != 0,
                          dynamic == Py_None ? std::nullopt : std::optional<bool>(dynamic == Py_True));
   });
 }
@@ -448,7 +460,7 @@ PyMethodDef functions[] = {
     {"compile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(module_compile)),
      METH_VARARGS | METH_KEYWORDS,
      "compile(function, self, backend, fullgraph, recompile_limit, listener=None, run_only=False, store=None): a "
-     "compiled callable"},
+     "compiled callable; a negative limit: that of the settings"},
     {"begin_interception", module_interception<begin_interception>, METH_O,
      "begin_interception(compiled): functions called on this thread are compiled like those that it calls"},
     {"end_interception", module_interception<end_interception>, METH_O, "end_interception(compiled)"},

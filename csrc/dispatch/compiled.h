@@ -15,8 +15,9 @@ void reset_counters();
 // nothing. `self`, `backend` and `listener` may be None. Events of the listener: events.h. `store`: common to all that
 // share their entries. `of_class`: `self` itself is called, and `function` is type(self).__call__; once the class has
 // another one, calls run eagerly.
-Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph, size_t most_entries,
-                  Borrowed listener, bool run_only, std::shared_ptr<Store> store, bool of_class, std::optional<bool> dynamic);
+Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullgraph,
+                  std::optional<size_t> most_entries, Borrowed listener, bool run_only, std::shared_ptr<Store> store,
+                  bool of_class, std::optional<bool> dynamic);
 // Drops the entries of every compiled callable.
 void reset_all();
 

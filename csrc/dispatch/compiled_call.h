@@ -15,6 +15,7 @@
 namespace alternator::dispatch {
 
 struct Compilation;
+struct FirstCall;  // dispatch/dynamism_policy.h
 
 // The entries of one resume point: the start of the function, or a chain of stopped frames.
 struct ResumePoint {
@@ -22,6 +23,7 @@ struct ResumePoint {
   std::vector<std::shared_ptr<Entry>> entries;  // most recently used first
   size_t traced = 0;  // how many of them this compile() has traced, or took over from its cache owner: see SharedCache
   std::shared_ptr<SharedCache> cache;
+  const Entry* recent = nullptr;  // the last one that was used or made; never dereferenced
   std::unordered_map<std::string, size_t> changes;  // variables whose guards failed and caused a retrace, with counts
   Chain shape;                                      // of the frames; empty: the start of the function
   std::vector<char> present;                        // which values are not null
@@ -33,7 +35,8 @@ struct Compilation {
   backend::Backend backend;
   bool fullgraph = false;
   std::optional<bool> dynamic;  // compile()'s: what differs between calls becomes a symbol; or nothing; or everything
-  size_t most_entries = 0;  // limit of entries per resume point; beyond it, calls without a matching entry run eagerly
+  // Limit of entries per resume point; beyond it, calls without a matching entry run eagerly. None: the settings'.
+  std::optional<size_t> most_entries;
   std::shared_ptr<Store> store;
   std::shared_ptr<CacheOwner> cache_owner =
       std::make_shared<CacheOwner>(Borrowed(), Borrowed());  // identity of this compile() in shared caches
@@ -43,6 +46,7 @@ struct Compilation {
   std::unordered_set<std::string> unspecialized;  // sources that are not specialized on any more: see lift::Lifter
   bool numpy_constants = false;                   // numpy scalars are constants: see trace_entry
   bool was_called = false;                        // see Stance::kEagerFirst
+  std::shared_ptr<const FirstCall> first_call;    // ... of the call that ran eagerly
   bool denies = false;                            // torch.compiler.is_compiling() is False in its frames
   std::shared_ptr<Family> family = std::make_shared<Family>();
 

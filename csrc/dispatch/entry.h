@@ -7,10 +7,12 @@
 #include "graph/record/torch_warnings.h"
 #include "guards/guard_program.h"
 #include "interpreter/control.h"
+#include "lift/lifting/symbol_fates.h"
 #include "replay/residual.h"
 #include "report/event.h"
 #include "trace/core/trace_options.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,6 +51,17 @@ class Entry {
   // If it ends in mid-function, before an instruction that is executed concretely: the frames without their values.
   Chain stop;
   std::optional<report::Break> stops_because;
+  // Sizes and numbers that were symbols of the trace.
+  std::vector<lift::SymbolFate> symbols;
+  bool is_symbolic() const {
+    return std::any_of(symbols.begin(), symbols.end(), [](const lift::SymbolFate& fate) { return !fate.is_fixed; });
+  }
+  // Values of the frames at its stop that vary; `sizes` 0: a number.
+  struct OpenValue {
+    int64_t position;
+    uint64_t sizes;
+  };
+  std::vector<OpenValue> open_values;
   std::weak_ptr<ResumePoint> next;  // resume point that followed its stop last time
 
   trace::TraceOptions traced_with;  // to retrace the same path

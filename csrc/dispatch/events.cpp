@@ -170,17 +170,69 @@ void report_entry(const Compilation& compilation, const ResumePoint& point, cons
   notify(compilation, "added", event);
 }
 
-void raise_break(const Compilation& compilation, const report::Break& event, const char* flag) {
+// What the listener makes of `fields`; without one, a RuntimeError.
+[[noreturn]] static void raise_made(const Compilation& compilation, const char* method, Borrowed fields,
+                                    const std::string& otherwise) {
   if (compilation.listener) {
-    Ref dict = event.as_dict();
-    set(dict, "flag", text(flag));
-    Ref error = checked(PyObject_CallMethod(compilation.listener.get(), "refusal", "O", dict.get()));
+    Ref error = checked(PyObject_CallMethod(compilation.listener.get(), method, "O", fields.get()));
     PyErr_SetObject(reinterpret_cast<PyObject*>(error.type()), error.get());
   } else {
-    PyErr_SetString(PyExc_RuntimeError,
-                    (std::string("alternator: ") + flag + ", but there is a break\n" + event.text()).c_str());
+    PyErr_SetString(PyExc_RuntimeError, otherwise.c_str());
   }
   throw PyError();
+}
+
+void raise_break(const Compilation& compilation, const report::Break& event, const char* flag) {
+  Ref dict = event.as_dict();
+  set(dict, "flag", text(flag));
+  raise_made(compilation, "refusal", dict,
+             std::string("alternator: ") + flag + ", but there is a break\n" + event.text());
+}
+
+void raise_limit(const Compilation& compilation, const report::Break& event, const char* flag) {
+  Ref dict = event.as_dict();
+  set(dict, "flag", text(flag));
+  raise_made(compilation, "limit_hit", dict, std::string("alternator: ") + flag + "\n" + event.text());
+}
+
+static Ref describe(const lift::SymbolFate& symbol) {
+  static constexpr const char* kReasons[] = {"none",         "it differs between calls",
+                                             "it varies at the graph break before", "dynamic=True",
+                                             "dynamic_sources",  "maybe_mark_dynamic",
+                                             "mark_dynamic"};
+  Ref dict = checked(PyDict_New()), lines = checked(PyList_New(0));
+  for (const lift::Site& site : symbol.sites) {
+    auto* code = site.code.as<PyCodeObject>();
+    const int line = PyCode_Addr2Line(code, site.index * static_cast<int>(sizeof(uint16_t)));
+    check_status(PyList_Append(lines.get(), report::as_dict(report::Line{site.code, line, site.index}).get()));
+  }
+  set(dict, "name", text(symbol.text()));
+  set(dict, "value", checked(PyLong_FromLongLong(symbol.hint)));
+  set(dict, "why", text(kReasons[static_cast<size_t>(symbol.why)]));
+  set(dict, "fixed", boolean(symbol.is_fixed));
+  set(dict, "lines", std::move(lines));
+  set(dict, "reason", text(symbol.reason));
+  return dict;
+}
+
+void report_symbols(const Compilation& compilation, const ResumePoint& point, const Entry& entry) {
+  if (!compilation.listener || entry.symbols.empty()) return;
+  Ref symbols = checked(PyList_New(0)), event = checked(PyDict_New());
+  for (const lift::SymbolFate& symbol : entry.symbols)
+    check_status(PyList_Append(symbols.get(), describe(symbol).get()));
+  set(event, "resumed_at", lines_of(point.shape));
+  set(event, "symbols", std::move(symbols));
+  notify(compilation, "symbolic", event);
+}
+
+void raise_violation(const Compilation& compilation, const std::vector<const lift::SymbolFate*>& symbols) {
+  Ref list = checked(PyList_New(0));
+  std::string names;
+  for (const lift::SymbolFate* symbol : symbols) {
+    check_status(PyList_Append(list.get(), describe(*symbol).get()));
+    names += (names.empty() ? "" : ", ") + symbol->text();
+  }
+  raise_made(compilation, "violation", list, "alternator: specialized on sizes that are marked as dynamic: " + names);
 }
 
 }  // namespace alternator::dispatch

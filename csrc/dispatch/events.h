@@ -14,6 +14,9 @@ namespace alternator::dispatch {
 //   added(event)          there is a new entry: see report_entry()
 //   wants_details()       whether added() includes the costly fields
 //   refusal(break)        returns the exception for a break where none is allowed
+//   limit_hit(break)      ... for a call beyond the recompile limit
+//   symbolic(event)       a trace had symbols: {"resumed_at", "symbols"}: for each, see report_symbols()
+//   violation(symbols)    returns the exception for sizes that were marked as dynamic, and specialized on
 struct BreakOutcome {
   bool resumes = false;              // after one instruction; otherwise the rest of the call runs eagerly
   const char* refused_by = nullptr;  // the option that makes it an error; null: none
@@ -21,6 +24,15 @@ struct BreakOutcome {
 void report_break(const Compilation& compilation, const report::Break& event, BreakOutcome outcome = {});
 void report_recompile(const Compilation& compilation, const ResumePoint& point, const guards::Roots& roots);
 void report_entry(const Compilation& compilation, const ResumePoint& point, const Entry& entry);
+
+// Each symbol as {"name", "value", "why", "fixed", "lines", "reason"}: the size or number, its value in the traced call,
+// why it was a symbol, whether the trace has specialized on it, and the user's lines that did.
+void report_symbols(const Compilation& compilation, const ResumePoint& point, const Entry& entry);
+[[noreturn]] void raise_violation(const Compilation& compilation,
+                                  const std::vector<const lift::SymbolFate*>& symbols);
+
+// `flag`: the option that makes it an error.
+[[noreturn]] void raise_limit(const Compilation& compilation, const report::Break& event, const char* flag);
 
 // `flag`: the option that forbids the break.
 [[noreturn]] void raise_break(const Compilation& compilation, const report::Break& event, const char* flag);

@@ -1,5 +1,6 @@
 #include "dispatch/resume_points.h"
 
+#include "dispatch/dynamism_policy.h"
 #include "interpreter/frame_values.h"
 
 #include <algorithm>
@@ -11,9 +12,27 @@ bool drop(ResumePoint& point, const std::shared_ptr<Entry>& entry) {
   return std::erase(point.entries, entry) > 0;
 }
 
+static auto first_symbolic(ResumePoint& point) {
+  return std::ranges::find_if(point.entries, [](const std::shared_ptr<Entry>& entry) { return entry->is_symbolic(); });
+}
+
+void add_entry(ResumePoint& point, const std::shared_ptr<Entry>& entry) {
+  point.recent = entry.get();
+  point.entries.insert(entry->is_symbolic() ? first_symbolic(point) : point.entries.begin(), entry);
+}
+
 void move_to_front(ResumePoint& point, const std::shared_ptr<Entry>& entry) {
-  auto found = std::find(point.entries.begin(), point.entries.end(), entry);
-  if (found != point.entries.end()) std::rotate(point.entries.begin(), found, found + 1);
+  const auto found = std::ranges::find(point.entries, entry);
+  if (found == point.entries.end()) return;
+  point.recent = entry.get();
+  std::rotate(entry->is_symbolic() ? first_symbolic(point) : point.entries.begin(), found, found + 1);
+}
+
+std::shared_ptr<Entry> recent_entry(const ResumePoint& point) {
+  for (const std::shared_ptr<Entry>& entry : point.entries) {
+    if (entry.get() == point.recent) return entry;
+  }
+  return point.entries.empty() ? nullptr : point.entries.front();
 }
 
 // For a ResumePoint or a SharedCache; `values` are the chain's.
@@ -48,6 +67,7 @@ std::shared_ptr<ResumePoint> resume_point_of(Compilation& compilation, const Cha
   for (const std::shared_ptr<ResumePoint>& point : compilation.resumed) {
     if (is_at(*point, chain, values)) {
       last.next = point;
+      carry_dynamism(last, *point->cache);
       return point;
     }
   }
@@ -57,6 +77,7 @@ std::shared_ptr<ResumePoint> resume_point_of(Compilation& compilation, const Cha
   point->owner = &compilation;
   point->cache = cache_of(*compilation.store, chain, values, *point);
   compilation.resumed.push_back(point);
+  carry_dynamism(last, *point->cache);
   last.next = point;
   return point;
 }

@@ -60,6 +60,7 @@ struct SharedCache {
   std::vector<Slot> slots;  // oldest first
   bool gave_up = false;     // the limit was hit, and that was reported
   lift::Dynamism dynamism;  // the sizes and numbers that differed between calls: symbols of the next traces
+  std::unordered_map<std::string, size_t> fixed;  // how many entries in a row have specialized on such a symbol
 
   // Of those that no compile() uses any more, the newest `most` stay.
   void add(const std::shared_ptr<Entry>& entry, const std::shared_ptr<CacheOwner>& cache_owner, size_t most) {
@@ -105,6 +106,7 @@ struct Store {
     auto empty = [&](SharedCache& cache) {
       cache.gave_up = false;
       cache.dynamism = {};
+      cache.fixed = {};
       dying.push_back(std::exchange(cache.slots, {}));
     };
     empty(*start);

@@ -2,19 +2,40 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 namespace alternator::lift {
+
+// torch.compiler.config.dynamic_sources: a pattern of TorchDynamo's names of sources, and a dimension.
+struct DynamicSource {
+  std::function<bool(const std::string& name)> matches;
+  std::optional<uint16_t> dimension;  // none: all
+};
 
 struct Dynamism {
   std::unordered_map<std::string, uint64_t> sizes;  // by the text of a tensor's source: a bit for each dimension
   std::unordered_set<std::string> numbers;          // the texts of the sources of ints and floats
-  bool all = false;                                 // every size and number that may be one: dynamic=True
-  // What is never a symbol, by the text of its source: marked static, or specialized on whenever it was one.
+  // The same by the position of a value of the frames at which the trace begins: they were symbols of the trace that
+  // ended there.
+  std::unordered_map<int64_t, uint64_t> value_sizes;
+  std::unordered_set<int64_t> value_numbers;
+  bool all = false;  // every size and number that may be one: dynamic=True
+  std::vector<DynamicSource> named;
+  bool ints = true, floats = true;  // false: such numbers are never symbols
+  // What is never a symbol, by the text of its source: specialized on whenever it was one.
   std::unordered_map<std::string, uint64_t> static_sizes;
   std::unordered_set<std::string> static_numbers;
+
+  bool has_sizes() const { return all || !sizes.empty() || !value_sizes.empty() || !named.empty(); }
+  bool has_numbers() const { return all || !numbers.empty() || !value_numbers.empty() || !named.empty(); }
 };
+
+// Why something is a symbol.
+enum class WhySymbol : uint8_t { kNone, kChanged, kContinued, kAll, kNamed, kWeakMark, kMark };
 
 }  // namespace alternator::lift

@@ -2,6 +2,7 @@
 
 #include "lift/lifting/lifter.h"
 #include "lift/lifting/unspecialized.h"
+#include "py/names.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,43 +38,119 @@ void keep_free_sizes(const Source& source, TensorSpec* spec) {
   }
 }
 
-Expression SymbolicInputs::add(const BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given) {
+Expression SymbolicInputs::add(const BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
+                               WhySymbol reason) {
   if (symbols == nullptr) {
     symbols = std::make_shared<BackedSymbols>();
     symbols->locate = [this] { return lifter_.tree().current_site(); };
     if (on_first_symbol) on_first_symbol();
   }
+  why.push_back(reason);
   return symbols->add(origin, hint, given);
 }
 
-uint64_t SymbolicInputs::wanted_dimensions(const Source& source) const {
-  if (dynamism == nullptr || lifter_.only_lasting || (is_allowed && !is_allowed())) return 0;
-  if (dynamism->sizes.empty() && !dynamism->all) return 0;
+// Parameters, buffers and submodules: what a module has for good.
+static bool is_of_module(const Source& source) {
+  const auto is = [&](const Source& at, PyObject* name) { return Borrowed(at.key) == name; };
+  for (const Source* at = &source; at != nullptr; at = at->parent) {
+    if (is(*at, names::_buffers) || is(*at, names::_parameters) || is(*at, names::_modules)) return true;
+  }
+  return false;
+}
+
+// "L['self'].layers[3].weight" for "self.layers[3].weight".
+static std::string dynamo_name(const Source& source, const std::string& text) {
+  const Source* root = &source;
+  while (root->parent != nullptr) root = root->parent;
+  const size_t end = std::min(text.find_first_of(".["), text.size());
+  return (root->access == Access::kSlot ? "L['" : "G['") + text.substr(0, end) + "']" + text.substr(end);
+}
+
+static uint64_t named_dimensions(const std::vector<DynamicSource>& patterns, const Source& source,
+                                 const std::string& text) {
+  uint64_t bits = 0;
+  const std::string name = dynamo_name(source, text);
+  for (const DynamicSource& named : patterns) {
+    if (!named.matches(name)) continue;
+    bits |= named.dimension ? uint64_t{1} << *named.dimension : ~uint64_t{0};
+  }
+  return bits;
+}
+
+// What names a source comes first, then the marks on a tensor.
+uint64_t SymbolicInputs::Wanted::bits() const {
+  return named | marks.dynamic | marks.weak | ((by_text | continued | all) & ~fixed & ~marks.fixed);
+}
+
+WhySymbol SymbolicInputs::Wanted::why(size_t dimension) const {
+  const auto has = [&](uint64_t bits) { return (bits >> dimension & 1) != 0; };
+  if (has(marks.dynamic)) return WhySymbol::kMark;
+  if (has(marks.weak)) return WhySymbol::kWeakMark;
+  if (has(named)) return WhySymbol::kNamed;
+  if (has(by_text)) return WhySymbol::kChanged;
+  return has(continued) ? WhySymbol::kContinued : WhySymbol::kAll;
+}
+
+SymbolicInputs::Wanted SymbolicInputs::wanted_dimensions(Borrowed tensor, const Source& source) const {
+  Wanted wanted;
+  if (dynamism == nullptr || lifter_.only_lasting || (is_allowed && !is_allowed())) return wanted;
+  wanted.marks = marks_of(tensor);
+  if (!dynamism->has_sizes()) return wanted;
   const std::string text = source.text();
   const auto find = [&](const std::unordered_map<std::string, uint64_t>& sizes) {
     const auto found = sizes.find(text);
     return found != sizes.end() ? found->second : 0;
   };
-  return (dynamism->all ? ~uint64_t{0} : find(dynamism->sizes)) & ~find(dynamism->static_sizes);
+  wanted.by_text = find(dynamism->sizes);
+  wanted.fixed = find(dynamism->static_sizes);
+  if (dynamism->all && !is_of_module(source)) wanted.all = ~uint64_t{0};
+  if (source.access == Access::kSlot) {
+    const auto found = dynamism->value_sizes.find(source.index);
+    if (found != dynamism->value_sizes.end()) wanted.continued = found->second;
+  }
+  if (!dynamism->named.empty()) wanted.named = named_dimensions(dynamism->named, source, text);
+  return wanted;
+}
+
+// Null: it cannot be a symbol.
+Expression SymbolicInputs::add_size(const Source& source, const Wanted& wanted, size_t dimension, int64_t hint) {
+  shapes::Interval given{kLeastSize, shapes::kHighest};
+  for (const DimensionMarks::Range& range : wanted.marks.ranges) {
+    if (range.dimension != dimension) continue;
+    if (range.low) given.low = std::max(given.low, *range.low);
+    if (range.high) given.high = std::min(given.high, *range.high);
+  }
+  const WhySymbol reason = wanted.why(dimension);
+  const auto number = static_cast<uint16_t>(dimension);
+  if (!given.contains(hint)) {
+    const char* text =
+        hint < kLeastSize ? "sizes 0 and 1 are always specialized on" : "it is not in the range of the mark";
+    if (reason == WhySymbol::kMark) unmet.push_back({&source, number, hint, text});
+    return nullptr;
+  }
+  if (symbols != nullptr && symbols->count() >= kMostSymbols) return nullptr;
+  const Expression symbol = add({source.id, BackedSymbols::Reads::kSize, number}, hint, given, reason);
+  // With dynamic=True sizes that are equal are taken to stay so (duck shaping), under a guard.
+  if (reason == WhySymbol::kAll) {
+    const auto [same, is_first] = by_size_.try_emplace(hint, symbol);
+    if (!is_first) (void)symbols->decide(symbols->environment.equal(symbol, same->second));
+  }
+  return symbol;
 }
 
 std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source, TensorSpec* spec) {
-  const uint64_t wanted = wanted_dimensions(*source);
+  const Wanted wanted = wanted_dimensions(tensor, *source);
+  spec->reads_marks = true;
   // Of a view that requires gradients, the base is in the guards too; a parameter has its size for good.
   const bool may_vary = tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) && spec->has_geometry &&
                         !(spec->is_view && spec->requires_grad) && !spec->has_tangent &&
                         spec->sizes.size() <= kMostDimensions;
-  if (wanted == 0 || !may_vary) return {};
+  const uint64_t bits = wanted.bits();
+  if (bits == 0 || !may_vary) return {};
   std::vector<Expression> sizes(spec->sizes.size());
   for (size_t d = 0; d < sizes.size(); d++) {
-    const int64_t hint = spec->sizes[d];
-    if ((wanted >> d & 1) == 0 || hint < kLeastSize || (symbols != nullptr && symbols->count() >= kMostSymbols)) continue;
-    spec->free_sizes |= uint64_t{1} << d;
-    const BackedSymbols::Origin origin{source->id, BackedSymbols::Reads::kSize, static_cast<uint16_t>(d)};
-    const Expression symbol = add(origin, hint, {kLeastSize, shapes::kHighest});
-    const auto [same, is_first] = by_size_.try_emplace(hint, symbol);
-    if (!is_first) (void)symbols->decide(symbols->environment.equal(symbol, same->second));
-    sizes[d] = symbol;
+    if ((bits >> d & 1) != 0) sizes[d] = add_size(*source, wanted, d, spec->sizes[d]);
+    if (sizes[d] != nullptr) spec->free_sizes |= uint64_t{1} << d;
   }
   if (spec->free_sizes == 0) return {};
   for (size_t d = 0; d < sizes.size(); d++) {
@@ -83,23 +160,31 @@ std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source
   return sizes;
 }
 
-bool SymbolicInputs::is_wanted(Borrowed number, const Source& source) const {
-  if (dynamism == nullptr || lifter_.only_lasting || (is_allowed && !is_allowed())) return false;
-  if (dynamism->numbers.empty() && !dynamism->all) return false;
-  if (!lifter_.unspecialized->is_open || !source.is_variable()) return false;
+// kNone: it is a constant of the trace.
+WhySymbol SymbolicInputs::why_wanted(Borrowed number, const Source& source) const {
+  if (dynamism == nullptr || !dynamism->has_numbers() || lifter_.only_lasting || (is_allowed && !is_allowed()))
+    return WhySymbol::kNone;
+  if (!lifter_.unspecialized->is_open || !source.is_variable()) return WhySymbol::kNone;
   if (PyFloat_CheckExact(number.get())) {
     // What compares as equal must be the same: not zeros, not NaN.
     const double value = PyFloat_AS_DOUBLE(number.get());
-    if (!std::isfinite(value) || value == 0) return false;
-  } else if (!PyLong_CheckExact(number.get())) {
-    return false;
+    if (!dynamism->floats || !std::isfinite(value) || value == 0) return WhySymbol::kNone;
+  } else if (!PyLong_CheckExact(number.get()) || !dynamism->ints) {
+    return WhySymbol::kNone;
   }
   const std::string text = source.text();
-  return (dynamism->all || dynamism->numbers.contains(text)) && !dynamism->static_numbers.contains(text);
+  if (!dynamism->named.empty() && named_dimensions(dynamism->named, source, text) != 0) return WhySymbol::kNamed;
+  if (dynamism->static_numbers.contains(text)) return WhySymbol::kNone;
+  if (dynamism->numbers.contains(text)) return WhySymbol::kChanged;
+  if (source.access != Access::kSlot) return WhySymbol::kNone;
+  if (dynamism->value_numbers.contains(source.index)) return WhySymbol::kContinued;
+  // Of the numbers that nothing is known of, only arguments: attributes mostly configure a model.
+  return dynamism->all ? WhySymbol::kAll : WhySymbol::kNone;
 }
 
 Ref SymbolicInputs::number(Borrowed value, Source* source) {
-  if (!is_wanted(value, *source)) return {};
+  const WhySymbol reason = why_wanted(value, *source);
+  if (reason == WhySymbol::kNone) return {};
   Ref& made = numbers_[source];
   if (made) return made;
   Expression symbol;
@@ -109,7 +194,7 @@ Ref SymbolicInputs::number(Borrowed value, Source* source) {
     int overflow = 0;
     const long long hint = PyLong_AsLongLongAndOverflow(value.get(), &overflow);
     if (overflow != 0) return {};
-    symbol = add({source->id, BackedSymbols::Reads::kInteger}, hint, {});
+    symbol = add({source->id, BackedSymbols::Reads::kInteger}, hint, {}, reason);
   }
   lifter_.guard_type(source, value);
   made = symbols->number(symbol);

@@ -3,6 +3,7 @@
 
 #include "fake/backed_symbols.h"
 #include "lift/lifting/dynamism.h"
+#include "lift/sources/dimension_marks.h"
 #include "lift/sources/source.h"
 #include "lift/sources/tensor_spec.h"
 
@@ -13,6 +14,14 @@ namespace alternator::lift {
 
 class Lifter;
 
+// A size that was marked as dynamic, and cannot be a symbol.
+struct UnmetMark {
+  const Source* source;
+  uint16_t dimension;
+  int64_t size;
+  std::string reason;
+};
+
 class SymbolicInputs {
  public:
   explicit SymbolicInputs(Lifter& lifter) : lifter_(lifter) {}
@@ -21,6 +30,8 @@ class SymbolicInputs {
   std::function<bool()> is_allowed;       // false: at this point of the trace only constants may be made
   std::function<void()> on_first_symbol;  // called when `symbols` is made
   std::shared_ptr<fake::BackedSymbols> symbols;  // null: there are none yet
+  std::vector<WhySymbol> why;                    // by symbol
+  std::vector<UnmetMark> unmet;
 
   // The sizes of a tensor that is lifted; its spec leaves those free that are symbols. Empty: all are constants.
   std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
@@ -28,9 +39,18 @@ class SymbolicInputs {
   Ref number(Borrowed value, Source* source);
 
  private:
-  uint64_t wanted_dimensions(const Source& source) const;
-  bool is_wanted(Borrowed number, const Source& source) const;
-  shapes::Expression add(const fake::BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given);
+  // For each dimension.
+  struct Wanted {
+    uint64_t by_text = 0, continued = 0, all = 0, named = 0, fixed = 0;
+    DimensionMarks marks;
+    uint64_t bits() const;
+    WhySymbol why(size_t dimension) const;
+  };
+  Wanted wanted_dimensions(Borrowed tensor, const Source& source) const;
+  WhySymbol why_wanted(Borrowed number, const Source& source) const;
+  shapes::Expression add_size(const Source& source, const Wanted& wanted, size_t dimension, int64_t hint);
+  shapes::Expression add(const fake::BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
+                         WhySymbol reason);
 
   Lifter& lifter_;
   // A size of the same value is taken to be equal (duck shaping), under a guard: by its hint.

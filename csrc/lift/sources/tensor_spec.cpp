@@ -84,6 +84,15 @@ std::string numbers(const std::vector<int64_t>& values, uint64_t free = 0) {
   return text + "]";
 }
 
+// "0, 2": the bits.
+std::string dimensions(uint64_t bits) {
+  std::string text;
+  for (int d = 0; d < 64; d++) {
+    if ((bits >> d & 1) != 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  }
+  return text;
+}
+
 std::string type_name(const Ref& type) {
   auto* t = type.as<PyTypeObject>();
   const std::string name = t->tp_name;
@@ -128,6 +137,7 @@ Words words_of(const TensorSpec& s) {
       if_set(s.base_is_leaf, "of a leaf", "not of a leaf"),
       s.offset ? "at offset " + std::to_string(*s.offset) : std::string("at any offset"),
       if_set(s.without_hooks, "without hooks"),
+      s.marks != 0 ? "with dimensions marked as dynamic: " + dimensions(s.marks) : std::string("without such marks"),
       "with dispatch keys " + c10::toString(s.keys),
   };
 }
@@ -157,6 +167,7 @@ TensorSpec describe_tensor(Borrowed object) {
   spec.is_view = history.is_view;
   spec.base_is_leaf = history.base_is_leaf;
   spec.view_origin = history.view_origin;
+  spec.marks = dynamic_marks_of(object.get());
   spec.has_geometry = spec.layout == c10::kStrided && !spec.keys.has(c10::DispatchKey::NestedTensor) &&
                       !impl->has_symbolic_sizes_strides();
   if (spec.has_geometry) {
@@ -197,6 +208,8 @@ uint64_t TensorSpec::sizes_that_differ(PyObject* object) const {
   found.strides = strides;
   found.offset = offset;
   found.without_hooks = without_hooks;
+  found.marks = marks;
+  found.reads_marks = reads_marks;
   found.free_sizes = free_sizes;
   found.dense_order = dense_order;
   return found == *this ? different : 0;
@@ -221,7 +234,9 @@ std::string TensorSpec::text() const {
 }
 
 std::string TensorSpec::text_against(const TensorSpec& other) const {
-  const Words mine = words_of(*this), theirs = words_of(other);
+  TensorSpec shown = other;
+  if (!reads_marks && !other.reads_marks) shown.marks = marks;
+  const Words mine = words_of(*this), theirs = words_of(shown);
   Words different;
   for (size_t i = 0; i < mine.size(); i++) {
     // The dispatch keys repeat other fields: shown only if nothing else differs.

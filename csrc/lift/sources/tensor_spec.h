@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include "fake/python_tensor.h"
+#include "lift/sources/dimension_marks.h"
 
 #include <optional>
 #include <string>
@@ -42,6 +43,9 @@ struct TensorSpec {
   // follow from its sizes. Empty: the strides are as they were.
   std::vector<uint8_t> dense_order;
   std::optional<int64_t> offset;  // into the storage; only if it was read
+  // The dimensions that were marked as dynamic. A tensor with further marks does not match, unless such sizes are free.
+  uint64_t marks = 0;
+  bool reads_marks = false;  // false: marks mean nothing
   bool without_hooks = false;     // no hook sees its gradient; only if that matters
 
   bool operator==(const TensorSpec&) const = default;
@@ -49,7 +53,8 @@ struct TensorSpec {
   // Nanoseconds; reads fields of the TensorImpl only.
   bool matches(const at::Tensor& tensor, PyTypeObject* python_type) const noexcept;
   bool matches(PyObject* object) const noexcept {
-    return is_tensor(object) && matches(fake::unpack(object), Py_TYPE(object));
+    return is_tensor(object) && matches(fake::unpack(object), Py_TYPE(object)) &&
+           (!reads_marks || (dynamic_marks_of(object) & ~(marks | free_sizes)) == 0);
   }
   // If the tensor differs in sizes, and in strides that follow from them, only: a bit for each such dimension; else 0.
   uint64_t sizes_that_differ(PyObject* object) const;

@@ -44,6 +44,42 @@ void BackedNumbers::specialize_sizes(Borrowed tensor) {
   if (id) solver_->specialize(*id);
 }
 
+bool BackedNumbers::varies(Borrowed value) const {
+  const Expression expression = is_backed(value) ? symbols_->expression_of(value) : nullptr;
+  if (expression == nullptr) return false;
+  const Kind kind = symbols_->environment.simplify(expression)->kind;
+  return kind != Kind::kInteger && kind != Kind::kFloat;
+}
+
+// Of what the trace made, sizes that are now those of a symbol: the exact ones may specialize.
+uint64_t BackedNumbers::varying_sizes(Borrowed tensor) const {
+  const std::optional<uint32_t> id = any() ? t.recorder.known_tensor(tensor) : std::nullopt;
+  if (!id) return 0;
+  const graph::Program& program = t.recorder.program();
+  const graph::TensorRecord& record = program.tensors[*id];
+  if (!record.varies || !record.fake.defined()) return 0;
+  const auto is_open = [&](Expression size) {
+    const Kind kind = size != nullptr ? symbols_->environment.simplify(size)->kind : Kind::kInteger;
+    return kind != Kind::kInteger;
+  };
+  const c10::IntArrayRef hints = record.fake.sizes();
+  uint64_t sizes = 0;
+  for (size_t d = 0; d < std::min<size_t>(hints.size(), 64); d++) {
+    bool varies = false;
+    if (record.origin == graph::Origin::Input) {
+      const std::vector<Expression>& given = program.declared[record.index].sizes;
+      varies = d < given.size() && is_open(given[d]);
+    } else {
+      for (size_t i = 0; i < symbols_->count() && !varies; i++) {
+        const Expression symbol = symbols_->environment.symbol(i);
+        varies = symbol->kind == Kind::kSymbol && symbol->hint.integer == hints[d] && is_open(symbol);
+      }
+    }
+    if (varies) sizes |= uint64_t{1} << d;
+  }
+  return sizes;
+}
+
 // Inputs that share memory: how they overlap depends on their sizes.
 void BackedNumbers::specialize_shared() {
   const graph::Program& program = t.recorder.program();

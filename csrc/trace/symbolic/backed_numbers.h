@@ -28,6 +28,10 @@ class BackedNumbers {
   // ... of the sizes of a tensor that the trace has.
   void specialize_sizes(Borrowed tensor);
 
+  // Without specializing. Whether an object is a number that may differ in another call; which sizes of a tensor may.
+  bool varies(Borrowed value) const;
+  uint64_t varying_sizes(Borrowed tensor) const;
+
   // An operation of the module `operator` (or a function of one or two numbers) where all symbols among the operands
   // are backed; null: they are plain numbers now, or one is unbacked.
   Ref operate(const char* function, Borrowed left, Borrowed right);
