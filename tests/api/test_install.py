@@ -67,7 +67,7 @@ def test_all_of_torchs_forms(seen: Any) -> None:
 
 def test_the_recompile_limit_of_torchs_form() -> None:
     with alternator.install():
-        compiled = torch.compile(f, backend="eager", recompile_limit=2)
+        compiled = torch.compile(f, backend="eager", dynamic=False, recompile_limit=2)
     for size in range(2, 6):
         assert torch.equal(compiled(torch.ones(size)), torch.ones(size) + 1)
     assert alternator.counters()["graphs"] == 2
