@@ -79,7 +79,7 @@ bool note_change(const Compilation& compilation, SharedCache& cache, const guard
 }
 
 std::shared_ptr<const Dynamism> dynamism_of(const Compilation& compilation, const SharedCache& cache) {
-  if (compilation.backend.traits.is_torch_backend) return nullptr;
+  if (cache.dynamism.none) return nullptr;
   Settings settings = read_settings();
   auto made = std::make_shared<Dynamism>(cache.dynamism);
   made->all = compilation.dynamic.value_or(!settings.assumes_static);

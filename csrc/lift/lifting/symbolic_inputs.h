@@ -41,7 +41,7 @@ class SymbolicInputs {
   // With `hints`: gives the fake of such a tensor the sizes that follow from them.
   void apply_hints(const at::Tensor& fake, const std::vector<shapes::Expression>& sizes, const TensorSpec& spec) const;
   bool may_make_numbers() const {
-    return dynamism != nullptr && (dynamism->all || !dynamism->numbers.empty());
+    return dynamism != nullptr && dynamism->has_numbers();
   }
   // Null: the number is a constant of the trace.
   Ref number(Borrowed value, Source* source);

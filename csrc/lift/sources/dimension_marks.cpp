@@ -5,6 +5,8 @@
 #include "py/error.h"
 #include "py/lasting.h"
 
+#include <structmember.h>
+
 namespace alternator::lift {
 
 namespace {
@@ -16,6 +18,7 @@ struct Names {
   PyObject* any;
   PyObject *dynamic, *strict_unbacked, *weak, *unbacked, *propagated, *fixed;
   PyObject *range, *unbacked_bounds;
+  PyObject *dim, *min, *max;  // of a _DimRange
 };
 
 const Names& names() {
@@ -30,21 +33,35 @@ const Names& names() {
                  name("_dynamo_propagated_dynamic_indices"),
                  name("_dynamo_static_indices"),
                  name("_dynamo_dynamic_range"),
-                 name("_dynamo_unbacked_bounds")};
+                 name("_dynamo_unbacked_bounds"),
+                 name("dim"),
+                 name("min"),
+                 name("max")};
   });
 }
 
 // Of the instance itself. Null: it has none, or it cannot be told.
-PyObject* attribute(PyObject* tensor, PyObject* name) noexcept {
-  PyObject* dict = cpython::instance_dict(tensor);
-  if (dict == nullptr) return cpython::inline_attribute(tensor, name);
+PyObject* attribute(PyObject* object, PyObject* name) noexcept {
+  PyObject* dict = cpython::instance_dict(object);
+  if (dict == nullptr) return cpython::inline_attribute(object, name);
   PyObject* value = nullptr;
   KeySafety safety = KeySafety::kUnasked;
   return PyDict_Check(dict) && find_item(dict, name, &value, &safety) == Found::kYes ? value : nullptr;
 }
 
+// A field of a class with __slots__. Null: it has none.
+Ref slot(PyObject* object, PyObject* name) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  if (descriptor == nullptr || !Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return {};
+  if (!PyObject_TypeCheck(object, PyDescr_TYPE(descriptor))) return {};
+  PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  Ref value = Ref::steal(PyMember_GetOne(reinterpret_cast<const char*>(object), member));
+  if (!value) PyErr_Clear();
+  return value;
+}
+
 std::optional<int64_t> integer(PyObject* object) noexcept {
-  if (!PyLong_CheckExact(object)) return std::nullopt;
+  if (object == nullptr || !PyLong_CheckExact(object)) return std::nullopt;
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
   return overflow == 0 ? std::optional<int64_t>(value) : std::nullopt;
@@ -86,8 +103,8 @@ DimensionMarks marks_of(Borrowed object) {
     PyObject* range;
     Py_hash_t hash;
     while (_PySet_NextEntry(ranges, &position, &range, &hash) != 0) {
-      if (PyTuple_Check(range) && PyTuple_GET_SIZE(range) == 3)
-        add_range(marks, PyTuple_GET_ITEM(range, 0), PyTuple_GET_ITEM(range, 1), PyTuple_GET_ITEM(range, 2));
+      const Ref dim = slot(range, name.dim), min = slot(range, name.min), max = slot(range, name.max);
+      add_range(marks, dim.get(), min.get(), max.get());
     }
   }
   if (PyObject* bounds = attribute(tensor, name.unbacked_bounds); bounds != nullptr && PyDict_CheckExact(bounds)) {
