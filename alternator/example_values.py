@@ -70,7 +70,9 @@ def check_floats(request: GraphRequest) -> None:
     """Inductor's kernels take floats in single precision (torch 2.13): exact for single precision and below only."""
     floats = [number for number, symbol in enumerate(request.symbols) if symbol[2] == "float"]
     if floats and request.facts.computes_double:
-        raise NeedsStatic(floats, "compiled code takes floats in single precision, and the graph computes in double precision")
+        raise NeedsStatic(
+            floats, "compiled code takes floats in single precision, and the graph computes in double precision"
+        )
 
 
 def plain_numbers(inputs: list[Any]) -> list[Any]:

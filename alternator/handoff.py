@@ -11,7 +11,6 @@ import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from types import CodeType
 from typing import Any, cast
 
 import torch
@@ -41,7 +40,9 @@ from .refusals import NeedsStatic, Uncompiled, asks_to_skip, came_from_backward,
 from .saved_values import old_values_saved, with_versions_kept, written_through_data
 
 Compiled = tuple[Callable[..., Any], bool]  # a callable that runs the graph, and whether it takes a list
-Conditional = tuple[Callable[..., Any], bool, list[Any]]  # ... and the conditions on symbols under which it may be called
+Conditional = tuple[
+    Callable[..., Any], bool, list[Any]
+]  # ... and the conditions on symbols under which it may be called
 # None: the recorded program itself. A list: these symbols must be constants. (NotImplemented: see takes_numpy_scalars.)
 Answer = Compiled | Conditional | list[int] | None
 
@@ -145,10 +146,10 @@ class Handoff:
             self._report(name, "recorded", outcome)
             return self._recorded(request, gm, fake_mode, name)
         if answer is NotImplemented:
-            return answer
+            return cast(Answer, NotImplemented)
         conditions = self._conditions(symbolic, name) if symbolic is not None else None
         self._report(name, request.runner)
-        return answer if conditions is None else (*cast(Compiled, answer), conditions)
+        return answer if conditions is None else (*answer, conditions)
 
     def _conditions(self, symbolic: Any, graph: str) -> list[Any]:
         assumptions = symbolic.assumptions()
@@ -222,9 +223,7 @@ class Handoff:
 
     # ---- compiling: raises Uncompiled where the recorded program runs
 
-    def _compile_request(
-        self, request: GraphRequest, gm: Any, fake_mode: Any, name: str, symbolic: Any
-    ) -> Compiled:
+    def _compile_request(self, request: GraphRequest, gm: Any, fake_mode: Any, name: str, symbolic: Any) -> Compiled:
         if request.runner == "compiled":
             inputs = request.inputs if symbolic is None else symbolic.given
             return self._compile(request, gm, inputs, name, request.is_as_exported)

@@ -29,7 +29,7 @@ NAMES = (*ARTIFACTS, "dynamo", "dynamic")
 _torchs = {name: getArtifactLogger("torch.alternator", name) for name in ARTIFACTS}
 _torchs["dynamo"] = logging.getLogger("torch._dynamo.alternator")
 _torchs["dynamic"] = logging.getLogger("torch.fx.experimental.symbolic_shapes.alternator")
-_levels = {name: logging.DEBUG for name in ARTIFACTS} | {"dynamo": logging.INFO, "dynamic": logging.INFO}
+_levels = dict.fromkeys(ARTIFACTS, logging.DEBUG) | {"dynamo": logging.INFO, "dynamic": logging.INFO}
 
 # Loggers of ALTERNATOR_LOGS.
 _own = logging.getLogger("alternator.logs")

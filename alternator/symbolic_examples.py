@@ -49,7 +49,7 @@ class Assumption(NamedTuple):
     where: str  # the code that has asked, in parentheses; empty: it is a bound, or an equality
 
 
-class _ShapeEnv(symbolic_shapes.ShapeEnv):  # type: ignore[misc]
+class _ShapeEnv(symbolic_shapes.ShapeEnv):
     def get_pruned_guards(self, symints: Sequence[Any]) -> list[Any]:
         """What the caches of compiled code store with it: the guards over symbols that it gets. torch leaves out those that were added
         before one of their symbols was replaced by others, which code that is loaded would then not check."""

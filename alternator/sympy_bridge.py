@@ -45,13 +45,15 @@ class Environment(Protocol):
 # ------------------------------------------------------------------------------------------------------------------ to sympy
 
 
-def to_sympy(environment: Environment, expression: Expression, symbols: Sequence[Any]) -> Any | None:
+def to_sympy(
+    environment: Environment, expression: Expression, symbols: Sequence[Any] | Mapping[int, Any]
+) -> Any | None:
     """The expression in sympy, where the symbol of number n is `symbols[n]`."""
     return _ToSympy(environment, symbols).translate(expression)
 
 
 class _ToSympy:
-    def __init__(self, environment: Environment, symbols: Sequence[Any]) -> None:
+    def __init__(self, environment: Environment, symbols: Sequence[Any] | Mapping[int, Any]) -> None:
         self.environment = environment
         self.symbols = symbols
         self.done: dict[Expression, Any | None] = {}

@@ -129,7 +129,9 @@ def batches(compile: Compile) -> list[Any]:
 
 def images(compile: Compile) -> list[Any]:
     """8 sizes of an image."""
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.AdaptiveAvgPool2d(1))
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.AdaptiveAvgPool2d(1)
+    )
     model = compile(net.eval())
     with torch.no_grad():
         return [model(torch.linspace(-1, 1, 3 * n * n).view(1, 3, n, n)) for n in (16, 20, 24, 28, 17, 32, 40, 18)]
@@ -343,7 +345,9 @@ def main() -> None:
         print(json.dumps(run(*options.one)))
         return
     if not options.retrace:
-        compare_scripts(options.names or list(SCRIPTS), ["aot_eager", *(["inductor"] if options.inductor else [])], options.rounds)
+        compare_scripts(
+            options.names or list(SCRIPTS), ["aot_eager", *(["inductor"] if options.inductor else [])], options.rounds
+        )
     if not options.names:
         compare_traces(options.layers, max(options.rounds, 3))
 

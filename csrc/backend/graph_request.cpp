@@ -127,8 +127,7 @@ Ref row_of(const std::string& text, bool is_state) {
 template <class Item>
 Ref tuple_of(size_t count, Item&& item) {
   Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
-  for (size_t i = 0; i < count; i++)
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Ref(item(i)).release());
+  for (size_t i = 0; i < count; i++) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Ref(item(i)).release());
   return tuple;
 }
 
@@ -192,9 +191,7 @@ Described describe(const graph::Program& program, const GraphInputs& inputs, Bor
     return checked(Py_BuildValue("(OssI)", node.get(), symbolic.sources_of_symbols[i]->text().c_str(),
                                  name_of(origins[i].reads), static_cast<unsigned>(origins[i].dimension)));
   });
-  const auto names = [&](size_t number) {
-    return text_of(*symbolic.sources_of_symbols[number], origins[number]);
-  };
+  const auto names = [&](size_t number) { return text_of(*symbolic.sources_of_symbols[number], origins[number]); };
   made.sources = tuple_of(count, [&](size_t i) {
     if (const lift::Source* source = symbolic.sources[i]) return row_of(source->text(), is_module_state(*source));
     return row_of(shapes::text(symbolic.inputs[i].number, names), false);
@@ -205,9 +202,8 @@ Described describe(const graph::Program& program, const GraphInputs& inputs, Bor
     if (input.sizes.empty()) return none();
     return tuple_of(input.sizes.size(), [&](size_t d) { return expression(input.sizes[d]); });
   });
-  made.orders = tuple_of(count, [&](size_t i) {
-    return symbolic.inputs[i].sizes.empty() ? none() : order_of(*symbolic.sources[i]);
-  });
+  made.orders = tuple_of(
+      count, [&](size_t i) { return symbolic.inputs[i].sizes.empty() ? none() : order_of(*symbolic.sources[i]); });
   made.numbers = tuple_of(symbolic.computed.size(), [&](size_t i) { return expression(symbolic.computed[i]); });
   return made;
 }
@@ -225,10 +221,9 @@ GraphRequest::GraphRequest(const std::shared_ptr<graph::Program>& program, const
   made->inputs = inputs.symbolic != nullptr ? &inputs.symbolic->inputs : nullptr;
   Ref capsule = checked(PyCapsule_New(made.get(), kCapsule, free_export));
   export_ = made.release();
-  Ref fact_values = make(
-      facts_type(), {text_or_none(facts.aot_incompatible), boolean(facts.has_runtime_asserts),
-                     boolean(facts.takes_subclass), boolean(facts.takes_numpy_scalar), boolean(facts.takes_generator),
-                     boolean(facts.computes_double)});
+  Ref fact_values = make(facts_type(), {text_or_none(facts.aot_incompatible), boolean(facts.has_runtime_asserts),
+                                        boolean(facts.takes_subclass), boolean(facts.takes_numpy_scalar),
+                                        boolean(facts.takes_generator), boolean(facts.computes_double)});
   object_ = make(
       request_type(),
       {checked(PyCFunction_New(&export_definition, capsule.get())),

@@ -151,8 +151,7 @@ void GraphRunner::call_backend(PyObject* const* arguments, size_t count, size_t 
   Ref result;
   if (boxed_) {
     Ref list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
-    for (size_t i = 0; i < count; i++)
-      PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+    for (size_t i = 0; i < count; i++) PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
     result = checked(PyObject_CallOneArg(compiled_.get(), list.get()));
   } else {
     result = checked(PyObject_Vectorcall(compiled_.get(), arguments, count | flags, nullptr));

@@ -63,8 +63,7 @@ std::vector<Ref> SymbolicInputs::arguments(const std::vector<Ref>& values) const
       made.push_back(value);
       continue;
     }
-    const at::Tensor tensor =
-        at::detail::scalar_tensor_static(PyFloat_AS_DOUBLE(value.get()), at::kDouble, at::kCPU);
+    const at::Tensor tensor = at::detail::scalar_tensor_static(PyFloat_AS_DOUBLE(value.get()), at::kDouble, at::kCPU);
     made.push_back(checked(THPVariable_Wrap(tensor)));
   }
   return made;

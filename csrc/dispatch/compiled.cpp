@@ -88,8 +88,8 @@ PyObject* compiled_vectorcall(PyObject* self, PyObject* const* arguments, size_t
       return checked(PyObject_Vectorcall(other.get(), given, flagged, keyword_names));
     });
   }
-  const bool is_first = control.evaluator == nullptr && now == Stance::kEagerFirst &&
-                        !std::exchange(compilation->was_called, true);
+  const bool is_first =
+      control.evaluator == nullptr && now == Stance::kEagerFirst && !std::exchange(compilation->was_called, true);
   const bool plain = control.evaluator != nullptr || now == Stance::kEager || is_first ||
                      (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
   if (plain) {
@@ -372,22 +372,20 @@ void reset_all() {
 namespace {
 
 PyObject* module_compile(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"function", "self",     "backend", "fullgraph", "recompile_limit",
-                                   "listener", "run_only", "store",   "of_class",  "dynamic",
-                                   nullptr};
+  static const char* keywords[] = {"function",        "self",     "backend",  "fullgraph",
+                                   "recompile_limit", "listener", "run_only", "store",
+                                   "of_class",        "dynamic",  nullptr};
   PyObject *function, *self, *backend, *listener = nullptr, *store = nullptr, *dynamic = Py_None;
   int fullgraph, run_only = 0, of_class = 0;
   Py_ssize_t limit;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOpn|OpOpO:compile", const_cast<char**>(keywords), &function, &self,
-                                   &backend, &fullgraph, &limit, &listener, &run_only, &store, &of_class,
-                                   &dynamic)) {
+                                   &backend, &fullgraph, &limit, &listener, &run_only, &store, &of_class, &dynamic)) {
     return nullptr;
   }
   return guarded([&] {
     const auto most = limit < 0 ? std::nullopt : std::optional<size_t>(static_cast<size_t>(limit));
     return make_compiled(function, self, backend, fullgraph != 0, most, listener, run_only != 0, store_in(store),
-                         of_class != 0,
-                         dynamic == Py_None ? std::nullopt : std::optional<bool>(dynamic == Py_True));
+                         of_class != 0, dynamic == Py_None ? std::nullopt : std::optional<bool>(dynamic == Py_True));
   });
 }
 

@@ -23,7 +23,7 @@ struct ResumePoint {
   std::vector<std::shared_ptr<Entry>> entries;  // most recently used first
   size_t traced = 0;  // how many of them this compile() has traced, or took over from its cache owner: see SharedCache
   std::shared_ptr<SharedCache> cache;
-  const Entry* recent = nullptr;  // the last one that was used or made; never dereferenced
+  const Entry* recent = nullptr;                    // the last one that was used or made; never dereferenced
   std::unordered_map<std::string, size_t> changes;  // variables whose guards failed and caused a retrace, with counts
   Chain shape;                                      // of the frames; empty: the start of the function
   std::vector<char> present;                        // which values are not null

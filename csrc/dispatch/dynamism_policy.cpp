@@ -35,8 +35,8 @@ lift::DynamicSource named_source(const char* pattern, int dimension) {
     // Then it is a name.
   }
   source.matches = [text = std::string(pattern), expression](const std::string& name) {
-    return text == name || (expression != nullptr &&
-                            std::regex_search(name, *expression, std::regex_constants::match_continuous));
+    return text == name ||
+           (expression != nullptr && std::regex_search(name, *expression, std::regex_constants::match_continuous));
   };
   return source;
 }

@@ -196,10 +196,10 @@ void raise_limit(const Compilation& compilation, const report::Break& event, con
 }
 
 static Ref describe(const lift::SymbolFate& symbol) {
-  static constexpr const char* kReasons[] = {"none",         "it differs between calls",
-                                             "it varies at the graph break before", "dynamic=True",
-                                             "dynamic_sources",  "maybe_mark_dynamic",
-                                             "mark_dynamic"};
+  static constexpr const char* kReasons[] = {
+      "none",         "it differs between calls", "it varies at the graph break before",
+      "dynamic=True", "dynamic_sources",          "maybe_mark_dynamic",
+      "mark_dynamic"};
   Ref dict = checked(PyDict_New()), lines = checked(PyList_New(0));
   for (const lift::Site& site : symbol.sites) {
     auto* code = site.code.as<PyCodeObject>();

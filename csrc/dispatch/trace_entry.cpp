@@ -184,8 +184,7 @@ static bool keep_static(const NeedsStatic& needed, lift::Dynamism* dynamism) {
 }
 
 std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& roots, const backend::Backend& backend,
-                                   TraceOptions options, bool last_try, bool* numpy_constants,
-                                   lift::Dynamism* known) {
+                                   TraceOptions options, bool last_try, bool* numpy_constants, lift::Dynamism* known) {
   // Torch compilers have no numpy scalar inputs, and make faster code of constants.
   if (!*numpy_constants && !backend.takes_numpy_scalars()) *numpy_constants = true;
   options.may_speculate = !fake::has_saved_hooks();

@@ -2,12 +2,14 @@
 
 #include "dispatch/build_entry.h"
 #include "graph/record/named_callable.h"
+#include "graph/record/torch_warnings.h"
 #include "lift/lifting/symbolic_inputs.h"
 #include "replay/cannot_rebuild.h"
 #include "shapes/expression_text.h"
 #include "shapes/guard_bytecode.h"
 #include "trace/symbolic/backed_numbers.h"
 
+#include <algorithm>
 #include <array>
 
 namespace alternator::dispatch {
@@ -27,41 +29,52 @@ class OtherHints {
     code_ = shapes::GuardBytecode::compile(conditions_);
   }
 
-  // Nothing: none were found.
-  std::optional<std::vector<int64_t>> find() {
-    if (!code_) return {};
-    for (const bool together : {true, false}) {
-      for (size_t which = 0; which < (together ? 1 : symbols_.count()); which++) {
-        for (const Step step : kSteps) {
-          if (auto found = attempt(step, together ? SIZE_MAX : which)) return found;
-        }
-      }
+  // The values of the free symbols in this call: those that are equal vary together, since calls may fail otherwise.
+  std::vector<int64_t> groups() {
+    std::vector<int64_t> found;
+    for (size_t i = 0; i < symbols_.count(); i++) {
+      if (!is_free(i)) continue;
+      const int64_t hint = environment_.symbol(i)->hint.integer;
+      if (std::ranges::find(found, hint) == found.end()) found.push_back(hint);
     }
-    return {};
+    return found;
+  }
+  bool is_in(size_t symbol, int64_t group) {
+    return is_free(symbol) && environment_.symbol(symbol)->hint.integer == group;
+  }
+
+  // Values that satisfy the guards, different for the symbols of these groups.
+  std::vector<std::vector<int64_t>> find(const std::vector<int64_t>& groups) {
+    std::vector<std::vector<int64_t>> found;
+    for (const Step step : kSteps) {
+      if (auto hints = code_ ? attempt(step, groups) : std::nullopt) found.push_back(std::move(*hints));
+    }
+    return found;
   }
 
  private:
   struct Step {
     int64_t factor, offset;
   };
+  // Multiples first: a size that is divided can be divided still.
   static constexpr std::array<Step, 9> kSteps{
-      {{1, 1}, {2, 0}, {1, -1}, {3, 0}, {1, 8}, {2, 1}, {1, -2}, {1, 64}, {5, 2}}};
+      {{3, 0}, {2, 0}, {1, 1}, {1, -1}, {1, 8}, {2, 1}, {1, -2}, {1, 64}, {5, 2}}};
 
   bool is_free(size_t symbol) {
     const Expression node = environment_.symbol(symbol);
     return node->sort() == shapes::Sort::kInteger && environment_.simplify(node) == node;
   }
 
-  std::optional<std::vector<int64_t>> attempt(Step step, size_t only) {
+  std::optional<std::vector<int64_t>> attempt(Step step, const std::vector<int64_t>& groups) {
     std::vector<Register> registers(symbols_.count());
-    int64_t position = 0;
     bool changes = false;
     for (size_t i = 0; i < registers.size(); i++) {
       const Expression node = environment_.symbol(i);
       registers[i] = node->hint;
       if (!is_free(i)) continue;
-      // Free symbols with one value get different ones.
-      if (only == SIZE_MAX || only == i) registers[i].integer = node->hint.integer * step.factor + step.offset * ++position;
+      const auto group = std::ranges::find(groups, node->hint.integer);
+      if (group == groups.end()) continue;
+      registers[i].integer = node->hint.integer * step.factor + step.offset * (group - groups.begin() + 1);
       changes = changes || registers[i].integer != node->hint.integer;
     }
     if (!changes) return {};
@@ -87,7 +100,11 @@ class OtherHints {
 
 // ---- comparison --------------------------------------------------------------------------------------------
 
-[[noreturn]] void differ(const std::string& what) { throw NeedsStaticSizes{what}; }
+struct Difference {
+  std::string what;
+};
+
+[[noreturn]] void differ(const std::string& what) { throw Difference{what}; }
 
 void expect(bool same, const std::string& what) {
   if (!same) differ(what);
@@ -123,9 +140,10 @@ void compare_nodes(const graph::Program& one, const graph::Program& other) {
                a.element_count == b.element_count && a.effects == b.effects && a.state == b.state && a.live == b.live &&
                a.separate == b.separate,
            "the call of " + name);
-    if (a.keyword_names) expect(lift::plain_equal(a.keyword_names.get(), b.keyword_names.get()) ||
-                                    PyObject_RichCompareBool(a.keyword_names.get(), b.keyword_names.get(), Py_EQ) == 1,
-                                "the call of " + name);
+    if (a.keyword_names)
+      expect(lift::plain_equal(a.keyword_names.get(), b.keyword_names.get()) ||
+                 PyObject_RichCompareBool(a.keyword_names.get(), b.keyword_names.get(), Py_EQ) == 1,
+             "the call of " + name);
     for (uint32_t i = 0; i < a.argument_count(); i++)
       compare_values(one, one.argument(a, i), other, other.argument(b, i), "an argument of " + name);
   }
@@ -185,33 +203,66 @@ void compare(const Entry& one, const Entry& other) {
 
 }  // namespace
 
-void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until, const Entry& entry) {
-  const std::shared_ptr<BackedSymbols>& symbols = tracer.backed->symbols();
-  if (symbols == nullptr || tracer.options.hints != nullptr) return;
-  bool any = false;
-  for (size_t i = 0; i < symbols->count(); i++) {
-    const Expression symbol = symbols->environment.symbol(i);
-    any = any || symbols->environment.simplify(symbol) == symbol;
-  }
-  if (!any) return;  // all were specialized on
-  std::optional<std::vector<int64_t>> hints = OtherHints(*symbols).find();
-  if (!hints) differ("no other values satisfy the guards");
+enum class Verdict : uint8_t { kAgrees, kDiffers, kFails };  // kFails: such a call raises, or stops elsewhere
+
+static Verdict trace_again(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until,
+                           const Entry& entry, const std::vector<int64_t>& hints) {
+  const graph::WarningsKept unheard(graph::WarningsKept::Kind::kRun);
   trace::TraceOptions options = tracer.options;
-  options.hints = std::make_shared<const std::vector<int64_t>>(*hints);
+  options.hints = std::make_shared<const std::vector<int64_t>>(hints);
   trace::OwnedTracer owned(options);
   trace::Tracer& again = *owned;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
   const trace::TraceResult& traced = uninterrupted(again.run(chain, until));
-  expect(!traced.value == !tracer.result.value && traced.raises == tracer.result.raises, "how it ends");
-  if (!traced.value && (traced.stopped || !is_whole(traced.cut, chain))) differ("where it stops");
-  expect(again.instructions() == tracer.instructions(), "the path");
+  if (!traced.value != !tracer.result.value || traced.raises != tracer.result.raises) return Verdict::kFails;
+  if (!traced.value && (traced.stopped || !is_whole(traced.cut, chain))) return Verdict::kFails;
   try {
+    expect(again.instructions() == tracer.instructions(), "the path");
     const std::unique_ptr<Entry> other = build_entry(again, std::move(ambient));
     compare(entry, *other);
-    compare_sizes(tracer.backed->solver(), *hints, other->graph.program());
-  } catch (const replay::CannotRebuild& error) {
-    differ(error.what());
+    compare_sizes(tracer.backed->solver(), hints, other->graph.program());
+  } catch (const replay::CannotRebuild&) {
+    return Verdict::kDiffers;
+  } catch (const Difference&) {
+    return Verdict::kDiffers;
   }
+  return Verdict::kAgrees;
+}
+
+void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until, const Entry& entry) {
+  constexpr size_t kMostTraces = 4, kMostGroups = 8;
+  const std::shared_ptr<BackedSymbols>& symbols = tracer.backed->symbols();
+  if (symbols == nullptr || tracer.options.hints != nullptr) return;
+  OtherHints others(*symbols);
+  const std::vector<int64_t> groups = others.groups();
+  if (groups.empty()) return;  // all were specialized on
+  const auto agrees = [&](const std::vector<int64_t>& of) {
+    size_t traces = 0;
+    for (const std::vector<int64_t>& hints : others.find(of)) {
+      const Verdict verdict = trace_again(chain, tracer, until, entry, hints);
+      if (verdict != Verdict::kFails) return verdict == Verdict::kAgrees;
+      if (++traces == kMostTraces) break;
+    }
+    return false;
+  };
+  if (agrees(groups)) return;
+  // Which of them? The others stay symbols, and are verified again in the next trace.
+  NeedsStatic needed;
+  for (size_t g = 0; g < groups.size(); g++) {
+    if (groups.size() > 1 && g < kMostGroups && agrees({groups[g]})) continue;
+    for (size_t i = 0; i < symbols->count(); i++) {
+      if (!others.is_in(i, groups[g])) continue;
+      const BackedSymbols::Origin& origin = symbols->origins()[i];
+      const std::string text = entry.guards->tree().sources()[origin.source].text();
+      if (origin.reads == BackedSymbols::Reads::kSize) {
+        needed.sizes[text] |= uint64_t{1} << origin.dimension;
+      } else {
+        needed.numbers.insert(text);
+      }
+    }
+  }
+  if (needed.sizes.empty() && needed.numbers.empty()) throw NeedsStaticSizes{};  // each by itself agrees
+  throw needed;
 }
 
 }  // namespace alternator::dispatch

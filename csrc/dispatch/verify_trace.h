@@ -10,12 +10,10 @@ namespace alternator::dispatch {
 class Entry;
 
 // The symbols of a trace are given up: see trace_entry().
-struct NeedsStaticSizes {
-  std::string difference;  // what the two traces differ in
-};
+struct NeedsStaticSizes {};
 
 // `entry` was built from the trace of `tracer`, whose symbols it has; `until`: where it was cut, if it was. Throws
-// NeedsStaticSizes.
+// NeedsStatic (build_entry.h) with the symbols that do not agree, or NeedsStaticSizes.
 void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until, const Entry& entry);
 
 }  // namespace alternator::dispatch

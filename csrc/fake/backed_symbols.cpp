@@ -29,7 +29,8 @@ Ref BackedSymbols::hint_of(Expression expression) {
 Ref BackedSymbols::number(Expression expression) {
   expression = environment.simplify(expression);
   const bool is_float = expression->sort() == shapes::Sort::kFloat;
-  if (expression->kind == shapes::Kind::kInteger || expression->kind == shapes::Kind::kFloat) return hint_of(expression);
+  if (expression->kind == shapes::Kind::kInteger || expression->kind == shapes::Kind::kFloat)
+    return hint_of(expression);
   Ref object = make_symbol(is_float ? &PyFloat_Type : &PyLong_Type);
   expressions_.emplace(object.get(), expression);
   numbers_.push_back(object);

@@ -23,9 +23,7 @@ PyObject* refuse(const char* what) {
 }
 
 // Whether the symbol is a plain number now: its slots are those of int or float.
-bool is_specialized(PyObject* symbol) {
-  return symbol_hooks.specialize != nullptr && symbol_hooks.specialize(symbol);
-}
+bool is_specialized(PyObject* symbol) { return symbol_hooks.specialize != nullptr && symbol_hooks.specialize(symbol); }
 
 // Of two operands: no unbacked symbol is among them any more.
 bool are_specialized(PyObject* left, PyObject* right) {

@@ -47,7 +47,8 @@ class GuardProgram {
   GuardProgram& operator=(const GuardProgram&) = delete;
 
   // True: all guards hold, and `values` (empty before) has what each needed source finds now; null for a source that is
-  // guarded to be absent. The numbers of BackedSymbols::results() follow. Throws only on an internal bug or out of memory.
+  // guarded to be absent. The numbers of BackedSymbols::results() follow. Throws only on an internal bug or out of
+  // memory.
   bool check(const Roots& roots, std::vector<Ref>* values);
 
   // What a compiler has assumed of sizes. Before the entry serves calls.

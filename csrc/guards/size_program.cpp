@@ -73,8 +73,8 @@ bool SizeProgram::check(PyObject* const* found) noexcept {
 void SizeProgram::collect(std::vector<Ref>* values) const {
   for (size_t i = 0; i < results_.size(); i++) {
     const bool is_float = symbols_->results()[i]->sort() == shapes::Sort::kFloat;
-    values->push_back(checked(is_float ? PyFloat_FromDouble(results_[i].real)
-                                       : PyLong_FromLongLong(results_[i].integer)));
+    values->push_back(
+        checked(is_float ? PyFloat_FromDouble(results_[i].real) : PyLong_FromLongLong(results_[i].integer)));
   }
 }
 

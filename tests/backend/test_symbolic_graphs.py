@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import alternator
 import pytest
 import torch
 from symbolic_requests import all_events
+
+import alternator
 
 backends = pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 

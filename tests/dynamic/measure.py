@@ -70,7 +70,10 @@ def measured(row: Row, mode: str, compiler: Callable[..., Any]) -> tuple[int | N
         row.script(mode)(wanted)
         row.script(mode)(got)
     if len(wanted.errors) != len(got.errors):
-        return None, f"errors in eager {[one[:60] for one in wanted.errors]}, compiled {[one[:90] for one in got.errors]}"
+        return (
+            None,
+            f"errors in eager {[one[:60] for one in wanted.errors]}, compiled {[one[:90] for one in got.errors]}",
+        )
     return got.graphs, ""
 
 

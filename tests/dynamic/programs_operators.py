@@ -237,12 +237,24 @@ def scatter_sum(x, i):
 @sequence(BATCHES)
 def factories(x):
     n = x.shape[0]
-    return torch.zeros(n, 2), torch.ones(x.shape), torch.full((n,), 2.5), torch.arange(n), torch.eye(n), torch.linspace(0, 1, n)
+    return (
+        torch.zeros(n, 2),
+        torch.ones(x.shape),
+        torch.full((n,), 2.5),
+        torch.arange(n),
+        torch.eye(n),
+        torch.linspace(0, 1, n),
+    )
 
 
 @sequence(BATCHES, marks=FIRST)
 def factories_like(x):
-    return torch.zeros_like(x), x.new_zeros(x.shape[0]), x.new_full((x.shape[0], 2), 1.5), torch.full_like(x, x.shape[1])
+    return (
+        torch.zeros_like(x),
+        x.new_zeros(x.shape[0]),
+        x.new_full((x.shape[0], 2), 1.5),
+        torch.full_like(x, x.shape[1]),
+    )
 
 
 @sequence(BATCHES)

@@ -51,7 +51,15 @@ def powers_and_shifts(x):
 @sequence(LENGTHS)
 def roots(x):
     n = x.shape[-1]
-    return x / math.sqrt(n), x * n**-0.5, math.floor(n / 2), math.ceil(n / 4), math.log2(n), math.prod([n, 2]), math.gcd(n, 6)
+    return (
+        x / math.sqrt(n),
+        x * n**-0.5,
+        math.floor(n / 2),
+        math.ceil(n / 4),
+        math.log2(n),
+        math.prod([n, 2]),
+        math.gcd(n, 6),
+    )
 
 
 @sequence(LENGTHS)
@@ -190,7 +198,15 @@ def windows(x):
 @sequence(shapes((3,), (4,), (5,)))
 def ranges(x):
     n = x.shape[0]
-    return list(range(n)), range(n), len(range(0, n, 2)), range(n)[-1], sum(range(n)), [*range(n, 0, -1)], x[list(range(n))]
+    return (
+        list(range(n)),
+        range(n),
+        len(range(0, n, 2)),
+        range(n)[-1],
+        sum(range(n)),
+        [*range(n, 0, -1)],
+        x[list(range(n))],
+    )
 
 
 @sequence(shapes((3,), (4,), (5,)))
@@ -205,7 +221,15 @@ def list_items(x):
     values = [10, 11, 12, 13, 14, 15]
     text = "abcdefgh"
     values[n] = -1
-    return values[n - 1], values[:n], text[n], text[n:], values[-n], [x, x * 2, x * 3][n % 3], operator.itemgetter(n)(values)
+    return (
+        values[n - 1],
+        values[:n],
+        text[n],
+        text[n:],
+        values[-n],
+        [x, x * 2, x * 3][n % 3],
+        operator.itemgetter(n)(values),
+    )
 
 
 @sequence(shapes((3,), (4,), (5,), (9,)))
@@ -252,7 +276,14 @@ def encoded(x):
 def sorted_by_remainder(x):
     n = x.shape[0]
     values = [5, 7, 9, 4, n]
-    return sorted(values, key=lambda v: v % n), sorted(values), max(values), values.index(n), values.count(5), sorted([n, 4], reverse=True)
+    return (
+        sorted(values, key=lambda v: v % n),
+        sorted(values),
+        max(values),
+        values.index(n),
+        values.count(5),
+        sorted([n, 4], reverse=True),
+    )
 
 
 @sequence(shapes((3,), (4,), (5,)))
@@ -279,7 +310,13 @@ class Box:
 @sequence(ROWS3)
 def containers_of_sizes(x):
     made = Size(*x.shape)
-    return made, made.rows + 1, {"shape": x.shape, "list": [x.shape[0]]}, Box(x.shape[0], x.shape), Box(len(x), x.shape).half()
+    return (
+        made,
+        made.rows + 1,
+        {"shape": x.shape, "list": [x.shape[0]]},
+        Box(x.shape[0], x.shape),
+        Box(len(x), x.shape).half(),
+    )
 
 
 @sequence(ROWS3, marks=FIRST)
@@ -308,7 +345,13 @@ def generator_of_sizes(x):
 @sequence(ROWS3)
 def comprehensions(x):
     sizes = [s * 2 for s in x.shape]
-    return sizes, {s: i for i, s in enumerate(x.shape)}, all(s > 0 for s in x.shape), max(x.shape), tuple(s - 1 for s in x.shape)
+    return (
+        sizes,
+        {s: i for i, s in enumerate(x.shape)},
+        all(s > 0 for s in x.shape),
+        max(x.shape),
+        tuple(s - 1 for s in x.shape),
+    )
 
 
 @sequence(ROWS3, marks=FIRST)

@@ -88,7 +88,11 @@ def rank_changes(x):
     return x.sum(-1)
 
 
-@sequence(over(lambda n, d: (T(n, 3, dtype=d),), (4, torch.float32), (5, torch.float32), (5, torch.float64), (6, torch.float64)))
+@sequence(
+    over(
+        lambda n, d: (T(n, 3, dtype=d),), (4, torch.float32), (5, torch.float32), (5, torch.float64), (6, torch.float64)
+    )
+)
 def dtype_changes(x):
     return x * 1.5 + x.shape[0]
 

@@ -226,7 +226,9 @@ def recompiling() -> dict[str, set[str]]:
 
 
 def write_recompiling(found: dict[str, set[str]]) -> None:
-    lines = ["# Programs of tests/dynamic that are compiled more often than by TorchDynamo. A line goes when its program is fine."]
+    lines = [
+        "# Programs of tests/dynamic that are compiled more often than by TorchDynamo. A line goes when its program is fine."
+    ]
     for mode in MODES:
         lines += ["", f"[{mode}]", *sorted(found[mode])]
     RECOMPILING.write_text("\n".join(lines) + "\n")

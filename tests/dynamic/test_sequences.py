@@ -65,6 +65,8 @@ def test_the_tables() -> None:
     """Every row has TorchDynamo's number in each of its modes, and the list names rows only."""
     assert len(ROWS) >= 150
     graphs = torchdynamos_graphs()
-    assert {name: list(row.modes) for name, row in ROWS.items()} == {name: list(modes) for name, modes in graphs.items()}
+    assert {name: list(row.modes) for name, row in ROWS.items()} == {
+        name: list(modes) for name, modes in graphs.items()
+    }
     for mode in MODES:
         assert recompiling()[mode] <= {name for name, row in ROWS.items() if mode in row.modes}

@@ -172,8 +172,21 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="or for how long")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--size", type=int, default=12, help="statements in the compiled function, roughly")
-    parser.add_argument("--wide", dest="kind", action="store_const", const="wide", default="plain", help="more of the language, and breaks: see wide.py")
-    parser.add_argument("--sizes", dest="kind", action="store_const", const="sizes", help="other sizes and numbers in every call: see sizes.py")
+    parser.add_argument(
+        "--wide",
+        dest="kind",
+        action="store_const",
+        const="wide",
+        default="plain",
+        help="more of the language, and breaks: see wide.py",
+    )
+    parser.add_argument(
+        "--sizes",
+        dest="kind",
+        action="store_const",
+        const="sizes",
+        help="other sizes and numbers in every call: see sizes.py",
+    )
     parser.add_argument("--frontend", default="alternator")
     parser.add_argument("--tries", type=int, default=1500, help="programs tried to minimize one failure")
     parser.add_argument("--no-shrink", action="store_true")

@@ -75,8 +75,22 @@ EFFECTS = [
 ]  # fmt: skip
 WRITES = ["{x}.add_({n})", "{x}[{n}:].mul_(2)", "{x}.view(-1)[0] = {f}", "{x}.reshape(-1).add_(1)", "{x}[0] = {k}", "{x}.copy_({y})", "{x}.t_()", "{x}.unsqueeze_(0)",
           "{x}.zero_()", "{x} += {y}", "{x}[{n}] += 1", "{x}.contiguous().add_(1)", "{x}[..., 0] *= {n}", "{x}.squeeze_()", "{x}.fill_({k})", "{x}[:{n}] = {y}[:{n}]"]  # fmt: skip
-FAILING = ["raise ValueError({k}, {s})", "assert {b}, {n}", "raise RuntimeError(f'{{{n}}} of {{{s}}}')", "{x}.view({n}, {m})", "{x}[{n}]", "[1, 2, 3][{n}]", "12 // {k}"]
-LAYOUTS = ["T({0}, s={s}{more})", "T({1}, s={s}{more})", "T({0}, s={s}{more})[1:]", "T({0}, s={s}{more})[::2]", "T({0}, s={s}{more})[..., 1:]"]
+FAILING = [
+    "raise ValueError({k}, {s})",
+    "assert {b}, {n}",
+    "raise RuntimeError(f'{{{n}}} of {{{s}}}')",
+    "{x}.view({n}, {m})",
+    "{x}[{n}]",
+    "[1, 2, 3][{n}]",
+    "12 // {k}",
+]
+LAYOUTS = [
+    "T({0}, s={s}{more})",
+    "T({1}, s={s}{more})",
+    "T({0}, s={s}{more})[1:]",
+    "T({0}, s={s}{more})[::2]",
+    "T({0}, s={s}{more})[..., 1:]",
+]
 RESULTS = ["{}", "[{}]", "({},)", "{{'r': [{}]}}"]
 
 Space = dict[str, Any]
@@ -121,7 +135,11 @@ class SizeGenerator:
         """What has this kind in every call."""
         found = []
         for name, value in spaces[0].items():
-            if TYPES.get(type(value)) != kind or name == "G" or not all(type(space.get(name)) is type(value) for space in spaces):
+            if (
+                TYPES.get(type(value)) != kind
+                or name == "G"
+                or not all(type(space.get(name)) is type(value) for space in spaces)
+            ):
                 continue
             if not small or all(-2 <= space[name] <= 20 for space in spaces):
                 found.append(name)
@@ -168,12 +186,18 @@ class SizeGenerator:
     def statement(self, spaces: list[Space]) -> Lines:
         if self.depth < 2 and self.chance(0.22):
             self.depth += 1
-            lines = self.rng.choice([self.condition, self.condition, self.loop, self.rows, self.closure, self.caught, self.halving])(spaces)
+            lines = self.rng.choice(
+                [self.condition, self.condition, self.loop, self.rows, self.closure, self.caught, self.halving]
+            )(spaces)
             self.depth -= 1
             return lines
         chosen = self.rng.random()
         if chosen < 0.12:
-            effects = EFFECTS if self.breaks else [one for one in EFFECTS if "graph_break" not in one and "sleep" not in one and "pause" not in one]
+            effects = (
+                EFFECTS
+                if self.breaks
+                else [one for one in EFFECTS if "graph_break" not in one and "sleep" not in one and "pause" not in one]
+            )
             return self.attempt(lambda: [self.fill(self.rng.choice(effects), spaces)], spaces)
         if chosen < 0.18 and not self.protected:
             return self.attempt(lambda: [self.fill(self.rng.choice(WRITES), spaces)], spaces)
@@ -198,7 +222,11 @@ class SizeGenerator:
     def newest(self, spaces: list[Space], most: int) -> list[str]:
         """Names that were bound last: what nobody looks at may be wrong."""
         kinds = set(TYPES)
-        bound = [name for name in spaces[0] if name.startswith("v") and all(type(space.get(name)) in kinds for space in spaces)]
+        bound = [
+            name
+            for name in spaces[0]
+            if name.startswith("v") and all(type(space.get(name)) in kinds for space in spaces)
+        ]
         return bound[-most:] or ["x"]
 
     def condition(self, spaces: list[Space]) -> Lines:
@@ -218,7 +246,9 @@ class SizeGenerator:
             lines += ["else:", *indented(self.inside(spaces, 2, [not one for one in taken]))]
         return lines
 
-    def around(self, head: str, names: dict[str, Callable[[Space], Any]], spaces: list[Space], budget: int = 2) -> Lines:
+    def around(
+        self, head: str, names: dict[str, Callable[[Space], Any]], spaces: list[Space], budget: int = 2
+    ) -> Lines:
         """A compound statement whose body sees some names of its own."""
         inner = []
         for space in spaces:
@@ -236,11 +266,16 @@ class SizeGenerator:
     def rows(self, spaces: list[Space]) -> Lines:
         r, total, x = self.fresh("r"), self.fresh("v"), self.fill("{x}", spaces)
         lines = self.around(f"for {r} in {x}[:4]:", {r: lambda space: eval(x, space)[0]}, spaces, 1)
-        return self.attempt(lambda: [f"{total} = 0", *lines, f"    {total} = {total} + {r}.sum() * {r}.numel()"], spaces, 1)
+        return self.attempt(
+            lambda: [f"{total} = 0", *lines, f"    {total} = {total} + {r}.sum() * {r}.numel()"], spaces, 1
+        )
 
     def halving(self, spaces: list[Space]) -> Lines:
         n, x = self.fresh("v"), self.fresh("v")
-        made = [f"{n}, {x} = {self.fill('{x}.shape[0]', spaces)}, {self.fill('{x}', spaces)}", f"while {n} > 1 and {x}.ndim:"]
+        made = [
+            f"{n}, {x} = {self.fill('{x}.shape[0]', spaces)}, {self.fill('{x}', spaces)}",
+            f"while {n} > 1 and {x}.ndim:",
+        ]
         return self.attempt(lambda: [*made, f"    {n}, {x} = {n} // 2, {x}[:{n} // 2]"], spaces, 1)
 
     def closure(self, spaces: list[Space]) -> Lines:
@@ -252,7 +287,9 @@ class SizeGenerator:
         body = self.block(2, inner) if inner else []
         given = self.fill(self.rng.choice(FORMS[TENSOR]), inner) if inner else "a"
         head = f"def {name}(a, k={self.fill('{n}', spaces)}):"
-        return self.attempt(lambda: [head, *indented([*body, f"return {given}"]), f"{self.fresh('v')} = {name}({x})"], spaces, 1)
+        return self.attempt(
+            lambda: [head, *indented([*body, f"return {given}"]), f"{self.fresh('v')} = {name}({x})"], spaces, 1
+        )
 
     def caught(self, spaces: list[Space]) -> Lines:
         risky = self.fill(self.rng.choice(FAILING), spaces)
@@ -268,7 +305,9 @@ class SizeGenerator:
         found = [(n, n if self.chance(0.2) else m)]
         both = self.chance(0.4)
         for _ in range(count - 1):
-            n = self.rng.choice([n + 1, n + 1, n + 2, self.rng.randint(2, 9), self.rng.choice([0, 1, 2]) if self.chance(0.5) else n])
+            n = self.rng.choice(
+                [n + 1, n + 1, n + 2, self.rng.randint(2, 9), self.rng.choice([0, 1, 2]) if self.chance(0.5) else n]
+            )
             if both:
                 m = self.rng.choice([m, m + 1, n, self.rng.randint(1, 7)])
             found.append((n, m))
@@ -276,7 +315,21 @@ class SizeGenerator:
 
     def argument(self, sizes: list[tuple[int, int]], others: list[str]) -> list[str]:
         """The text of one tensor argument in each call."""
-        shape = self.rng.choice([("n", "m"), ("n", "m"), ("n",), ("n", 3), (2, "n", "m"), ("m", "n"), ("n", "n"), ("n", 1), ("m",), (1, "n"), ("n", "2m")])
+        shape = self.rng.choice(
+            [
+                ("n", "m"),
+                ("n", "m"),
+                ("n",),
+                ("n", 3),
+                (2, "n", "m"),
+                ("m", "n"),
+                ("n", "n"),
+                ("n", 1),
+                ("m",),
+                (1, "n"),
+                ("n", "2m"),
+            ]
+        )
         layout, steady = self.rng.choice(LAYOUTS), self.chance(0.7)
         more = self.rng.choice(["", "", "", ", rg=True", ", dtype=torch.float64", ", dtype=torch.int64"])
         found = []
@@ -308,30 +361,67 @@ class SizeGenerator:
         if self.chance(0.6):
             values = [[3, 4, 5, 6], [1, 2, 3, 0], [2, 2, 3, 4], [7, 300, -1, 2]]
             chosen = self.rng.choice(values)
-            texts.append([str(chosen[i % 4] if self.chance(0.8) else self.rng.choice([True, 5, n])) for i, (n, _) in enumerate(sizes)])
+            texts.append(
+                [
+                    str(chosen[i % 4] if self.chance(0.8) else self.rng.choice([True, 5, n]))
+                    for i, (n, _) in enumerate(sizes)
+                ]
+            )
             parameters.append("k")
         if self.chance(0.4):
-            floats = self.rng.choice([["0.5", "0.25", "0.125"], ["1.0", "-0.0", "0.0"], ["0.1", "0.1", "2.0"], ["float('nan')", "1e30", "2.5"]])
+            floats = self.rng.choice(
+                [
+                    ["0.5", "0.25", "0.125"],
+                    ["1.0", "-0.0", "0.0"],
+                    ["0.1", "0.1", "2.0"],
+                    ["float('nan')", "1e30", "2.5"],
+                ]
+            )
             texts.append([floats[i % 3] for i in range(len(sizes))])
             parameters.append("f")
         # Some calls come again, in another order.
         calls = list(zip(*texts, strict=True))
         order = [*range(len(calls)), *(self.rng.randrange(len(calls)) for _ in range(self.rng.randint(0, 3)))]
         kept = self.rng.choice(["T(1, 3)", "T(2)", "None", "torch.zeros(0, 3)", "T(3, 3)"])
-        base = [f"o = Plain({self.rng.choice([0, 1, 3, 4])})", f"o.x, o.rate = {kept}, 0.5", "global G", f"G = {self.rng.choice([1, 2, 5])}"]
+        base = [
+            f"o = Plain({self.rng.choice([0, 1, 3, 4])})",
+            f"o.x, o.rate = {kept}, 0.5",
+            "global G",
+            f"G = {self.rng.choice([1, 2, 5])}",
+        ]
         helper = ["def helper(a, n):", *indented(self.helper_body())]
         spaces = [self.space(base, helper, dict(zip(parameters, call, strict=True))) for call in calls]
         body = self.block(self.size, spaces)
         returned = self.result(spaces)
         if any(line.lstrip().startswith(("G =", "G +=")) for line in body):
             body = ["global G", *body]
-        lines = ["log, errors = [], []", "t.watch(lambda: (log, errors, o, G))", *base, *helper, f"def fn({', '.join(parameters)}):", *indented([*body, returned])]
+        lines = [
+            "log, errors = [], []",
+            "t.watch(lambda: (log, errors, o, G))",
+            *base,
+            *helper,
+            f"def fn({', '.join(parameters)}):",
+            *indented([*body, returned]),
+        ]
         lines.append(f"f = t.compile(fn{', dynamic=True' if self.chance(0.25) else ''})")
         for number in order:
             call = f"f({', '.join(calls[number])})"
             lines.append(f"grads({call})" if self.chance(0.2) else call)
             if self.chance(0.15):
-                lines.append(self.rng.choice(["o.n += 1", "o.n = 7", "G = 3", "o.rate = 0.75", "o.items.append(4)", "o.x = T(2, 3)", "log.clear()", "o.cache.clear()"]))
+                lines.append(
+                    self.rng.choice(
+                        [
+                            "o.n += 1",
+                            "o.n = 7",
+                            "G = 3",
+                            "o.rate = 0.75",
+                            "o.items.append(4)",
+                            "o.x = T(2, 3)",
+                            "log.clear()",
+                            "o.cache.clear()",
+                        ]
+                    )
+                )
         return "\n".join(["def program(t):", *indented(lines)]) + "\n"
 
     def helper_body(self) -> Lines:
@@ -352,7 +442,9 @@ class SizeGenerator:
         return space
 
     def result(self, spaces: list[Space]) -> str:
-        parts = [self.fill(self.rng.choice(["{x}", "{x}", "{k}", "{s}", "{f}", "{b}"]), spaces) for _ in range(self.rng.randint(0, 2))]
+        parts = [
+            self.fill(self.rng.choice(["{x}", "{x}", "{k}", "{s}", "{f}", "{b}"]), spaces)
+            for _ in range(self.rng.randint(0, 2))
+        ]
         parts += self.newest(spaces, self.rng.randint(1, 8))
         return f"return {self.rng.choice(RESULTS).format(', '.join(parts))}"
-

@@ -217,16 +217,22 @@ def test_of_images(text: str) -> None:
     check(text, FOUR)
 
 
-@pytest.mark.parametrize("text", rows("""
+@pytest.mark.parametrize(
+    "text",
+    rows("""
     x + y; x * y.t().t(); torch.cat([x, y]); torch.where(x > 0, x, y); x.view_as(y)
-"""))
+"""),
+)
 def test_of_two_alike(text: str) -> None:
     check(text, PAIRS)
 
 
-@pytest.mark.parametrize("text", rows("""
+@pytest.mark.parametrize(
+    "text",
+    rows("""
     x + y; y - x; torch.maximum(x, y); y.expand_as(x); torch.broadcast_tensors(x, y)
-"""))
+"""),
+)
 def test_broadcasting(text: str) -> None:
     check(text, ONES)
 
@@ -391,9 +397,12 @@ def test_a_size_that_becomes_one(text: str) -> None:
     alternator.reset()
 
 
-@pytest.mark.parametrize("text", rows("""
+@pytest.mark.parametrize(
+    "text",
+    rows("""
     x.split(2); x.chunk(3); torch.chunk(x, 4); x.unbind(); x.tensor_split(2); torch.split(x, k); list(x)
-"""))
+"""),
+)
 def test_the_number_of_parts(text: str) -> None:
     namespace: dict[str, Any] = {"torch": torch}
     exec(f"def f(x, k):\n    parts = {text}\n    return len(parts), parts[-1].shape, [p * 2 for p in parts]", namespace)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.fx
+
 from alternator import events
 from alternator._load import load_core
 from alternator.backends import resolve

@@ -57,7 +57,7 @@ def outcome(function: Callable, arguments: Any) -> Any:
     torch.manual_seed(0)
     try:
         return function(*copied(arguments))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return error
 
 

@@ -97,10 +97,10 @@ struct TensorRecord {
   at::Tensor fake;  // keeps the tensor's identity alive; undefined: no tensor
   Origin origin;
   uint32_t index;
-  Ref symbol = {};        // the symbol as the interpreter sees it; or the generator, or the array
-  Ref torch_symbol = {};  // ... as torch sees it; null: no unbacked symbol
+  Ref symbol = {};                          // the symbol as the interpreter sees it; or the generator, or the array
+  Ref torch_symbol = {};                    // ... as torch sees it; null: no unbacked symbol
   shapes::Expression expression = nullptr;  // a number over backed symbols; null: none
-  bool varies = false;  // its sizes may depend on a backed symbol
+  bool varies = false;                      // its sizes may depend on a backed symbol
 
   bool is_symbol() const { return static_cast<bool>(symbol); }
 };
@@ -110,7 +110,7 @@ struct Input {
   Ref label;                             // the user's expression ("L['x']"), or None
   Ref source;                            // returned to the caller: where to find the real tensor
   std::optional<uint32_t> version = {};  // of the fake, when it was declared; none: it has no version counter
-  shapes::Expression number = nullptr;   // the guards compute it in each call (BackedSymbols::results); it has no source
+  shapes::Expression number = nullptr;  // the guards compute it in each call (BackedSymbols::results); it has no source
   std::vector<shapes::Expression> sizes = {};  // of a tensor, if some are symbolic; empty: all are as in its fake
 };
 
@@ -140,9 +140,9 @@ class Program {
   Arena arena;
   SiteTable sites;
   ModuleTable modules;
-  Value result{};      // what the program returns: a tree of values
-  Ref shape_env;       // of the unbacked symbols; null: there are none
-  size_t asserts = 0;  // deferred runtime asserts about them
+  Value result{};                               // what the program returns: a tree of values
+  Ref shape_env;                                // of the unbacked symbols; null: there are none
+  size_t asserts = 0;                           // deferred runtime asserts about them
   std::shared_ptr<fake::BackedSymbols> backed;  // null: all sizes and numbers are constants
   // A hook is registered on the autograd history of a tensor that it computes: AOTAutograd would produce another
   // history.

@@ -12,10 +12,10 @@ namespace {
 
 // Parameters that never matter to sizes, in any call that has a rule.
 constexpr std::string_view kNeutral[] = {
-    "dtype",     "device",        "layout",  "requires_grad", "pin_memory", "generator", "non_blocking", "copy",
-    "inplace",   "memory_format", "names",   "training",      "eps",        "alpha",     "beta",         "_stacklevel",
-    "is_causal", "dropout_p",     "scale",   "stable",        "descending", "largest",   "sorted",       "correction",
-    "unbiased",  "ord",           "p",
+    "dtype",   "device",      "layout",        "requires_grad", "pin_memory", "generator", "non_blocking",
+    "copy",    "inplace",     "memory_format", "names",         "training",   "eps",       "alpha",
+    "beta",    "_stacklevel", "is_causal",     "dropout_p",     "scale",      "stable",    "descending",
+    "largest", "sorted",      "correction",    "unbiased",      "ord",        "p",
 };
 
 bool is_named(PyObject* name, std::string_view names) {

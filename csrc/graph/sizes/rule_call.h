@@ -1,7 +1,7 @@
 // A recorded call as the rules of size_rules.def see it: its arguments and the sizes of its tensors.
 //
-// Fails closed: what a rule does not expect ends it (NoRule), and so does an argument that no rule asked for, unless its
-// name is among those that never matter to sizes.
+// Fails closed: what a rule does not expect ends it (NoRule), and so does an argument that no rule asked for, unless
+// its name is among those that never matter to sizes.
 #pragma once
 
 #include "fake/backed_symbols.h"

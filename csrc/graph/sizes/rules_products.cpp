@@ -160,8 +160,8 @@ class Einsum {
   }
 
   void add(std::string_view labels, const Sizes& sizes) {
-    const auto named = static_cast<size_t>(
-        std::count_if(labels.begin(), labels.end(), [](char c) { return c != ' ' && c != '.'; }));
+    const auto named =
+        static_cast<size_t>(std::count_if(labels.begin(), labels.end(), [](char c) { return c != ' ' && c != '.'; }));
     RuleCall::check(named <= sizes.size());
     size_t d = 0;
     for (size_t i = 0; i < labels.size(); i++) {

@@ -155,8 +155,7 @@ Sizes diagonal(RuleCall& call) {
   }
   const Expression rows = call.environment().subtract(sizes[a], call.constant(std::max<int64_t>(-offset, 0)));
   const Expression columns = call.environment().subtract(sizes[b], call.constant(std::max<int64_t>(offset, 0)));
-  left.push_back(
-      call.environment().maximum(call.environment().minimum(rows, columns), call.constant(0)));
+  left.push_back(call.environment().maximum(call.environment().minimum(rows, columns), call.constant(0)));
   return left;
 }
 

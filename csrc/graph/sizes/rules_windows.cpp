@@ -38,8 +38,7 @@ struct Window {
 // size + 2 * padding - dilation * (kernel - 1) - 1
 Expression span(RuleCall& call, Expression size, const Window& window) {
   shapes::ShapeEnvironment& environment = call.environment();
-  const Expression reach =
-      environment.multiply(window.dilation, environment.subtract(window.kernel, call.constant(1)));
+  const Expression reach = environment.multiply(window.dilation, environment.subtract(window.kernel, call.constant(1)));
   const Expression padded = environment.add(size, environment.scale(window.padding, 2));
   return environment.subtract(environment.subtract(padded, reach), call.constant(1));
 }
@@ -109,8 +108,7 @@ Sizes convolve_back(RuleCall& call, size_t count) {
   for (size_t i = 0; i < count; i++) {
     Expression size = environment.multiply(environment.subtract(sizes[first + i], call.constant(1)), stride[i]);
     size = environment.subtract(size, environment.scale(padding[i], 2));
-    const Expression reach =
-        environment.multiply(dilation[i], environment.subtract(weight[2 + i], call.constant(1)));
+    const Expression reach = environment.multiply(dilation[i], environment.subtract(weight[2 + i], call.constant(1)));
     size = environment.add(environment.add(size, reach), environment.add(more[i], call.constant(1)));
     sizes[first + i] = size;
   }
@@ -212,8 +210,7 @@ Sizes interpolate(RuleCall& call) {
       const double inverse = 1 / by;
       int exponent = 0;
       RuleCall::check(inverse == std::floor(inverse) && std::frexp(by, &exponent) == 0.5);
-      sizes[2 + i] =
-          call.environment().floor_divide(sizes[2 + i], call.constant(static_cast<int64_t>(inverse)));
+      sizes[2 + i] = call.environment().floor_divide(sizes[2 + i], call.constant(static_cast<int64_t>(inverse)));
     }
   }
   return sizes;

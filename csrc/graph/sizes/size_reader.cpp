@@ -108,9 +108,9 @@ bool SizeReader::holds_only_made(Borrowed result, uint32_t made, int depth) cons
 // A plain int where the expression is a constant.
 Ref SizeReader::number(shapes::Expression expression, Borrowed result) {
   if (expression == nullptr) return {};
-  ALT_CHECK(expression->has_hint && PyLong_Check(result.get()) &&
-                expression->hint.integer == PyLong_AsLongLong(result.get()),
-            "the expression of a size differs from the size");
+  ALT_CHECK(
+      expression->has_hint && PyLong_Check(result.get()) && expression->hint.integer == PyLong_AsLongLong(result.get()),
+      "the expression of a size differs from the size");
   return solver_.symbols().number(expression);
 }
 
@@ -169,8 +169,7 @@ bool SizeReader::tells_nothing(const Node& node, Borrowed result, uint32_t made)
   const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};
   const bool is_written = node.has(kWritesFirst) || node.has(kInPlaceMethod);
   const bool is_in_place = is_tensor(result) && is_written && !node.has(kReplacesStorage) && !node.has(kRestrides) &&
-                           first.is_tensor() &&
-                           solver_.program().tensors[first.index].fake.is_same(as_tensor(result));
+                           first.is_tensor() && solver_.program().tensors[first.index].fake.is_same(as_tensor(result));
   // Setting an attribute may replace the sizes: x.data = y.
   const bool is_set = node.has(kSetsAttribute) || (node.has(kUnversioned) && !node.has(kWritesFirst));
   return is_in_place || (result.get() == Py_None && !is_set);
@@ -195,8 +194,7 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
   if (row != readers().end() && row->second == Reads::kNothing && !may_keep_layout) return result;
   const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};
   const bool reads_first = row != readers().end() && row->second < Reads::kStructure && row->second != Reads::kNothing;
-  if (reads_first && first.is_tensor() &&
-      solver_.program().tensors[first.index].fake.defined()) {
+  if (reads_first && first.is_tensor() && solver_.program().tensors[first.index].fake.defined()) {
     Ref read = read_first(row->second, node, result);
     if (read) return read;
     solver_.specialize_arguments(node);
@@ -224,8 +222,8 @@ void SizeReader::fix_views() {
     });
   }
   for (const auto& [tensor, result] : views_or_copies_) {
-    const bool is_written = written.contains(storage_of(program.tensors[tensor].fake)) ||
-                            written.contains(storage_of(result));
+    const bool is_written =
+        written.contains(storage_of(program.tensors[tensor].fake)) || written.contains(storage_of(result));
     if (!is_known || is_written) solver_.specialize(tensor);
   }
   views_or_copies_.clear();

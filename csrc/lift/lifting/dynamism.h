@@ -25,7 +25,7 @@ struct Dynamism {
   std::unordered_map<int64_t, uint64_t> value_sizes;
   std::unordered_set<int64_t> value_numbers;
   bool none = false;  // no symbols at all: a trace with some did not agree with another (dispatch/verify_trace.h)
-  bool all = false;  // every size and number that may be one: dynamic=True
+  bool all = false;   // every size and number that may be one: dynamic=True
   std::vector<DynamicSource> named;
   bool ints = true, floats = true;  // false: such numbers are never symbols
   // What is never a symbol, by the text of its source: specialized on whenever it was one.

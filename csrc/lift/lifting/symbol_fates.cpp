@@ -75,8 +75,14 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
     if (origin.reads == BackedSymbols::Reads::kInteger) restore_number(*tree.at(origin.source), fate.hint);
   }
   for (const UnmetMark& mark : inputs.unmet) {
-    fates.push_back({text(mark.source->id), BackedSymbols::Reads::kSize, mark.dimension, mark.size, WhySymbol::kMark,
-                     true, {}, mark.reason});
+    fates.push_back({text(mark.source->id),
+                     BackedSymbols::Reads::kSize,
+                     mark.dimension,
+                     mark.size,
+                     WhySymbol::kMark,
+                     true,
+                     {},
+                     mark.reason});
   }
   return fates;
 }

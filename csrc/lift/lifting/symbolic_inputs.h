@@ -26,9 +26,9 @@ class SymbolicInputs {
  public:
   explicit SymbolicInputs(Lifter& lifter) : lifter_(lifter) {}
 
-  const Dynamism* dynamism = nullptr;     // null: everything is specialized on
-  std::function<bool()> is_allowed;       // false: at this point of the trace only constants may be made
-  std::function<void()> on_first_symbol;  // called when `symbols` is made
+  const Dynamism* dynamism = nullptr;            // null: everything is specialized on
+  std::function<bool()> is_allowed;              // false: at this point of the trace only constants may be made
+  std::function<void()> on_first_symbol;         // called when `symbols` is made
   std::shared_ptr<fake::BackedSymbols> symbols;  // null: there are none yet
   std::vector<WhySymbol> why;                    // by symbol
   std::vector<UnmetMark> unmet;
@@ -40,9 +40,7 @@ class SymbolicInputs {
   std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
   // With `hints`: gives the fake of such a tensor the sizes that follow from them.
   void apply_hints(const at::Tensor& fake, const std::vector<shapes::Expression>& sizes, const TensorSpec& spec) const;
-  bool may_make_numbers() const {
-    return dynamism != nullptr && dynamism->has_numbers();
-  }
+  bool may_make_numbers() const { return dynamism != nullptr && dynamism->has_numbers(); }
   // Null: the number is a constant of the trace.
   Ref number(Borrowed value, Source* source);
 

@@ -45,8 +45,8 @@ struct TensorSpec {
   std::optional<int64_t> offset;  // into the storage; only if it was read
   // The dimensions that were marked as dynamic. A tensor with further marks does not match, unless such sizes are free.
   uint64_t marks = 0;
-  bool reads_marks = false;  // false: marks mean nothing
-  bool without_hooks = false;     // no hook sees its gradient; only if that matters
+  bool reads_marks = false;    // false: marks mean nothing
+  bool without_hooks = false;  // no hook sees its gradient; only if that matters
 
   bool operator==(const TensorSpec&) const = default;
 

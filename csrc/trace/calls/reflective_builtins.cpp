@@ -1,5 +1,4 @@
 // Builtins that inspect objects, frames and process state: id, hash, len, dir, sys.exc_info, __reduce_ex__ ...
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/calls/reflective_builtins.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/handlers.h"
@@ -10,6 +9,7 @@
 #include "trace/opcodes/items.h"
 #include "trace/opcodes/raised_exceptions.h"
 #include "trace/soundness/address_identity.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_methods.h"
@@ -175,7 +175,8 @@ Ref call_id(Tracer& t, const Call& call) {
   if (!call.has_positional(1)) return {};
   PyObject* const object = call.arguments[0];
   // Two numpy scalar inputs may be one object; an unbacked symbol may also be read as a plain scalar.
-  if (fake::is_numpy_scalar_input(object) || (fake::is_symbol(object) && t.lifter.known(object) != nullptr && is_unbacked(t, object)))
+  if (fake::is_numpy_scalar_input(object) ||
+      (fake::is_symbol(object) && t.lifter.known(object) != nullptr && is_unbacked(t, object)))
     stop(report::Reason::unbacked_value, "id");
   check_no_weakref_callback(t.lifter, object);
   t.keep_alive.push_back(Ref::share(object));  // its address must not be reused

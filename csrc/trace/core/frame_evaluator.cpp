@@ -166,8 +166,7 @@ static PyObject* run_for_native(PyThreadState* ts, cpython::Frame* frame, int th
     if (is_deferred_string(result)) stop(report::Reason::tensor_text, name);
     const bool digits = gives_digits(code.as<PyCodeObject>());
     const bool unknown = is_unbacked_symbol(*tracer, result, read || digits);
-    if (unknown && (read || (fake::is_symbol(result) && digits)))
-      stop(report::Reason::unbacked_value, name);
+    if (unknown && (read || (fake::is_symbol(result) && digits))) stop(report::Reason::unbacked_value, name);
     const bool is_hash = strcmp(name, "__hash__") == 0;  // a key: it may depend on an address
     if (read && !is_hash) check_given(*tracer, result, name);
     if (!read && added && !unknown) check_use(*tracer, result, name);

@@ -171,7 +171,8 @@ struct Tracing : Concrete {
       t.lifter.escape(object);
       if (t.array_nodes->is_symbolic_array(object)) return t.array_nodes->length_of_symbolic(object);
       trace::check_use(t, object, "len");
-      if (!has_native_length(object) && trace::may_hold_unbacked(t, object)) stop(report::Reason::unbacked_value, "len");
+      if (!has_native_length(object) && trace::may_hold_unbacked(t, object))
+        stop(report::Reason::unbacked_value, "len");
       return PyObject_Length(object.get());
     });
   }

@@ -1,10 +1,10 @@
 // MyFunction.apply of a torch.autograd.Function.
 #include "trace/higher_order/autograd_functions.h"
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/functorch.h"
 #include "trace/opcodes/attributes.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_modes.h"
 

@@ -1,11 +1,11 @@
 // backward() inside the traced function: the gradients of the leaves are one node, like torch.autograd.grad's; their
 // accumulation is traced as ordinary operations, so that `.grad` is a field like any other.
 #include "trace/higher_order/backward.h"
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/functorch.h"
 #include "trace/opcodes/attribute_writes.h"
 #include "trace/opcodes/attributes.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_methods.h"
 #include "trace/torch/torch_function_modes.h"

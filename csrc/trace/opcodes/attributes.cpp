@@ -1,5 +1,4 @@
 // Attribute reads: the language's rules, over private copies and guarded classes.
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/instance_tests.h"
@@ -8,6 +7,7 @@
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/opcodes/items.h"
 #include "trace/stdlib/lru_caches.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/deferred_values.h"
 #include "trace/torch/random_generators.h"
 #include "trace/torch/tensor_hooks.h"

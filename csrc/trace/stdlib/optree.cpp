@@ -2,13 +2,13 @@
 // registered for a class: they run eagerly, on trees that are fully lifted. Registrations are read from optree's Python
 // table, which mirrors its native one.
 #include "trace/stdlib/optree.h"
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/calls/native_callbacks.h"
 #include "trace/core/tracer.h"
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/items.h"
 #include "trace/soundness/value_text.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/flag_calls.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_modes.h"

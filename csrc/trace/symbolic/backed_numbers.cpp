@@ -16,9 +16,7 @@ void BackedNumbers::begin() {
   lift::SymbolicInputs& inputs = *t.lifter.symbolic;
   inputs.dynamism = t.options.dynamism.get();
   inputs.hints = t.options.hints.get();
-  inputs.is_allowed = [this] {
-    return !t.is_transformed() && !t.recorder.is_in_part() && !t.recorder.is_silent();
-  };
+  inputs.is_allowed = [this] { return !t.is_transformed() && !t.recorder.is_in_part() && !t.recorder.is_silent(); };
   t.recorder.on_silence = [this] {
     for (size_t i = 0; i < symbols_->count(); i++) symbols_->specialize(symbols_->environment.symbol(i));
   };

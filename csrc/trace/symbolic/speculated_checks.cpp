@@ -2,8 +2,8 @@
 // speculates that the check passes and follows the path that does not raise; the graph returns the speculated
 // conditions. A call whose data violates one falls back to eager: by then no side effect has happened.
 #include "trace/symbolic/speculated_checks.h"
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/core/tracer.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/symbol_tensors.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/torch_calls.h"

@@ -317,7 +317,8 @@ void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
     stop(report::Reason::native_call, "a comparison of cells");
   if (!t.recorder.has_symbols() || graph::is_tensor(left) || graph::is_tensor(right)) return;
   const bool numbers = is_number(left) && is_number(right);
-  const bool are_backed = (!is_symbol(left) || t.backed->is_backed(left)) && (!is_symbol(right) || t.backed->is_backed(right));
+  const bool are_backed =
+      (!is_symbol(left) || t.backed->is_backed(left)) && (!is_symbol(right) || t.backed->is_backed(right));
   if (numbers && are_backed) return;
   if (numbers && (is_symbol(left) || is_symbol(right))) {
     if (!is_integer(left) || !is_integer(right)) stop(report::Reason::data_dependent, kComparison);

@@ -1,9 +1,9 @@
 // Random number generators (torch.Generator, torch.manual_seed). A call that mutates a generator or reads its state is
 // a node in a separate segment, outside what a backend compiles; tracing never touches a pre-existing generator.
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/random_generators.h"
 #include "trace/calls/reflective_builtins.h"
 #include "trace/core/tracer.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_calls.h"
 
 #include "fake/session.h"

@@ -1,5 +1,4 @@
 // torch calls that become nodes of the graph.
-#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
@@ -10,6 +9,7 @@
 #include "trace/numpy/numpy_scalars.h"
 #include "trace/opcodes/items.h"
 #include "trace/soundness/value_text.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/symbolic/symbol_tensors.h"
 #include "trace/symbolic/unbacked_arithmetic.h"
 #include "trace/torch/flag_calls.h"
@@ -300,8 +300,9 @@ Ref call_torch(Tracer& t, const Call& call) {
   t.flags->use_for(callee.name);
   if (Ref made = call_on_arrays(t, callee, call)) return made;
   PyObject* const* const end = call.arguments + call.count();
-  if (std::any_of(call.arguments, end,
-                  [&](PyObject* argument) { return fake::is_symbol(argument) && !t.backed->is_backed(argument) && t.lifter.known(argument) != nullptr; }))
+  if (std::any_of(call.arguments, end, [&](PyObject* argument) {
+        return fake::is_symbol(argument) && !t.backed->is_backed(argument) && t.lifter.known(argument) != nullptr;
+      }))
     stop(report::Reason::unbacked_value, callee.name + " with an unspecialized scalar");
   std::vector<PyObject*> given;
   std::vector<Ref> numbers;
