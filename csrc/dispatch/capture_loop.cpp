@@ -119,6 +119,20 @@ Chain Call::start() const {
   return start;
 }
 
+static bool is_number(const lift::SymbolFate& fate) {
+  return fate.reads == fake::BackedSymbols::Reads::kInteger || fate.reads == fake::BackedSymbols::Reads::kFloat;
+}
+
+// A number was a symbol, and the trace ends at a call that is not known to take one.
+static bool is_stopped_by_numbers(const Entry& entry) {
+  using report::Reason;
+  const std::optional<report::Break>& stop = entry.eager_because ? entry.eager_because : entry.stops_because;
+  if (!stop || std::ranges::none_of(entry.symbols, is_number)) return false;
+  return stop->reason == Reason::native_call || stop->reason == Reason::unbacked_value ||
+         stop->reason == Reason::data_dependent || stop->reason == Reason::cannot_lift ||
+         stop->reason == Reason::torch_call;
+}
+
 std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   totals.traces++;
   traces_++;
@@ -139,6 +153,21 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
     if (options.unspecialized != nullptr && entry != nullptr && entry->eager_because) {
       options.unspecialized.reset();
       entry.reset();
+    }
+  }
+  if (is_stopped_by_numbers(*entry)) {
+    // What cannot be captured with a symbol may be captured with a constant.
+    auto constant = std::make_shared<lift::Dynamism>(*options.dynamism);
+    constant->ints = constant->floats = false;
+    trace::TraceOptions again = options;
+    again.dynamism = std::move(constant);
+    std::shared_ptr<Entry> other = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, again, true,
+                                               &compilation_.numpy_constants, &point.cache->dynamism);
+    if (other != nullptr && !other->eager_because && !other->stops_because) {
+      for (const lift::SymbolFate& fate : entry->symbols) {
+        if (is_number(fate)) point.cache->dynamism.static_numbers.insert(fate.source);
+      }
+      entry = std::move(other);
     }
   }
   // Two traces with different sizes have not agreed: from now on these are constants.

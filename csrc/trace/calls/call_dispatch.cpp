@@ -9,9 +9,11 @@
 #include "trace/calls/wrapped_callables.h"
 #include "trace/core/tracer.h"
 #include "trace/opcodes/attributes.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_calls.h"
 
 #include "lift/lifting/layouts.h"
+#include "py/import.h"
 #include "py/names.h"
 #include "trace/calls/handlers.h"
 #include "trace/calls/markers.h"
@@ -35,7 +37,26 @@ Ref call_bound_method(Tracer& t, const Call& call) {
   return trace::call(t, unbound.call());
 }
 
-Ref call_handler(Tracer& t, const Call& call) { return t.handlers.call(t, call); }
+// Torch and the builtins take numbers that are symbols; so do classes, which check what they are given.
+bool takes_numbers(Tracer& t, Borrowed callable) {
+  PyObject* c = callable.get();
+  if (!t.handlers.has(callable) || PyType_Check(c) || Natives::table().torch(callable)) return true;
+  if (PyFunction_Check(c)) {
+    PyObject* module = PyFunction_GET_MODULE(c);
+    const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+    return name != nullptr && graph::is_of_torch(name);
+  }
+  PyObject* self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : nullptr;
+  if (self == nullptr || !PyModule_Check(self)) return true;
+  return self == import_module("builtins").get() || self == import_module("_operator").get();
+}
+
+Ref call_handler(Tracer& t, const Call& call) {
+  if (t.backed->any() && !takes_numbers(t, call.callable)) {
+    for (size_t i = 0; i < call.count(); i++) t.backed->make_plain(call.arguments[i]);
+  }
+  return t.handlers.call(t, call);
+}
 
 Ref call_torch_api(Tracer& t, const Call& call) {
   const Natives& natives = Natives::table();

@@ -8,6 +8,7 @@
 #include "trace/numpy/array_members.h"
 #include "trace/numpy/concrete_arrays.h"
 #include "trace/opcodes/items.h"
+#include "trace/symbolic/backed_numbers.h"
 
 #include "graph/record/torch_types.h"
 #include "interpreter/binary_operations.h"
@@ -331,6 +332,7 @@ void ArrayNodes::check_keyword(const std::string& name, Borrowed keyword_name, B
 }
 
 void ArrayNodes::check_concrete(const std::string& name, Borrowed value) {
+  t.backed->make_plain(value);
   if (!t.arrays->may_compute_with(value))
     stop(report::Reason::native_call, name + " on something other than scalars and arrays");
 }

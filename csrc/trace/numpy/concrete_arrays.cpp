@@ -4,6 +4,7 @@
 #include "trace/numpy/array_members.h"
 #include "trace/numpy/array_nodes.h"
 #include "trace/opcodes/items.h"
+#include "trace/symbolic/backed_numbers.h"
 
 #include "graph/record/torch_types.h"
 #include "trace/calls/handlers.h"
@@ -145,6 +146,7 @@ Ref ConcreteArrays::call(const Call& call, Callee callee, Borrowed self) {
 void ConcreteArrays::check_arguments(const Call& call, const ArrayCall& row, Borrowed self, const std::string& name) {
   if (self) check_use(t, self, name.c_str());
   for (size_t i = 0; i < call.count(); i++) {
+    t.backed->make_plain(call.arguments[i]);
     if (!may_compute_with(call.arguments[i]))
       stop(report::Reason::native_call, name + " on something other than scalars and arrays");
   }

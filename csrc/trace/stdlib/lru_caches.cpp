@@ -1,6 +1,7 @@
 #include "trace/stdlib/lru_caches.h"
 #include "trace/calls/call_dispatch.h"
 #include "trace/core/tracer.h"
+#include "trace/symbolic/backed_numbers.h"
 
 #include "cpython/objects.h"
 #include "lift/lifting/containers.h"
@@ -231,6 +232,7 @@ Ref LruCaches::call_pure(const Call& call, Borrowed wrapped) {
 }
 
 Ref LruCaches::call(const Call& call) {
+  for (size_t i = 0; i < call.count(); i++) t.backed->make_plain(call.arguments[i]);  // they are keys
   Ref wrapped = checked(PyObject_GetAttrString(call.callable.get(), "__wrapped__"));
   if (is_of_pure_module(wrapped)) return call_pure(call, wrapped);
   if (Ref kept = call.keyword_names ? Ref() : find_cached(call)) return kept;
