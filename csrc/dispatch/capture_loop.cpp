@@ -119,15 +119,11 @@ Chain Call::start() const {
   return start;
 }
 
-static bool is_number(const lift::SymbolFate& fate) {
-  return fate.reads == fake::BackedSymbols::Reads::kInteger || fate.reads == fake::BackedSymbols::Reads::kFloat;
-}
-
-// A number was a symbol, and the trace ends at a call that is not known to take one.
-static bool is_stopped_by_numbers(const Entry& entry) {
+// The trace ends at a call that may not take a symbol.
+static bool may_need_constants(const Entry& entry) {
   using report::Reason;
   const std::optional<report::Break>& stop = entry.eager_because ? entry.eager_because : entry.stops_because;
-  if (!stop || std::ranges::none_of(entry.symbols, is_number)) return false;
+  if (!stop) return false;
   return stop->reason == Reason::native_call || stop->reason == Reason::unbacked_value ||
          stop->reason == Reason::data_dependent || stop->reason == Reason::cannot_lift ||
          stop->reason == Reason::torch_call;
@@ -155,7 +151,7 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
       entry.reset();
     }
   }
-  if (is_stopped_by_numbers(*entry)) {
+  if (options.dynamism != nullptr && options.dynamism->has_numbers() && may_need_constants(*entry)) {
     // What cannot be captured with a symbol may be captured with a constant.
     auto constant = std::make_shared<lift::Dynamism>(*options.dynamism);
     constant->ints = constant->floats = false;
@@ -164,9 +160,8 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
     std::shared_ptr<Entry> other = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, again, true,
                                                &compilation_.numpy_constants, &point.cache->dynamism);
     if (other != nullptr && !other->eager_because && !other->stops_because) {
-      for (const lift::SymbolFate& fate : entry->symbols) {
-        if (is_number(fate)) point.cache->dynamism.static_numbers.insert(fate.source);
-      }
+      lift::Dynamism& known = point.cache->dynamism;
+      known.static_numbers.insert(known.numbers.begin(), known.numbers.end());
       entry = std::move(other);
     }
   }

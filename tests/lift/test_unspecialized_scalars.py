@@ -398,7 +398,7 @@ def test_a_whole_graph_keeps_its_numbers(front: Any) -> None:
     compiled = alternator.compile(lambda x, n: x * n, backend="eager", fullgraph=True)
     for n in range(8):
         assert torch.equal(compiled(T(3), n), T(3) * n)
-    assert alternator.counters()["graphs"] == 8
+    assert alternator.counters()["graphs"] == 2  # a number that differs is a symbol
 
 
 @in_child
@@ -418,7 +418,7 @@ def test_where_a_break_is_an_error_numbers_are_kept(front: Any) -> None:
 def test_numbers_of_any_size(front: Any) -> None:
     alternator.reset()
     # Nobody looks at it; a number that is read is kept until the last trace, which is for all of them.
-    for function, traces in ((lambda x, n: (x + 1, n), 1), (lambda x, n: (x + 1, {"n": n}["n"]), 5)):
+    for function, traces in ((lambda x, n: (x + 1, n), 1), (lambda x, n: (x + 1, {"n": n}["n"]), 4)):
         alternator.reset()
         compiled = alternator.compile(function, backend="eager")
         for n in (1, 2, 3, 4, 5, 6, 2**63, -(2**70), 0):

@@ -188,6 +188,7 @@ Ref call_id(Tracer& t, const Call& call) {
 }
 
 Ref call_hash(Tracer& t, const Call& call) {
+  if (call.has_positional(1)) t.backed->make_plain(call.arguments[0]);
   return call.has_positional(1) ? hash_of(t, call.arguments[0], call.callable) : Ref();
 }
 
