@@ -4,6 +4,7 @@
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/items.h"
 #include "trace/soundness/finalizers.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_function_methods.h"
 #include "trace/torch/torch_function_modes.h"
 #include "trace/torch/torch_runs.h"
@@ -16,6 +17,7 @@
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
 #include "lift/lifting/fields.h"
+#include "lift/lifting/layouts.h"
 #include "lift/lifting/namespaces.h"
 #include "lift/lifting/write_log.h"
 #include "lift/sources/decimal_values.h"
@@ -159,6 +161,8 @@ static void set_on_function(Tracer& t, Borrowed owner, Borrowed name, Borrowed v
 }
 
 void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
+  // Native code reads what a field of its own is set to.
+  if (value && !lift::has_plain_layout(owner.type())) t.backed->make_plain(value);
   PyTypeObject* type = owner.type();
   if (value) t.lifter.escape(value);
   if (is_proxy_of_trace(t.lifter, owner))
