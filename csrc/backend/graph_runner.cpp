@@ -167,7 +167,8 @@ void GraphRunner::call_backend(PyObject* const* arguments, size_t count, size_t 
 }
 
 bool GraphRunner::has_raised_itself() const {
-  if (!compiled_ || is_torch_backend_ || facts_.has_arrays) return true;
+  // With symbols, a call may raise because of its sizes.
+  if (!compiled_ || is_torch_backend_ || facts_.has_arrays || program_->backed) return true;
   Ref error = cpython::take_raised();
   bool found = false;
   Ref trace = Ref::steal(PyException_GetTraceback(error.get()));
