@@ -18,8 +18,10 @@ namespace alternator::replay {
 
 lift::Source* LifterWorld::source_of(Borrowed object) {
   // A plain value is a constant; but a pre-existing one is returned as the same object.
-  if (object && lift::is_plain(object.get()) && !lift::is_nan(object.get())) return lifter_.origins->of(object);
+  const bool is_plain = object && lift::is_plain(object.get()) && !lift::is_nan(object.get());
+  if (lift::Source* origin = is_plain ? lifter_.origins->of(object) : nullptr) return origin;
   const lift::Known* known = lifter_.known(object);
+  if (is_plain && known == nullptr) return nullptr;  // a known one was a symbol, on which the trace has specialized
   if (known == nullptr || known->source == nullptr) return nullptr;
   // A literal of the code that was also passed in: here it is the literal, and a guard ensures that the input is that
   // object.
