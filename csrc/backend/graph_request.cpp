@@ -156,16 +156,6 @@ std::string text_of(const lift::Source& source, const fake::BackedSymbols::Origi
   return origin.reads == kOffset ? source.text() + ".storage_offset()" : source.text();
 }
 
-// The order of the dimensions of a tensor that the guards prove to be dense; None: its strides are fixed.
-Ref order_of(const lift::Source& source) {
-  for (const lift::Guard& guard : source.guards) {
-    if (guard.kind != lift::GuardKind::kTensor || guard.tensor->dense_order.empty()) continue;
-    const std::vector<uint8_t>& order = guard.tensor->dense_order;
-    return tuple_of(order.size(), [&](size_t i) { return checked(PyLong_FromLong(order[i])); });
-  }
-  return none();
-}
-
 // What the request says of the symbols of a graph.
 struct Described {
   Ref inputs, sources, symbols = checked(PyTuple_New(0)), sizes = none(), orders = none(), numbers = none();
@@ -202,8 +192,11 @@ Described describe(const graph::Program& program, const GraphInputs& inputs, Bor
     if (input.sizes.empty()) return none();
     return tuple_of(input.sizes.size(), [&](size_t d) { return expression(input.sizes[d]); });
   });
-  made.orders = tuple_of(
-      count, [&](size_t i) { return symbolic.inputs[i].sizes.empty() ? none() : order_of(*symbolic.sources[i]); });
+  made.orders = tuple_of(count, [&](size_t i) {
+    const std::vector<uint8_t>& order = symbolic.orders[i];
+    if (order.empty()) return none();
+    return tuple_of(order.size(), [&](size_t d) { return checked(PyLong_FromLong(order[d])); });
+  });
   made.numbers = tuple_of(symbolic.computed.size(), [&](size_t i) { return expression(symbolic.computed[i]); });
   return made;
 }

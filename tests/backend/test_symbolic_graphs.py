@@ -138,3 +138,20 @@ def test_a_compiler_that_fails_with_symbols_gets_constants() -> None:
     register_backend(aot_autograd(fw_compiler=compiler), name="without_symbols")
     assert compiles(lambda x: x.sin(), [(double(n),) for n in (4, 5, 6)], "without_symbols") >= 3
     assert len(seen) == 4
+
+
+def masked(x: Any, mask: Any) -> Any:
+    return x.masked_fill(mask, 0.0) + 1
+
+
+@backends
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_an_inner_size(backend: str, learns: bool, layout: str) -> None:
+    """Strides follow from sizes: the code is that of all of them."""
+
+    def call(size: int) -> tuple[Any, ...]:
+        x, mask = double(4, size, requires_grad=learns), torch.arange(4 * size).reshape(4, size) % 3 == 0
+        return (x if layout == "contiguous" else double(size, 4).t().requires_grad_(learns), mask)
+
+    assert compiles(masked, [call(size) for size in (5, 6, 9, 2, 31)], backend) == 2
