@@ -11,7 +11,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -97,30 +97,22 @@ def is_disabled(model: Any) -> bool:
     return owner is None or owner == id(function)
 
 
+class CompileOptions(TypedDict, total=False):
+    """The options of compile()."""
+
+    fullgraph: bool
+    dynamic: bool | None
+    backend: str | Compiler | None
+    mode: str | None
+    options: Mapping[str, Any] | None
+    disable: bool
+    isolate_recompiles: bool
+
+
 @overload
-def compile(
-    model: Model,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str | Compiler | None = "inductor",
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    disable: bool = False,
-    isolate_recompiles: bool = False,
-) -> Model: ...
+def compile(model: Model, **options: Unpack[CompileOptions]) -> Model: ...
 @overload
-def compile(
-    model: None = None,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str | Compiler | None = "inductor",
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    disable: bool = False,
-    isolate_recompiles: bool = False,
-) -> Callable[[Model], Model]: ...
+def compile(model: None = None, **options: Unpack[CompileOptions]) -> Callable[[Model], Model]: ...
 def compile(
     model: Any = None,
     *,

@@ -24,7 +24,7 @@ class Exported(NamedTuple):
 class _Recording:
     """A backend that keeps the graph, its inputs and its outputs."""
 
-    whole_graphs = True  # not cut into segments (pieces.py)
+    whole_graphs = True  # not cut into segments (segments.py)
 
     module: torch.fx.GraphModule | None = None
     inputs: tuple[torch.Tensor, ...] = ()

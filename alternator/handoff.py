@@ -35,9 +35,9 @@ from .example_values import check_floats, examples_of, fake_mode_for, plain_numb
 from .exc import backend_failed
 from .graph_metadata import describe
 from .graph_request import GraphRequest
-from .pieces import InPieces, needs_examples
 from .refusals import NeedsStatic, Uncompiled, asks_to_skip, came_from_backward, first_line, is_refusal, needs_static
 from .saved_values import old_values_saved, with_versions_kept, written_through_data
+from .segments import InSegments, needs_examples
 
 Compiled = tuple[Callable[..., Any], bool]  # a callable that runs the graph, and whether it takes a list
 Conditional = tuple[
@@ -233,7 +233,7 @@ class Handoff:
         if self.looks_inside:  # the backend may have changed the module
             gm = request.export(fake_mode)
             self._describe(gm, request, name)
-        return self._compile_pieces(gm, request, fake_mode, name)
+        return self._compile_segments(gm, request, fake_mode, name)
 
     def _compile(
         self,
@@ -320,30 +320,30 @@ class Handoff:
         except RecursionError:
             raise
         except Exception:
-            pass  # it raises again for a piece
+            pass  # it raises again for a segment
         if unchanged:
             raise Uncompiled("the backend returned it unchanged", warns=False)
         self.looks_inside = True
 
-    def _compile_pieces(self, gm: Any, request: GraphRequest, fake_mode: Any, name: str) -> Compiled:
+    def _compile_segments(self, gm: Any, request: GraphRequest, fake_mode: Any, name: str) -> Compiled:
         known = dict(zip(gm.graph.find_nodes(op="placeholder"), request.sources, strict=True))
         numbers = itertools.count()
 
-        def compile_piece(
-            piece: Any, examples: list[Any], origins: list[Any], refusal: str | None
+        def compile_segment(
+            segment: Any, examples: list[Any], origins: list[Any], refusal: str | None
         ) -> Callable[..., Any]:
-            piece_name = f"{name}_{next(numbers)}"
-            texts = [known.get(node, (f"{piece_name}:{node.name}", False)) for node in origins]
-            describe(piece, examples, texts, piece_name, self.listener.compile_id())
+            segment_name = f"{name}_{next(numbers)}"
+            texts = [known.get(node, (f"{segment_name}:{node.name}", False)) for node in origins]
+            describe(segment, examples, texts, segment_name, self.listener.compile_id())
             try:
                 if refusal is not None:
                     raise Uncompiled(refusal, warns=False)
                 with tracing(TracingContext(fake_mode)):
-                    call, boxed = self._compile(request, piece, examples, piece_name, lambda _: False)
+                    call, boxed = self._compile(request, segment, examples, segment_name, lambda _: False)
             except Uncompiled as outcome:
-                self._report(name, "recorded", outcome, piece_name)
-                forward: Callable[..., Any] = piece.forward
+                self._report(name, "recorded", outcome, segment_name)
+                forward: Callable[..., Any] = segment.forward
                 return forward
             return (lambda *given: call(list(given))) if boxed else call
 
-        return InPieces(gm, request.inputs, fake_mode, compile_piece), False
+        return InSegments(gm, request.inputs, fake_mode, compile_segment), False

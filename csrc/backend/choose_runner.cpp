@@ -14,7 +14,7 @@ const char* name_of(Runner runner) {
   return nullptr;
 }
 
-// Why neither AOTAutograd nor a graph that is cut into pieces gives what eager does; empty: both may.
+// Why neither AOTAutograd nor a graph that is cut into segments gives what eager does; empty: both may.
 static std::string incompatibility(const GraphFacts& facts) {
   if (!facts.aot_incompatible.empty()) return facts.aot_incompatible;
   if (facts.takes_subclass) return "a tensor subclass is among its inputs";

@@ -18,7 +18,7 @@ struct BackendTraits {
 enum class Runner : uint8_t {
   kRecorded,            // the recorded program, uncompiled
   kCompiled,            // what the backend makes of the whole graph
-  kCompiledInSegments,  // ... of the pieces between nodes that no compiler may see
+  kCompiledInSegments,  // ... of the segments between nodes that no compiler may see
 };
 const char* name_of(Runner runner);
 

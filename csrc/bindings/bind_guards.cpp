@@ -207,15 +207,9 @@ void bind_guards(py::module_& module) {
           [](const PyProgram& self, const py::object& function, const py::sequence& slots) {
             const std::vector<PyObject*> pointers = PyProgram::slots_of(slots);
             const Explanation why = self.program().explain({function.ptr(), pointers.data()});
-            py::dict result;
-            result["source"] = why.source;
-            result["sentence"] = why.sentence;
-            result["kind"] = why.kind;
-            result["file"] = why.file;
-            result["function"] = why.function;
-            result["line"] = why.line;
-            result["text"] = why.text();
-            return result;
+            return py::dict(py::arg("source") = why.source, py::arg("sentence") = why.sentence,
+                            py::arg("kind") = why.kind, py::arg("file") = why.file, py::arg("function") = why.function,
+                            py::arg("line") = why.line, py::arg("text") = why.text());
           },
           py::arg("function") = py::none(), py::arg("slots") = py::tuple())
       .def(
@@ -240,15 +234,11 @@ void bind_guards(py::module_& module) {
       .def_property_readonly("counts",
                              [](const PyProgram& self) {
                                const GuardProgram::Counts counts = self.program().counts();
-                               py::dict result;
-                               result["walked"] = counts.walked;
-                               result["bound"] = counts.bound;
-                               result["bindings_made"] = counts.bindings_made;
-                               result["bindings_stale"] = counts.bindings_stale;
-                               result["asked"] = counts.asked;
-                               result["bindings"] = counts.bindings;
-                               result["operations"] = counts.operations;
-                               return result;
+                               return py::dict(py::arg("walked") = counts.walked, py::arg("bound") = counts.bound,
+                                               py::arg("bindings_made") = counts.bindings_made,
+                                               py::arg("bindings_stale") = counts.bindings_stale,
+                                               py::arg("asked") = counts.asked, py::arg("bindings") = counts.bindings,
+                                               py::arg("operations") = counts.operations);
                              })
       .def_property_readonly("node_count", [](const PyProgram& self) { return self.program().node_count(); })
       .def_property_readonly("check_count", [](const PyProgram& self) { return self.program().check_count(); });

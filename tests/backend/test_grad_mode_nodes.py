@@ -270,12 +270,12 @@ def test_blocks_of_another_call():
             assert torch.equal(result, fn(torch.ones(3))[0])
 
 
-def test_inference_mode_and_pieces_show_changes_only():
+def test_inference_mode_and_segments_show_changes_only():
     def inference(x: Any) -> Any:
         with torch.inference_mode(), torch.no_grad():
             return x + 1
 
-    def pieces(x: Any, generator: Any) -> Any:
+    def segments(x: Any, generator: Any) -> Any:
         with torch.no_grad():
             x = x + 1
             with torch.no_grad():
@@ -290,5 +290,5 @@ def test_inference_mode_and_pieces_show_changes_only():
 
     alternator.compile(inference, backend=backend)(torch.ones(3))
     assert not kept[-1].graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled)
-    alternator.compile(pieces, backend=backend)(torch.ones(3), torch.Generator())
-    assert len(kept) == 3, "the first two operations are one piece, the last one is another"
+    alternator.compile(segments, backend=backend)(torch.ones(3), torch.Generator())
+    assert len(kept) == 3, "the first two operations are one segment, the last one is another"

@@ -66,7 +66,7 @@ struct Node {
   uint8_t effects = kPure;
   bool live = true;
   bool overridden = false;  // an argument is of a subclass, which may override the torch.Tensor method
-  bool separate = false;    // about a generator or an array: in a separate segment, not compiled (alternator/pieces.py)
+  bool separate = false;  // about a generator or an array: in a separate segment, not compiled (alternator/segments.py)
 
   uint32_t argument_count() const { return static_cast<uint32_t>(positional) + keyword; }
   const Ref& function() const { return wrapped ? wrapped : callable; }

@@ -216,30 +216,32 @@ Sizes interpolate(RuleCall& call) {
   return sizes;
 }
 
+// Sizes of images, last [channels, height, width], and the factor.
+static std::pair<Sizes, int64_t> pixels(RuleCall& call, std::string_view name) {
+  std::pair<Sizes, int64_t> found{call.sizes(0, "input|self"), call.integer(1, name)};
+  RuleCall::check(found.first.size() >= 3 && found.second > 0 && found.second <= INT16_MAX);
+  return found;
+}
+
+static Expression exact_quotient(RuleCall& call, Expression size, int64_t divisor) {
+  const Expression by = call.constant(divisor);
+  call.require(call.environment().equal(call.environment().modulo(size, by), call.constant(0)));
+  return call.environment().floor_divide(size, by);
+}
+
 Sizes pixel_shuffle(RuleCall& call) {
-  Sizes sizes = call.sizes(0, "input|self");
-  const int64_t factor = call.integer(1, "upscale_factor");
-  RuleCall::check(sizes.size() >= 3 && factor > 0 && factor <= INT16_MAX);
+  auto [sizes, factor] = pixels(call, "upscale_factor");
   const size_t rank = sizes.size();
-  const Expression square = call.constant(factor * factor);
-  call.require(call.environment().equal(call.environment().modulo(sizes[rank - 3], square), call.constant(0)));
-  sizes[rank - 3] = call.environment().floor_divide(sizes[rank - 3], square);
-  sizes[rank - 2] = call.environment().scale(sizes[rank - 2], factor);
-  sizes[rank - 1] = call.environment().scale(sizes[rank - 1], factor);
+  sizes[rank - 3] = exact_quotient(call, sizes[rank - 3], factor * factor);
+  for (const size_t d : {rank - 2, rank - 1}) sizes[d] = call.environment().scale(sizes[d], factor);
   return sizes;
 }
 
 Sizes pixel_unshuffle(RuleCall& call) {
-  Sizes sizes = call.sizes(0, "input|self");
-  const int64_t factor = call.integer(1, "downscale_factor");
-  RuleCall::check(sizes.size() >= 3 && factor > 0 && factor <= INT16_MAX);
+  auto [sizes, factor] = pixels(call, "downscale_factor");
   const size_t rank = sizes.size();
   sizes[rank - 3] = call.environment().scale(sizes[rank - 3], factor * factor);
-  for (const size_t d : {rank - 2, rank - 1}) {
-    call.require(
-        call.environment().equal(call.environment().modulo(sizes[d], call.constant(factor)), call.constant(0)));
-    sizes[d] = call.environment().floor_divide(sizes[d], call.constant(factor));
-  }
+  for (const size_t d : {rank - 2, rank - 1}) sizes[d] = exact_quotient(call, sizes[d], factor);
   return sizes;
 }
 

@@ -14,6 +14,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <array>
 
 namespace alternator::trace {
 
@@ -52,21 +53,12 @@ class Loop : PlaceholderCall {
     check_carry(body, carried);
     const Tensors captured = captured_by({&condition, &body}, placeholders);
     const Tensors all = concat(placeholders, captured), given = concat(carried, captured);
-    Ref results;
-    {
-      const Paused paused(tracer_);
-      const graph::Recorder::Silent silent(tracer_.recorder);
-      Tensors made;
+    return record(operators().while_loop, body, [&](Tensors& made) {
       for (const at::Tensor& one : carried) made.push_back(make_result(one, one.sizes(), one.strides(), given));
-      results = tuple_of(made);
-      Ref graphs[] = {graph_of(*condition.program, all), graph_of(*body.program, all)};
-      unwrap_single_output(graphs[0]);
-      Ref first = tuple_of(carried), second = tuple_of(captured);
-      PyObject* noted[] = {graphs[0].get(), graphs[1].get(), first.get(), second.get()};
-      tracer_.recorder.note_call(operators().while_loop, noted, 4, Ref(results), graph::kPure);
-    }
-    Py_ssize_t next = 0;
-    return unflatten_result(body.result, results, &next);
+      Ref graph = graph_of(*condition.program, all);
+      unwrap_single_output(graph);
+      return std::array{std::move(graph), graph_of(*body.program, all), tuple_of(carried), tuple_of(captured)};
+    });
   }
 
   // (combine_fn, init, xs, additional): returns the final carry, and the stacked outputs of all iterations.
@@ -83,11 +75,7 @@ class Loop : PlaceholderCall {
       refuse("its function does not return a pair of the carry and the output");
     check_carry(body, carried);
     const Tensors captured = captured_by({&body}, placeholders), given = concat(concat(carried, xs), captured);
-    Ref results;
-    {
-      const Paused paused(tracer_);
-      const graph::Recorder::Silent silent(tracer_.recorder);
-      Tensors made;
+    return record(operators().scan, body, [&](Tensors& made) {
       for (size_t i = 0; i < body.leaves.size(); i++) {
         const at::Tensor& one = fake::unpack(body.leaves[i].get());
         if (i < carried.size()) {
@@ -98,14 +86,9 @@ class Loop : PlaceholderCall {
         sizes.insert(sizes.end(), one.sizes().begin(), one.sizes().end());
         made.push_back(make_result(one, sizes, contiguous_strides(sizes), given));
       }
-      results = tuple_of(made);
-      Ref graph = graph_of(*body.program, concat(placeholders, captured));
-      Ref first = tuple_of(carried), second = tuple_of(xs), third = tuple_of(captured);
-      PyObject* noted[] = {graph.get(), first.get(), second.get(), third.get()};
-      tracer_.recorder.note_call(operators().scan, noted, 4, Ref(results), graph::kPure);
-    }
-    Py_ssize_t next = 0;
-    return unflatten_result(body.result, results, &next);
+      return std::array{graph_of(*body.program, concat(placeholders, captured)), tuple_of(carried), tuple_of(xs),
+                        tuple_of(captured)};
+    });
   }
 
   // (combine_fn, xs, additional)
@@ -125,23 +108,31 @@ class Loop : PlaceholderCall {
     const Tensors captured = captured_by({&body}, placeholders), given = concat(xs, captured);
     if (!captured.empty() && any_requires_grad(given))
       refuse("its function captures tensors, and a gradient is required");
+    return record(operators().associative_scan, body, [&](Tensors& made) {
+      for (const at::Tensor& one : xs) made.push_back(make_result(one, one.sizes(), one.strides(), given));
+      return std::array{graph_of(*body.program, concat(placeholders, captured)), tuple_of(xs), tuple_of(captured)};
+    });
+  }
+
+ private:
+  // A call of the operator. `describe` makes its results, and returns its arguments: nothing of that is recorded.
+  template <class Describe>
+  Ref record(const Ref& loop, const Subgraph& body, Describe&& describe) {
     Ref results;
     {
       const Paused paused(tracer_);
       const graph::Recorder::Silent silent(tracer_.recorder);
       Tensors made;
-      for (const at::Tensor& one : xs) made.push_back(make_result(one, one.sizes(), one.strides(), given));
+      const auto arguments = describe(made);
       results = tuple_of(made);
-      Ref graph = graph_of(*body.program, concat(placeholders, captured));
-      Ref first = tuple_of(xs), second = tuple_of(captured);
-      PyObject* noted[] = {graph.get(), first.get(), second.get()};
-      tracer_.recorder.note_call(operators().associative_scan, noted, 3, Ref(results), graph::kPure);
+      std::array<PyObject*, std::tuple_size_v<std::remove_cv_t<decltype(arguments)>>> noted;
+      std::ranges::transform(arguments, noted.begin(), [](const Ref& one) { return one.get(); });
+      tracer_.recorder.note_call(loop, noted.data(), noted.size(), Ref(results), graph::kPure);
     }
     Py_ssize_t next = 0;
     return unflatten_result(body.result, results, &next);
   }
 
- private:
   Tensors tensors(Borrowed sequence) const {
     if (!PyTuple_CheckExact(sequence.get()) && !PyList_CheckExact(sequence.get()))
       refuse("its operands are not a tuple or list");

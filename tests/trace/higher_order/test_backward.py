@@ -221,7 +221,7 @@ def test_what_is_not_captured_is_right(t):
 
 
 @program(one_graph=False)
-def test_in_pieces_where_breaks_are_allowed(t):
+def test_in_segments_where_breaks_are_allowed(t):
     net = small_net()
 
     def step(x):

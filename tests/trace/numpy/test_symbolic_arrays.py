@@ -788,13 +788,13 @@ def test_a_tensor_is_written_next_to_an_array(backend):
             torch.testing.assert_close(torch.as_tensor(got), torch.as_tensor(wanted))
 
 
-def test_pieces_are_compiled():
+def test_segments_are_compiled():
     """What lies between calls of numpy's goes to the backend, also where a tensor or an array of the call's own is written."""
-    pieces = []
+    segments = []
 
     class Backend:
         def __call__(self, gm, inputs):
-            pieces.append([node.name for node in gm.graph.nodes if node.op.startswith("call")])
+            segments.append([node.name for node in gm.graph.nodes if node.op.startswith("call")])
             return lambda *given: gm(*given)  # not as it was
 
     def fn(x, state):
@@ -807,4 +807,4 @@ def test_pieces_are_compiled():
     for s in (0, 1):
         got, wanted = compiled(T(3, s=s), T(2)), fn(T(3, s=s), T(2))
         assert all(map(torch.equal, got, wanted))
-    assert pieces[-2:] == [["add_", "mul"], ["add", "relu", "mul_1"]]
+    assert segments[-2:] == [["add_", "mul"], ["add", "relu", "mul_1"]]

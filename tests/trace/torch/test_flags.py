@@ -293,7 +293,7 @@ def test_backends(_):
     compiled = alternator.compile(exact, backend=backend, fullgraph=True)
     compiled(T(3))
     assert flags() == before
-    # It makes something else of the graph than it was given: so it gets the pieces.
+    # It makes something else of the graph than it was given: so it gets the segments.
     assert seen[0][0] == "compiled False" and {"sin", "cos"} < set(seen[0])
     assert seen[1:] == [["compiled True", "sin"], ["compiled False", "cos"], ["True"], ["False"]]
 

@@ -111,7 +111,7 @@ def test_gradients_are_clipped(t):
         t.note([parameter.grad for parameter in layer.parameters()])
 
 
-# Each piece of such a graph is compiled when it first runs, with the default dtype that is set there: a spy in the backend sees that.
+# Each segment of such a graph is compiled when it first runs, with the default dtype that is set there: a spy in the backend sees that.
 @program(spied=False)
 def test_the_default_dtype_is_set(t):
     def fn(x, dtype):
@@ -132,7 +132,7 @@ def test_the_default_dtype_is_set(t):
     f(T(3), torch.float32)
 
 
-# Each piece of such a graph is compiled when it first runs, with the default dtype that is set there: a spy in the backend sees that.
+# Each segment of such a graph is compiled when it first runs, with the default dtype that is set there: a spy in the backend sees that.
 @program(one_graph=False, spied=False)
 def test_the_default_dtype_stays_set(t):
     def fn(x, dtype):

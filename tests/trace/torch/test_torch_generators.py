@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import torch
-import torch._dynamo  # what programs in several pieces need; loaded once, before they fork
+import torch._dynamo  # what programs in several segments need; loaded once, before they fork
 import torch.nn.functional as F
 from harness import T, program
 from torch import nn
@@ -425,7 +425,7 @@ def test_raising_behind_a_seed(t):
     t.note(torch.rand(2))
 
 
-def pieces(backend):
+def segments(backend):
     """A function and its compiled twin, over several calls: forward, backward, written inputs, random numbers."""
 
     def fn(x, y, g):
@@ -462,19 +462,19 @@ def pieces(backend):
 
 @in_child
 def test_with_aot_autograd(front):
-    pieces("aot_eager")
+    segments("aot_eager")
 
 
 @in_child
 def test_with_inductor(front):
-    pieces("inductor")
+    segments("inductor")
 
 
 @in_child
 def test_with_a_users_aot_autograd(front):
     from torch._dynamo.backends.common import aot_autograd
 
-    pieces(aot_autograd(fw_compiler=lambda gm, inputs: gm.forward))
+    segments(aot_autograd(fw_compiler=lambda gm, inputs: gm.forward))
 
 
 @in_child
@@ -497,7 +497,7 @@ def test_seeds_reach_a_backend_that_compiles(front):
 
 
 @in_child
-def test_a_piece_that_fails(front):
+def test_a_segment_that_fails(front):
     def fn(x, i):
         with torch.no_grad():
             torch.manual_seed(1)
@@ -517,7 +517,7 @@ def test_a_piece_that_fails(front):
 
 @in_child
 def test_modes_around_generators(front):
-    """A piece is compiled in the state of the thread that it runs in."""
+    """A segment is compiled in the state of the thread that it runs in."""
 
     def fn(x, g):
         with torch.no_grad():

@@ -1,6 +1,6 @@
 """Graphs with nodes in separate segments, which no compiler may see: seeds and states of random generators, operators that draw from
 an explicit torch.Generator, and torch flags that kernels read, since AOTAutograd would run them while it compiles and not at run time;
-and nodes that it cannot trace. The graph is cut there: the backend compiles the pieces in between, and such nodes run uncompiled, in
+and nodes that it cannot trace. The graph is cut there: the backend compiles the segments in between, and such nodes run uncompiled, in
 order."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .graph_module import GraphModule
 
 _Flags = load_core().fake.Flags
 
-# (the piece, its example inputs, the nodes of these, why it must not be compiled) -> a callable that runs it
-PieceCompiler = Callable[[GraphModule, list[Any], list[Node], str | None], Callable[..., Any]]
+# (the segment, its example inputs, the nodes of these, why it must not be compiled) -> a callable that runs it
+SegmentCompiler = Callable[[GraphModule, list[Any], list[Node], str | None], Callable[..., Any]]
 
 _BEGINS = {torch.amp.autocast_mode._enter_autocast, torch.autograd.grad_mode._enter_inference_mode}
 _ENDS = {torch.amp.autocast_mode._exit_autocast, torch.autograd.grad_mode._exit_inference_mode}
@@ -28,7 +28,7 @@ for _setter in _FLAGS:
     has_side_effect(_setter)  # its result is unused, and it must not be eliminated as dead code
 
 
-class Piece:
+class Segment:
     """Consecutive nodes that the backend compiles together."""
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -41,8 +41,8 @@ class Piece:
         self.run: Callable[..., Any] | None = None
 
     def refusal(self, given: list[Any]) -> str | None:
-        """It may write while inputs share storage: an output of an earlier piece and a view of it, for example. Inductor may then reuse an
-        input of the forward pass as scratch space of the backward pass (torch 2.13)."""
+        """It may write while inputs share storage: an output of an earlier segment and a view of it, for example. Inductor may then reuse
+        an input of the forward pass as scratch space of the backward pass (torch 2.13)."""
         storages = [value.untyped_storage()._cdata for value in given if isinstance(value, torch.Tensor)]
         if len(set(storages)) < len(storages) and any(node.meta.get("writes") for node in self.nodes):
             return "it writes to memory, and some of its inputs share theirs"
@@ -63,13 +63,13 @@ class Piece:
         return made
 
 
-def _steps(whole: GraphModule) -> list[Node | Piece]:
-    steps: list[Node | Piece] = []
+def _steps(whole: GraphModule) -> list[Node | Segment]:
+    steps: list[Node | Segment] = []
     together: list[Node] = []
 
     def close() -> None:
         if together:
-            steps.append(Piece(together.copy()))
+            steps.append(Segment(together.copy()))
             together.clear()
 
     for node in whole.graph.nodes:
@@ -85,39 +85,41 @@ def _steps(whole: GraphModule) -> list[Node | Piece]:
 
 
 def needs_examples(whole: GraphModule) -> bool:
-    """Whether a piece has inputs that are no inputs of the graph: these need example values."""
-    pieces = [step for step in _steps(whole) if isinstance(step, Piece)]
-    return len(pieces) > 1 or any(node.op != "placeholder" for piece in pieces for node in piece.inputs)
+    """Whether a segment has inputs that are no inputs of the graph: these need example values."""
+    segments = [step for step in _steps(whole) if isinstance(step, Segment)]
+    return len(segments) > 1 or any(node.op != "placeholder" for segment in segments for node in segment.inputs)
 
 
-class InPieces:
-    """Runs the pieces and the nodes between them."""
+class InSegments:
+    """Runs the segments and the nodes between them."""
 
-    def __init__(self, whole: GraphModule, inputs: Sequence[Any], fake_mode: Any, compile_piece: PieceCompiler) -> None:
+    def __init__(
+        self, whole: GraphModule, inputs: Sequence[Any], fake_mode: Any, compile_segment: SegmentCompiler
+    ) -> None:
         self.whole = whole
         self.placeholders = whole.graph.find_nodes(op="placeholder")
         self.output = whole.graph.output_node()
         self.attributes = {node: getattr(whole, node.target) for node in whole.graph.find_nodes(op="get_attr")}
         self.steps = _steps(whole)
-        self._compile(inputs, fake_mode, compile_piece)
+        self._compile(inputs, fake_mode, compile_segment)
 
-    def _compile(self, inputs: Sequence[Any], fake_mode: Any, compile_piece: PieceCompiler) -> None:
-        """Compiles piece by piece on fake tensors, each in the thread state that it will run in."""
+    def _compile(self, inputs: Sequence[Any], fake_mode: Any, compile_segment: SegmentCompiler) -> None:
+        """Compiles segment by segment on fake tensors, each in the thread state that it will run in."""
         real = dict(zip(self.placeholders, inputs, strict=True))
         values: dict[Node, Any] = dict(real)
         if fake_mode is not None:
             for node, value in real.items():
                 if isinstance(value, torch.Tensor):
                     values[node] = fake_mode.from_tensor(value, static_shapes=True)
-        untouched = True  # no piece has mutated the inputs
+        untouched = True  # no segment has mutated the inputs
         with _Opened() as opened:
             for step in self.steps:
-                if isinstance(step, Piece):
+                if isinstance(step, Segment):
                     module = step.module(self.whole)
                     given = [values[node] for node in step.inputs]
                     are_real = untouched and all(node in real for node in step.inputs)
                     examples = [real[node] for node in step.inputs] if are_real else given
-                    step.run = compile_piece(module, examples, step.inputs, step.refusal(given))
+                    step.run = compile_segment(module, examples, step.inputs, step.refusal(given))
                     untouched = False
                     if step is self.steps[-1] or fake_mode is None:
                         continue  # nothing more is compiled
@@ -134,7 +136,7 @@ class InPieces:
         look_up = values.__getitem__
         with _Opened() as opened:
             for step in self.steps:
-                if isinstance(step, Piece):
+                if isinstance(step, Segment):
                     assert step.run is not None
                     results = step.run(*[values[node] for node in step.inputs])
                     values.update(zip(step.outputs, results, strict=True))
