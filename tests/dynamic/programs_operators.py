@@ -382,3 +382,28 @@ def dropout_in_training(x):
 @sequence(over(lambda n: (T(n, 3),), 4, 5, 6), aot=False)
 def random_of_size(x):
     return torch.rand(x.shape[0]) + x[:, 0], torch.randn_like(x), torch.randperm(x.shape[0])
+
+
+@sequence(over(lambda n: (T(2, n, 8),), 4, 5, 7), made=True, marks=[(0, 1)])
+def attention_in_one_call():
+    attention = filled(nn.MultiheadAttention(8, 2, batch_first=True)).eval()
+
+    def fn(x):
+        with torch.no_grad():
+            y, weights = attention(x, x, x)
+            z, nothing = attention(y, x, x, need_weights=False)
+            of_heads = attention(x, z, z, average_attn_weights=False)[1]
+        return z, nothing, weights.shape, of_heads.shape, of_heads.sum() * y.shape[1]
+
+    return fn
+
+
+@sequence(over(lambda n: (T(2, n, 8),), 4, 5, 7), made=True, marks=[(0, 1)])
+def encoder_layer_in_one_call():
+    layer = filled(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).eval()
+
+    def fn(x):
+        with torch.no_grad():
+            return layer(x).shape, layer(x) * x.shape[1]
+
+    return fn

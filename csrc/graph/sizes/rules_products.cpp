@@ -122,14 +122,29 @@ Sizes attention(RuleCall& call) {
 
 // multi_head_attention_forward(query, ...): the first of its results.
 Sizes multi_head_attention(RuleCall& call) {
-  RuleCall::check(call.position() == 0);
-  constexpr uint32_t kOutput = 11;  // out_proj_weight
-  Sizes sizes = call.sizes(0, "query");
+  constexpr uint32_t kHeads = 4, kKeyBias = 7, kZeros = 9, kOutput = 11, kStaticKey = 21, kAverages = 23;
+  const Sizes query = call.sizes(0, "query"), key = call.sizes(1, "key");
   const Sizes output = call.sizes(kOutput, "out_proj_weight");
+  const bool has_more_keys =
+      call.find(kKeyBias, "bias_k") || call.flag(kZeros, "add_zero_attn", false) || call.find(kStaticKey, "static_k");
+  const bool averages = call.flag(kAverages, "average_attn_weights", true);
+  const int64_t heads = call.integer(kHeads, "num_heads");
   call.ignore_rest();
-  RuleCall::check(sizes.size() >= 2 && output.size() == 2);
-  sizes.back() = output[0];
-  return sizes;
+  const size_t rank = query.size();
+  RuleCall::check((rank == 2 || rank == 3) && key.size() == rank && output.size() == 2 && call.position() >= 0);
+  if (call.position() == 0) {
+    Sizes sizes = query;
+    sizes.back() = output[0];
+    return sizes;
+  }
+  // The weights: of [length, batch, ...] and [length, ...].
+  RuleCall::check(call.position() == 1 && !has_more_keys);
+  Sizes weights;
+  if (rank == 3) weights.push_back(query[1]);
+  if (!averages) weights.push_back(call.constant(heads));
+  weights.push_back(query[0]);
+  weights.push_back(key[0]);
+  return weights;
 }
 
 namespace {
@@ -250,6 +265,21 @@ Sizes tensordot(RuleCall& call) {
   add_others(a, of_a);
   add_others(b, of_b);
   return sizes;
+}
+
+// _native_multi_head_attention(query, key, value, embed_dim, num_head, ..., need_weights, average_attn_weights, ...)
+Sizes native_multi_head_attention(RuleCall& call) {
+  constexpr uint32_t kHeads = 4, kAverages = 11;
+  const Sizes query = call.sizes(0, "query"), key = call.sizes(1, "key");
+  call.ignore_rest();
+  RuleCall::check(query.size() == 3 && key.size() == 3 && call.position() >= 0 && call.position() <= 1);
+  if (call.position() == 0) return query;
+  Sizes weights{query[0]};
+  if (!call.flag(kAverages, "average_attn_weights", true))
+    weights.push_back(call.constant(call.integer(kHeads, "num_head")));
+  weights.push_back(query[1]);
+  weights.push_back(key[1]);
+  return weights;
 }
 
 // lstm(input, (h, c), weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), gru(input, h, ...)

@@ -5,6 +5,8 @@
 #include "graph/sizes/size_rules.h"
 #include "py/lasting.h"
 
+#include <torch/csrc/jit/runtime/operator.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -83,6 +85,25 @@ bool is_of_torch(const Node& node) {
 // torch.return_types
 bool is_named_tuple(Borrowed result) {
   return PyTuple_Check(result.get()) && !PyTuple_CheckExact(result.get()) && is_native_of_torch(result.type());
+}
+
+// Whether all overloads of the operator that a native function of torch calls give tensors, each of them one.
+bool has_fixed_count(const Node& node) {
+  const Borrowed callable = node.callable;
+  if (!PyCFunction_Check(callable.get()) && callable.type() != &PyMethodDescr_Type) return false;
+  Ref name = Ref::steal(PyObject_GetAttrString(callable.get(), "__name__"));
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (text == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  const auto& operators = torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(std::string("aten::") + text));
+  const auto gives_tensors = [](const std::shared_ptr<torch::jit::Operator>& overload) {
+    return std::ranges::all_of(overload->schema().returns(), [](const c10::Argument& result) {
+      return result.type()->kind() == c10::TypeKind::TensorType;
+    });
+  };
+  return !operators.empty() && std::ranges::all_of(operators, gives_tensors);
 }
 
 }  // namespace
@@ -200,7 +221,8 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
     solver_.specialize_arguments(node);
     return result;
   }
-  const bool is_fixed = (row != readers().end() && row->second == Reads::kFixedCount) || is_named_tuple(result);
+  const bool is_row = row != readers().end() && row->second == Reads::kFixedCount;
+  const bool is_fixed = is_row || is_named_tuple(result) || (PyTuple_Check(result.get()) && has_fixed_count(node));
   const bool tells = is_fixed ? !holds_only_made(result, made) : !tells_nothing(node, result, made);
   if (tells) solver_.specialize_arguments(node);
   return result;

@@ -61,7 +61,7 @@ uint64_t BackedNumbers::varying_sizes(Borrowed tensor) const {
   if (!id) return 0;
   const graph::Program& program = t.recorder.program();
   const graph::TensorRecord& record = program.tensors[*id];
-  if (!record.varies || !record.fake.defined()) return 0;
+  if (!record.varies || !record.fake.defined() || !graph::SizeSolver::has_plain_sizes(record.fake)) return 0;
   const auto is_open = [&](Expression size) {
     const Kind kind = size != nullptr ? symbols_->environment.simplify(size)->kind : Kind::kInteger;
     return kind != Kind::kInteger;
