@@ -119,6 +119,8 @@ class Handoff:
         if fake_mode is not None or request.facts.aot_incompatible is not None:
             stack.enter_context(tracing(context))
         gm = request.export(fake_mode, None, examples)
+        if symbolic is not None:
+            symbolic.adopt(gm)
         if request.runner == "compiled in segments" and fake_mode is None and needs_examples(gm):
             fake_mode = fake_mode_for(self.backend, request.shape_env, needed=True)
             gm = request.export(fake_mode)

@@ -6,6 +6,7 @@ Loaded for the first such graph: it imports torch's symbolic shapes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,21 @@ class Assumption(NamedTuple):
     condition: Expression
     text: str
     where: str  # the code that has asked, in parentheses; empty: it is a bound, or an equality
+
+
+def _storage_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def _are_alike(example: torch.Tensor, value: torch.Tensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():
+        return (
+            example.shape == value.shape
+            and example.stride() == value.stride()
+            and example.storage_offset() == value.storage_offset()
+            and example.requires_grad == value.requires_grad
+            and example.is_leaf == value.is_leaf
+        )
 
 
 class _ShapeEnv(symbolic_shapes.ShapeEnv):
@@ -117,9 +133,10 @@ class SymbolicExamples:
         self.mode = FakeTensorMode(shape_env=self.shape_env)
         self.declared = _Declared(symbols, environment, self.shape_env)
         self.contexts: dict[torch.Tensor, StatefulSymbolicContext] = {}
-        self.examples: list[Any] = []  # of the placeholders
+        self.examples: list[Any] = []  # of the placeholders; None: the export makes it, see adopt()
         self.real: list[Any] = []  # the inputs of a call: a float is a tensor
         self.given: list[Any] = []  # what a backend gets: as `real`, but SymInts
+        self._storages = Counter(_storage_of(value) for value in inputs if isinstance(value, torch.Tensor))
         for row in zip(inputs, sources, sizes, orders, strict=True):
             self._add(*row)
 
@@ -148,10 +165,35 @@ class SymbolicExamples:
                     expression, hint=value, source=InputSource(source[0])
                 )
             elif isinstance(value, torch.Tensor):
-                example = self.mode.from_tensor(value, static_shapes=True)
+                example = None if self._is_plain(value) else self.mode.from_tensor(value, static_shapes=True)
         self.real.append(real)
         self.given.append(given)
         self.examples.append(example)
+
+    def _is_plain(self, value: torch.Tensor) -> bool:
+        """Whether the export can make its example value from the recorded fake, a thousand times as fast: see adopt()."""
+        return (
+            type(value) in (torch.Tensor, torch.nn.Parameter)
+            and value.layout is torch.strided
+            and value.dim() > 0
+            and value._base is None
+            and (not value.is_leaf or value.grad is None)
+            and not (value.is_conj() or value.is_neg() or value.is_quantized)
+            and not (value.requires_grad and value.is_leaf and value.grad_dtype != value.dtype)
+            and self._storages[_storage_of(value)] == 1
+        )
+
+    def adopt(self, gm: Any) -> None:
+        """The example values that the export has made for plain inputs: for whoever asks the mode for a FakeTensor of such an input."""
+        placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        for i, (node, value) in enumerate(zip(placeholders, self.real, strict=True)):
+            if self.examples[i] is not None:
+                continue
+            example = node.meta.get("example_value")
+            if example is not None and _are_alike(example, value):
+                self.mode.fake_tensor_converter.set_tensor_memo(value, example)
+            else:
+                node.meta["example_value"] = self.mode.from_tensor(value, static_shapes=True)
 
     def _strides(self, value: torch.Tensor, sizes: tuple[Expression, ...], order: tuple[int, ...] | None) -> list[Any]:
         integer = self.environment.integer

@@ -382,8 +382,9 @@ class Observer:
             grad = value.grad if sees_histories or value.grad is None or value.grad.any() else None
             parts.append(("grad", self.see(grad)))
         parts.append(("hooks", len(value._backward_hooks or ())))
-        if type(value) is torch.Tensor and value.__dict__:
-            parts.append(("vars", *((k, self.see(v)) for k, v in value.__dict__.items() if not is_mark(k))))
+        own = {k: v for k, v in value.__dict__.items() if not is_mark(k)} if type(value) is torch.Tensor else {}
+        if own:
+            parts.append(("vars", *((k, self.see(v)) for k, v in own.items())))
         return tuple(parts)
 
 

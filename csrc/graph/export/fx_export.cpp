@@ -147,6 +147,10 @@ class Exporter {
           placeholder(is_symbol ? "s" + std::to_string(input.number->value) : label_of(input.declared, i), taken);
       if (is_given(options_.symbolic_examples)) {
         Ref example = checked(PySequence_GetItem(options_.symbolic_examples.get(), static_cast<Py_ssize_t>(i)));
+        if (example.get() == Py_None) {
+          if (!fixed_examples_) fixed_examples_.emplace(options_.fake_mode);
+          example = fixed_examples_->of(program_.tensors[program_.declared[input.declared].tensor].fake);
+        }
         FxGraph::set_meta(node, meta_keys().example_value, example);
         if (!is_symbol) FxGraph::set_meta(node, meta_keys().tensor_dict, checked(PyDict_New()));
       }
@@ -431,6 +435,7 @@ class Exporter {
   bool has_separate_segments_ = false;
   Ref recomputed_;  // a list of (name, checkpointed region) of such nodes; null: there are none
   std::optional<FxExamples> examples_;
+  std::optional<FxExamples> fixed_examples_;  // in a graph with symbols: of inputs that have none
 };
 
 }  // namespace
