@@ -107,6 +107,7 @@ class CompileOptions(TypedDict, total=False):
     options: Mapping[str, Any] | None
     disable: bool
     isolate_recompiles: bool
+    shapes_spec: Any
 
 
 @overload
@@ -123,6 +124,7 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
     isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
 ) -> Any:
     """A callable that does what `model` does, through graphs that `backend` compiled. Also a decorator.
 
@@ -137,6 +139,8 @@ def compile(
     disable: return `model` itself.
     isolate_recompiles: use a private cache for this compile(). Otherwise all compile()s of the same code with the same
         backend and options share a cache: twelve blocks of a model, compiled one by one, cost one compilation.
+    shapes_spec: which sizes and ints of the arguments are symbols, and what holds for them (torch.fx.experimental.dynamic_spec).
+        Nothing else is a symbol then; a call that does not fit is an error.
 
     What cannot be traced runs eagerly, and the logger "alternator" says why.
     """
@@ -149,6 +153,7 @@ def compile(
         options=options,
         disable=disable,
         isolate_recompiles=isolate_recompiles,
+        shapes_spec=shapes_spec,
     )
 
 
@@ -175,8 +180,10 @@ def _compile(
     isolate_recompiles: bool = False,
     name: str | None = None,
     recompile_limit: int | None = None,
+    shapes_spec: Any = None,
 ) -> Any:
     _check(fullgraph, dynamic, disable, isolate_recompiles, recompile_limit)
+    shapes_spec = _checked_spec(shapes_spec, dynamic)
     again = functools.partial(
         _compile,
         fullgraph=fullgraph,
@@ -188,6 +195,7 @@ def _compile(
         isolate_recompiles=isolate_recompiles,
         name=name,
         recompile_limit=recompile_limit,
+        shapes_spec=shapes_spec,
     )
     if model is None:
 
@@ -208,16 +216,37 @@ def _compile(
         return model
     resolved.prepare()
     listener = Listener(function.__code__, next(_frame_numbers))
-    shared = None if isolate_recompiles else _shared(function, resolved, fullgraph)
-    handoff = Handoff(resolved, listener, shared)
+    shared = None if isolate_recompiles else _shared(function, resolved, fullgraph, shapes_spec)
+    handoff = Handoff(resolved, listener, shared, _specification(shapes_spec, function, model))
     limit = -1 if recompile_limit is None else recompile_limit  # -1: config.limits(), whenever it matters
     compiled = _C.compile(
         function, self, handoff, fullgraph, limit, listener, False, shared and shared.store, _is_object(model), dynamic
     )
+    if shapes_spec is not None:
+        compiled.__dict__["_alternator_shapes_spec"] = shapes_spec  # see _with_other_backend
     _remember(handoff)
     if isinstance(model, torch.nn.Module):
         return view_of(model, compiled, again)
     return compiled
+
+
+def _checked_spec(spec: Any, dynamic: bool | None) -> Any:
+    """A torch.fx.experimental.dynamic_spec.ShapesSpec, or None."""
+    if spec is None:
+        return None
+    if dynamic is not None:
+        raise ValueError("`dynamic` and `shapes_spec` cannot both be set. `shapes_spec` controls dynamic behavior.")
+    from torch.fx.experimental.dynamic_spec import ShapesSpec
+
+    return spec if isinstance(spec, ShapesSpec) else ShapesSpec(spec)
+
+
+def _specification(spec: Any, function: FunctionType, model: Any) -> Any:
+    if spec is None:
+        return None
+    from .shapes_spec import Specification
+
+    return Specification(spec, function.__code__, model.forward if isinstance(model, torch.nn.Module) else None)
 
 
 def _with_other_backend(compiled: Any) -> Any:
@@ -228,7 +257,11 @@ def _with_other_backend(compiled: Any) -> Any:
         function, self = compiled.__wrapped__, compiled.__self__
         model = function if self is None else MethodType(function, self)
         others[backend] = made = _compile(
-            model, fullgraph=compiled._fullgraph, dynamic=compiled._dynamic, backend=backend
+            model,
+            fullgraph=compiled._fullgraph,
+            dynamic=compiled._dynamic,
+            backend=backend,
+            shapes_spec=compiled.__dict__.get("_alternator_shapes_spec"),
         )
         made._alternator_other = True
     return others[backend]
@@ -251,8 +284,8 @@ def _remember(handoff: Handoff) -> None:
 class SharedCache:
     """The shared cache of all compile()s of one code object with one backend and its options."""
 
-    def __init__(self, code: CodeType) -> None:
-        self.code = code  # kept alive, so that no other code object gets its id
+    def __init__(self, code: CodeType, spec: Any = None) -> None:
+        self.code, self.spec = code, spec  # kept alive, so that no other object gets their ids
         self.store = _C.new_store()
 
 
@@ -274,12 +307,12 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool) -> SharedCache:
-    key = id(function.__code__), backend.key, fullgraph
+def _shared(function: FunctionType, backend: backends.Backend, fullgraph: bool, spec: Any) -> SharedCache:
+    key = id(function.__code__), backend.key, fullgraph, id(spec)
     with _kept_lock:
         found = _all_shared.get(key)
         if found is None:
-            found = _all_shared[key] = SharedCache(function.__code__)
+            found = _all_shared[key] = SharedCache(function.__code__, spec)
         _kept[key] = found
         _kept.move_to_end(key)
         oldest = _kept.popitem(last=False) if len(_kept) > _MOST_KEPT else None

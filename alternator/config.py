@@ -52,6 +52,9 @@ assume_static_by_default: bool = True
 specialize_int: bool = False
 specialize_float: bool = False
 
+# The sizes of parameters are constants, also where they differ between calls.
+force_parameter_static_shapes: bool = True
+
 # mark_dynamic of a size that a trace specializes on is no error.
 allow_ignore_mark_dynamic: bool = False
 
@@ -85,10 +88,11 @@ _DIMENSION = re.compile(r"^(.+):(\d+)$")
 
 
 def _dynamic_sources() -> list[tuple[str, int]]:
-    """torch.compiler.config.dynamic_sources: patterns of source names, each with a dimension, or -1 for all."""
-    setting = getattr(sys.modules.get("torch.compiler.config"), "dynamic_sources", "")
+    """torch.compiler.config.dynamic_sources and unbacked_sources: patterns of source names, each with a dimension, or -1 for all."""
+    settings = sys.modules.get("torch.compiler.config")
+    entries = ",".join(str(getattr(settings, name, "")) for name in ("dynamic_sources", "unbacked_sources"))
     found = []
-    for entry in str(setting).replace(" ", "").split(","):
+    for entry in entries.replace(" ", "").split(","):
         if matched := _DIMENSION.match(entry):
             found.append((matched.group(1), int(matched.group(2))))
         elif entry:
@@ -96,7 +100,11 @@ def _dynamic_sources() -> list[tuple[str, int]]:
     return found
 
 
-def dynamic_settings() -> tuple[bool, bool, bool, bool, bool, list[tuple[str, int]]]:
+def _use_duck_shape() -> bool:
+    return bool(getattr(sys.modules.get("torch.fx.experimental._config"), "use_duck_shape", True))
+
+
+def dynamic_settings() -> tuple[bool, bool, bool, bool, bool, bool, bool, list[tuple[str, int]]]:
     """What the core reads before each trace, csrc/dispatch/dynamism_policy.cpp."""
     return (
         bool(_chosen("automatic_dynamic_shapes")),
@@ -104,5 +112,7 @@ def dynamic_settings() -> tuple[bool, bool, bool, bool, bool, list[tuple[str, in
         not is_set("specialize_int"),
         not is_set("specialize_float"),
         is_set("allow_ignore_mark_dynamic"),
+        _use_duck_shape(),
+        not _chosen("force_parameter_static_shapes"),
         _dynamic_sources(),
     )

@@ -254,11 +254,15 @@ class Symbol:
     fixed: bool  # the trace has specialized on it
     lines: tuple[Line, ...]  # the user's lines that did
     reason: str  # why it could not even become one; empty: it was one
+    given: str  # the values that it may have: "[2, int_oo]"
+    range: str  # ... of which the trace is valid for these
+    narrowed: bool  # fewer than a mark gives
+    torchs_name: str  # "L['x'].size()[0]"
 
     @property
     def text(self) -> str:
         if not self.fixed:
-            return f"{self.name} is symbolic, now {self.value}: {self.why}"
+            return f"{self.name} is symbolic, now {self.value}, in {self.range}: {self.why}"
         because = self.reason or ", ".join(f"{line}" + (f" [{line.text}]" if line.text else "") for line in self.lines)
         return f"{self.name} is specialized to {self.value} ({self.why}): {because or 'by the core'}"
 
@@ -274,6 +278,7 @@ class Symbols(Event):
     kind = "symbols"
     resumed_at: tuple[Line, ...]  # as in Recompile
     symbols: tuple[Symbol, ...]
+    conditions: tuple[Guard, ...]  # the guards over them, if a subscriber wants_conditions()
 
 
 class Subscriber:
@@ -284,6 +289,9 @@ class Subscriber:
         return False
 
     def wants_details(self) -> bool:
+        return False
+
+    def wants_conditions(self) -> bool:
         return False
 
     def report(self, event: Event) -> None:
@@ -307,6 +315,10 @@ def wants_graphs() -> bool:
 
 def wants_details() -> bool:
     return any(subscriber.wants_details() for subscriber in _subscribers)
+
+
+def wants_conditions() -> bool:
+    return any(subscriber.wants_conditions() for subscriber in _subscribers)
 
 
 def emit(event: Event) -> None:
@@ -358,6 +370,9 @@ class Listener:
     def wants_details(self) -> bool:
         return wants_details()
 
+    def wants_conditions(self) -> bool:
+        return wants_conditions()
+
     def added(self, fields: dict[str, Any]) -> None:
         named: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
@@ -396,7 +411,8 @@ class Listener:
 
     def symbolic(self, fields: dict[str, Any]) -> None:
         symbols = tuple(_symbol(row) for row in fields["symbols"])
-        emit(Symbols(place(self.code), self.compile_id(), _lines(fields["resumed_at"]), symbols))
+        conditions = tuple(_guard(row) for row in fields.get("conditions", ()))
+        emit(Symbols(place(self.code), self.compile_id(), _lines(fields["resumed_at"]), symbols, conditions))
 
     def refusal(self, fields: dict[str, Any]) -> BaseException:
         return exc.unsupported(fields)

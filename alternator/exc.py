@@ -114,11 +114,27 @@ def constraint_violation(symbols: list[Any]) -> ConstraintViolation:
     """`symbols`: events.Symbol."""
     rows = []
     for symbol in symbols:
-        why = f": {symbol.reason}" if symbol.reason else ""
-        rows.append(
-            f"  - You marked {symbol.name} as dynamic but your code specialized it to be a constant ({symbol.value}){why}. "
-            "Either remove the mark_dynamic, or use maybe_mark_dynamic."
-        )
-        rows += [f"      specialized by {line}" + (f": {line.text}" if line.text else "") for line in symbol.lines]
-    names = ", ".join(symbol.name for symbol in symbols)
-    return _make(ConstraintViolation, f"Constraints violated ({names})!\n" + "\n".join(rows))
+        if symbol.narrowed:
+            rows.append(
+                f"  - Not all values of {symbol.torchs_name} in the specified range {symbol.given} satisfy the generated guards, "
+                f"which hold for {symbol.range}. Change the range of the mark, or use maybe_mark_dynamic."
+            )
+        else:
+            why = f": {symbol.reason}" if symbol.reason else ""
+            rows.append(
+                f"  - You marked {symbol.torchs_name} as dynamic but your code specialized it to be a constant ({symbol.value}){why}. "
+                "If you're using mark_dynamic, either remove it or use maybe_mark_dynamic."
+            )
+        if symbol.lines:
+            rows.append("\nUser stack:")
+        for line in symbol.lines:
+            rows += [f'  File "{line.file}", line {line.line}, in {line.function}'] + [f"    {line.text}"] * bool(
+                line.text
+            )
+            rows += [f"    {' ' * line.text.find(line.mark)}{'^' * len(line.mark)}"] * bool(
+                line.mark and line.mark in line.text
+            )
+        rows.append("")
+    names = ", ".join(symbol.torchs_name for symbol in symbols)
+    title = f'Constraints violated ({names})! For more information, run with TORCH_LOGS="+dynamic".'
+    return _make(ConstraintViolation, "\n".join([title, *rows]))

@@ -41,8 +41,8 @@ from .segments import InSegments, needs_examples
 
 Compiled = tuple[Callable[..., Any], bool]  # a callable that runs the graph, and whether it takes a list
 Conditional = tuple[
-    Callable[..., Any], bool, list[Any]
-]  # ... and the conditions on symbols under which it may be called
+    Callable[..., Any], bool, list[tuple[Any, str]]
+]  # ... and the conditions on symbols under which it may be called, each with what has assumed it
 # None: the recorded program itself. A list: these symbols must be constants. (NotImplemented: see takes_numpy_scalars.)
 Answer = Compiled | Conditional | list[int] | None
 
@@ -76,10 +76,11 @@ _WRITE_LAST = {"aot_eager", "aot_eager_decomp_partition", "aot_eager_default_par
 class Handoff:
     """The core calls it with each new graph; see csrc/backend/handoff.h."""
 
-    def __init__(self, backend: Backend, listener: Listener, shared: object = None) -> None:
+    def __init__(self, backend: Backend, listener: Listener, shared: object = None, shapes_spec: object = None) -> None:
         self.backend = backend
         self.listener = listener
         self.shared = shared  # the shared cache: kept alive by its users
+        self.shapes_spec = shapes_spec  # a shapes_spec.Specification: csrc/dispatch/shape_specs.h
         self.looks_inside = False  # whether the backend transforms graphs: see _check_whole
 
     def __call__(self, request: GraphRequest) -> Answer:
@@ -153,13 +154,13 @@ class Handoff:
         self._report(name, request.runner)
         return answer if conditions is None else (*answer, conditions)
 
-    def _conditions(self, symbolic: Any, graph: str) -> list[Any]:
+    def _conditions(self, symbolic: Any, graph: str) -> list[tuple[Any, str]]:
         assumptions = symbolic.assumptions()
         for assumption in assumptions:
             self.listener.assumed(
                 graph=graph, compiler=self.backend.name, condition=assumption.text, where=assumption.where
             )
-        return [assumption.condition for assumption in assumptions]
+        return [(one.condition, f"{self.backend.name} {one.where}".rstrip()) for one in assumptions]
 
     def _report_static(self, request: GraphRequest, graph: str, outcome: NeedsStatic) -> None:
         texts = tuple(dict.fromkeys(request.symbols[number][1] for number in outcome.symbols))

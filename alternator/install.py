@@ -47,10 +47,9 @@ def _is_internal_call() -> bool:
 def _instead_of_compile(original: Any) -> Any:
     @functools.wraps(original)
     def compile(model: Any = None, **kwargs: Any) -> Any:
-        # Symbolic shapes are left to TorchDynamo so far; torch.export uses torch.compile internally.
-        if kwargs.get("shapes_spec") is not None or torch.compiler.is_exporting() or _is_internal_call():
+        # torch.export uses torch.compile internally.
+        if torch.compiler.is_exporting() or _is_internal_call():
             return original(model, **kwargs)
-        kwargs.pop("shapes_spec", None)
         return compiler._compile(model, backend=kwargs.pop("backend", None), **kwargs)
 
     return compile

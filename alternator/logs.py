@@ -122,6 +122,9 @@ class _Terminal(events.Subscriber):
     def wants_details(self) -> bool:
         return _is_on("guards") or _is_on("bytecode")
 
+    def wants_conditions(self) -> bool:
+        return _is_on("dynamic")
+
     def report(self, event: Event) -> None:
         handler: Callable[[Any], None] | None = getattr(self, event.kind, None)
         if handler is not None:
@@ -181,6 +184,9 @@ class _Terminal(events.Subscriber):
             return
         for symbol in event.symbols:
             _say("dynamic", "%s%s: %s", event.function, _begin(event.resumed_at), symbol.text)
+        for guard in event.conditions:
+            if guard.at is not None:
+                _say("dynamic", "eval %s [guard added] %s  # %s", guard.wanted, guard.at.text, guard.at)
 
     def recompile(self, event: Recompile) -> None:
         title = f"Recompiling function {event.function}{_begin(event.resumed_at)}"

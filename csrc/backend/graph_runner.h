@@ -25,9 +25,9 @@ struct GraphOutputs {
 
 // What came of a compilation, besides what runs the graph. With either of the first two nothing was compiled.
 struct Compilation {
-  bool wants_numpy_constants = false;          // numpy scalar inputs must become constants first
-  std::vector<uint32_t> specialize;            // these symbols must become constants first
-  std::vector<shapes::Expression> conditions;  // the guards of the entry must check them
+  bool wants_numpy_constants = false;  // numpy scalar inputs must become constants first
+  std::vector<uint32_t> specialize;    // these symbols must become constants first
+  std::vector<Assumption> conditions;  // the guards of the entry must check them
 
   bool is_done() const { return !wants_numpy_constants && specialize.empty(); }
 };

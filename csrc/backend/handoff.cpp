@@ -22,6 +22,13 @@ bool Backend::takes_numpy_scalars() const {
   return takes.get() == Py_True;
 }
 
+static Assumption assumption_of(const GraphRequest& request, PyObject* pair) {
+  PyObject* condition;
+  const char* origin;
+  if (PyArg_ParseTuple(pair, "Os", &condition, &origin) == 0) throw PyError();
+  return {shapes::expression_of(request.environment(), condition), origin};
+}
+
 Answer hand_over(const Backend& backend, const GraphRequest& request) {
   Ref result = checked(PyObject_CallOneArg(backend.callable.get(), request.object().get()));
   if (result.get() == Py_None) return {};
@@ -44,7 +51,7 @@ Answer hand_over(const Backend& backend, const GraphRequest& request) {
   if (conditions == nullptr) return answer;
   Ref items = checked(PySequence_Fast(conditions, "the conditions of a graph are a sequence"));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); i++)
-    answer.conditions.push_back(shapes::expression_of(request.environment(), PySequence_Fast_GET_ITEM(items.get(), i)));
+    answer.conditions.push_back(assumption_of(request, PySequence_Fast_GET_ITEM(items.get(), i)));
   return answer;
 }
 

@@ -4,6 +4,7 @@
 #include "bindings/bindings.h"
 
 #include "dispatch/init.h"
+#include "graph/sizes/size_switches.h"
 #include "lift/lifting/lift_mutants.h"
 
 #include <torch/version.h>
@@ -32,6 +33,8 @@ PYBIND11_MODULE(_C, module) {
   bind_fake(fake);
   pybind11::module_ graph = submodule(module, "graph", "The recorded program.");
   bind_graph(graph);
+  pybind11::module_ sizes = submodule(module, "sizes", "The channels of sizes and numbers.");
+  add_switches(sizes, alternator::graph::size_switches());
   pybind11::module_ guards = submodule(module, "guards", "Sources, guards and the programs that check them.");
   bind_guards(guards);
   pybind11::module_ replay = submodule(module, "replay", "Residual programs.");

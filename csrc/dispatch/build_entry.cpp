@@ -1,5 +1,6 @@
 #include "dispatch/build_entry.h"
 
+#include "dispatch/shape_specs.h"
 #include "fake/saved_hooks.h"
 #include "graph/record/record_error.h"
 #include "interpreter/frame_values.h"
@@ -165,7 +166,7 @@ std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard a
 
 static NeedsStatic needs_static(const backend::GraphRunner& graph, const std::vector<uint32_t>& symbols) {
   using Reads = fake::BackedSymbols::Reads;
-  NeedsStatic needed;
+  NeedsStatic needed{.reason = "a compiler needs it as a constant"};
   for (const uint32_t number : symbols) {
     const fake::BackedSymbols::Origin& origin = graph.program().backed->origins()[number];
     const std::string text = graph.source_of_symbol(number).text();
@@ -179,15 +180,18 @@ static NeedsStatic needs_static(const backend::GraphRunner& graph, const std::ve
 }
 
 // What a compiler has assumed of sizes and numbers.
-static void guard_conditions(Entry& entry, const std::vector<shapes::Expression>& conditions) {
+static void guard_conditions(Entry& entry, const std::vector<backend::Assumption>& conditions) {
   std::vector<shapes::Expression> added;
-  for (const shapes::Expression condition : conditions) {
+  std::vector<std::string> origins;
+  for (const auto& [condition, origin] : conditions) {
     shapes::ShapeEnvironment& environment = entry.graph.program().backed->environment;
     const shapes::Assumed assumed = environment.assume(condition);
     if (assumed == shapes::Assumed::kContradiction) throw needs_static(entry.graph, entry.graph.symbols());
-    if (assumed == shapes::Assumed::kRecorded) added.push_back(environment.guards().back().condition);
+    if (assumed != shapes::Assumed::kRecorded) continue;
+    added.push_back(environment.guards().back().condition);
+    origins.push_back(origin);
   }
-  if (!added.empty()) entry.guards->add_size_guards(added);
+  if (!added.empty()) entry.guards->add_size_guards(added, origins);
 }
 
 bool compile_entry(Entry& entry, const guards::Roots& roots, const backend::Backend& backend, Borrowed code,
@@ -212,6 +216,7 @@ bool compile_entry(Entry& entry, const guards::Roots& roots, const backend::Back
     if (!done.specialize.empty()) throw needs_static(graph, done.specialize);
     guard_conditions(entry, done.conditions);
   }
+  if (const Ref spec = spec_of(backend)) guard_conditions(entry, spec_conditions(spec, entry));
   entry.on_failure = choose_failure_policy(graph, backend.traits, !entry.checks.empty());
   // User code in the graph, which might catch the error that is raised for a warning, sees the thread's own numpy
   // error settings.

@@ -12,10 +12,13 @@ struct NeedsRepeatable {};
 struct NeedsSeparateSegments {};
 // ... the backend, or a failure of the trace, needs the value of a numpy scalar input.
 struct NeedsNumpyConstants {};
-// ... the backend needs the values of symbols as constants: by the texts of their sources.
+// ... the backend, or a call with other values, needs the values of symbols as constants: by the texts of their
+// sources.
 struct NeedsStatic {
   std::unordered_map<std::string, uint64_t> sizes;
   std::unordered_set<std::string> numbers;
+  std::string reason;
+  lift::Site site;  // the instruction that does; none: a compiler
 };
 
 // Of a trace that returned, or was cut. Throws replay::CannotRebuild.

@@ -4,6 +4,7 @@
 #include "dispatch/events.h"
 #include "dispatch/failure_recovery.h"
 #include "dispatch/resume_points.h"
+#include "dispatch/shape_specs.h"
 #include "dispatch/stance.h"
 #include "interpreter/capture.h"
 #include "interpreter/frame_values.h"
@@ -50,11 +51,18 @@ static Ref code_of_user(const guards::Roots& roots, size_t count, std::string* n
   return Ref::share(code);
 }
 
+// Of all compile()s: those with a cache of their own, too.
+size_t Call::entries_in_all(const ResumePoint& point) const {
+  const size_t here = point.cache->slots.size();
+  if (!chain.empty() || !compilation_.function) return here;
+  return std::max(here, entries_of_code(PyFunction_GET_CODE(compilation_.function.get())));
+}
+
 // Whether the call, which matches no entry, must not be traced. One report of that for each resume point; an error
 // where the options want one.
 bool Call::is_at_limit(ResumePoint& point) {
   const Limits limits = limits_of(compilation_);
-  const bool is_total = point.cache->slots.size() >= limits.total;
+  const bool is_total = entries_in_all(point) >= limits.total;
   if (point.traced < limits.entries && !is_total) return false;
   const bool raises = compilation_.fullgraph || limits.fails;
   if (!raises && std::exchange(point.cache->gave_up, true)) return true;
@@ -133,6 +141,7 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   totals.traces++;
   traces_++;
   report_recompile(compilation_, point, roots());
+  if (compilation_.shapes_spec && chain.empty()) check_spec(compilation_, slots);
   note_changes(point);
   trace::TraceOptions options{.may_break = !compilation_.fullgraph};
   note_first_call(*point.cache);

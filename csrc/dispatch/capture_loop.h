@@ -42,6 +42,7 @@ class Call {
   Chain start() const;
   void note_changes(ResumePoint& point);
   void note_first_call(SharedCache& cache);
+  size_t entries_in_all(const ResumePoint& point) const;
   bool is_at_limit(ResumePoint& point);
   bool recover_from(const Entry& entry, graph::Failure& failure);
   std::shared_ptr<Entry> find_or_none(ResumePoint& point, std::vector<Ref>* found_values);

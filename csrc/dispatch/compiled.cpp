@@ -2,6 +2,7 @@
 
 #include "dispatch/compiled_call.h"
 #include "dispatch/dynamism_policy.h"
+#include "dispatch/shape_specs.h"
 #include "dispatch/stance.h"
 #include "graph/export/fx_graph.h"
 #include "interpreter/capture.h"
@@ -349,6 +350,7 @@ Ref make_compiled(Borrowed function, Borrowed self, Borrowed backend, bool fullg
   compilation->fullgraph = fullgraph;
   compilation->most_entries = most_entries;
   compilation->dynamic = dynamic;
+  compilation->shapes_spec = spec_of(compilation->backend);
   compiled->vectorcall = compiled_vectorcall;
   compiled->run_only = run_only;
   compiled->of_class = of_class && compilation->self;

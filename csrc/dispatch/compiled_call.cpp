@@ -4,7 +4,31 @@
 #include "dispatch/capture_loop.h"
 #include "interpreter/frame_hook.h"
 
+#include <set>
+
 namespace alternator::dispatch {
+
+static std::set<const Compilation*>& compilations() {
+  static auto* all = new std::set<const Compilation*>;
+  return *all;
+}
+
+Compilation::Compilation(std::shared_ptr<Store> shared) : store(std::move(shared)) {
+  reset();
+  compilations().insert(this);
+}
+
+Compilation::~Compilation() { compilations().erase(this); }
+
+size_t entries_of_code(Borrowed code) {
+  std::set<const Store*> seen;
+  size_t count = 0;
+  for (const Compilation* compilation : compilations()) {
+    if (!compilation->function || PyFunction_GET_CODE(compilation->function.get()) != code.get()) continue;
+    if (seen.insert(compilation->store.get()).second) count += compilation->store->start->slots.size();
+  }
+  return count;
+}
 
 Counters totals;
 std::map<std::string, uint64_t> breaks;

@@ -35,6 +35,7 @@ struct Compilation {
   backend::Backend backend;
   bool fullgraph = false;
   std::optional<bool> dynamic;  // compile()'s: what differs between calls becomes a symbol; or nothing; or everything
+  Ref shapes_spec;              // compile()'s, a shapes_spec.Specification; null: none
   // Limit of entries per resume point; beyond it, calls without a matching entry run eagerly. None: the settings'.
   std::optional<size_t> most_entries;
   std::shared_ptr<Store> store;
@@ -50,7 +51,10 @@ struct Compilation {
   bool denies = false;                            // torch.compiler.is_compiling() is False in its frames
   std::shared_ptr<Family> family = std::make_shared<Family>();
 
-  explicit Compilation(std::shared_ptr<Store> shared) : store(std::move(shared)) { reset(); }
+  explicit Compilation(std::shared_ptr<Store> shared);
+  ~Compilation();
+  Compilation(const Compilation&) = delete;
+  Compilation& operator=(const Compilation&) = delete;
   // Destructors may run user code and let other threads run: by then nothing must be reachable from here any more.
   void reset() {
     auto fresh = std::make_shared<ResumePoint>();
@@ -63,6 +67,9 @@ struct Compilation {
         std::make_tuple(std::exchange(start, fresh), std::exchange(resumed, {}), std::exchange(family->callees, {}));
   }
 };
+
+// How many entries all compile()s of a code object have at its start.
+size_t entries_of_code(Borrowed code);
 
 struct Counters {
   uint64_t calls = 0, hits = 0, traces = 0, graphs = 0, eager = 0;

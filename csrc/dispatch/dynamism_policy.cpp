@@ -2,6 +2,7 @@
 
 #include "dispatch/bind_arguments.h"
 #include "dispatch/events.h"
+#include "dispatch/shape_specs.h"
 #include "fake/python_tensor.h"
 #include "graph/record/torch_types.h"
 #include "py/import.h"
@@ -21,7 +22,8 @@ constexpr size_t kMostFixed = 3;
 
 // alternator.config.dynamic_settings()
 struct Settings {
-  bool automatic = true, assumes_static = true, ints = true, floats = true, ignores_marks = false;
+  bool automatic = true, assumes_static = true, ints = true, floats = true, ignores_marks = false, ducks = true,
+       parameters = false;
   std::vector<lift::DynamicSource> named;
 };
 
@@ -44,16 +46,18 @@ lift::DynamicSource named_source(const char* pattern, int dimension) {
 Settings read_settings() {
   Settings settings;
   Ref made = checked(PyObject_CallMethod(import_module("alternator.config").get(), "dynamic_settings", nullptr));
-  int automatic, assumes_static, ints, floats, ignores_marks;
+  int automatic, assumes_static, ints, floats, ignores_marks, ducks, parameters;
   PyObject* named;
-  if (PyArg_ParseTuple(made.get(), "pppppO!", &automatic, &assumes_static, &ints, &floats, &ignores_marks, &PyList_Type,
-                       &named) == 0)
+  if (PyArg_ParseTuple(made.get(), "pppppppO!", &automatic, &assumes_static, &ints, &floats, &ignores_marks, &ducks,
+                       &parameters, &PyList_Type, &named) == 0)
     throw PyError();
   settings.automatic = automatic != 0;
   settings.assumes_static = assumes_static != 0;
   settings.ints = ints != 0;
   settings.floats = floats != 0;
   settings.ignores_marks = ignores_marks != 0;
+  settings.ducks = ducks != 0;
+  settings.parameters = parameters != 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(named); i++) {
     const char* pattern;
     int dimension;
@@ -70,12 +74,22 @@ std::string key_of(const std::string& source, Reads reads, unsigned dimension) {
 }  // namespace
 
 bool note_change(const Compilation& compilation, SharedCache& cache, const guards::Change& change) {
-  if (!compilation.dynamic.value_or(true) || !read_settings().automatic) return false;
+  if (!compilation.dynamic.value_or(true) || compilation.shapes_spec || !read_settings().automatic) return false;
+  lift::Dynamism& known = cache.dynamism;
+  bool is_new = false;
   if (change.kind == guards::Change::Kind::kSize) {
-    uint64_t& sizes = cache.dynamism.sizes[change.source];
-    return std::exchange(sizes, sizes | change.dimensions) != sizes;
+    uint64_t& sizes = known.sizes[change.source];
+    is_new = std::exchange(sizes, sizes | change.dimensions) != sizes;
+  } else {
+    is_new = change.kind == guards::Change::Kind::kNumber && known.numbers.insert(change.source).second;
   }
-  return change.kind == guards::Change::Kind::kNumber && cache.dynamism.numbers.insert(change.source).second;
+  // What was specialized on because of a constant may be open now that this is none.
+  if (is_new) {
+    known.static_sizes.clear();
+    known.static_numbers.clear();
+    cache.fixed.clear();
+  }
+  return is_new;
 }
 
 std::shared_ptr<const Dynamism> dynamism_of(const Compilation& compilation, const SharedCache& cache) {
@@ -85,7 +99,10 @@ std::shared_ptr<const Dynamism> dynamism_of(const Compilation& compilation, cons
   made->all = compilation.dynamic.value_or(!settings.assumes_static);
   made->ints = settings.ints;
   made->floats = settings.floats;
+  made->ducks = settings.ducks;
+  made->parameters = settings.parameters;
   made->named = std::move(settings.named);
+  if (compilation.shapes_spec) add_spec(compilation, made.get());
   return made;
 }
 
@@ -131,7 +148,7 @@ Limits limits_of(const Compilation& compilation) {
 void check_marks(const Compilation& compilation, const Entry& entry) {
   std::vector<const lift::SymbolFate*> violated;
   for (const lift::SymbolFate& fate : entry.symbols) {
-    if (fate.is_fixed && fate.why == WhySymbol::kMark) violated.push_back(&fate);
+    if (fate.why == WhySymbol::kMark && (fate.is_fixed ? fate.hint > 1 : fate.is_narrowed())) violated.push_back(&fate);
   }
   if (!violated.empty() && !read_settings().ignores_marks) raise_violation(compilation, violated);
 }

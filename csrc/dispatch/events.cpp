@@ -195,11 +195,21 @@ void raise_limit(const Compilation& compilation, const report::Break& event, con
   raise_made(compilation, "limit_hit", dict, std::string("alternator: ") + flag + "\n" + event.text());
 }
 
+// As torch writes it: "[2, int_oo]".
+static std::string range_text(const shapes::Interval& range) {
+  return "[" + (range.has_low() ? std::to_string(range.low) : "-int_oo") + ", " +
+         (range.has_high() ? std::to_string(range.high) : "int_oo") + "]";
+}
+
 static Ref describe(const lift::SymbolFate& symbol) {
-  static constexpr const char* kReasons[] = {
-      "none",         "it differs between calls", "it varies at the graph break before",
-      "dynamic=True", "dynamic_sources",          "maybe_mark_dynamic",
-      "mark_dynamic"};
+  static constexpr const char* kReasons[] = {"none",
+                                             "it differs between calls",
+                                             "it varies at the graph break before",
+                                             "dynamic=True",
+                                             "dynamic_sources",
+                                             "maybe_mark_dynamic",
+                                             "mark_dynamic",
+                                             "shapes_spec"};
   Ref dict = checked(PyDict_New()), lines = checked(PyList_New(0));
   for (const lift::Site& site : symbol.sites) {
     auto* code = site.code.as<PyCodeObject>();
@@ -212,6 +222,10 @@ static Ref describe(const lift::SymbolFate& symbol) {
   set(dict, "fixed", boolean(symbol.is_fixed));
   set(dict, "lines", std::move(lines));
   set(dict, "reason", text(symbol.reason));
+  set(dict, "given", text(range_text(symbol.given)));
+  set(dict, "range", text(range_text(symbol.found)));
+  set(dict, "narrowed", boolean(!symbol.is_fixed && symbol.is_narrowed()));
+  set(dict, "torchs_name", text(symbol.torchs_name));
   return dict;
 }
 

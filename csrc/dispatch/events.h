@@ -25,8 +25,9 @@ void report_break(const Compilation& compilation, const report::Break& event, Br
 void report_recompile(const Compilation& compilation, const ResumePoint& point, const guards::Roots& roots);
 void report_entry(const Compilation& compilation, const ResumePoint& point, const Entry& entry);
 
-// Each symbol as {"name", "value", "why", "fixed", "lines", "reason"}: the size or number, its value in the traced
-// call, why it was a symbol, whether the trace has specialized on it, and the user's lines that did.
+// Each symbol as {"name", "value", "why", "fixed", "lines", "reason", "given", "range", "narrowed", "torchs_name"}: the
+// size or number, its value in the traced call, why it was a symbol, whether the trace has specialized on it, the
+// user's lines that did; its values before and after the trace, whether these are fewer than a mark says.
 void report_symbols(const Compilation& compilation, const ResumePoint& point, const Entry& entry);
 [[noreturn]] void raise_violation(const Compilation& compilation, const std::vector<const lift::SymbolFate*>& symbols);
 

@@ -171,13 +171,21 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
   return compile_entry(*entry, roots, backend, chain.back().code, last_try) ? std::move(entry) : nullptr;
 }
 
-// Whether any of them was not static before.
-static bool keep_static(const NeedsStatic& needed, lift::Dynamism* dynamism) {
+// What is not marked as dynamic is static in later traces too.
+static void keep_static(const NeedsStatic& needed, lift::Dynamism* dynamism) {
+  for (const auto& [text, dimensions] : needed.sizes) dynamism->static_sizes[text] |= dimensions;
+  dynamism->static_numbers.insert(needed.numbers.begin(), needed.numbers.end());
+}
+
+// In this trace, whatever marks say. False: all of them were given up before.
+static bool give_up(const NeedsStatic& needed, lift::Dynamism* dynamism) {
   bool is_new = false;
   for (const auto& [text, dimensions] : needed.sizes) {
-    uint64_t& sizes = dynamism->static_sizes[text];
-    is_new = is_new || (dimensions & ~sizes) != 0;
-    sizes |= dimensions;
+    lift::Dynamism::GivenUp& given_up = dynamism->given_up[text];
+    is_new = is_new || (dimensions & ~given_up.sizes) != 0;
+    given_up.sizes |= dimensions;
+    given_up.reason = needed.reason;
+    given_up.site = {Ref(needed.site.code), needed.site.index};
   }
   for (const std::string& text : needed.numbers) is_new = dynamism->static_numbers.insert(text).second || is_new;
   return is_new;
@@ -202,13 +210,11 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       options.has_modes = true;
     } catch (const NeedsNumpyConstants&) {
       options.numpy_constants = *numpy_constants = true;
-    } catch (const NeedsStaticSizes&) {
-      options.dynamism.reset();
     } catch (const NeedsStatic& needed) {
       keep_static(needed, known);
       auto dynamism = std::make_shared<lift::Dynamism>(*options.dynamism);
       // Nothing else remains if that is not what made the symbols.
-      options.dynamism = keep_static(needed, dynamism.get()) ? std::move(dynamism) : nullptr;
+      options.dynamism = give_up(needed, dynamism.get()) ? std::move(dynamism) : nullptr;
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "dispatch/build_entry.h"
 #include "graph/record/named_callable.h"
 #include "graph/record/torch_warnings.h"
+#include "graph/sizes/size_switches.h"
 #include "lift/lifting/symbolic_inputs.h"
 #include "replay/cannot_rebuild.h"
 #include "shapes/expression_text.h"
@@ -221,8 +222,20 @@ void compare(const Entry& one, const Entry& other) {
 
 enum class Verdict : uint8_t { kAgrees, kDiffers, kFails };  // kFails: such a call raises, or stops elsewhere
 
+// What a second trace has found.
+struct Finding {
+  std::string text;
+  lift::Site site;
+};
+
+static Finding finding_of(const trace::TraceResult& failed) {
+  if (!failed.stopped) return {"a call with another value raises", {}};
+  const report::Break& stop = *failed.stopped;
+  return {"with another value the call fails: " + stop.context, {Ref(stop.code), std::max(stop.index, 0)}};
+}
+
 static Verdict trace_again(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until,
-                           const Entry& entry, const std::vector<int64_t>& hints) {
+                           const Entry& entry, const std::vector<int64_t>& hints, Finding* found) {
   const graph::WarningsKept unheard(graph::WarningsKept::Kind::kRun);
   trace::TraceOptions options = tracer.options;
   options.hints = std::make_shared<const std::vector<int64_t>>(hints);
@@ -230,16 +243,21 @@ static Verdict trace_again(const Chain& chain, const trace::Tracer& tracer, cons
   trace::Tracer& again = *owned;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
   const trace::TraceResult& traced = uninterrupted(again.run(chain, until));
-  if (!traced.value != !tracer.result.value || traced.raises != tracer.result.raises) return Verdict::kFails;
-  if (!traced.value && (traced.stopped || !is_whole(traced.cut, chain))) return Verdict::kFails;
+  const bool ends_alike = !traced.value == !tracer.result.value && traced.raises == tracer.result.raises;
+  if (!ends_alike || (!traced.value && (traced.stopped || !is_whole(traced.cut, chain)))) {
+    *found = finding_of(traced);
+    return Verdict::kFails;
+  }
   try {
     expect(again.instructions() == tracer.instructions(), "the path");
     const std::unique_ptr<Entry> other = build_entry(again, std::move(ambient));
     compare(entry, *other);
     compare_sizes(tracer.backed->solver(), hints, other->graph.program());
-  } catch (const replay::CannotRebuild&) {
+  } catch (const replay::CannotRebuild& error) {
+    *found = {error.what(), {}};
     return Verdict::kDiffers;
-  } catch (const Difference&) {
+  } catch (const Difference& difference) {
+    *found = {"a trace with another value differs in " + difference.what, {}};
     return Verdict::kDiffers;
   }
   return Verdict::kAgrees;
@@ -248,26 +266,28 @@ static Verdict trace_again(const Chain& chain, const trace::Tracer& tracer, cons
 void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until, const Entry& entry) {
   constexpr size_t kMostTraces = 4, kMostGroups = 8;
   const std::shared_ptr<BackedSymbols>& symbols = tracer.backed->symbols();
-  if (symbols == nullptr || tracer.options.hints != nullptr) return;
+  if (symbols == nullptr || tracer.options.hints != nullptr || graph::is_open("verify")) return;
   OtherHints others(*symbols);
   const std::vector<int64_t> groups = others.groups();
   if (groups.empty()) return;  // all were specialized on
+  Finding found;
   const auto agrees = [&](const std::vector<int64_t>& of) {
+    found.text = "no other value fits the guards";
     size_t traces = 0;
     for (const std::vector<int64_t>& hints : others.find(of)) {
-      const Verdict verdict = trace_again(chain, tracer, until, entry, hints);
+      const Verdict verdict = trace_again(chain, tracer, until, entry, hints, &found);
       if (verdict != Verdict::kFails) return verdict == Verdict::kAgrees;
       if (++traces == kMostTraces) break;
     }
     return false;
   };
   if (agrees(groups)) return;
+  const Finding of_all = std::exchange(found, {});
   // Which of them? The others stay symbols, and are verified again in the next trace.
   NeedsStatic needed;
-  for (size_t g = 0; g < groups.size(); g++) {
-    if (groups.size() > 1 && g < kMostGroups && agrees({groups[g]})) continue;
+  const auto add_group = [&](int64_t group) {
     for (size_t i = 0; i < symbols->count(); i++) {
-      if (!others.is_in(i, groups[g])) continue;
+      if (!others.is_in(i, group)) continue;
       const BackedSymbols::Origin& origin = symbols->origins()[i];
       const std::string text = entry.guards->tree().sources()[origin.source].text();
       if (origin.reads == BackedSymbols::Reads::kSize) {
@@ -276,8 +296,18 @@ void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::
         needed.numbers.insert(text);
       }
     }
+  };
+  const Finding* why = &of_all;
+  Finding last;
+  for (size_t g = 0; g < groups.size(); g++) {
+    if (groups.size() > 1 && g < kMostGroups && agrees({groups[g]})) continue;
+    add_group(groups[g]);
+    if (!found.text.empty()) why = &(last = std::exchange(found, {}));
   }
-  if (needed.sizes.empty() && needed.numbers.empty()) throw NeedsStaticSizes{};  // each by itself agrees
+  // Each by itself agrees: none of them is a symbol then.
+  if (needed.sizes.empty() && needed.numbers.empty()) std::ranges::for_each(groups, add_group);
+  needed.reason = why->text;
+  needed.site = {Ref(why->site.code), why->site.index};
   throw needed;
 }
 

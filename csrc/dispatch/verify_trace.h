@@ -9,11 +9,8 @@ namespace alternator::dispatch {
 
 class Entry;
 
-// The symbols of a trace are given up: see trace_entry().
-struct NeedsStaticSizes {};
-
 // `entry` was built from the trace of `tracer`, whose symbols it has; `until`: where it was cut, if it was. Throws
-// NeedsStatic (build_entry.h) with the symbols that do not agree, or NeedsStaticSizes.
+// NeedsStatic (build_entry.h) with the symbols that do not agree.
 void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until, const Entry& entry);
 
 }  // namespace alternator::dispatch

@@ -45,7 +45,7 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
     return is_about_contents(check.kind) && (note_container(check.node) || note_container(node.parent));
   };
   lift::Memo no_memo;
-  bool goes_on = true;
+  bool goes_on = true, all_hold = true;
   for (uint32_t i = 0; goes_on && i < nodes_.size(); i++) {
     const Node& node = nodes_[i];
     const bool is_slot = node.step.access == lift::Access::kSlot;
@@ -72,7 +72,13 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
         if (!holds) goes_on = note_check(checks_[c], value);
       }
     }
+    all_hold = all_hold && holds;
     if (!holds || found != Found::kYes) i = node.end - 1;  // the subtree cannot be found
+  }
+  if (all_hold && sizes_ != nullptr) {
+    sizes_->each_out_of_range(found_.data(), [&](const lift::Source& source, uint16_t dimension) {
+      plain.push_back({Change::Kind::kSize, source.text(), uint64_t{1} << dimension});
+    });
   }
   release_owned();
   return plain.empty() ? containers : plain;

@@ -54,6 +54,9 @@ std::string Explanation::text() const {
 }
 
 // `roots`: found_ is of a walk that failed just now, and may be read.
+// For what a compiler has assumed.
+static std::string assumed_by(const std::string& origin) { return origin.empty() ? "" : "; assumed by " + origin; }
+
 Explanation GuardProgram::explain_failure(const Roots* roots) const {
   SavedError saved;
   Explanation result;
@@ -111,7 +114,7 @@ Explanation GuardProgram::explain_failure(const Roots* roots) const {
       result.source = failed.source;
       result.wanted = failed.wanted;
       result.got = failed.got;
-      result.sentence = "it holds that " + failed.wanted + ", not where " + failed.got;
+      result.sentence = "it holds that " + failed.wanted + ", not where " + failed.got + assumed_by(failed.origin);
       name_site(tree_->site(failed.site), &result);
       break;
     }
@@ -154,11 +157,11 @@ std::vector<Explanation> GuardProgram::all() const {
         relation.site);
   }
   if (sizes_ != nullptr) {
-    for (const auto& [text, site] : sizes_->texts()) {
+    for (const auto& [text, site, origin] : sizes_->texts()) {
       Explanation& line = guards.emplace_back();
       line.kind = "kSize";
       line.wanted = text;
-      line.sentence = "it holds that " + text;
+      line.sentence = "it holds that " + text + assumed_by(origin);
       name_site(tree_->site(site), &line);
     }
   }

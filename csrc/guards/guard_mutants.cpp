@@ -9,6 +9,10 @@ Switches& switches() {
 #include "lift/sources/guards.def"
 #undef ALT_GUARD
           "identity",
+          "sizes.conditions",
+          "sizes.assumptions",
+          "sizes.ranges",
+          "sizes.layouts",
 #define ALT_AMBIENT(field, type, expression, words) "ambient." #field,
 #include "guards/ambient.def"
 #undef ALT_AMBIENT

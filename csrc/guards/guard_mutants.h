@@ -1,5 +1,6 @@
 // Switches that disable guards, one kind at a time. Names: a row of guards.def ("kLength"), "identity" (distinct
-// objects stay distinct), a row of ambient.def ("ambient.grad_mode"). Programs built before a switch keep their guards.
+// objects stay distinct), a row of ambient.def ("ambient.grad_mode"); of the sizes that are symbols, the conditions of
+// the trace, those of compilers, the given ranges. Programs built before a switch keep their guards.
 #pragma once
 
 #include "py/switches.h"

@@ -52,7 +52,9 @@ class GuardProgram {
   bool check(const Roots& roots, std::vector<Ref>* values);
 
   // What a compiler has assumed of sizes. Before the entry serves calls.
-  void add_size_guards(const std::vector<shapes::Expression>& conditions) { sizes_->add_guards(conditions); }
+  void add_size_guards(const std::vector<shapes::Expression>& conditions, const std::vector<std::string>& origins) {
+    sizes_->add_guards(conditions, origins);
+  }
   const SizeProgram* sizes() const { return sizes_.get(); }
 
   // After a failed check: which guard, the expected value, the user's line.

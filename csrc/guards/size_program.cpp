@@ -1,5 +1,6 @@
 #include "guards/size_program.h"
 
+#include "guards/guard_mutants.h"
 #include "lift/sources/tensor_spec.h"
 #include "shapes/expression_text.h"
 
@@ -11,6 +12,7 @@ using shapes::Expression;
 SizeProgram::SizeProgram(std::shared_ptr<BackedSymbols> symbols, const std::vector<uint32_t>& node_of,
                          const lift::SourceTree& tree)
     : symbols_(std::move(symbols)), tree_(tree), guards_(symbols_->environment.guards()) {
+  if (is_disabled("sizes.conditions")) guards_.clear();
   for (const BackedSymbols::Origin& origin : symbols_->origins()) nodes_.push_back(node_of[origin.source]);
   registers_.resize(nodes_.size());
   results_.resize(symbols_->results().size());
@@ -23,9 +25,15 @@ void SizeProgram::compile() {
   code_ = shapes::GuardBytecode::compile(conditions, symbols_->results());
 }
 
-void SizeProgram::add_guards(const std::vector<Expression>& conditions) {
+void SizeProgram::add_guards(const std::vector<Expression>& conditions, const std::vector<std::string>& origins) {
+  if (is_disabled("sizes.assumptions")) return;
   for (const Expression condition : conditions) guards_.push_back({condition, 0});
+  origins_.insert(origins_.end(), origins.begin(), origins.end());
   compile();
+}
+
+int64_t SizeProgram::size_of(PyObject* tensor, uint16_t dimension) noexcept {
+  return fake::unpack(tensor).unsafeGetTensorImpl()->sizes()[dimension];
 }
 
 static bool read_integer(PyObject* object, int64_t* value) noexcept {
@@ -44,7 +52,7 @@ bool SizeProgram::fill(PyObject* const* found) noexcept {
     unfilled_ = i;
     switch (origin.reads) {
       case BackedSymbols::Reads::kSize:
-        to.integer = fake::unpack(object).unsafeGetTensorImpl()->sizes()[origin.dimension];
+        to.integer = size_of(object, origin.dimension);
         break;
       case BackedSymbols::Reads::kStride:
         to.integer = fake::unpack(object).unsafeGetTensorImpl()->strides()[origin.dimension];
@@ -60,7 +68,7 @@ bool SizeProgram::fill(PyObject* const* found) noexcept {
         to.real = PyFloat_AS_DOUBLE(object);
         continue;
     }
-    if (!symbols_->given()[i].contains(to.integer)) return false;
+    if (!symbols_->given()[i].contains(to.integer) && !is_disabled("sizes.ranges")) return false;
   }
   unfilled_ = SIZE_MAX;
   return true;
@@ -124,21 +132,28 @@ SizeProgram::Failed SizeProgram::explain() const {
     }
     return values;
   };
-  for (const shapes::Guard& guard : guards_) {
+  for (size_t i = 0; i < guards_.size(); i++) {
+    const shapes::Guard& guard = guards_[i];
     const std::optional<shapes::Register> holds = shapes::evaluate(guard.condition, registers_.data());
     if (holds && holds->integer != 0) continue;
-    return {"", text(guard.condition), values_of(guard.condition), guard.tag};
+    return {"", text(guard.condition), values_of(guard.condition), guard.tag, origin_of(i)};
   }
   return {"", "the numbers that are computed from sizes", "a result that overflows"};
 }
 
-std::vector<std::pair<std::string, uint32_t>> SizeProgram::texts() const {
-  std::vector<std::pair<std::string, uint32_t>> all;
+const std::string& SizeProgram::origin_of(size_t guard) const {
+  static const std::string none;
+  const size_t first = guards_.size() - origins_.size();
+  return guard < first ? none : origins_[guard - first];
+}
+
+std::vector<SizeProgram::Text> SizeProgram::texts() const {
+  std::vector<Text> all;
   for (size_t i = 0; i < nodes_.size(); i++) {
     const shapes::Interval& bounds = symbols_->given()[i];
-    if (bounds.has_low() || bounds.has_high()) all.emplace_back(bounds_text(name_of(i), bounds), 0);
+    if (bounds.has_low() || bounds.has_high()) all.push_back({bounds_text(name_of(i), bounds), 0, {}});
   }
-  for (const shapes::Guard& guard : guards_) all.emplace_back(text(guard.condition), guard.tag);
+  for (size_t i = 0; i < guards_.size(); i++) all.push_back({text(guards_[i].condition), guards_[i].tag, origin_of(i)});
   return all;
 }
 

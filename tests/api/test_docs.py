@@ -19,6 +19,7 @@ PAGES = [
     "docs/reading_logs.md",
     "docs/differences.md",
     "docs/backend.md",
+    "docs/shapes.md",
 ]
 
 
@@ -33,10 +34,23 @@ def test_code_blocks(page: str, tmp_path: Path) -> None:
     exec(compile(file.read_text(), str(file), "exec"), names)
 
 
+def anchors_of(page: Path) -> set[str]:
+    """As GitHub makes them of the headings; and those that are written out."""
+    text = page.read_text()
+    titles = [
+        re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in re.findall(r"(?m)^#+ (.*)$", text)
+    ]
+    return {*titles, *re.findall(r'<a (?:id|name)="([^"]+)"', text)}
+
+
 def test_links_and_named_sources_exist() -> None:
     missing = []
     for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         text = page.read_text()
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", text):
+            place = page.parent / target if target else page
+            if place.exists() and anchor not in anchors_of(place):
+                missing.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
         for target in re.findall(r"\]\(([^)#:\s]+)", text):
             if not (page.parent / target).exists():
                 missing.append(f"{page.relative_to(ROOT)}: {target}")

@@ -282,7 +282,7 @@ def test_a_mark_that_cannot_hold_names_the_lines() -> None:
     with pytest.raises(alternator.exc.ConstraintViolation) as raised:
         compiled(x)
     text = str(raised.value)
-    assert "x.size(0) as dynamic but your code specialized it to be a constant (5)" in text
+    assert "L['x'].size()[0] as dynamic but your code specialized it to be a constant (5)" in text
     assert "maybe_mark_dynamic" in text
     assert "test_dynamic_policy.py" in text and "# this line" in text
     import torch.fx.experimental.symbolic_shapes as torchs
@@ -290,11 +290,6 @@ def test_a_mark_that_cannot_hold_names_the_lines() -> None:
     with pytest.raises(torchs.ConstraintViolationError):
         compiled(x)
     check(compiled, fn, *rows(5))  # without a mark
-
-
-def test_a_mark_of_a_size_of_1_cannot_hold() -> None:
-    with pytest.raises(alternator.exc.ConstraintViolation, match="sizes 0 and 1"):
-        alternator.compile(twice, backend="eager")(marked(torch._dynamo.mark_dynamic, 1))
 
 
 def test_marks_that_may_be_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +310,7 @@ def test_a_weak_mark_that_cannot_hold_is_logged(caplog: pytest.LogCaptureFixture
         alternator.logs.set_logs("")
     said = [record.getMessage() for record in caplog.records]
     assert any("x.size(0) is specialized to 5 (maybe_mark_dynamic)" in one and "looked_up" in one for one in said)
-    assert any("x.size(0) is symbolic, now 6: mark_dynamic" in one for one in said)
+    assert any("x.size(0) is symbolic, now 6, in [2, int_oo]: mark_dynamic" in one for one in said)
 
 
 # --- the limit ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
     python tests/helpers/mutants.py --core build/mutants [--only WORD] [--learn] [--list] [--jobs N]
 
 The core is the one in build/mutants, configured with -DALTERNATOR_MUTANTS=ON. There each room has `mutant_names()` (guard kinds,
-ambient state, write-back kinds, rebuild kinds, lift rows) and `set_mutant(name, disabled)`. A mutant dies when a program that
+ambient state, write-back kinds, rebuild kinds, lift rows, channels) and `set_mutant(name, disabled)`. A mutant dies when a program that
 passes without it fails, is captured in another way, or crashes. The program that killed it last (killers.json) is asked first, so
 that a run takes minutes; a mutant that this one no longer kills is shown to all others. The exit status is 0 when all die.
 """
@@ -27,7 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(ROOT)]
+sys.path[:0] = [str(HERE), str(ROOT), str(HERE.parent / "dynamic")]
 MEMORY = HERE / "killers.json"  # who killed whom last time
 os.environ.setdefault("ALTERNATOR_SANITIZE_TAINT", "1")
 
@@ -84,15 +84,28 @@ LIKELY = {
         "test_implicit_state",
     ],
     "replay": ["test_reconstruction", "test_write_back", "test_side_effects"],
+    "sizes": [],
 }
 
 
 # The own tests of a room, each file as a whole: asked before all programs.
 ROOM_TESTS = {
     "lift": [],
-    "guards": ["guards/test_guard_kinds.py", "guards/test_ambient.py", "guards/test_accessors.py"],
+    "guards": [
+        "guards/test_guard_kinds.py",
+        "guards/test_ambient.py",
+        "guards/test_accessors.py",
+        "dispatch/test_dynamic_policy.py",
+        "backend/test_symbolic_handoff.py",
+    ],
     "replay": ["replay/test_values.py", "replay/test_writes.py"],
+    "sizes": ["dynamic/test_channels.py", "graph/test_size_rules.py", "dispatch/test_dynamic_policy.py"],
 }
+# Of these rooms the programs are not asked: a channel of sizes is noticed only in a sequence of calls with other sizes.
+OWN_TESTS_ONLY = ("sizes",)
+
+# Off with each mutant of the room, and without one: the second trace of a call would notice, and hide, what a channel lets through.
+ALWAYS_OFF = {"sizes": "sizes.verify"}
 
 
 # Guards of which each implies others, because inference mode, functorch and torch.jit.trace switch dispatch keys: off together.
@@ -103,6 +116,19 @@ TOGETHER = [
     "guards.ambient.excluded_keys",
     "guards.ambient.jit_tracing",
 ]
+
+
+def channel_tests() -> list[str]:
+    """One for each channel, by its name."""
+    import test_channels as tests
+
+    tables = {
+        "test_channel": tests.WRONG,
+        "test_channel_of_memory": tests.COMPILED,
+        "test_channel_of_shared_memory": ["shared_memory"],
+        "test_channel_that_tells_nothing": [f"reader.{name}" for name in tests.HARMLESS],
+    }
+    return [f"dynamic/test_channels.py::{test}[{name}]" for test, names in tables.items() for name in names]
 
 
 class Hunt:
@@ -116,10 +142,18 @@ class Hunt:
         self.known_gaps = gaps()
         self.killers: dict[str, str] = json.loads(MEMORY.read_text()) if MEMORY.exists() else {}
         self.verdicts: dict[str, str] = {}
+        self.tests = channel_tests()
 
     def turn_on(self, mutant: str) -> None:
         for one in TOGETHER if mutant in TOGETHER else [mutant]:
             room, switch = self.switches[one]
+            room.set_mutant(switch, True)
+        self.turn_off_checks(mutant)
+
+    def turn_off_checks(self, mutant: str) -> None:
+        always = ALWAYS_OFF.get(mutant.partition(".")[0])
+        if always is not None and mutant != always:
+            room, switch = self.switches[always]
             room.set_mutant(switch, True)
 
     def verdict(self, name: str) -> str:
@@ -132,19 +166,24 @@ class Hunt:
         text: str = made.broken or made.text
         return text
 
-    def baseline(self, names: list[str]) -> None:
+    def baseline(self, names: list[str], mutant: str) -> None:
         """What these programs say without a mutant; one that crashes is left out."""
         from harness import Crashed, forked
 
         names = [name for name in names if name not in self.verdicts]
         if not names:
             return
+
+        def verdicts(names: list[str]) -> dict[str, str]:
+            self.turn_off_checks(mutant)
+            return {name: self.verdict(name) for name in names}
+
         try:
-            self.verdicts |= forked(lambda: {name: self.verdict(name) for name in names}, timeout=600)
+            self.verdicts |= forked(functools.partial(verdicts, names), timeout=600)
         except Crashed:
             for name in names:
                 try:
-                    self.verdicts[name] = forked(functools.partial(self.verdict, name))
+                    self.verdicts |= forked(functools.partial(verdicts, [name]))
                 except Crashed as error:
                     print(f"left out, it crashes without a mutant: {name}: {error}")
                     self.verdicts[name] = "compiled: it crashes"
@@ -154,7 +193,11 @@ class Hunt:
         return not any(word in self.verdicts[name] for word in ("compiled", "spy"))
 
     def order(self, mutant: str) -> list[str]:
-        room = mutant.partition(".")[0]
+        room, _, switch = mutant.partition(".")
+        if room in OWN_TESTS_ONLY:
+            tests = [name for name in self.tests if name.endswith(f"[{switch}]")]
+            killer = [self.killers[mutant]] if self.killers.get(mutant) in {*self.tests, *ROOM_TESTS[room]} else []
+            return list(dict.fromkeys([*killer, *tests, *ROOM_TESTS[room]]))
         known = {*self.programs, *ROOM_TESTS[room]}
         first = [self.killers[mutant]] if self.killers.get(mutant) in known else []
         often = sorted(set(self.killers.values()) & set(self.programs))
@@ -173,7 +216,7 @@ class Hunt:
         while names:
             batch, names = names[:size], names[size:]
             size = 10 if size == 1 else min(size * 2, 80)
-            self.baseline(batch)
+            self.baseline(batch, mutant)
             batch = [name for name in batch if self.can_accuse(name)]
 
             def work(batch: list[str] = batch) -> str | None:

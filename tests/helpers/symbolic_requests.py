@@ -126,7 +126,7 @@ class Symbolic:
         answer = self.hand_over(backend)
         assert isinstance(answer, tuple), answer
         call, boxed, conditions = answer
-        for condition in conditions:
+        for condition, _ in conditions:
             assert self.environment.assume(condition) != "contradiction"
         return Compiled(self, call, boxed, [condition for condition, _ in self.environment.guards()])
 

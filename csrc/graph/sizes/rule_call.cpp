@@ -1,6 +1,7 @@
 #include "graph/sizes/rule_call.h"
 
 #include "graph/record/torch_types.h"
+#include "graph/sizes/size_switches.h"
 
 #include <algorithm>
 
@@ -226,14 +227,15 @@ std::vector<Value> RuleCall::children(Value value) const {
 
 // ---- expressions
 
-bool RuleCall::holds(Expression condition) {
+bool RuleCall::holds(Expression condition, const At& at) {
   check(condition != nullptr && condition->has_hint);
+  if (is_open_in_function("condition.", at)) return condition->hint.integer != 0;
   return solver_.symbols().decide(condition);
 }
 
-int64_t RuleCall::fixed(Expression number) {
+int64_t RuleCall::fixed(Expression number, const At& at) {
   check(number != nullptr && number->has_hint);
-  solver_.symbols().specialize(number);
+  if (!is_open_in_function("condition.", at)) solver_.symbols().specialize(number);
   return number->hint.integer;
 }
 
@@ -247,9 +249,9 @@ Expression RuleCall::ceil_divide(Expression a, Expression b) {
   return environment().floor_divide(environment().add(a, environment().subtract(b, constant(1))), b);
 }
 
-Expression RuleCall::same(Expression a, Expression b) {
+Expression RuleCall::same(Expression a, Expression b, const At& at) {
   if (a == b) return a;
-  require(environment().equal(a, b));
+  require(environment().equal(a, b), at);
   return environment().simplify(a);
 }
 

@@ -10,6 +10,7 @@
 
 #include <bitset>
 #include <optional>
+#include <source_location>
 #include <string_view>
 #include <vector>
 
@@ -78,23 +79,26 @@ class RuleCall {
   // ---- expressions
   shapes::ShapeEnvironment& environment() { return solver_.environment(); }
   shapes::Expression constant(int64_t value) { return environment().integer(value); }
-  // Whether it holds in this call, which is guarded.
-  bool holds(shapes::Expression condition);
+  // Whether it holds in this call, which is guarded. `at`: the rule, of which size_switches.def has the name.
+  using At = std::source_location;
+  bool holds(shapes::Expression condition, const At& at = At::current());
   // The value of this call, which is guarded.
-  int64_t fixed(shapes::Expression number);
-  void require(shapes::Expression condition) { check(holds(condition)); }
+  int64_t fixed(shapes::Expression number, const At& at = At::current());
+  void require(shapes::Expression condition, const At& at = At::current()) { check(holds(condition, at)); }
   static void check(bool is_as_expected) {
     if (!is_as_expected) throw NoRule();
   }
   // A number that some functions take for something else where it is negative.
-  bool is_negative(shapes::Expression number) { return holds(environment().less(number, constant(0))); }
+  bool is_negative(shapes::Expression number, const At& at = At::current()) {
+    return holds(environment().less(number, constant(0)), at);
+  }
   shapes::Expression product(const Sizes& sizes);
   shapes::Expression ceil_divide(shapes::Expression a, shapes::Expression b);
   shapes::Expression broadcast(shapes::Expression a, shapes::Expression b);
   Sizes broadcast(const Sizes& a, const Sizes& b);
   Sizes broadcast(const std::vector<Sizes>& all);
   // The two are equal in this call, as it could not succeed otherwise.
-  shapes::Expression same(shapes::Expression a, shapes::Expression b);
+  shapes::Expression same(shapes::Expression a, shapes::Expression b, const At& at = At::current());
   // Sizes of which one may be -1, for `elements` elements.
   Sizes inferred(Sizes wanted, shapes::Expression elements);
   // The length of start:stop:step on a dimension, as torch computes it. Null: not given.

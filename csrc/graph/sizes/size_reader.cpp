@@ -3,6 +3,7 @@
 #include "graph/record/node_effects.h"
 #include "graph/record/torch_types.h"
 #include "graph/sizes/size_rules.h"
+#include "graph/sizes/size_switches.h"
 #include "py/lasting.h"
 
 #include <torch/csrc/jit/runtime/operator.h>
@@ -33,10 +34,12 @@ namespace {
 
 using Reads = SizeReader::Reads;
 
-constexpr struct {
+struct Row {
   Reads kind;
   const char* name;
-} kRows[] = {
+};
+
+constexpr Row kRows[] = {
 #define ALT_READER(kind, name) {Reads::kind, name},
 #include "graph/sizes/size_readers.def"
 #undef ALT_READER
@@ -60,16 +63,19 @@ Ref resolve(std::string_view name) {
   return found;
 }
 
-const std::unordered_map<PyObject*, Reads>& readers() {
-  static constinit Lasting<const std::unordered_map<PyObject*, Reads>*> table;
+const std::unordered_map<PyObject*, Row>& readers() {
+  static constinit Lasting<const std::unordered_map<PyObject*, Row>*> table;
   return *table.get([] {
-    auto* made = new std::unordered_map<PyObject*, Reads>();
-    for (const auto& row : kRows) {
-      if (Ref found = resolve(row.name)) made->emplace(found.release(), row.kind);
+    auto* made = new std::unordered_map<PyObject*, Row>();
+    for (const Row& row : kRows) {
+      if (Ref found = resolve(row.name)) made->emplace(found.release(), row);
     }
     return made;
   });
 }
+
+// Rows that say that a call tells nothing: without one, it specializes. Without one of the others, nothing does.
+bool is_harmless(Reads kind) { return kind == Reads::kNothing || kind == Reads::kFixedCount; }
 
 // Functions of torch's API: where no table says otherwise, the structure of their results does not depend on sizes.
 // Nothing is known of the operators of torch.ops, which anyone may define.
@@ -198,12 +204,18 @@ bool SizeReader::tells_nothing(const Node& node, Borrowed result, uint32_t made)
 
 Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
   if (!is_of_torch(node)) {
-    solver_.specialize_arguments(node);
+    if (!is_open("foreign_call")) solver_.specialize_arguments(node);
     return result;
   }
-  const auto row = readers().find(identity_of(node));
-  const bool is_which = row != readers().end() && row->second == Reads::kWhichArgument;
-  if (is_which || (row != readers().end() && row->second == Reads::kStructure)) {
+  const auto found = readers().find(identity_of(node));
+  const Row* row = found != readers().end() ? &found->second : nullptr;
+  if (row != nullptr && is_open(std::string("reader.") + row->name)) {
+    if (!is_harmless(row->kind)) return result;
+    row = nullptr;
+  }
+  const auto is = [&](Reads kind) { return row != nullptr && row->kind == kind; };
+  const bool is_which = is(Reads::kWhichArgument);
+  if (is_which || is(Reads::kStructure)) {
     // Not of what an argument is returned for.
     const bool is_sequence = PyTuple_Check(result.get()) || PyList_Check(result.get());
     const int64_t count = is_sequence ? PySequence_Size(result.get()) : 1;
@@ -212,19 +224,19 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
     return result;
   }
   const bool may_keep_layout = is_tensor(result) && !is_made(result, made) && has_keyword(node, "memory_format");
-  if (row != readers().end() && row->second == Reads::kNothing && !may_keep_layout) return result;
+  if (is(Reads::kNothing) && !may_keep_layout) return result;
   const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};
-  const bool reads_first = row != readers().end() && row->second < Reads::kStructure && row->second != Reads::kNothing;
+  const bool reads_first = row != nullptr && row->kind < Reads::kStructure && !is(Reads::kNothing);
   if (reads_first && first.is_tensor() && solver_.program().tensors[first.index].fake.defined()) {
-    Ref read = read_first(row->second, node, result);
+    Ref read = read_first(row->kind, node, result);
     if (read) return read;
     solver_.specialize_arguments(node);
     return result;
   }
-  const bool is_row = row != readers().end() && row->second == Reads::kFixedCount;
-  const bool is_fixed = is_row || is_named_tuple(result) || (PyTuple_Check(result.get()) && has_fixed_count(node));
+  const bool is_fixed = is(Reads::kFixedCount) || is_named_tuple(result) ||
+                        (PyTuple_Check(result.get()) && has_fixed_count(node));
   const bool tells = is_fixed ? !holds_only_made(result, made) : !tells_nothing(node, result, made);
-  if (tells) solver_.specialize_arguments(node);
+  if (tells && !is_open("unlisted_call")) solver_.specialize_arguments(node);
   return result;
 }
 

@@ -1,6 +1,9 @@
 // Which sizes and numbers of pre-existing values are symbols in a trace (fake/backed_symbols.h).
 #pragma once
 
+#include "lift/sources/source.h"
+#include "shapes/interval.h"
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -28,15 +31,31 @@ struct Dynamism {
   bool all = false;   // every size and number that may be one: dynamic=True
   std::vector<DynamicSource> named;
   bool ints = true, floats = true;  // false: such numbers are never symbols
+  bool ducks = true;                // sizes that are equal are one symbol where nothing is known of them
+  bool parameters = false;          // whether the sizes of parameters may be symbols
   // What is never a symbol, by the text of its source: specialized on whenever it was one.
   std::unordered_map<std::string, uint64_t> static_sizes;
   std::unordered_set<std::string> static_numbers;
+  // torch.compile(shapes_spec=...): by the text of a source, the sizes and numbers that are symbols. There are no
+  // others then.
+  struct Specified {
+    int dimension;  // -1: the source is a number
+    shapes::Interval range;
+  };
+  std::optional<std::unordered_map<std::string, std::vector<Specified>>> specified;
+  // What cannot be a symbol in this trace, marks or not, and why.
+  struct GivenUp {
+    uint64_t sizes = 0;
+    std::string reason;
+    Site site;
+  };
+  std::unordered_map<std::string, GivenUp> given_up;
 
-  bool has_sizes() const { return all || !sizes.empty() || !value_sizes.empty() || !named.empty(); }
-  bool has_numbers() const { return all || !numbers.empty() || !value_numbers.empty() || !named.empty(); }
+  bool has_sizes() const { return all || specified || !sizes.empty() || !value_sizes.empty() || !named.empty(); }
+  bool has_numbers() const { return all || specified || !numbers.empty() || !value_numbers.empty() || !named.empty(); }
 };
 
 // Why something is a symbol.
-enum class WhySymbol : uint8_t { kNone, kChanged, kContinued, kAll, kNamed, kWeakMark, kMark };
+enum class WhySymbol : uint8_t { kNone, kChanged, kContinued, kAll, kNamed, kWeakMark, kMark, kSpecified };
 
 }  // namespace alternator::lift

@@ -58,6 +58,11 @@ static void restore_number(Source& source, int64_t value) {
   }
 }
 
+static std::string torchs_name(const Source& source, BackedSymbols::Reads reads, uint16_t dimension) {
+  const std::string name = dynamo_name(source, source.text());
+  return reads == BackedSymbols::Reads::kSize ? name + ".size()[" + std::to_string(dimension) + "]" : name;
+}
+
 std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inputs) {
   std::vector<SymbolFate> fates;
   const auto text = [&](uint32_t source) { return tree.sources()[source].text(); };
@@ -69,20 +74,22 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
     SymbolFate& fate = fates.emplace_back();
     fate = {text(origin.source), origin.reads, origin.dimension, symbol->hint.integer, inputs.why[i], false, {}, {}};
     fate.is_fixed = kind == shapes::Kind::kInteger || kind == shapes::Kind::kFloat;
-    if (!fate.is_fixed) continue;
+    fate.torchs_name = torchs_name(*tree.at(origin.source), origin.reads, origin.dimension);
+    fate.given = symbols.given()[i];
+    if (symbol->sort() == shapes::Sort::kInteger) fate.found = symbols.environment.facts().interval(symbol);
+    fate.has_range = inputs.has_range[i];
+    if (!fate.is_fixed && !fate.is_narrowed()) continue;
     fate.sites = sites_of(tree, symbols, symbol);
+    if (!fate.is_fixed) continue;
     if (origin.reads == BackedSymbols::Reads::kSize) restore_size(*tree.at(origin.source), origin.dimension);
     if (origin.reads == BackedSymbols::Reads::kInteger) restore_number(*tree.at(origin.source), fate.hint);
   }
   for (const UnmetMark& mark : inputs.unmet) {
-    fates.push_back({text(mark.source->id),
-                     BackedSymbols::Reads::kSize,
-                     mark.dimension,
-                     mark.size,
-                     WhySymbol::kMark,
-                     true,
-                     {},
-                     mark.reason});
+    SymbolFate& fate = fates.emplace_back();
+    fate = {
+        text(mark.source->id), BackedSymbols::Reads::kSize, mark.dimension, mark.size, mark.why, true, {}, mark.reason};
+    fate.torchs_name = torchs_name(*mark.source, fate.reads, fate.dimension);
+    if (mark.site.code) fate.sites.push_back({Ref(mark.site.code), mark.site.index});
   }
   return fates;
 }

@@ -11,12 +11,18 @@ struct SymbolFate {
   uint16_t dimension;
   int64_t hint;
   WhySymbol why;
-  bool is_fixed;            // the trace is valid for this value only
-  std::vector<Site> sites;  // if it is fixed: the instructions that caused it
-  std::string reason;       // ... or why it was none in the first place
+  bool is_fixed;             // the trace is valid for this value only
+  std::vector<Site> sites;   // if it is fixed: the instructions that caused it
+  std::string reason;        // ... or why it was none in the first place
+  shapes::Interval given{};  // of an integer: what is taken to be true of it, and what the trace has made of that
+  shapes::Interval found{};
+  bool has_range = false;   // a mark of the user's gives a range
+  std::string torchs_name;  // "L['x'].size()[0]"
 
   // "x.size(0)"
   std::string text() const;
+  // Fewer values than the user has asked for.
+  bool is_narrowed() const { return has_range && (found.low > given.low || found.high < given.high); }
 };
 
 // At the end of a trace. Sizes and numbers that are fixed are guarded like those that were never symbols, in one check

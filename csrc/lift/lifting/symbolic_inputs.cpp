@@ -46,6 +46,7 @@ Expression SymbolicInputs::add(const BackedSymbols::Origin& origin, int64_t hint
     if (on_first_symbol) on_first_symbol();
   }
   why.push_back(reason);
+  has_range.push_back(0);
   const size_t number = symbols->count();
   return symbols->add(origin, hints != nullptr && number < hints->size() ? (*hints)[number] : hint, given);
 }
@@ -59,8 +60,9 @@ static bool is_of_module(const Source& source) {
   return false;
 }
 
-// "L['self'].layers[3].weight" for "self.layers[3].weight".
-static std::string dynamo_name(const Source& source, const std::string& text) {
+static PyTypeObject* parameter_type() { return reinterpret_cast<PyTypeObject*>(ParameterClass); }
+
+std::string dynamo_name(const Source& source, const std::string& text) {
   const Source* root = &source;
   while (root->parent != nullptr) root = root->parent;
   const size_t end = std::min(text.find_first_of(".["), text.size());
@@ -80,11 +82,13 @@ static uint64_t named_dimensions(const std::vector<DynamicSource>& patterns, con
 
 // What names a source comes first, then the marks on a tensor.
 uint64_t SymbolicInputs::Wanted::bits() const {
-  return named | marks.dynamic | marks.weak | ((by_text | continued | all) & ~fixed & ~marks.fixed);
+  const uint64_t unless_fixed = (by_text | continued | all) & ~fixed & ~marks.fixed;
+  return (specified | named | marks.dynamic | marks.weak | unless_fixed) & ~given_up;
 }
 
 WhySymbol SymbolicInputs::Wanted::why(size_t dimension) const {
   const auto has = [&](uint64_t bits) { return (bits >> dimension & 1) != 0; };
+  if (has(specified)) return WhySymbol::kSpecified;
   if (has(marks.dynamic)) return WhySymbol::kMark;
   if (has(marks.weak)) return WhySymbol::kWeakMark;
   if (has(named)) return WhySymbol::kNamed;
@@ -96,21 +100,45 @@ SymbolicInputs::Wanted SymbolicInputs::wanted_dimensions(Borrowed tensor, const 
   Wanted wanted;
   if (dynamism == nullptr || lifter_.only_lasting || (is_allowed && !is_allowed())) return wanted;
   wanted.marks = marks_of(tensor);
-  if (!dynamism->has_sizes()) return wanted;
+  if (!dynamism->has_sizes() && dynamism->given_up.empty()) return wanted;
   const std::string text = source.text();
+  const auto given_up = dynamism->given_up.find(text);
+  if (given_up != dynamism->given_up.end()) wanted.given_up = given_up->second.sizes;
   const auto find = [&](const std::unordered_map<std::string, uint64_t>& sizes) {
     const auto found = sizes.find(text);
     return found != sizes.end() ? found->second : 0;
   };
-  wanted.by_text = find(dynamism->sizes);
   wanted.fixed = find(dynamism->static_sizes);
-  if (dynamism->all && !is_of_module(source)) wanted.all = ~uint64_t{0};
   if (source.access == Access::kSlot) {
     const auto found = dynamism->value_sizes.find(source.index);
     if (found != dynamism->value_sizes.end()) wanted.continued = found->second;
   }
+  if (dynamism->specified) {
+    add_specified(text, &wanted);
+    return wanted;
+  }
+  wanted.by_text = find(dynamism->sizes);
+  if (dynamism->all && !is_of_module(source)) wanted.all = ~uint64_t{0};
   if (!dynamism->named.empty()) wanted.named = named_dimensions(dynamism->named, source, text);
   return wanted;
+}
+
+// Instead of marks.
+void SymbolicInputs::add_specified(const std::string& text, Wanted* wanted) const {
+  wanted->marks = {};
+  const auto found = dynamism->specified->find(text);
+  if (found == dynamism->specified->end()) return;
+  for (const auto& [dimension, range] : found->second) {
+    if (dimension < 0 || dimension >= static_cast<int>(kMostDimensions)) continue;
+    wanted->specified |= uint64_t{1} << dimension;
+    wanted->marks.ranges.push_back({static_cast<uint16_t>(dimension), range.low, range.high});
+  }
+}
+
+const shapes::Interval* SymbolicInputs::specified_range(const std::string& text) const {
+  const auto found = dynamism->specified->find(text);
+  const bool is_number = found != dynamism->specified->end() && found->second.front().dimension < 0;
+  return is_number ? &found->second.front().range : nullptr;
 }
 
 // Null: it cannot be a symbol.
@@ -124,28 +152,45 @@ Expression SymbolicInputs::add_size(const Source& source, const Wanted& wanted, 
   const WhySymbol reason = wanted.why(dimension);
   const auto number = static_cast<uint16_t>(dimension);
   if (!given.contains(hint)) {
-    const char* text =
-        hint < kLeastSize ? "sizes 0 and 1 are always specialized on" : "it is not in the range of the mark";
-    if (reason == WhySymbol::kMark) unmet.push_back({&source, number, hint, text});
+    // As in torch, 0 and 1 are constants without a complaint.
+    if (reason == WhySymbol::kMark && hint >= kLeastSize)
+      unmet.push_back({&source, number, hint, reason, "it is not in the range of the mark", {}});
     return nullptr;
   }
   if (symbols != nullptr && symbols->count() >= kMostSymbols) return nullptr;
   const Expression symbol = add({source.id, BackedSymbols::Reads::kSize, number}, hint, given, reason);
+  has_range.back() = reason == WhySymbol::kMark && std::ranges::any_of(wanted.marks.ranges, [&](const auto& range) {
+                       return range.dimension == dimension;
+                     });
   // With dynamic=True sizes that are equal are taken to stay so (duck shaping), under a guard.
-  if (reason == WhySymbol::kAll) {
+  if (reason == WhySymbol::kAll && dynamism->ducks) {
     const auto [same, is_first] = by_size_.try_emplace(hint, symbol);
     if (!is_first) (void)symbols->decide(symbols->environment.equal(symbol, same->second));
   }
   return symbol;
 }
 
+// Sizes that are marked, and that an earlier trace of this call could not do with.
+void SymbolicInputs::note_unmet(const Source& source, const Wanted& wanted, const TensorSpec& spec) {
+  const uint64_t marked = wanted.given_up & (wanted.marks.dynamic | wanted.marks.weak);
+  if (marked == 0) return;
+  const Dynamism::GivenUp& given_up = dynamism->given_up.at(source.text());
+  for (size_t d = 0; d < std::min(spec.sizes.size(), kMostDimensions); d++) {
+    if ((marked >> d & 1) == 0) continue;
+    unmet.push_back({&source, static_cast<uint16_t>(d), spec.sizes[d], wanted.why(d), given_up.reason,
+                     Site{Ref(given_up.site.code), given_up.site.index}});
+  }
+}
+
 std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source, TensorSpec* spec) {
   const Wanted wanted = wanted_dimensions(tensor, *source);
   spec->reads_marks = true;
+  note_unmet(*source, wanted, *spec);
   // Of a view that requires gradients, the base is in the guards too; a parameter has its size for good.
-  const bool may_vary = tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) && spec->has_geometry &&
-                        !(spec->is_view && spec->requires_grad) && !spec->has_tangent &&
-                        spec->sizes.size() <= kMostDimensions;
+  const bool is_open_type = tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
+                            (dynamism != nullptr && dynamism->parameters && Py_IS_TYPE(tensor.get(), parameter_type()));
+  const bool may_vary = is_open_type && spec->has_geometry && !(spec->is_view && spec->requires_grad) &&
+                        !spec->has_tangent && spec->sizes.size() <= kMostDimensions;
   const uint64_t bits = wanted.bits();
   if (bits == 0 || !may_vary) return {};
   std::vector<Expression> sizes(spec->sizes.size());
@@ -187,6 +232,10 @@ WhySymbol SymbolicInputs::why_wanted(Borrowed number, const Source& source) cons
     return WhySymbol::kNone;
   }
   const std::string text = source.text();
+  if (dynamism->specified && specified_range(text) != nullptr) return WhySymbol::kSpecified;
+  if (dynamism->specified && source.access != Access::kSlot) return WhySymbol::kNone;
+  if (dynamism->specified)
+    return dynamism->value_numbers.contains(source.index) ? WhySymbol::kContinued : WhySymbol::kNone;
   if (!dynamism->named.empty() && named_dimensions(dynamism->named, source, text) != 0) return WhySymbol::kNamed;
   if (dynamism->static_numbers.contains(text)) return WhySymbol::kNone;
   if (dynamism->numbers.contains(text)) return WhySymbol::kChanged;
@@ -208,7 +257,10 @@ Ref SymbolicInputs::number(Borrowed value, Source* source) {
     int overflow = 0;
     const long long hint = PyLong_AsLongLongAndOverflow(value.get(), &overflow);
     if (overflow != 0) return {};
-    symbol = add({source->id, BackedSymbols::Reads::kInteger}, hint, {}, reason);
+    const bool is_specified = reason == WhySymbol::kSpecified;
+    const shapes::Interval given = is_specified ? *specified_range(source->text()) : shapes::Interval{};
+    if (!given.contains(hint)) return {};
+    symbol = add({source->id, BackedSymbols::Reads::kInteger}, hint, given, reason);
   }
   lifter_.guard_type(source, value);
   made = symbols->number(symbol);

@@ -19,7 +19,9 @@ struct UnmetMark {
   const Source* source;
   uint16_t dimension;
   int64_t size;
+  WhySymbol why;
   std::string reason;
+  Site site;  // the instruction that needs a constant, where one is known
 };
 
 class SymbolicInputs {
@@ -31,6 +33,7 @@ class SymbolicInputs {
   std::function<void()> on_first_symbol;         // called when `symbols` is made
   std::shared_ptr<fake::BackedSymbols> symbols;  // null: there are none yet
   std::vector<WhySymbol> why;                    // by symbol
+  std::vector<char> has_range;                   // by symbol: a mark gives one
   std::vector<UnmetMark> unmet;
 
   // Other values than those of the call, by the number of the symbol; null: those of the call.
@@ -47,13 +50,17 @@ class SymbolicInputs {
  private:
   // For each dimension.
   struct Wanted {
-    uint64_t by_text = 0, continued = 0, all = 0, named = 0, fixed = 0;
+    uint64_t by_text = 0, continued = 0, all = 0, named = 0, fixed = 0, given_up = 0, specified = 0;
     DimensionMarks marks;
     uint64_t bits() const;
     WhySymbol why(size_t dimension) const;
   };
   Wanted wanted_dimensions(Borrowed tensor, const Source& source) const;
+  void note_unmet(const Source& source, const Wanted& wanted, const TensorSpec& spec);
+  void add_specified(const std::string& text, Wanted* wanted) const;
   WhySymbol why_wanted(Borrowed number, const Source& source) const;
+  // Of a number that shapes_spec says is one; null: it does not.
+  const shapes::Interval* specified_range(const std::string& text) const;
   shapes::Expression add_size(const Source& source, const Wanted& wanted, size_t dimension, int64_t hint);
   shapes::Expression add(const fake::BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
                          WhySymbol reason);
@@ -63,6 +70,9 @@ class SymbolicInputs {
   std::unordered_map<int64_t, shapes::Expression> by_size_;
   std::unordered_map<const Source*, Ref> numbers_;
 };
+
+// TorchDynamo's name of a source: "L['self'].layers[3].weight" for "self.layers[3].weight".
+std::string dynamo_name(const Source& source, const std::string& text);
 
 // A further guard on a tensor leaves the same sizes free as the one that it has.
 void keep_free_sizes(const Source& source, TensorSpec* spec);

@@ -1,5 +1,6 @@
 #include "trace/symbolic/backed_numbers.h"
 
+#include "graph/sizes/size_switches.h"
 #include "lift/lifting/symbolic_inputs.h"
 #include "trace/core/tracer.h"
 
@@ -18,6 +19,7 @@ void BackedNumbers::begin() {
   inputs.hints = t.options.hints.get();
   inputs.is_allowed = [this] { return !t.is_transformed() && !t.recorder.is_in_part() && !t.recorder.is_silent(); };
   t.recorder.on_silence = [this] {
+    if (graph::is_open("silent_call")) return;
     for (size_t i = 0; i < symbols_->count(); i++) symbols_->specialize(symbols_->environment.symbol(i));
   };
   inputs.on_first_symbol = [this] {
@@ -29,8 +31,12 @@ void BackedNumbers::begin() {
   t.recorder.on_varying = [this](const graph::Node& node, Ref result, uint32_t made) {
     return reader_->read(node, std::move(result), made);
   };
-  t.recorder.on_fixed_sizes = [this](const graph::Node& node) { solver_->specialize_arguments(node); };
-  t.recorder.on_enters_part = [this](uint32_t tensor) { solver_->specialize(tensor); };
+  t.recorder.on_fixed_sizes = [this](const graph::Node& node) {
+    if (!graph::is_open("failing_call")) solver_->specialize_arguments(node);
+  };
+  t.recorder.on_enters_part = [this](uint32_t tensor) {
+    if (!graph::is_open("subgraph")) solver_->specialize(tensor);
+  };
 }
 
 void BackedNumbers::finish() {
@@ -38,8 +44,8 @@ void BackedNumbers::finish() {
   const std::vector<graph::Node>& nodes = t.recorder.program().nodes;
   const bool mutates = std::any_of(nodes.begin(), nodes.end(),
                                    [](const graph::Node& node) { return (node.effects & graph::kMutates) != 0; });
-  if (mutates) reader_->fix_views();
-  specialize_shared();
+  if (mutates && !graph::is_open("fixed_views")) reader_->fix_views();
+  if (!graph::is_open("shared_memory")) specialize_shared();
 }
 
 void BackedNumbers::specialize_sizes(Borrowed tensor) {
@@ -98,22 +104,23 @@ void BackedNumbers::specialize_shared() {
   }
 }
 
-void BackedNumbers::make_plain(Borrowed value, int depth) {
+void BackedNumbers::make_plain(Borrowed value, int depth, const std::source_location& at) {
   constexpr int kDeepest = 20;
-  if (!any() || depth > kDeepest) return;
+  if (!any() || depth > kDeepest || (depth == 0 && graph::is_open_in_file("plain.", at))) return;
   PyObject* v = value.get();
   if (fake::is_symbol(value)) return symbols_->specialize(value);
   if (PySlice_Check(v)) {
     auto* slice = reinterpret_cast<PySliceObject*>(v);
-    for (PyObject* part : {slice->start, slice->stop, slice->step}) make_plain(part, depth + 1);
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) make_plain(part, depth + 1, at);
   } else if (PyList_Check(v) || PyTuple_Check(v)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++) make_plain(PySequence_Fast_GET_ITEM(v, i), depth + 1);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(v); i++)
+      make_plain(PySequence_Fast_GET_ITEM(v, i), depth + 1, at);
   } else if (PyDict_Check(v)) {
     PyObject *key, *item;
-    for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item) != 0;) make_plain(item, depth + 1);
+    for (Py_ssize_t position = 0; PyDict_Next(v, &position, &key, &item) != 0;) make_plain(item, depth + 1, at);
   } else if (PyObject_TypeCheck(v, lift::known_types().deque)) {
     Ref items = checked(PySequence_List(v));
-    make_plain(items, depth + 1);
+    make_plain(items, depth + 1, at);
   }
 }
 
@@ -184,7 +191,10 @@ Ref BackedNumbers::compare(Borrowed left, Borrowed right, int operation) {
         break;
     }
   }
-  if (condition != nullptr && condition->has_hint) return checked(PyBool_FromLong(symbols_->decide(condition) ? 1 : 0));
+  if (condition != nullptr && condition->has_hint) {
+    const bool holds = graph::is_open("comparison") ? condition->hint.integer != 0 : symbols_->decide(condition);
+    return checked(PyBool_FromLong(holds ? 1 : 0));
+  }
   make_plain(left);
   make_plain(right);
   return {};

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <source_location>
 
 namespace alternator::trace {
 
@@ -22,8 +23,9 @@ class BackedNumbers {
 
   bool any() const { return symbols_ != nullptr; }
   bool is_backed(Borrowed object) const { return symbols_ != nullptr && symbols_->is_backed(object); }
-  // Makes plain numbers of an object and of what it contains: native code is going to read them.
-  void make_plain(Borrowed value, int depth = 0);
+  // Makes plain numbers of an object and of what it contains: native code is going to read them. `at`: the gate, of
+  // which size_switches.def has the file.
+  void make_plain(Borrowed value, int depth = 0, const std::source_location& at = std::source_location::current());
 
   // ... of the sizes of a tensor that the trace has.
   void specialize_sizes(Borrowed tensor);

@@ -223,9 +223,22 @@ bool register_torch_functions(Handlers& handlers) {
   return true;
 }
 
+static bool is_or_holds_symbol(PyObject* object) {
+  if (!PyTuple_Check(object) && !PyList_Check(object)) return fake::is_symbol(object);
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(object),
+                     [](PyObject* item) { return fake::is_symbol(item); });
+}
+
 // Whether torch would dispatch to a __torch_function__: the recording mode must not count for the program.
 Ref TorchFunctionMethods::has_torch_function(const Call& call) {
-  if (call.keyword_names || !is_overridden(call.arguments, call.positional)) return {};
+  if (call.keyword_names) return {};
+  if (!is_overridden(call.arguments, call.positional)) {
+    // Of numbers that are symbols only the class is read; the native function would be handed their digits.
+    const bool has_symbol = std::any_of(call.arguments, call.arguments + call.positional, is_or_holds_symbol);
+    const bool has_modes = t.function_modes->is_active() || t.function_modes->below_recording() > 0;
+    return has_symbol && !has_modes ? Ref::share(Py_False) : Ref();
+  }
   for (size_t i = 0; i < call.positional; i++) check_use(t, call.arguments[i], "a torch call");
   std::optional<graph::WithoutTopMode> without;
   if (graph::is_top_mode(t.recorder.mode())) without.emplace();
