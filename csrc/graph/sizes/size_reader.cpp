@@ -233,8 +233,8 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
     solver_.specialize_arguments(node);
     return result;
   }
-  const bool is_fixed = is(Reads::kFixedCount) || is_named_tuple(result) ||
-                        (PyTuple_Check(result.get()) && has_fixed_count(node));
+  const bool is_fixed =
+      is(Reads::kFixedCount) || is_named_tuple(result) || (PyTuple_Check(result.get()) && has_fixed_count(node));
   const bool tells = is_fixed ? !holds_only_made(result, made) : !tells_nothing(node, result, made);
   if (tells && !is_open("unlisted_call")) solver_.specialize_arguments(node);
   return result;
