@@ -382,7 +382,7 @@ class Observer:
             grad = value.grad if sees_histories or value.grad is None or value.grad.any() else None
             parts.append(("grad", self.see(grad)))
         parts.append(("hooks", len(value._backward_hooks or ())))
-        if type(value) is torch.Tensor and value.__dict__:
+        if type(value) is torch.Tensor and any(not is_mark(k) for k in value.__dict__):
             parts.append(("vars", *((k, self.see(v)) for k, v in value.__dict__.items() if not is_mark(k))))
         return tuple(parts)
 

@@ -142,9 +142,9 @@ Expression SymbolicInputs::add_size(const Source& source, const Wanted& wanted, 
 std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source, TensorSpec* spec) {
   const Wanted wanted = wanted_dimensions(tensor, *source);
   spec->reads_marks = true;
-  // Of a view that requires gradients, the base is in the guards too; a parameter has its size for good.
+  // A parameter has its size for good. A view with a history has the base in the graph of its gradients; a leaf has not.
   const bool may_vary = tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) && spec->has_geometry &&
-                        !(spec->is_view && spec->requires_grad) && !spec->has_tangent &&
+                        !(spec->is_view && !spec->is_leaf) && !spec->has_tangent &&
                         spec->sizes.size() <= kMostDimensions;
   const uint64_t bits = wanted.bits();
   if (bits == 0 || !may_vary) return {};
