@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,10 @@ class ThroughInductor(ThroughAOTAutograd):
     """Inductor's code, as the hand-off asks for it."""
 
     name = "inductor"
+
+    def __init__(self) -> None:
+        super().__init__()
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))  # Inductor does so for a graph with symbols, and for good
 
     def compile(self, fn: Any, backend: Any, fullgraph: bool = False, **options: Any) -> Any:
         return self.module.compile(fn, backend="inductor", fullgraph=fullgraph, **options)

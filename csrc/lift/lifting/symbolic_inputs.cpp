@@ -186,10 +186,11 @@ std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source
   const Wanted wanted = wanted_dimensions(tensor, *source);
   spec->reads_marks = true;
   note_unmet(*source, wanted, *spec);
-  // Of a view that requires gradients, the base is in the guards too; a parameter has its size for good.
+  // A parameter has its size for good. A view with a history has the base in the graph of its gradients; a leaf has
+  // not.
   const bool is_open_type = tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
                             (dynamism != nullptr && dynamism->parameters && Py_IS_TYPE(tensor.get(), parameter_type()));
-  const bool may_vary = is_open_type && spec->has_geometry && !(spec->is_view && spec->requires_grad) &&
+  const bool may_vary = is_open_type && spec->has_geometry && !(spec->is_view && !spec->is_leaf) &&
                         !spec->has_tangent && spec->sizes.size() <= kMostDimensions;
   const uint64_t bits = wanted.bits();
   if (bits == 0 || !may_vary) return {};
