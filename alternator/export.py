@@ -131,8 +131,8 @@ def export(
     """Calls f and returns what was captured: one torch.fx.GraphModule for the whole call, and the guards under which it is valid.
 
     The graph takes the leaves of (args, kwargs) one by one, as torch.utils._pytree flattens them, and returns what f returns. Scalars,
-    strings and other plain values are constants of it; parameters and other pre-existing tensors are its attributes. A call that cannot be
-    captured in one graph, or that has side effects, is an Unsupported.
+    strings, sizes and other plain values are constants of it; parameters and other pre-existing tensors are its attributes. A call that
+    cannot be captured in one graph, or that has side effects, is an Unsupported.
 
     aten_graph: the graph is traced further, down to ATen operators, with decomposition_table and tracing_mode as in make_fx.
     """
@@ -141,7 +141,8 @@ def export(
     flat, _ = pytree.tree_flatten((args, kwargs))
     recorded = _Recording()
     with collecting(threading.get_ident()) as collector:
-        result = compiler._compile(f, backend=recorded, fullgraph=True, isolate_recompiles=True)(*args, **kwargs)
+        compiled = compiler._compile(f, backend=recorded, fullgraph=True, dynamic=False, isolate_recompiles=True)
+        result = compiled(*args, **kwargs)
     explanation = collector.explanation()
     if len(explanation.entries) != 1:
         raise exc.Unsupported("export: the call is not captured as one graph")

@@ -75,5 +75,10 @@ def set_config_2022(name: str, value: Any) -> None:
         alternator.config.recompile_limit = value
     elif name == "log_level":
         _logs.setLevel(value)
+    elif name == "dynamic_shapes":
+        alternator.config.assume_static_by_default = not value
+        alternator.config.automatic_dynamic_shapes = False
+    elif name == "specialize_int_float":
+        alternator.config.specialize_int = alternator.config.specialize_float = value
     elif name in ("verify_correctness", "capture_scalar_outputs"):
         setattr(alternator.config, name, value)

@@ -160,15 +160,17 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
       entry.reset();
     }
   }
-  if (options.dynamism != nullptr && options.dynamism->has_numbers() && may_need_constants(*entry)) {
+  if (options.dynamism != nullptr && entry->met_symbolic_numbers && may_need_constants(*entry)) {
     // What cannot be captured with a symbol may be captured with a constant.
     auto constant = std::make_shared<lift::Dynamism>(*options.dynamism);
     constant->ints = constant->floats = false;
     trace::TraceOptions again = options;
     again.dynamism = std::move(constant);
+    again.only_whole = true;
     std::shared_ptr<Entry> other = trace_entry(chain.empty() ? from : chain, roots(), compilation_.backend, again, true,
                                                &compilation_.numpy_constants, &point.cache->dynamism);
     if (other != nullptr && !other->eager_because && !other->stops_because) {
+      other->traced_with.only_whole = false;
       lift::Dynamism& known = point.cache->dynamism;
       known.static_numbers.insert(known.numbers.begin(), known.numbers.end());
       entry = std::move(other);

@@ -53,6 +53,7 @@ class Entry {
   std::optional<report::Break> stops_because;
   // Sizes and numbers that were symbols of the trace.
   std::vector<lift::SymbolFate> symbols;
+  bool met_symbolic_numbers = false;  // whether the trace had some; it may have been cut before
   bool is_symbolic() const {
     return std::any_of(symbols.begin(), symbols.end(), [](const lift::SymbolFate& fate) { return !fate.is_fixed; });
   }

@@ -137,7 +137,7 @@ static std::unique_ptr<Entry> entry_of_stopped(trace::Tracer& tracer, guards::Am
   if (traced.stopped->reason == report::Reason::skipped && !traced.break_points.empty())
     traced.break_points.erase(traced.break_points.begin());
   std::unique_ptr<Entry> entry;
-  const bool may_break = tracer.options.may_break && is_break;
+  const bool may_break = tracer.options.may_break && is_break && !tracer.options.only_whole;
   if (may_break) entry = stop_before(chain, traced.break_points, tracer.options, phases);
   // A frame may hold a deferred random value.
   if (may_break && entry == nullptr) entry = stop_before(chain, tracer.deferred->points, tracer.options, phases);
@@ -163,8 +163,10 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     phases.trace += clock.lap();
     if (!traced.value && traced.wants_modes) throw NeedsModes();
     if (handed.any() && (!traced.value || traced.raises)) throw NeedsNumpyConstants();
+    const std::shared_ptr<fake::BackedSymbols> symbols = tracer.lifter.symbolic->symbols;
     entry = traced.value ? entry_of_whole(tracer, std::move(ambient), chain, handed.any(), &phases)
                          : entry_of_stopped(tracer, std::move(ambient), chain, &phases);
+    entry->met_symbolic_numbers = symbols != nullptr && symbols->has_numbers();
   }
   entry->phases = phases;
   if (entry->eager_because) return entry;

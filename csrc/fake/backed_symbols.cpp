@@ -2,6 +2,8 @@
 
 #include "cpython/rewrite_number.h"
 
+#include <algorithm>
+
 namespace alternator::fake {
 
 using shapes::Expression;
@@ -18,6 +20,13 @@ Expression BackedSymbols::add_float(const Origin& origin, double hint) {
   origins_.push_back(origin);
   given_.emplace_back();
   return symbol;
+}
+
+bool BackedSymbols::has_numbers() const {
+  const auto is_number = [](const Origin& origin) {
+    return origin.reads == Reads::kInteger || origin.reads == Reads::kFloat;
+  };
+  return std::any_of(origins_.begin(), origins_.end(), is_number);
 }
 
 Ref BackedSymbols::hint_of(Expression expression) {

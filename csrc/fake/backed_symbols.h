@@ -33,6 +33,8 @@ class BackedSymbols {
   shapes::Expression add(const Origin& origin, int64_t hint, const shapes::Interval& given);
   shapes::Expression add_float(const Origin& origin, double hint);
   size_t count() const { return origins_.size(); }
+  // Whether some are numbers of the caller, not sizes.
+  bool has_numbers() const;
   const std::vector<Origin>& origins() const { return origins_; }  // by the number of the symbol
   const std::vector<shapes::Interval>& given() const { return given_; }
 

@@ -237,6 +237,55 @@ def test_broadcasting(text: str) -> None:
     check(text, ONES)
 
 
+@pytest.mark.parametrize(
+    "text",
+    rows("""
+        torch.linalg.svdvals(x); torch.linalg.svd(x)[0].abs(); torch.linalg.svd(x)[2].abs();
+        torch.linalg.svd(x, full_matrices=False)[1]; torch.linalg.svd(x, False)[0].abs(); torch.linalg.matrix_rank(x);
+        torch.linalg.qr(x)[0].abs(); torch.linalg.qr(x)[1].abs(); torch.linalg.qr(x, 'complete')[0].abs();
+        torch.linalg.qr(x, mode='complete')[1].abs(); torch.linalg.eigvalsh(x @ x.t()); torch.linalg.cond(x);
+        torch.linalg.slogdet(x @ x.t() + torch.eye(n)); torch.linalg.inv_ex(x @ x.t() + torch.eye(n))[0];
+        torch.linalg.eigh(x @ x.t())[0]; torch.linalg.eigh(x @ x.t(), 'U')[1].abs(); torch.eye(n) + torch.eye(n);
+        torch.linalg.cholesky_ex(x @ x.t() + torch.eye(n)); torch.linalg.cholesky_ex(torch.eye(n).expand(2, n, n))[1];
+        torch.linalg.solve(x @ x.t() + torch.eye(n), x[:, 0]); torch.linalg.solve(x @ x.t() + torch.eye(n), x);
+        torch.linalg.solve(torch.eye(n).expand(2, n, n), x); torch.linalg.solve_triangular(torch.eye(n), x, upper=True);
+        torch.linalg.solve_triangular(torch.eye(m), x, upper=False, left=False)
+    """),
+)
+def test_of_matrices(text: str) -> None:
+    check(text, [(4, 6), (7, 12), (3, 8)])
+
+
+def test_one_vector_for_each_matrix() -> None:
+    """solve(A, B): whether B is vectors or a matrix is decided by its sizes."""
+    text = "torch.linalg.solve(x[:, :1, None] * torch.eye(m) + torch.eye(m), x)"
+    check(text, [(4, 6), (7, 12)])
+    function, fast, made = compiled("torch.linalg.solve(y, x)")
+    for sizes in [(3, 4), (5, 6), (2, 7), (4, 4), (6, 6)]:
+        y = torch.eye(sizes[0]).expand(sizes[0], *([sizes[0]] * 2)) if sizes[0] == sizes[1] else torch.eye(sizes[0])
+        compare(function, fast, [torch.randn(sizes), y + 0])
+    assert len(made) == 2
+
+
+def test_tensors_of_the_same_size() -> None:
+    """x.is_same_size(y) is a condition for each dimension."""
+    function, fast, made = compiled("x + 1 if x.is_same_size(y) else x - (2 if torch.is_same_size(y, x) else 3)")
+    for one, other in [((4, 6), (4, 6)), ((5, 3), (5, 3)), ((4, 6), (4, 5)), ((7, 2), (7, 3)), ((3, 4), (3, 4))]:
+        compare(function, fast, [torch.randn(one), torch.randn(other)])
+    assert len(made) == 2
+    compare(function, fast, [torch.randn(4, 6), torch.randn(6)])
+    assert len(made) == 3
+
+
+def test_shapes_that_are_compared() -> None:
+    """A torch.Size and a tuple, element by element."""
+    function, fast, made = compiled("x * (2 if x.shape == (4, 6) else 3 if x.shape[1:] != y.shape[1:] else 4)")
+    for one, other in [((4, 6), (4, 6)), ((5, 3), (5, 3)), ((4, 6), (4, 5)), ((7, 2), (8, 3)), ((3, 4), (5, 4))]:
+        compare(function, fast, [torch.randn(one), torch.randn(other)])
+    assert len(made) == 3
+    compare(*compiled("x * (x.shape == [4, 6]) + (x.shape > (3, 9))")[:2], [torch.randn(4, 6)])
+
+
 def test_dimensions_that_are_arguments() -> None:
     def function(x: torch.Tensor, d: int, k: int) -> Any:
         results = [x.sum(d), x.transpose(d, 0), x.unsqueeze(d), x.chunk(2, d)[0], x.softmax(d), x.narrow(d, 0, k)]

@@ -303,13 +303,4 @@ Sizes recurrent(RuleCall& call) {
   return input;
 }
 
-// ---- of matrices in the last two dimensions
-
-Sizes without_matrix(RuleCall& call) {
-  Sizes sizes = call.sizes(0, "input|self|A");
-  RuleCall::check(sizes.size() >= 2);
-  sizes.resize(sizes.size() - 2);
-  return sizes;
-}
-
 }  // namespace alternator::graph

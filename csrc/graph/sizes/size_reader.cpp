@@ -9,6 +9,7 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ enum class SizeReader::Reads : uint8_t {
   kNothing,
   kViewOrCopy,
   kContiguous,
+  kSameSizes,
   kStructure,
   kWhichArgument,
   kFixedCount,
@@ -165,6 +167,22 @@ Ref SizeReader::size(uint32_t tensor, const Node& node, Borrowed result) {
   return d >= 0 && d < static_cast<long long>(sizes.size()) ? number(sizes[static_cast<size_t>(d)], result) : Ref();
 }
 
+// Guards whether two tensors have the same sizes. False: not both are tensors.
+bool SizeReader::compare_sizes(const Node& node) {
+  const Program& program = solver_.program();
+  if (node.argument_count() != 2) return false;
+  std::array<Sizes, 2> sizes;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Value value = program.argument(node, i);
+    if (!value.is_tensor() || !SizeSolver::has_plain_sizes(program.tensors[value.index].fake)) return false;
+    sizes[i] = solver_.sizes_of(value.index);
+  }
+  bool are_same = sizes[0].size() == sizes[1].size();
+  for (size_t d = 0; are_same && d < sizes[0].size(); d++)
+    are_same = solver_.symbols().decide(solver_.environment().equal(sizes[0][d], sizes[1][d]));
+  return true;
+}
+
 // What rows of size_readers.def say of the first argument; null: nothing that can be expressed.
 Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
   const uint32_t tensor = solver_.program().argument(node, 0).index;
@@ -181,6 +199,7 @@ Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
     return Ref::share(result);
   }
   if (!SizeSolver::has_plain_sizes(fake)) return {};
+  if (reads == Reads::kSameSizes) return compare_sizes(node) ? Ref::share(result) : Ref();
   const Sizes sizes = solver_.sizes_of(tensor);
   if (reads == Reads::kSizes) return PyTuple_Check(result.get()) ? tuple(sizes, result) : size(tensor, node, result);
   if (reads == Reads::kLength) return number(sizes.front(), result);

@@ -21,6 +21,7 @@ class SizeReader {
   Ref read_first(Reads reads, const Node& node, Borrowed result);
   bool tells_nothing(const Node& node, Borrowed result, uint32_t made) const;
   Ref size(uint32_t tensor, const Node& node, Borrowed result);
+  bool compare_sizes(const Node& node);
   Ref number(shapes::Expression expression, Borrowed result);
   Ref tuple(const Sizes& sizes, Borrowed result);
   bool holds_only_made(Borrowed result, uint32_t made, int depth = 2) const;

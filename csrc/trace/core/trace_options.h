@@ -13,6 +13,7 @@ namespace alternator::trace {
 
 struct TraceOptions {
   bool may_break = true;
+  bool only_whole = false;    // a trace that stops is of no use: it is not rerun to be cut
   bool may_speculate = true;  // on data checks that only raise: see speculated_checks.h
   // The default-device modes on the thread's mode stack when the trace begins belong to the program, which may pop
   // them.

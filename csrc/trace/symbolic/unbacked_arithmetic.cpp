@@ -302,10 +302,12 @@ static bool holds_cells(Borrowed object) {
                      [](PyObject* item) { return item != nullptr && PyCell_Check(item); });
 }
 
-// The elements of a list or tuple are all integers: with a float among them, native code would read the symbols'
-// values.
+// The elements of a list, a tuple or a torch.Size are all integers: with a float among them, native code would read the
+// symbols' values.
 static bool holds_integers_only(Borrowed sequence) {
-  if (!PyList_CheckExact(sequence.get()) && !PyTuple_CheckExact(sequence.get())) return false;
+  if (!PyList_CheckExact(sequence.get()) && !PyTuple_CheckExact(sequence.get()) &&
+      sequence.type() != graph::torch_types().size)
+    return false;
   PyObject** items = PySequence_Fast_ITEMS(sequence.get());
   return std::all_of(items, items + PySequence_Fast_GET_SIZE(sequence.get()), is_integer);
 }
