@@ -411,7 +411,7 @@ class Listener:
 
     def symbolic(self, fields: dict[str, Any]) -> None:
         symbols = tuple(_symbol(row) for row in fields["symbols"])
-        conditions = tuple(_guard(row) for row in fields.get("conditions", ()))
+        conditions = tuple(_guard(row) for row in fields["conditions"])
         emit(Symbols(place(self.code), self.compile_id(), _lines(fields["resumed_at"]), symbols, conditions))
 
     def refusal(self, fields: dict[str, Any]) -> BaseException:

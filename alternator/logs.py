@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import linecache
 import logging
 import os
 import sys
@@ -186,7 +187,8 @@ class _Terminal(events.Subscriber):
             _say("dynamic", "%s%s: %s", event.function, _begin(event.resumed_at), symbol.text)
         for guard in event.conditions:
             if guard.at is not None:
-                _say("dynamic", "eval %s [guard added] %s  # %s", guard.wanted, guard.at.text, guard.at)
+                code = linecache.getline(guard.at.file, guard.at.line).strip()
+                _say("dynamic", "eval %s [guard added] %s  # %s", guard.wanted, code, guard.at)
 
     def recompile(self, event: Recompile) -> None:
         title = f"Recompiling function {event.function}{_begin(event.resumed_at)}"

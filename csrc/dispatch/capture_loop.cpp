@@ -138,10 +138,10 @@ static bool may_need_constants(const Entry& entry) {
 }
 
 std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
+  if (compilation_.shapes_spec && chain.empty()) check_spec(compilation_, slots);
   totals.traces++;
   traces_++;
   report_recompile(compilation_, point, roots());
-  if (compilation_.shapes_spec && chain.empty()) check_spec(compilation_, slots);
   note_changes(point);
   trace::TraceOptions options{.may_break = !compilation_.fullgraph};
   note_first_call(*point.cache);

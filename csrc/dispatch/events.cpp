@@ -236,6 +236,13 @@ void report_symbols(const Compilation& compilation, const ResumePoint& point, co
     check_status(PyList_Append(symbols.get(), describe(symbol).get()));
   set(event, "resumed_at", lines_of(point.shape));
   set(event, "symbols", std::move(symbols));
+  Ref wanted = Ref::steal(PyObject_CallMethod(compilation.listener.get(), "wants_conditions", nullptr));
+  if (!wanted) throw PyError();
+  Ref conditions = checked(PyList_New(0));
+  for (const guards::Explanation& guard :
+       truth(wanted).value() ? entry.guards->all() : std::vector<guards::Explanation>())
+    if (guard.kind == "kSize") check_status(PyList_Append(conditions.get(), describe(guard).get()));
+  set(event, "conditions", std::move(conditions));
   notify(compilation, "symbolic", event);
 }
 

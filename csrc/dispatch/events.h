@@ -15,7 +15,8 @@ namespace alternator::dispatch {
 //   wants_details()       whether added() includes the costly fields
 //   refusal(break)        returns the exception for a break where none is allowed
 //   limit_hit(break)      ... for a call beyond the recompile limit
-//   symbolic(event)       a trace had symbols: {"resumed_at", "symbols"}: for each, see report_symbols()
+//   symbolic(event)       a trace had symbols: {"resumed_at", "symbols", "conditions"}: see report_symbols()
+//   wants_conditions()    whether that includes the guards over the symbols
 //   violation(symbols)    returns the exception for sizes that were marked as dynamic, and specialized on
 struct BreakOutcome {
   bool resumes = false;              // after one instruction; otherwise the rest of the call runs eagerly

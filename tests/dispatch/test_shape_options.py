@@ -166,6 +166,13 @@ def test_a_range_that_the_code_narrows() -> None:
 @pytest.mark.parametrize(
     "ask",
     [
+        lambda n: torch.sym_int(n),
+        lambda n: torch.sym_max(n, 5),
+        lambda n: torch.sym_max(5, n),
+        lambda n: torch.sym_min(n, 5),
+        lambda n: torch.sym_sum([n, 3, n]),
+        lambda n: torch.sym_sum(n, 3),
+        lambda n: torch.sym_ite(n > 1, 2, 3),
         lambda n: 2 if torch.sym_not(n > 1) else 3,
         lambda n: torchs.guard_int(n),
         lambda n: torchs.guarding_hint_or_throw(n),
@@ -271,6 +278,7 @@ def test_the_log_of_symbols_says_ranges_lines_and_who_asked(caplog: pytest.LogCa
         check(compiled, reshaped, *[(torch.randn(n, 4), n) for n in (4, 6, 10, 8)])
     text = "\n".join(said)
     assert "x.size(0) is symbolic, now 6, in [4, int_oo]: it differs between calls" in text
+    assert "eval x.size(0) >= 4 [guard added] if x.shape[0] > 3:  # asks" in text
     assert "aot_eager assumes 4*x.size()[0] % (x.size()[0] // 2) == 0 (" in text
     assert "it holds that 4*x.size(0) % (x.size(0) // 2) == 0; assumed by aot_eager (" in text
     # The call with 8 is none of the second graph's: who asked stands with the guard that fails.

@@ -247,7 +247,54 @@ static Ref extreme_of_numbers(Tracer& t, const Call& call, const char* function)
   return operate(t, graph::torch_name("torch", function), call.arguments, 2);
 }
 
+// torch.sym_int, sym_sum and sym_ite of backed integers: what torch's functions make of plain ones. Null: it is no such
+// call, and recorded.
+static Ref integer_of_backed(Tracer& t, const Call& call) {
+  const bool is_one = call.has_positional(1) && is_integer(call.arguments[0]) && t.backed->is_backed(call.arguments[0]);
+  return is_one ? Ref::share(call.arguments[0]) : Ref();
+}
+
+static Ref sum_of_backed(Tracer& t, const Call& call) {
+  if (call.keyword_names || call.positional == 0) return {};
+  PyObject* first = call.arguments[0];
+  const bool is_sequence = call.positional == 1 && (PyList_CheckExact(first) || PyTuple_CheckExact(first));
+  PyObject* const* items = is_sequence ? PySequence_Fast_ITEMS(first) : call.arguments;
+  const size_t count = is_sequence ? static_cast<size_t>(PySequence_Fast_GET_SIZE(first)) : call.positional;
+  const auto is_known = [&](PyObject* item) {
+    return is_integer(item) && (!is_symbol(item) || t.backed->is_backed(item));
+  };
+  if (!t.backed->any() || !std::all_of(items, items + count, is_known)) return {};
+  Ref sum = checked(PyLong_FromLong(0));
+  for (size_t i = 0; i < count; i++) {
+    Ref next = t.backed->operate("add", sum, items[i]);
+    // Too large for an expression: both are plain by now.
+    sum = next ? std::move(next) : checked(PyNumber_Add(sum.get(), items[i]));
+  }
+  return sum;
+}
+
+static Ref choice_of_backed(Tracer& t, const Call& call) {
+  if (!call.has_positional(3) || !PyBool_Check(call.arguments[0])) return {};
+  PyObject *yes = call.arguments[1], *no = call.arguments[2];
+  const bool are_known = is_integer(yes) && is_integer(no) && (!is_symbol(yes) || t.backed->is_backed(yes)) &&
+                         (!is_symbol(no) || t.backed->is_backed(no));
+  return are_known ? Ref::share(call.arguments[0] == Py_True ? yes : no) : Ref();
+}
+
+static Ref extreme_of_backed(Tracer& t, const Call& call, const char* function) {
+  const bool are_known = t.backed->any() && call.has_positional(2) &&
+                         std::all_of(call.arguments, call.arguments + 2, [&](PyObject* number) {
+                           return is_integer(number) && (!is_symbol(number) || t.backed->is_backed(number));
+                         });
+  return are_known ? t.backed->operate(function, call.arguments[0], call.arguments[1]) : Ref();
+}
+
 bool register_symbols(Handlers& handlers) {
+  handlers.add("torch", "sym_int", integer_of_backed);
+  handlers.add("torch", "sym_sum", sum_of_backed);
+  handlers.add("torch", "sym_ite", choice_of_backed);
+  handlers.add("torch", "sym_max", [](Tracer& t, const Call& call) { return extreme_of_backed(t, call, "max"); });
+  handlers.add("torch", "sym_min", [](Tracer& t, const Call& call) { return extreme_of_backed(t, call, "min"); });
   handlers.add("builtins", "max", [](Tracer& t, const Call& call) { return extreme_of_numbers(t, call, "sym_max"); });
   handlers.add("builtins", "min", [](Tracer& t, const Call& call) { return extreme_of_numbers(t, call, "sym_min"); });
   return true;
