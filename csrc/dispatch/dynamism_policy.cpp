@@ -6,6 +6,7 @@
 #include "graph/record/torch_types.h"
 #include "py/import.h"
 
+#include <bit>
 #include <regex>
 
 namespace alternator::dispatch {
@@ -152,7 +153,9 @@ FirstCall describe_call(Borrowed function, const std::vector<Ref>& slots) {
     } else if (PyLong_CheckExact(value)) {
       int overflow = 0;
       const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-      if (overflow == 0) call.numbers[name] = number;
+      if (overflow == 0) call.numbers[name] = {false, number};
+    } else if (PyFloat_CheckExact(value)) {
+      call.numbers[name] = {true, std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value))};
     }
   }
   return call;
@@ -178,7 +181,8 @@ void note_difference(SharedCache& cache, const FirstCall& first, const FirstCall
   }
   for (const auto& [name, number] : first.numbers) {
     const auto found = now.numbers.find(name);
-    if (found != now.numbers.end() && found->second != number) cache.dynamism.numbers.insert(name);
+    if (found != now.numbers.end() && found->second.is_float == number.is_float && found->second != number)
+      cache.dynamism.numbers.insert(name);
   }
 }
 

@@ -34,7 +34,7 @@ class SymbolicInputs {
   std::vector<UnmetMark> unmet;
 
   // Other values than those of the call, by the number of the symbol; null: those of the call.
-  const std::vector<int64_t>* hints = nullptr;
+  const std::vector<shapes::Register>* hints = nullptr;
 
   // The sizes of a tensor that is lifted; its spec leaves those free that are symbols. Empty: all are constants.
   std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
@@ -55,6 +55,8 @@ class SymbolicInputs {
   Wanted wanted_dimensions(Borrowed tensor, const Source& source) const;
   WhySymbol why_wanted(Borrowed number, const Source& source) const;
   shapes::Expression add_size(const Source& source, const Wanted& wanted, size_t dimension, int64_t hint);
+  // The number of the next symbol, for that reason, and its hint: `hint` unless there are others.
+  shapes::Register next_symbol(WhySymbol reason, shapes::Register hint);
   shapes::Expression add(const fake::BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
                          WhySymbol reason);
 
