@@ -249,7 +249,7 @@ class Symbol:
     """A size or a number that was a symbol of a trace."""
 
     name: str  # "x.size(0)"
-    value: int  # in the call that was traced
+    value: int | float  # in the call that was traced
     why: str  # it was a symbol
     fixed: bool  # the trace has specialized on it
     lines: tuple[Line, ...]  # the user's lines that did

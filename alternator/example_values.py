@@ -71,10 +71,15 @@ def symbolic_examples_of(request: GraphRequest) -> Any:
 
 def check_floats(request: GraphRequest) -> None:
     """Inductor's kernels take floats in single precision (torch 2.13): exact for single precision and below only."""
-    floats = [number for number, symbol in enumerate(request.symbols) if symbol[2] == "float"]
-    if floats and request.facts.computes_double:
+    if not request.facts.computes_double or not request.symbols:
+        return
+    from .symbolic_examples import symbols_in
+
+    given = [size for size in request.input_sizes or () if size is not None and not isinstance(size, tuple)]
+    floats = {number for size in given if size.sort == "float" for number in symbols_in(size)}
+    if floats:
         raise NeedsStatic(
-            floats, "compiled code takes floats in single precision, and the graph computes in double precision"
+            sorted(floats), "compiled code takes floats in single precision, and the graph computes in double precision"
         )
 
 

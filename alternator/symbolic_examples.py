@@ -86,29 +86,41 @@ class _Declared(dict[int, Any]):
     def __init__(self, symbols: Sequence[Symbol], environment: Any, shape_env: Any) -> None:
         super().__init__()
         self.symbols, self.environment, self.shape_env = symbols, environment, shape_env
-        self.ranges: dict[int, Any] = {}  # as given
+        self.ranges: dict[Any, Any] = {}  # as given, by torch's symbol
+        self.computed: dict[Expression, Any] = {}  # symbols of torch that are expressions of ours
         self.texts: set[str] = set()
 
     def __missing__(self, number: int) -> Any:
         symbol = self.symbols[number]
         if symbol.expression.kind == "float_symbol":
             raise NeedsStatic([number], "a size that is computed from a float")
-        low, high = self.environment.interval(symbol.expression)
-        text = symbol.text
+        self[number] = made = self._declare(symbol.expression, symbol.text)
+        return made
+
+    def declare_computed(self, expression: Expression, text: str) -> None:
+        """What torch has no exact counterpart of: it becomes a symbol whose value the guards compute."""
+        self.computed[expression] = self._declare(expression, text)
+
+    def each(self) -> dict[Any, Expression]:
+        """Ours, by torch's."""
+        ours = {symbol: self.symbols[number].expression for number, symbol in self.items()}
+        return ours | {symbol: expression for expression, symbol in self.computed.items()}
+
+    def _declare(self, expression: Expression, text: str) -> Any:
+        low, high = self.environment.interval(expression)
         while text in self.texts:  # variables of two frames may have the same name
             text += "'"
         self.texts.add(text)
         made = self.shape_env.create_symbol(
-            symbol.expression.hint,
+            expression.hint,
             InputSource(text),
             DimDynamic.DYNAMIC,
             None,
             positive=True if low is not None and low >= 1 else None,
             do_not_specialize_zero_one=True,
         )
-        self.ranges[number] = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
-        self.shape_env.var_to_range[made] = self.ranges[number]
-        self[number] = made
+        self.ranges[made] = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
+        self.shape_env.var_to_range[made] = self.ranges[made]
         return made
 
 
@@ -145,7 +157,7 @@ class SymbolicExamples:
     def _sympy(self, expression: Expression | None) -> Any:
         if expression is None:
             raise NeedsStatic(range(len(self.symbols)), "an expression is too large")
-        found = to_sympy(self.environment, expression, self.declared)
+        found = to_sympy(self.environment, expression, self.declared, self.declared.computed)
         if found is None:
             raise NeedsStatic(symbols_in(expression), f"torch has no counterpart of {expression!r}")
         return found
@@ -160,6 +172,8 @@ class SymbolicExamples:
                 real = given = torch.tensor(value, dtype=torch.float64)
                 example = self.mode.from_tensor(real, static_shapes=True)
             elif sizes is not None:
+                if sizes.kind != "symbol":
+                    self.declared.declare_computed(sizes, source[0])
                 expression = self._sympy(sizes)
                 example = given = self.shape_env.create_symintnode(
                     expression, hint=value, source=InputSource(source[0])
@@ -258,10 +272,10 @@ class SymbolicExamples:
     def assumptions(self) -> list[Assumption]:
         """To be called once the backend has compiled the graph, the backward pass too: a later guard is an error. torch's guards, the
         bounds of its symbols, and symbols that it has replaced."""
-        ours = {symbol: self.symbols[number].expression for number, symbol in self.declared.items()}
+        ours = self.declared.each()
         found = [self._translated(guard.expr, str(guard.sloc), ours) for guard in self.shape_env.guards]
-        for number, symbol in self.declared.items():
-            now, given = self.shape_env.var_to_range[symbol], self.declared.ranges[number]
+        for symbol, given in self.declared.ranges.items():
+            now = self.shape_env.var_to_range[symbol]
             if now.lower != given.lower:
                 found.append(self._translated(sympy.Ge(symbol, now.lower, evaluate=False), "", ours))
             if now.upper != given.upper:
@@ -280,8 +294,10 @@ class SymbolicExamples:
     def _translated(self, condition: Any, where: str, ours: dict[Any, Expression]) -> Assumption:
         translated = from_sympy(self.environment, condition, ours)
         if translated is None:
-            known = [ours[symbol].value for symbol in condition.free_symbols if symbol in ours]
-            raise NeedsStatic(known or range(len(self.symbols)), f"a compiler has assumed {condition}")
+            known = {
+                number for symbol in condition.free_symbols if symbol in ours for number in symbols_in(ours[symbol])
+            }
+            raise NeedsStatic(sorted(known) or range(len(self.symbols)), f"a compiler has assumed {condition}")
         names = [symbol.text for symbol in self.symbols]
         return Assumption(translated, translated.text(names), where)
 

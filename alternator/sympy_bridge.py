@@ -46,17 +46,25 @@ class Environment(Protocol):
 
 
 def to_sympy(
-    environment: Environment, expression: Expression, symbols: Sequence[Any] | Mapping[int, Any]
+    environment: Environment,
+    expression: Expression,
+    symbols: Sequence[Any] | Mapping[int, Any],
+    computed: Mapping[Expression, Any] | None = None,
 ) -> Any | None:
-    """The expression in sympy, where the symbol of number n is `symbols[n]`."""
-    return _ToSympy(environment, symbols).translate(expression)
+    """The expression in sympy, where the symbol of number n is `symbols[n]`. `computed`: expressions that are symbols in sympy."""
+    return _ToSympy(environment, symbols, computed or {}).translate(expression)
 
 
 class _ToSympy:
-    def __init__(self, environment: Environment, symbols: Sequence[Any] | Mapping[int, Any]) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        symbols: Sequence[Any] | Mapping[int, Any],
+        computed: Mapping[Expression, Any],
+    ) -> None:
         self.environment = environment
         self.symbols = symbols
-        self.done: dict[Expression, Any | None] = {}
+        self.done: dict[Expression, Any | None] = dict(computed)
 
     def translate(self, expression: Expression) -> Any | None:
         if expression not in self.done:

@@ -38,6 +38,8 @@ void GraphRunner::set_inputs(std::vector<size_t> positions, std::vector<const li
 void GraphRunner::set_symbols(lift::SourceTree& tree, const std::vector<lift::Source*>& needed) {
   if (program_->backed != nullptr && graph::has_symbolic_inputs(*program_))
     symbolic_ = std::make_unique<const SymbolicInputs>(*program_, tree, needed);
+  // All were specialized on.
+  if (symbolic_ != nullptr && !symbolic_->any()) symbolic_.reset();
 }
 
 // Symbols that no backend may see in this graph.

@@ -50,6 +50,12 @@ SymbolicInputs::SymbolicInputs(const graph::Program& program, lift::SourceTree& 
     sources_of_symbols.push_back(tree.at(origin.source));
 }
 
+bool SymbolicInputs::any() const {
+  return !computed.empty() || std::ranges::any_of(inputs, [](const graph::ExportedInput& input) {
+    return input.number != nullptr || !input.sizes.empty();
+  });
+}
+
 std::vector<uint32_t> SymbolicInputs::symbols() const {
   std::set<uint32_t> found;
   std::set<Expression> seen;

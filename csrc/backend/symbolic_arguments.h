@@ -18,6 +18,8 @@ struct SymbolicInputs {
   // the sources over: here they still have them.
   SymbolicInputs(const graph::Program& program, lift::SourceTree& tree, const std::vector<lift::Source*>& needed);
 
+  // False: all of its symbols were specialized on.
+  bool any() const;
   // The numbers of the symbols that it depends on.
   std::vector<uint32_t> symbols() const;
   // Of a call. A float becomes a tensor, which the graph takes the value of.

@@ -1,6 +1,7 @@
 // shapes.Environment and shapes.Expression: for the translation to and from sympy, and for tests.
 #include "bindings/bind_shapes.h"
 
+#include "shapes/evaluation.h"
 #include "shapes/guard_bytecode.h"
 #include "shapes/python_objects.h"
 
@@ -69,13 +70,13 @@ Expression fold(std::span<const Expression> operands,
 }
 
 void check_operands(Kind kind, std::span<const Expression> operands) {
-  const bool conversion = kind == Kind::kTruncToInt || kind == Kind::kFloorToInt || kind == Kind::kCeilToInt;
+  const bool conversion = kind >= Kind::kTruncToInt && kind <= Kind::kRoundToInt;
   Sort wanted = Sort::kInteger;
   if (kind == Kind::kAnd || kind == Kind::kOr || kind == Kind::kNot) wanted = Sort::kBoolean;
   if (kind >= Kind::kFloatAdd || conversion) wanted = Sort::kFloat;
   const bool any = kind == Kind::kAnd || kind == Kind::kOr || kind == Kind::kSum || kind == Kind::kProduct ||
                    kind == Kind::kMin || kind == Kind::kMax;
-  const bool one = conversion || kind == Kind::kNot || kind == Kind::kToFloat || kind == Kind::kFloatNeg;
+  const bool one = takes_one(kind);
   if (operands.empty() || (!any && operands.size() != (one ? 1 : 2)))
     raise(PyExc_TypeError, "wrong number of operands");
   for (const Expression operand : operands) {

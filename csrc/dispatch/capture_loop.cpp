@@ -104,12 +104,19 @@ void Call::note_first_call(SharedCache& cache) {
 // iterated name or a growing table. At the start of a function a string selects behavior, and is worth entries up to
 // the limit.
 void Call::note_changes(ResumePoint& point) {
-  constexpr size_t kMost = 4, kMostResumed = 2;
+  constexpr size_t kMost = 4, kMostResumed = 2, kMostCompared = 4;
   if (point.entries.empty()) return;
-  const std::shared_ptr<Entry> last = recent_entry(point);
-  for (const guards::Change& change : last->guards->changed(roots())) {
+  std::vector<guards::Change> changes = recent_entry(point)->guards->changed(roots());
+  // The recent entry may be of another type, or of another path.
+  for (size_t i = 0; changes.empty() && i < std::min(point.entries.size(), kMostCompared); i++)
+    changes = point.entries[i]->guards->changed(roots());
+  bool in_container = false;  // a number in one is a symbol from now on
+  for (const guards::Change& change : changes) {
     const bool is_dynamic = note_change(compilation_, *point.cache, change);
-    if (is_dynamic || compilation_.fullgraph || change.kind == guards::Change::Kind::kSize) continue;
+    in_container = in_container || (is_dynamic && change.in_container);
+    if (is_dynamic || compilation_.fullgraph || change.kind == guards::Change::Kind::kSize || change.in_container)
+      continue;
+    if (change.kind == guards::Change::Kind::kContainer && in_container) continue;
     const bool is_number = change.kind == guards::Change::Kind::kNumber;
     if (chain.empty() && !is_number) continue;
     const size_t most = chain.empty() ? kMost : is_number ? kMostResumed : kMostResumed + 1;

@@ -7,6 +7,7 @@
 #include "graph/record/torch_types.h"
 #include "py/import.h"
 
+#include <bit>
 #include <regex>
 
 namespace alternator::dispatch {
@@ -148,7 +149,8 @@ Limits limits_of(const Compilation& compilation) {
 void check_marks(const Compilation& compilation, const Entry& entry) {
   std::vector<const lift::SymbolFate*> violated;
   for (const lift::SymbolFate& fate : entry.symbols) {
-    if (fate.why == WhySymbol::kMark && (fate.is_fixed ? fate.hint > 1 : fate.is_narrowed())) violated.push_back(&fate);
+    if (fate.why == WhySymbol::kMark && (fate.is_fixed ? PyLong_AsLongLong(fate.hint.get()) > 1 : fate.is_narrowed()))
+      violated.push_back(&fate);
   }
   if (!violated.empty() && !read_settings().ignores_marks) raise_violation(compilation, violated);
 }
@@ -169,7 +171,9 @@ FirstCall describe_call(Borrowed function, const std::vector<Ref>& slots) {
     } else if (PyLong_CheckExact(value)) {
       int overflow = 0;
       const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-      if (overflow == 0) call.numbers[name] = number;
+      if (overflow == 0) call.numbers[name] = {false, number};
+    } else if (PyFloat_CheckExact(value)) {
+      call.numbers[name] = {true, std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value))};
     }
   }
   return call;
@@ -195,7 +199,8 @@ void note_difference(SharedCache& cache, const FirstCall& first, const FirstCall
   }
   for (const auto& [name, number] : first.numbers) {
     const auto found = now.numbers.find(name);
-    if (found != now.numbers.end() && found->second != number) cache.dynamism.numbers.insert(name);
+    if (found != now.numbers.end() && found->second.is_float == number.is_float && found->second != number)
+      cache.dynamism.numbers.insert(name);
   }
 }
 

@@ -31,7 +31,12 @@ void check_marks(const Compilation& compilation, const Entry& entry);
 // second is a symbol of the first trace.
 struct FirstCall {
   std::unordered_map<std::string, std::vector<int64_t>> sizes;  // by parameter
-  std::unordered_map<std::string, int64_t> numbers;
+  struct Number {
+    bool is_float;
+    int64_t bits;
+    bool operator==(const Number&) const = default;
+  };
+  std::unordered_map<std::string, Number> numbers;
 };
 FirstCall describe_call(Borrowed function, const std::vector<Ref>& slots);
 void note_first_call(Compilation& compilation, PyObject* const* arguments, size_t positional, PyObject* keyword_names);

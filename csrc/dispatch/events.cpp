@@ -217,7 +217,7 @@ static Ref describe(const lift::SymbolFate& symbol) {
     check_status(PyList_Append(lines.get(), report::as_dict(report::Line{site.code, line, site.index}).get()));
   }
   set(dict, "name", text(symbol.text()));
-  set(dict, "value", checked(PyLong_FromLongLong(symbol.hint)));
+  set(dict, "value", Ref(symbol.hint));
   set(dict, "why", text(kReasons[static_cast<size_t>(symbol.why)]));
   set(dict, "fixed", boolean(symbol.is_fixed));
   set(dict, "lines", std::move(lines));

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace alternator::dispatch {
 
@@ -23,6 +24,14 @@ namespace {
 
 // ---- other values of the symbols ---------------------------------------------------------------------------
 
+// Symbols that have the same value in this call, by its bits.
+struct Group {
+  bool is_float;
+  int64_t bits;
+  bool operator==(const Group&) const = default;
+};
+using Hints = std::vector<Register>;
+
 class OtherHints {
  public:
   explicit OtherHints(BackedSymbols& symbols) : symbols_(symbols), environment_(symbols.environment) {
@@ -30,23 +39,19 @@ class OtherHints {
     code_ = shapes::GuardBytecode::compile(conditions_);
   }
 
-  // The values of the free symbols in this call: those that are equal vary together, since calls may fail otherwise.
-  std::vector<int64_t> groups() {
-    std::vector<int64_t> found;
+  // Of the free symbols: those that are equal vary together, since calls may fail otherwise.
+  std::vector<Group> groups() {
+    std::vector<Group> found;
     for (size_t i = 0; i < symbols_.count(); i++) {
-      if (!is_free(i)) continue;
-      const int64_t hint = environment_.symbol(i)->hint.integer;
-      if (std::ranges::find(found, hint) == found.end()) found.push_back(hint);
+      if (is_free(i) && std::ranges::find(found, group_of(i)) == found.end()) found.push_back(group_of(i));
     }
     return found;
   }
-  bool is_in(size_t symbol, int64_t group) {
-    return is_free(symbol) && environment_.symbol(symbol)->hint.integer == group;
-  }
+  bool is_in(size_t symbol, const Group& group) { return is_free(symbol) && group_of(symbol) == group; }
 
   // Values that satisfy the guards, different for the symbols of these groups.
-  std::vector<std::vector<int64_t>> find(const std::vector<int64_t>& groups) {
-    std::vector<std::vector<int64_t>> found;
+  std::vector<Hints> find(const std::vector<Group>& groups) {
+    std::vector<Hints> found;
     for (const Step step : kSteps) {
       if (auto hints = code_ ? attempt(step, groups) : std::nullopt) found.push_back(std::move(*hints));
     }
@@ -61,36 +66,54 @@ class OtherHints {
   static constexpr std::array<Step, 9> kSteps{
       {{3, 0}, {2, 0}, {1, 1}, {1, -1}, {1, 8}, {2, 1}, {1, -2}, {1, 64}, {5, 2}}};
 
+  bool is_float(size_t symbol) { return environment_.symbol(symbol)->sort() == shapes::Sort::kFloat; }
   bool is_free(size_t symbol) {
     const Expression node = environment_.symbol(symbol);
-    return node->sort() == shapes::Sort::kInteger && environment_.simplify(node) == node;
+    return environment_.simplify(node) == node;
+  }
+  Group group_of(size_t symbol) { return {is_float(symbol), environment_.symbol(symbol)->hint.integer}; }
+
+  // `position`: of its group, from 1.
+  static Register other_integer(int64_t value, Step step, int64_t position) {
+    Register other{};
+    if (__builtin_mul_overflow(value, step.factor, &other.integer) ||
+        __builtin_add_overflow(other.integer, step.offset * position, &other.integer))
+      other.integer = value > 0 ? value - step.offset * position : value + step.offset * position;
+    return other;
+  }
+  // Near to it, too: many are between 0 and 1. Not whole where the value is none.
+  static Register other_float(double value, Step step, int64_t position) {
+    const double offset = static_cast<double>(step.offset * position);
+    if (!std::isfinite(value) || value == 0) return {.real = static_cast<double>(step.factor) * 0.75 + offset};
+    return {.real = value * static_cast<double>(step.factor) + offset / 16 * std::fabs(value)};
   }
 
-  std::optional<std::vector<int64_t>> attempt(Step step, const std::vector<int64_t>& groups) {
-    std::vector<Register> registers(symbols_.count());
+  std::optional<Hints> attempt(Step step, const std::vector<Group>& groups) {
+    Hints registers(symbols_.count());
     bool changes = false;
     for (size_t i = 0; i < registers.size(); i++) {
       const Expression node = environment_.symbol(i);
       registers[i] = node->hint;
       if (!is_free(i)) continue;
-      const auto group = std::ranges::find(groups, node->hint.integer);
+      const auto group = std::ranges::find(groups, group_of(i));
       if (group == groups.end()) continue;
-      registers[i].integer = node->hint.integer * step.factor + step.offset * (group - groups.begin() + 1);
+      const int64_t position = group - groups.begin() + 1;
+      registers[i] = is_float(i) ? other_float(node->hint.real, step, position)
+                                 : other_integer(node->hint.integer, step, position);
       changes = changes || registers[i].integer != node->hint.integer;
     }
     if (!changes) return {};
-    std::vector<int64_t> hints;
     for (size_t i = 0; i < registers.size(); i++) {
-      const Expression node = environment_.symbol(i);
-      if (node->sort() == shapes::Sort::kInteger && !is_free(i)) {
-        const std::optional<Register> value = shapes::evaluate(environment_.simplify(node), registers.data());
+      if (is_float(i)) continue;
+      if (!is_free(i)) {
+        const std::optional<Register> value =
+            shapes::evaluate(environment_.simplify(environment_.symbol(i)), registers.data());
         if (!value) return {};
         registers[i] = *value;
       }
-      if (node->sort() == shapes::Sort::kInteger && !symbols_.given()[i].contains(registers[i].integer)) return {};
-      hints.push_back(registers[i].integer);
+      if (!symbols_.given()[i].contains(registers[i].integer)) return {};
     }
-    return code_->check(registers.data()) ? std::optional(hints) : std::nullopt;
+    return code_->check(registers.data()) ? std::optional(registers) : std::nullopt;
   }
 
   BackedSymbols& symbols_;
@@ -191,16 +214,14 @@ void compare_tensors(const graph::Program& one, const graph::Program& other) {
 }
 
 // The sizes that one trace computed, against those of the other's fakes.
-void compare_sizes(const graph::SizeSolver& solver, const std::vector<int64_t>& hints, const graph::Program& other) {
-  std::vector<Register> registers;
-  for (const int64_t hint : hints) registers.push_back({.integer = hint});
+void compare_sizes(const graph::SizeSolver& solver, const Hints& hints, const graph::Program& other) {
   solver.each_known([&](uint32_t tensor, const graph::Sizes& sizes) {
     const at::Tensor& fake = other.tensors[tensor].fake;
     expect(
         fake.defined() && graph::SizeSolver::has_plain_sizes(fake) && fake.dim() == static_cast<int64_t>(sizes.size()),
         "the rank of a tensor");
     for (size_t d = 0; d < sizes.size(); d++) {
-      const std::optional<Register> value = shapes::evaluate(sizes[d], registers.data());
+      const std::optional<Register> value = shapes::evaluate(sizes[d], hints.data());
       expect(value && value->integer == fake.size(static_cast<int64_t>(d)), "a size that was computed");
     }
   });
@@ -235,10 +256,10 @@ static Finding finding_of(const trace::TraceResult& failed) {
 }
 
 static Verdict trace_again(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until,
-                           const Entry& entry, const std::vector<int64_t>& hints, Finding* found) {
+                           const Entry& entry, const Hints& hints, Finding* found) {
   const graph::WarningsKept unheard(graph::WarningsKept::Kind::kRun);
   trace::TraceOptions options = tracer.options;
-  options.hints = std::make_shared<const std::vector<int64_t>>(hints);
+  options.hints = std::make_shared<const Hints>(hints);
   trace::OwnedTracer owned(options);
   trace::Tracer& again = *owned;
   guards::AmbientGuard ambient = guards::AmbientGuard::capture();
@@ -268,13 +289,13 @@ void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::
   const std::shared_ptr<BackedSymbols>& symbols = tracer.backed->symbols();
   if (symbols == nullptr || tracer.options.hints != nullptr || graph::is_open("verify")) return;
   OtherHints others(*symbols);
-  const std::vector<int64_t> groups = others.groups();
+  const std::vector<Group> groups = others.groups();
   if (groups.empty()) return;  // all were specialized on
   Finding found;
-  const auto agrees = [&](const std::vector<int64_t>& of) {
+  const auto agrees = [&](const std::vector<Group>& of) {
     found.text = "no other value fits the guards";
     size_t traces = 0;
-    for (const std::vector<int64_t>& hints : others.find(of)) {
+    for (const Hints& hints : others.find(of)) {
       const Verdict verdict = trace_again(chain, tracer, until, entry, hints, &found);
       if (verdict != Verdict::kFails) return verdict == Verdict::kAgrees;
       if (++traces == kMostTraces) break;

@@ -40,7 +40,8 @@ Ref BackedSymbols::number(Expression expression) {
   const bool is_float = expression->sort() == shapes::Sort::kFloat;
   if (expression->kind == shapes::Kind::kInteger || expression->kind == shapes::Kind::kFloat)
     return hint_of(expression);
-  Ref object = make_symbol(is_float ? &PyFloat_Type : &PyLong_Type);
+  // No digits of a float make native code fail: those of this call make another trace differ (dispatch/verify_trace.h).
+  Ref object = make_symbol(is_float ? &PyFloat_Type : &PyLong_Type, is_float ? hint_of(expression) : Ref());
   expressions_.emplace(object.get(), expression);
   numbers_.push_back(object);
   return object;
@@ -65,10 +66,11 @@ bool BackedSymbols::decide(Expression condition) {
   return holds;
 }
 
-// 0.0 and -0.0 compare as equal: a float is specialized on through its symbols, none of which is a zero.
+// By its symbols: what they are determines the bits of what is computed from them.
 void BackedSymbols::specialize_floats(Expression expression) {
+  expression = environment.simplify(expression);
   if (expression->kind == shapes::Kind::kFloatSymbol) {
-    assume(environment.combine(shapes::Kind::kFloatEq, expression, environment.real(expression->hint.real)));
+    assume(environment.combine(shapes::Kind::kFloatSame, expression, environment.real(expression->hint.real)));
   } else if (expression->sort() != shapes::Sort::kFloat) {
     specialize(expression);
   } else {

@@ -56,10 +56,13 @@ PyObject* binary(PyObject* left, PyObject* right) {
   return operate(kFunction, left, right);
 }
 // Where eager may raise, the result is unknown.
-template <const char* kFunction>
+template <const char* kFunction, PyObject* (*kOperation)(PyObject*, PyObject*)>
 PyObject* divide(PyObject* left, PyObject* right) {
   if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
-  if (!is_nonzero_number(right) && !may_divide(right)) return refuse("a division by an unbacked symbol");
+  if (!is_nonzero_number(right) && !may_divide(right)) {
+    if (!is_symbol(right) && are_specialized(left, right)) return kOperation(left, right);  // ZeroDivisionError
+    return refuse("a division by an unbacked symbol");
+  }
   return operate(kFunction, left, right);
 }
 template <const char* kFunction>
@@ -68,7 +71,7 @@ PyObject* unary(PyObject* operand) {
 }
 
 constexpr char kAdd[] = "add", kSub[] = "sub", kMul[] = "mul", kFloorDiv[] = "floordiv", kMod[] = "mod",
-               kTrueDiv[] = "truediv", kNeg[] = "neg";
+               kTrueDiv[] = "truediv", kDivmod[] = "divmod", kNeg[] = "neg";
 
 PyObject* compare(PyObject* left, PyObject* right, int operation) {
   if (!is_number(left) || !is_number(right)) {
@@ -93,8 +96,25 @@ PyObject* two(PyObject* left, PyObject* right) {
   if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
   return are_specialized(left, right) ? kOperation(left, right) : refuse("a number");
 }
+// What has an expression only over symbols that are known in each call.
+PyObject* computed(const char* function, PyObject* left, PyObject* right) {
+  return symbol_hooks.compute != nullptr ? symbol_hooks.compute(function, left, right) : nullptr;
+}
+template <const char* kFunction, PyObject* (*kOperation)(PyObject*, PyObject*)>
+PyObject* two_computed(PyObject* left, PyObject* right) {
+  if (!is_number(left) || !is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+  if (is_nonzero_number(right) || may_divide(right)) {
+    PyObject* result = computed(kFunction, left, right);
+    if (result != nullptr || PyErr_Occurred() != nullptr) return result;
+  }
+  return are_specialized(left, right) ? kOperation(left, right) : refuse("a number");
+}
 PyObject* power(PyObject* base, PyObject* exponent, PyObject* modulus) {
   if (!is_number(base) || !is_number(exponent)) Py_RETURN_NOTIMPLEMENTED;
+  if (modulus == Py_None) {
+    PyObject* result = computed("pow", base, exponent);
+    if (result != nullptr || PyErr_Occurred() != nullptr) return result;
+  }
   if (!are_specialized(base, exponent)) return refuse("a number");
   return is_symbol(modulus) && !is_specialized(modulus) ? refuse("a number") : PyNumber_Power(base, exponent, modulus);
 }
@@ -106,10 +126,12 @@ void fill(PyTypeObject& type, PyNumberMethods& numbers, PyTypeObject* base, bool
   numbers.nb_add = binary<kAdd>;
   numbers.nb_subtract = binary<kSub>;
   numbers.nb_multiply = binary<kMul>;
-  numbers.nb_true_divide = divide<kTrueDiv>;
-  numbers.nb_floor_divide = is_float ? static_cast<binaryfunc>(two<PyNumber_FloorDivide>) : divide<kFloorDiv>;
-  numbers.nb_remainder = is_float ? static_cast<binaryfunc>(two<PyNumber_Remainder>) : divide<kMod>;
-  numbers.nb_divmod = two<PyNumber_Divmod>;
+  numbers.nb_true_divide = divide<kTrueDiv, PyNumber_TrueDivide>;
+  numbers.nb_floor_divide = is_float ? static_cast<binaryfunc>(two_computed<kFloorDiv, PyNumber_FloorDivide>)
+                                     : divide<kFloorDiv, PyNumber_FloorDivide>;
+  numbers.nb_remainder =
+      is_float ? static_cast<binaryfunc>(two_computed<kMod, PyNumber_Remainder>) : divide<kMod, PyNumber_Remainder>;
+  numbers.nb_divmod = two_computed<kDivmod, PyNumber_Divmod>;
   numbers.nb_lshift = two<PyNumber_Lshift>;
   numbers.nb_rshift = two<PyNumber_Rshift>;
   numbers.nb_and = two<PyNumber_And>;
@@ -172,14 +194,14 @@ Ref make_numpy_scalar_input(Borrowed number) {
   return made;
 }
 
-Ref make_symbol(PyTypeObject* cls) {
-  Ref value;
-  if (cls == &PyFloat_Type) {
+Ref make_symbol(PyTypeObject* cls, Ref digits) {
+  Ref value = std::move(digits);
+  if (!value && cls == &PyFloat_Type) {
     value = checked(PyFloat_FromDouble(std::numeric_limits<double>::quiet_NaN()));
-  } else {
+  } else if (!value) {
     // Too large for any machine word and any double: reading it natively raises an error.
-    const std::string digits = "1" + std::string(400, '0');
-    value = checked(PyLong_FromString(digits.c_str(), nullptr, 10));
+    const std::string text = "1" + std::string(400, '0');
+    value = checked(PyLong_FromString(text.c_str(), nullptr, 10));
   }
   Ref arguments = checked(PyTuple_Pack(1, value.get()));
   PyTypeObject* type = cls == &PyFloat_Type  ? &float_symbol_type

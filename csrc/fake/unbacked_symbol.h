@@ -22,12 +22,16 @@ inline PyTypeObject* class_of_symbol(Borrowed symbol) {
   if (is_truth_symbol(symbol)) return &PyBool_Type;
   return Py_IS_TYPE(symbol.get(), &int_symbol_type) ? &PyLong_Type : &PyFloat_Type;
 }
-Ref make_symbol(PyTypeObject* cls);
+// `digits`: what native code reads that does not know of symbols; null: what it cannot use.
+Ref make_symbol(PyTypeObject* cls, Ref digits = {});
 
 // The behavior of the slots: set by the tracer.
 struct SymbolHooks {
   // Applies `function` of the module `operator` to one or two scalars, one of them a symbol (right may be null).
   PyObject* (*operate)(const char* function, PyObject* left, PyObject* right) noexcept;
+  // The same where only backed symbols have an expression. Null without an exception: there is none, and all operands
+  // are plain numbers now, unless one is an unbacked symbol.
+  PyObject* (*compute)(const char* function, PyObject* left, PyObject* right) noexcept;
   // Applies a comparison.
   PyObject* (*compare)(PyObject* left, PyObject* right, int operation) noexcept;
   // The value would be read: sets an exception.

@@ -20,7 +20,7 @@ static bool is_about_contents(GuardKind kind) {
 // reported.
 std::vector<Change> GuardProgram::changed(const Roots& roots) {
   if (!ambient_.matches()) return {};
-  std::vector<Change> plain, containers;
+  std::vector<Change> plain, elements, containers;
   auto note_container = [&](uint32_t node) {
     if (node == kNone || found_[node] == nullptr || !lift::is_filled(found_[node])) return false;
     const lift::Source* source = nodes_[node].source;
@@ -31,10 +31,16 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
     const Node& node = nodes_[check.node];
     const bool is_element = node.parent != kNone && found_[node.parent] != nullptr &&
                             node.step.access == lift::Access::kIndex && !PyTuple_CheckExact(found_[node.parent]);
-    if (check.kind == GuardKind::kEquals && !is_element && node.source->is_variable() &&
-        Py_IS_TYPE(found, Py_TYPE(check.object)) && (lift::is_counting(found) || PyUnicode_CheckExact(found))) {
+    const bool is_variable = !is_element && node.source->is_variable();
+    const bool has_type = check.kind == GuardKind::kEquals && Py_IS_TYPE(found, Py_TYPE(check.object));
+    if (has_type && is_variable && (lift::is_counting(found) || PyUnicode_CheckExact(found))) {
       const Change::Kind kind = PyUnicode_CheckExact(found) ? Change::Kind::kText : Change::Kind::kNumber;
       plain.push_back({kind, node.source->text()});
+      return true;
+    }
+    if (has_type && !is_variable && lift::is_counting(found) && node.source->holds_values()) {
+      elements.push_back({Change::Kind::kNumber, node.source->text(), 0, true});
+      (void)(note_container(check.node) || note_container(node.parent));
       return true;
     }
     if (check.kind == GuardKind::kTensor) {
@@ -81,7 +87,9 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
     });
   }
   release_owned();
-  return plain.empty() ? containers : plain;
+  if (plain.empty()) plain = std::move(containers);
+  plain.insert(plain.begin(), elements.begin(), elements.end());
+  return plain;
 }
 
 }  // namespace alternator::guards

@@ -34,7 +34,8 @@ struct Explanation {
 struct Change {
   enum class Kind : uint8_t { kNumber, kText, kContainer, kSize } kind;
   std::string source;
-  uint64_t dimensions = 0;  // kSize: a bit for each size that differs
+  uint64_t dimensions = 0;    // kSize: a bit for each size that differs
+  bool in_container = false;  // kNumber: it is no variable of its own
 };
 
 class GuardProgram {
@@ -63,6 +64,7 @@ class GuardProgram {
   std::string failure(const Roots& roots) { return explain(roots).text(); }
   Explanation explain(const Roots& roots);
   // The variables that make this entry fail, if only such do: see changed_values.cpp.
+  // Numbers in containers come before the containers.
   std::vector<Change> changed(const Roots& roots);
 
   // Every guard as text, for logs and tests.

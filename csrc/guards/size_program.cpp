@@ -115,7 +115,9 @@ static std::string bounds_text(const std::string& name, const shapes::Interval& 
 SizeProgram::Failed SizeProgram::explain() const {
   if (unfilled_ != SIZE_MAX) {
     const std::string name = name_of(unfilled_);
-    return {name, bounds_text(name, symbols_->given()[unfilled_]), std::to_string(registers_[unfilled_].integer)};
+    const bool is_float = symbols_->origins()[unfilled_].reads == BackedSymbols::Reads::kFloat;
+    return {name, bounds_text(name, symbols_->given()[unfilled_]),
+            is_float ? "no float" : std::to_string(registers_[unfilled_].integer)};
   }
   const auto values_of = [&](Expression expression) {
     std::string values;
@@ -125,10 +127,13 @@ SizeProgram::Failed SizeProgram::explain() const {
       const Expression node = open.back();
       open.pop_back();
       for (const shapes::Term& term : node->terms()) open.push_back(term.node);
-      if (node->kind != shapes::Kind::kSymbol || shown[static_cast<size_t>(node->value)]) continue;
+      const bool is_float = node->kind == shapes::Kind::kFloatSymbol;
+      if ((node->kind != shapes::Kind::kSymbol && !is_float) || shown[static_cast<size_t>(node->value)]) continue;
       const auto symbol = static_cast<size_t>(node->value);
       shown[symbol] = true;
-      values += (values.empty() ? "" : ", ") + name_of(symbol) + " = " + std::to_string(registers_[symbol].integer);
+      const std::string value = is_float ? shapes::text(symbols_->environment.real(registers_[symbol].real))
+                                         : std::to_string(registers_[symbol].integer);
+      values += (values.empty() ? "" : ", ") + name_of(symbol) + " = " + value;
     }
     return values;
   };

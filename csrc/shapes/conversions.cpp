@@ -17,7 +17,7 @@ Expression ExpressionBuilder::convert(Kind kind, Expression operand) {
   if (kind == Kind::kNot) return negation(operand);
   const Term operands[] = {{operand, 1}};
   // Infinities and NaN have no integer.
-  const bool total = kind == Kind::kToFloat || kind == Kind::kFloatNeg;
+  const bool total = kind == Kind::kToFloat || kind == Kind::kFloatNeg || kind == Kind::kFloatAbs;
   const Expression node = table_.make(kind, 0, operands, total);
   if (node == nullptr || !is_constant(operand)) return node;
   return node->sort() == Sort::kFloat ? real(node->hint.real) : integer(node->hint.integer);
@@ -27,10 +27,13 @@ Expression ExpressionBuilder::combine(Kind kind, Expression a, Expression b) {
   if (a == nullptr || b == nullptr) return nullptr;
   bool total = true;
   if (kind == Kind::kIntTrueDiv) total = facts_.is_nonzero(b);
-  if (kind == Kind::kFloatDiv) total = b->kind == Kind::kFloat && b->real() != 0;
+  if (kind == Kind::kFloatPow || kind == Kind::kPow || kind == Kind::kGcd) total = false;
+  if (kind == Kind::kFloatDiv || kind == Kind::kFloatFloorDiv || kind == Kind::kFloatMod)
+    total = b->kind == Kind::kFloat && b->real() != 0;
   const Term operands[] = {{a, 1}, {b, 1}};
   const Expression node = table_.make(kind, 0, operands, total);
   if (node == nullptr || !is_constant(a) || !is_constant(b)) return node;
+  if (node->sort() == Sort::kInteger) return integer(node->hint.integer);
   return node->sort() == Sort::kFloat ? real(node->hint.real) : boolean(node->hint.integer != 0);
 }
 

@@ -47,7 +47,7 @@ Expression ShapeEnvironment::simplify(Expression node) {
 }
 
 Expression ShapeEnvironment::simplify_now(Expression node) {
-  if (node->kind == Kind::kSymbol) {
+  if (node->kind == Kind::kSymbol || node->kind == Kind::kFloatSymbol) {
     const Expression replacement = replacements_[static_cast<size_t>(node->value)];
     return replacement == nullptr ? node : simplify(replacement);
   }
@@ -161,9 +161,23 @@ void ShapeEnvironment::learn(Expression condition) {
     case Kind::kLe:
       if (const Expression sum = difference(condition)) facts_.learn_interval(sum, {kLowest, 0});
       break;
+    case Kind::kFloatEq:
+    case Kind::kFloatSame:
+      learn_float(condition);
+      break;
     default:
       break;
   }
+}
+
+// What equals a float other than a zero has its bits.
+void ShapeEnvironment::learn_float(Expression comparison) {
+  Expression symbol = comparison->operand(0), value = comparison->operand(1);
+  if (symbol->kind == Kind::kFloat) std::swap(symbol, value);
+  if (symbol->kind != Kind::kFloatSymbol || value->kind != Kind::kFloat) return;
+  if (comparison->kind == Kind::kFloatEq && value->real() == 0) return;
+  replacements_[static_cast<size_t>(symbol->value)] = value;
+  facts_.changed();
 }
 
 void ShapeEnvironment::learn_equality(Expression comparison) {

@@ -51,6 +51,7 @@ class ShapeEnvironment : public ExpressionBuilder {
   Interval difference_interval(Expression comparison);
   void learn(Expression condition);
   void learn_equality(Expression comparison);
+  void learn_float(Expression comparison);
   void solve(Expression sum);
   bool is_root(Expression node, Expression except) const;
 

@@ -33,6 +33,13 @@ inline Value apply_binary(Kind kind, int64_t a, int64_t b) {
     case Kind::kMax:
       number = std::max(a, b);
       break;
+    case Kind::kPow:
+      result.defined = b >= 0 && checked_power(a, b, &number);
+      break;
+    case Kind::kGcd:
+      result.defined = a != kLowest && b != kLowest;
+      if (result.defined) number = std::gcd(a, b);
+      break;
     case Kind::kEq:
       number = static_cast<int64_t>(a == b);
       break;
@@ -67,6 +74,26 @@ inline Value apply_binary(Kind kind, double a, double b) {
     case Kind::kFloatDiv:
       result.defined = checked_float_divide(a, b, &result.number.real);
       break;
+    case Kind::kFloatFloorDiv:
+      result.defined = b != 0;
+      if (b != 0) result.number.real = divide_floats(a, b).quotient;
+      break;
+    case Kind::kFloatMod:
+      result.defined = b != 0;
+      if (b != 0) result.number.real = divide_floats(a, b).remainder;
+      break;
+    case Kind::kFloatPow:
+      result.defined = checked_float_power(a, b, &result.number.real);
+      break;
+    case Kind::kFloatCopySign:
+      result.number.real = std::copysign(a, b);
+      break;
+    case Kind::kFloatMin:
+      result.number.real = b < a ? b : a;
+      break;
+    case Kind::kFloatMax:
+      result.number.real = b > a ? b : a;
+      break;
     case Kind::kFloatEq:
       return integer_value(static_cast<int64_t>(a == b));
     case Kind::kFloatNe:
@@ -75,9 +102,41 @@ inline Value apply_binary(Kind kind, double a, double b) {
       return integer_value(static_cast<int64_t>(a < b));
     case Kind::kFloatLe:
       return integer_value(static_cast<int64_t>(a <= b));
+    case Kind::kFloatSame:
+      return integer_value(static_cast<int64_t>(std::bit_cast<int64_t>(a) == std::bit_cast<int64_t>(b)));
     default:
       result.defined = false;
   }
+  return result;
+}
+
+// A function of the module math, where it raises nothing: of finite floats, with a finite result.
+inline Value apply_function(Kind kind, double operand) {
+  Value result = real_value(operand);
+  double& number = result.number.real;
+  switch (kind) {
+    case Kind::kFloatExp:
+      number = std::exp(operand);
+      break;
+    case Kind::kFloatLog:
+      number = operand > 0 ? std::log(operand) : NAN;
+      break;
+    case Kind::kFloatLog2:
+      number = operand > 0 ? std::log2(operand) : NAN;
+      break;
+    case Kind::kFloatSin:
+      number = std::sin(operand);
+      break;
+    case Kind::kFloatCos:
+      number = std::cos(operand);
+      break;
+    case Kind::kFloatTanh:
+      number = std::tanh(operand);
+      break;
+    default:
+      return {};
+  }
+  result.defined = std::isfinite(operand) && std::isfinite(number);
   return result;
 }
 
@@ -92,6 +151,10 @@ inline Value apply_unary(Kind kind, Register operand) {
       return real_value(static_cast<double>(operand.integer));
     case Kind::kFloatNeg:
       return real_value(-operand.real);
+    case Kind::kFloatAbs:
+      return real_value(std::fabs(operand.real));
+    case Kind::kFloatSqrt:
+      return {{.real = std::sqrt(operand.real)}, !(operand.real < 0)};
     case Kind::kTruncToInt:
       result.defined = checked_to_integer(std::trunc(operand.real), &number);
       break;
@@ -101,14 +164,22 @@ inline Value apply_unary(Kind kind, Register operand) {
     case Kind::kCeilToInt:
       result.defined = checked_to_integer(std::ceil(operand.real), &number);
       break;
+    case Kind::kRoundToInt:
+      result.defined = checked_to_integer(round_half_even(operand.real), &number);
+      break;
     default:
-      result.defined = false;
+      return apply_function(kind, operand.real);
   }
   return result;
 }
 
 inline bool takes_floats(Kind kind) {
   return kind >= Kind::kFloatAdd;  // the last rows of kinds.def; the unary one among them has one operand
+}
+
+inline bool takes_one(Kind kind) {
+  return kind == Kind::kNot || kind == Kind::kToFloat || (kind >= Kind::kTruncToInt && kind <= Kind::kRoundToInt) ||
+         (kind >= Kind::kFloatNeg && kind <= Kind::kFloatTanh);
 }
 
 // An `and` is false as soon as one part is, an `or` true as soon as one is, whatever the others are.

@@ -2,6 +2,7 @@
 
 #include "py/error.h"
 
+#include <cstring>
 #include <memory>
 
 namespace alternator::shapes {
@@ -22,6 +23,34 @@ std::string float_text(double value) {
   if (digits == nullptr) throw PyError();
   const std::string text = digits.get();
   return text.find_first_of("in") == std::string::npos ? text : "float('" + text + "')";
+}
+
+// What is written as a call.
+std::string function_of(Kind kind) {
+  switch (kind) {
+    case Kind::kMin:
+    case Kind::kFloatMin:
+      return "min";
+    case Kind::kMax:
+    case Kind::kFloatMax:
+      return "max";
+    case Kind::kToFloat:
+      return "float";
+    case Kind::kTruncToInt:
+      return "int";
+    case Kind::kFloorToInt:
+      return "math.floor";
+    case Kind::kCeilToInt:
+      return "math.ceil";
+    case Kind::kRoundToInt:
+      return "round";
+    case Kind::kFloatAbs:
+      return "abs";
+    case Kind::kGcd:
+      return "math.gcd";
+    default:  // "float_sqrt"
+      return std::string("math.") + (name(kind) + std::strlen("float_"));
+  }
 }
 
 class Writer {
@@ -47,8 +76,10 @@ class Writer {
       case Kind::kProduct:
         return product(node);
       case Kind::kFloorDiv:
+      case Kind::kFloatFloorDiv:
         return binary(node, " // ", Binding::kProduct);
       case Kind::kMod:
+      case Kind::kFloatMod:
         return binary(node, " % ", Binding::kProduct);
       case Kind::kIntTrueDiv:
       case Kind::kFloatDiv:
@@ -61,18 +92,12 @@ class Writer {
         return binary(node, " - ", Binding::kSum);
       case Kind::kFloatNeg:
         return {"-" + inside(node->operand(0), Binding::kPower), Binding::kUnary};
-      case Kind::kMin:
-        return call("min", node);
-      case Kind::kMax:
-        return call("max", node);
-      case Kind::kToFloat:
-        return call("float", node);
-      case Kind::kTruncToInt:
-        return call("int", node);
-      case Kind::kFloorToInt:
-        return call("math.floor", node);
-      case Kind::kCeilToInt:
-        return call("math.ceil", node);
+      case Kind::kPow:
+      case Kind::kFloatPow:
+        return {inside(node->operand(0), Binding::kAtom) + "**" + inside(node->operand(1), Binding::kAtom),
+                Binding::kPower};
+      case Kind::kFloatSame:
+        return same(node);
       case Kind::kEq:
       case Kind::kFloatEq:
         return comparison(node, " == ");
@@ -91,8 +116,10 @@ class Writer {
         return list(node, " or ", Binding::kOr);
       case Kind::kNot:
         return {"not " + inside(node->operand(0), Binding::kNot), Binding::kNot};
+      default:
+        break;
     }
-    return {"?", Binding::kAtom};
+    return call(function_of(node->kind).c_str(), node);
   }
 
  private:
@@ -111,6 +138,15 @@ class Writer {
   Piece comparison(Expression node, const char* sign) {
     return {inside(node->operand(0), Binding::kSum) + sign + inside(node->operand(1), Binding::kSum),
             Binding::kComparison};
+  }
+
+  // Of most floats `==` says the same.
+  Piece same(Expression node) {
+    const Expression right = node->operand(1);
+    if (right->kind == Kind::kFloat && right->real() == right->real() && right->real() != 0)
+      return comparison(node, " == ");
+    const std::string left = write(node->operand(0)).text;
+    return {"struct.pack('d', " + left + ") == struct.pack('d', " + write(right).text + ")", Binding::kComparison};
   }
 
   // left <= right, with what is constant on the right and `<` where that is shorter.

@@ -227,15 +227,11 @@ bool GuardBytecode::check(const Register* registers, Register* results) const no
       case Kind::kOr:
         value = apply_logic(kind, a.value(), slots[instruction.b].value());
         break;
-      case Kind::kNot:
-      case Kind::kToFloat:
-      case Kind::kFloatNeg:
-      case Kind::kTruncToInt:
-      case Kind::kFloorToInt:
-      case Kind::kCeilToInt:
-        if (a.defined) value = apply_unary(kind, a.number);
-        break;
       default: {
+        if (takes_one(kind)) {
+          if (a.defined) value = apply_unary(kind, a.number);
+          break;
+        }
         const Slot& b = slots[instruction.b];
         if (!a.defined || !b.defined) break;
         value = takes_floats(kind) ? apply_binary(kind, a.number.real, b.number.real)

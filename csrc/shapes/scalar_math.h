@@ -79,6 +79,49 @@ inline bool checked_float_divide(double a, double b, double* result) {
   return true;
 }
 
+// Python's `//` and `%` of floats; `b` is not 0.
+struct FloatDivision {
+  double quotient, remainder;
+};
+inline FloatDivision divide_floats(double a, double b) {
+  double remainder = std::fmod(a, b);
+  double quotient = (a - remainder) / b;
+  if (remainder != 0) {
+    if ((b < 0) != (remainder < 0)) {
+      remainder += b;
+      quotient -= 1.0;
+    }
+  } else {
+    remainder = std::copysign(0.0, b);
+  }
+  if (quotient == 0) return {std::copysign(0.0, a / b), remainder};
+  const double rounded = std::floor(quotient);
+  return {quotient - rounded > 0.5 ? rounded + 1.0 : rounded, remainder};
+}
+
+// Of finite floats; false where Python raises, or gives a complex number.
+inline bool checked_float_power(double base, double exponent, double* result) {
+  if (!std::isfinite(base) || !std::isfinite(exponent)) return false;
+  const bool odd = std::fmod(std::fabs(exponent), 2.0) == 1.0;
+  if (exponent == 0) {
+    *result = 1.0;
+  } else if (base == 0) {
+    if (exponent < 0) return false;
+    *result = odd ? base : 0.0;
+  } else {
+    if (base < 0 && exponent != std::floor(exponent)) return false;
+    const double power = std::fabs(base) == 1.0 ? 1.0 : std::pow(std::fabs(base), exponent);
+    *result = base < 0 && odd ? -power : power;
+  }
+  return std::isfinite(*result);
+}
+
+// round(x): halves to even.
+inline double round_half_even(double value) {
+  const double rounded = std::round(value);
+  return std::fabs(value - rounded) == 0.5 ? 2.0 * std::round(value / 2.0) : rounded;
+}
+
 // `value` is an integer, an infinity or NaN.
 inline bool checked_to_integer(double value, int64_t* result) {
   if (!(value >= -0x1p63 && value < 0x1p63)) return false;

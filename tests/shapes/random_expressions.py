@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 import random
+import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -53,6 +54,16 @@ def true_divide(a: int, b: int) -> float | None:
     return quotient if max(abs(a), abs(b)) <= 2**53 else None  # larger ones are left to Python
 
 
+def finite(function: Callable[[float], float]) -> Callable[[float], float | None]:
+    """Of finite floats: what is left of them is left to Python."""
+    return lambda x: result if math.isfinite(x) and math.isfinite(result := function(x)) else None
+
+
+def power(a: float, b: float) -> float | None:
+    result = a**b if math.isfinite(a) and math.isfinite(b) else None
+    return result if isinstance(result, float) and math.isfinite(result) else None
+
+
 INTEGERS: dict[str, Callable[..., Any]] = {
     "add": strict(lambda a, b: a + b),
     "subtract": strict(lambda a, b: a - b),
@@ -77,21 +88,39 @@ FLOATS: dict[str, Callable[..., Any]] = {
     "float_sub": strict(lambda a, b: a - b),
     "float_mul": strict(lambda a, b: a * b),
     "float_div": strict(lambda a, b: a / b),
+    "float_floor_div": strict(lambda a, b: a // b),
+    "float_mod": strict(lambda a, b: a % b),
+    "float_pow": strict(power),
+    "float_min": strict(min),
+    "float_max": strict(max),
+    "float_copysign": strict(math.copysign),
     "float_neg": strict(lambda a: -a),
+    "float_abs": strict(abs),
+    "float_sqrt": strict(math.sqrt),
+    "float_exp": strict(finite(math.exp)),
+    "float_log": strict(finite(math.log)),
+    "float_log2": strict(finite(math.log2)),
+    "float_sin": strict(finite(math.sin)),
+    "float_cos": strict(finite(math.cos)),
+    "float_tanh": strict(finite(math.tanh)),
 }
 FLOAT_COMPARISONS: dict[str, Callable[..., Any]] = {
     "float_eq": strict(lambda a, b: a == b),
     "float_ne": strict(lambda a, b: a != b),
     "float_lt": strict(lambda a, b: a < b),
     "float_le": strict(lambda a, b: a <= b),
+    "float_same": strict(lambda a, b: struct.pack("d", a) == struct.pack("d", b)),
 }
 CONVERSIONS: dict[str, Callable[..., Any]] = {
     "to_float": strict(float),
     "trunc_to_int": strict(int),
     "floor_to_int": strict(math.floor),
     "ceil_to_int": strict(math.ceil),
+    "round_to_int": strict(round),
     "int_true_div": strict(true_divide),
 }
+_OF_ONE = {"neg", "abs", "sqrt", "exp", "log", "log2", "sin", "cos", "tanh"}
+FLOATS_OF_ONE = {name for name in FLOATS if name.rpartition("_")[2] in _OF_ONE}
 REFERENCE = INTEGERS | COMPARISONS | LOGIC | FLOATS | FLOAT_COMPARISONS | CONVERSIONS
 
 

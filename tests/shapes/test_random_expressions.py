@@ -13,6 +13,7 @@ from random_expressions import (
     CONVERSIONS,
     FLOAT_COMPARISONS,
     FLOATS,
+    FLOATS_OF_ONE,
     HIGH,
     LOW,
     Evaluator,
@@ -165,7 +166,7 @@ def test_floats_have_pythons_bits() -> None:
             name, table = rng.choice(
                 [(name, table) for table in (FLOATS, FLOAT_COMPARISONS, CONVERSIONS) for name in table]
             )
-            count = 1 if name.endswith(("_neg", "_int", "to_float")) else 2
+            count = 1 if name in FLOATS_OF_ONE or name.endswith(("_int", "to_float")) else 2
             sort = "int" if name in ("to_float", "int_true_div") else "float"
             operands = [rng.choice([index for index, each in enumerate(sorts) if each == sort]) for _ in range(count)]
             expression = build(environment, name, [expressions[operand] for operand in operands])
@@ -187,3 +188,35 @@ def test_floats_have_pythons_bits() -> None:
                 assert found is None or bits(found[0]) == bits(wanted), (expression, symbols, wanted, found)
                 checked += 1
     assert checked > 10_000 * SCALE
+
+
+def test_powers_and_common_divisors_of_integers() -> None:
+    numbers = (0, 1, -1, 2, -3, 7, 62, 63, 64, 2**31, -(2**31), HIGH, LOW)
+    environment = shapes.Environment()
+    a, b = environment.symbol(None), environment.symbol(None)
+    power, divisor = environment.make("pow", a, b), environment.make("gcd", a, b)
+    for x in numbers:
+        for y in numbers:
+            wanted = x**y if y >= 0 and (y < 70 or x in (-1, 0, 1)) else None
+            wanted = wanted if wanted is not None and LOW <= wanted <= HIGH else None
+            assert environment.check([], [x, y], [power]) == (None if wanted is None else [wanted]), (x, y)
+            if LOW not in (x, y):
+                assert environment.check([], [x, y], [divisor]) == [math.gcd(x, y)], (x, y)
+
+
+def test_a_float_that_equals_a_constant_is_one() -> None:
+    """A zero equals two of them, and NaN equals nothing."""
+    for hint, kind, known in [
+        (0.5, "float_eq", True),
+        (0.0, "float_eq", False),
+        (-0.0, "float_same", True),
+        (math.nan, "float_same", True),
+    ]:
+        environment = shapes.Environment()
+        x = environment.float_symbol(hint)
+        environment.assume(environment.make(kind, x, environment.real(hint)))
+        assert (environment.simplify(x).kind == "float") == known
+        for value in (0.5, 0.0, -0.0, math.nan, 1.0):
+            equal = value == hint if kind == "float_eq" else bits(value) == bits(hint)
+            guards = [condition for condition, _ in environment.guards()]
+            assert (environment.check(guards, [value]) is not None) == equal, (hint, value)

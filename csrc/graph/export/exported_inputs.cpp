@@ -9,11 +9,27 @@ namespace {
 
 using shapes::Expression;
 
+// What a compiler takes as a symbol of its own: it has no arithmetic that rounds as Python does.
+bool is_opaque(Expression expression) {
+  switch (expression->kind) {
+    case shapes::Kind::kSymbol:
+    case shapes::Kind::kPow:
+    case shapes::Kind::kGcd:
+    case shapes::Kind::kTruncToInt:
+    case shapes::Kind::kFloorToInt:
+    case shapes::Kind::kCeilToInt:
+    case shapes::Kind::kRoundToInt:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Calls visit(symbol) for the symbols of an expression, each once.
 template <class Visit>
 void each_symbol(Expression expression, std::set<Expression>& seen, Visit&& visit) {
   if (!seen.insert(expression).second) return;
-  if (expression->kind == shapes::Kind::kSymbol) visit(expression);
+  if (is_opaque(expression)) return visit(expression);
   for (const shapes::Term& term : expression->terms()) each_symbol(term.node, seen, visit);
 }
 

@@ -137,14 +137,17 @@ class Exporter {
     }
   }
 
+  static std::string name_of_symbol(shapes::Expression symbol) {
+    return symbol->kind == shapes::Kind::kSymbol ? "s" + std::to_string(symbol->value) : "number";
+  }
+
   // Symbols first: other numbers are computed from them, right after the placeholders.
   void symbolic_placeholders(const std::vector<ExportedInput>& inputs) {
     std::set<std::string> taken;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const ExportedInput& input = inputs[i];
       const bool is_symbol = input.declared == kNowhere;
-      Ref node =
-          placeholder(is_symbol ? "s" + std::to_string(input.number->value) : label_of(input.declared, i), taken);
+      Ref node = placeholder(is_symbol ? name_of_symbol(input.number) : label_of(input.declared, i), taken);
       if (is_given(options_.symbolic_examples)) {
         Ref example = checked(PySequence_GetItem(options_.symbolic_examples.get(), static_cast<Py_ssize_t>(i)));
         if (example.get() == Py_None) {

@@ -33,6 +33,23 @@ Ref lift_tuple(Lifter& lifter, Borrowed tuple, Source* source) {
   return lifted;
 }
 
+Ref lift_slice(Lifter& lifter, Borrowed slice, Source* source) {
+  if (Borrowed seen = lifter.lifted(slice)) {
+    lifter.guard_same(source, lifter.known(seen)->source);
+    return Ref::share(seen);
+  }
+  lifter.guard_type(source, slice);
+  const auto part = [&](const char* text, Borrowed value) {
+    const Ref name = checked(PyUnicode_InternFromString(text));
+    return lifter.lift(value, lifter.tree().child(source, Access::kField, name));
+  };
+  auto* parts = slice.as<PySliceObject>();
+  const Ref start = part("start", parts->start), stop = part("stop", parts->stop), step = part("step", parts->step);
+  const bool same = start.get() == parts->start && stop.get() == parts->stop && step.get() == parts->step;
+  return lifter.remember(slice, same ? Ref::share(slice) : checked(PySlice_New(start.get(), stop.get(), step.get())),
+                         source);
+}
+
 Ref lift_method(Lifter& lifter, Borrowed method, Source* source) {
   lifter.guard_type(source, method);
   Ref self = lifter.lift(PyMethod_GET_SELF(method.get()), lifter.tree().child(source, Access::kMethodSelf));

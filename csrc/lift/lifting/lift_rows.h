@@ -12,6 +12,8 @@ Ref lift_by_kind(Lifter& lifter, Borrowed value, Source* source);
 
 // Rows of objects that consist of others (composite_rows.cpp): private ones, made of lifted parts.
 Ref lift_tuple(Lifter& lifter, Borrowed tuple, Source* source);
+// Its parts may be symbols.
+Ref lift_slice(Lifter& lifter, Borrowed slice, Source* source);
 Ref lift_method(Lifter& lifter, Borrowed method, Source* source);
 Ref lift_builtin(Lifter& lifter, Borrowed builtin, Source* source);
 Ref lift_partial(Lifter& lifter, Borrowed partial, Source* source);

@@ -169,6 +169,9 @@ Ref Lifter::lift(Borrowed value, Source* source) {
     }
     return number;
   }
+  const bool may_hold_symbols = PySlice_Check(value.get()) && symbolic->dynamism != nullptr && !only_lasting &&
+                                source->access != Access::kConstant;
+  if (may_hold_symbols) return lift_slice(*this, value, source);
   if (is_plain(value.get()) && !is_enum_member(value.get()) && !is_nan(value.get())) {
     guard(source, is_singleton(value) ? GuardKind::kIs : GuardKind::kEquals, value);
     origins->note(value, source);

@@ -1,11 +1,16 @@
 #include "lift/lifting/symbol_fates.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace alternator::lift {
 
 using fake::BackedSymbols;
 using shapes::Expression;
+
+static bool is_number(BackedSymbols::Reads reads) {
+  return reads == BackedSymbols::Reads::kInteger || reads == BackedSymbols::Reads::kFloat;
+}
 
 std::string SymbolFate::text() const {
   return reads == BackedSymbols::Reads::kSize ? source + ".size(" + std::to_string(dimension) + ")" : source;
@@ -49,11 +54,17 @@ static void restore_size(Source& source, uint16_t dimension) {
   }
 }
 
-static void restore_number(Source& source, int64_t value) {
+// NaN equals nothing: the guard over the symbol stays.
+static bool is_restorable(Borrowed value) {
+  return !PyFloat_CheckExact(value.get()) || !std::isnan(PyFloat_AS_DOUBLE(value.get()));
+}
+
+static void restore_number(Source& source, Borrowed value) {
+  if (!is_restorable(value)) return;
   for (Guard& guard : source.guards) {
-    if (guard.kind != GuardKind::kType || Borrowed(guard.object) != reinterpret_cast<PyObject*>(&PyLong_Type)) continue;
+    if (guard.kind != GuardKind::kType || Borrowed(guard.object) != Borrowed(value.type())) continue;
     guard.kind = GuardKind::kEquals;
-    guard.object = checked(PyLong_FromLongLong(value));
+    guard.object = Ref::share(value);
     return;
   }
 }
@@ -72,7 +83,14 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
     const Expression symbol = symbols.environment.symbol(i);
     const shapes::Kind kind = symbols.environment.simplify(symbol)->kind;
     SymbolFate& fate = fates.emplace_back();
-    fate = {text(origin.source), origin.reads, origin.dimension, symbol->hint.integer, inputs.why[i], false, {}, {}};
+    fate = {text(origin.source),
+            origin.reads,
+            origin.dimension,
+            BackedSymbols::hint_of(symbol),
+            inputs.why[i],
+            false,
+            {},
+            {}};
     fate.is_fixed = kind == shapes::Kind::kInteger || kind == shapes::Kind::kFloat;
     fate.torchs_name = torchs_name(*tree.at(origin.source), origin.reads, origin.dimension);
     fate.given = symbols.given()[i];
@@ -82,12 +100,18 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
     fate.sites = sites_of(tree, symbols, symbol);
     if (!fate.is_fixed) continue;
     if (origin.reads == BackedSymbols::Reads::kSize) restore_size(*tree.at(origin.source), origin.dimension);
-    if (origin.reads == BackedSymbols::Reads::kInteger) restore_number(*tree.at(origin.source), fate.hint);
+    if (is_number(origin.reads)) restore_number(*tree.at(origin.source), fate.hint);
   }
   for (const UnmetMark& mark : inputs.unmet) {
     SymbolFate& fate = fates.emplace_back();
-    fate = {
-        text(mark.source->id), BackedSymbols::Reads::kSize, mark.dimension, mark.size, mark.why, true, {}, mark.reason};
+    fate = {text(mark.source->id),
+            BackedSymbols::Reads::kSize,
+            mark.dimension,
+            checked(PyLong_FromLongLong(mark.size)),
+            mark.why,
+            true,
+            {},
+            mark.reason};
     fate.torchs_name = torchs_name(*mark.source, fate.reads, fate.dimension);
     if (mark.site.code) fate.sites.push_back({Ref(mark.site.code), mark.site.index});
   }
@@ -96,7 +120,8 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
 
 bool are_all_fixed(const std::vector<SymbolFate>& fates, const BackedSymbols& symbols) {
   const auto is_restored = [](const SymbolFate& fate) {
-    return fate.is_fixed && (fate.reads == BackedSymbols::Reads::kSize || fate.reads == BackedSymbols::Reads::kInteger);
+    return fate.is_fixed &&
+           (fate.reads == BackedSymbols::Reads::kSize || (is_number(fate.reads) && is_restorable(fate.hint)));
   };
   return symbols.results().empty() && std::ranges::all_of(fates, is_restored);
 }

@@ -9,7 +9,7 @@ struct SymbolFate {
   std::string source;  // the text of the tensor's or the number's source
   fake::BackedSymbols::Reads reads;
   uint16_t dimension;
-  int64_t hint;
+  Ref hint;  // an int or a float
   WhySymbol why;
   bool is_fixed;             // the trace is valid for this value only
   std::vector<Site> sites;   // if it is fixed: the instructions that caused it

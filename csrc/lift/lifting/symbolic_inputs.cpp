@@ -5,7 +5,6 @@
 #include "py/names.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace alternator::lift {
@@ -38,8 +37,7 @@ void keep_free_sizes(const Source& source, TensorSpec* spec) {
   }
 }
 
-Expression SymbolicInputs::add(const BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
-                               WhySymbol reason) {
+shapes::Register SymbolicInputs::next_symbol(WhySymbol reason, shapes::Register hint) {
   if (symbols == nullptr) {
     symbols = std::make_shared<BackedSymbols>();
     symbols->locate = [this] { return lifter_.tree().current_site(); };
@@ -48,7 +46,13 @@ Expression SymbolicInputs::add(const BackedSymbols::Origin& origin, int64_t hint
   why.push_back(reason);
   has_range.push_back(0);
   const size_t number = symbols->count();
-  return symbols->add(origin, hints != nullptr && number < hints->size() ? (*hints)[number] : hint, given);
+  return hints != nullptr && number < hints->size() ? (*hints)[number] : hint;
+}
+
+Expression SymbolicInputs::add(const BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
+                               WhySymbol reason) {
+  const shapes::Register value = next_symbol(reason, {.integer = hint});
+  return symbols->add(origin, value.integer, given);
 }
 
 // Parameters, buffers and submodules: what a module has for good.
@@ -224,14 +228,10 @@ void SymbolicInputs::apply_hints(const at::Tensor& fake, const std::vector<Expre
 WhySymbol SymbolicInputs::why_wanted(Borrowed number, const Source& source) const {
   if (dynamism == nullptr || !dynamism->has_numbers() || lifter_.only_lasting || (is_allowed && !is_allowed()))
     return WhySymbol::kNone;
-  if (!lifter_.unspecialized->is_open || !source.is_variable()) return WhySymbol::kNone;
-  if (PyFloat_CheckExact(number.get())) {
-    // What compares as equal must be the same: not zeros, not NaN.
-    const double value = PyFloat_AS_DOUBLE(number.get());
-    if (!dynamism->floats || !std::isfinite(value) || value == 0) return WhySymbol::kNone;
-  } else if (!PyLong_CheckExact(number.get()) || !dynamism->ints) {
+  if (!lifter_.unspecialized->is_open || !source.holds_values()) return WhySymbol::kNone;
+  if (!(PyFloat_CheckExact(number.get()) ? dynamism->floats : PyLong_CheckExact(number.get()) && dynamism->ints))
     return WhySymbol::kNone;
-  }
+  if (symbols != nullptr && symbols->count() >= kMostSymbols) return WhySymbol::kNone;
   const std::string text = source.text();
   if (dynamism->specified && specified_range(text) != nullptr) return WhySymbol::kSpecified;
   if (dynamism->specified && source.access != Access::kSlot) return WhySymbol::kNone;
@@ -240,10 +240,8 @@ WhySymbol SymbolicInputs::why_wanted(Borrowed number, const Source& source) cons
   if (!dynamism->named.empty() && named_dimensions(dynamism->named, source, text) != 0) return WhySymbol::kNamed;
   if (dynamism->static_numbers.contains(text)) return WhySymbol::kNone;
   if (dynamism->numbers.contains(text)) return WhySymbol::kChanged;
-  if (source.access != Access::kSlot) return WhySymbol::kNone;
-  if (dynamism->value_numbers.contains(source.index)) return WhySymbol::kContinued;
-  // Of the numbers that nothing is known of, only arguments: attributes mostly configure a model.
-  return dynamism->all ? WhySymbol::kAll : WhySymbol::kNone;
+  if (source.access == Access::kSlot && dynamism->value_numbers.contains(source.index)) return WhySymbol::kContinued;
+  return dynamism->all && source.is_of_arguments() ? WhySymbol::kAll : WhySymbol::kNone;
 }
 
 Ref SymbolicInputs::number(Borrowed value, Source* source) {
@@ -253,7 +251,8 @@ Ref SymbolicInputs::number(Borrowed value, Source* source) {
   if (made) return made;
   Expression symbol;
   if (PyFloat_CheckExact(value.get())) {
-    return {};  // not yet
+    const shapes::Register hint = next_symbol(reason, {.real = PyFloat_AS_DOUBLE(value.get())});
+    symbol = symbols->add_float({source->id, BackedSymbols::Reads::kFloat}, hint.real);
   } else {
     int overflow = 0;
     const long long hint = PyLong_AsLongLongAndOverflow(value.get(), &overflow);

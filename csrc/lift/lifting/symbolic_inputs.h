@@ -37,7 +37,7 @@ class SymbolicInputs {
   std::vector<UnmetMark> unmet;
 
   // Other values than those of the call, by the number of the symbol; null: those of the call.
-  const std::vector<int64_t>* hints = nullptr;
+  const std::vector<shapes::Register>* hints = nullptr;
 
   // The sizes of a tensor that is lifted; its spec leaves those free that are symbols. Empty: all are constants.
   std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
@@ -62,6 +62,8 @@ class SymbolicInputs {
   // Of a number that shapes_spec says is one; null: it does not.
   const shapes::Interval* specified_range(const std::string& text) const;
   shapes::Expression add_size(const Source& source, const Wanted& wanted, size_t dimension, int64_t hint);
+  // The number of the next symbol, for that reason, and its hint: `hint` unless there are others.
+  shapes::Register next_symbol(WhySymbol reason, shapes::Register hint);
   shapes::Expression add(const fake::BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
                          WhySymbol reason);
 

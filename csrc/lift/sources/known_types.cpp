@@ -44,6 +44,8 @@ const KnownTypes& known_types() {
                                  .type_variable = native_type("typing", "TypeVar"),
                                  .parameter_specification = native_type("typing", "ParamSpec"),
                                  .type_variable_tuple = native_type("typing", "TypeVarTuple")};
+    types->module = type("torch.nn.modules.module", "Module");
+    types->optimizer = type("torch.optim.optimizer", "Optimizer");
     Ref functools = import_module("functools");
     types->key_wrapper = type_of(checked(PyObject_CallMethod(functools.get(), "cmp_to_key", "O", Py_None)));
     Ref deque = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(types->deque)));

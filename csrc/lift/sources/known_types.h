@@ -26,6 +26,7 @@ struct KnownTypes {
   PyTypeObject* type_variable_tuple;
   PyTypeObject* key_wrapper;  // the class that functools.cmp_to_key() returns
   PyTypeObject* deque_iterator;
+  PyTypeObject *module, *optimizer;  // torch.nn.Module, torch.optim.Optimizer
 };
 // Throws PyError.
 const KnownTypes& known_types();

@@ -2,6 +2,10 @@
 
 #include "lift/sources/tensor_spec.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
 namespace alternator::lift {
 
 bool Source::is_variable() const {
@@ -11,6 +15,70 @@ bool Source::is_variable() const {
                              (parent->access == Access::kConstant && PyDict_CheckExact(parent->key.get())));
   const bool is_element = access == Access::kIndex && parent != nullptr && parent->access == Access::kSlot;
   return access == Access::kSlot || access == Access::kContents || is_attribute || is_element;
+}
+
+// Whether native code gets it only through the program: not the parts of iterators, partials and defaults.
+static bool is_within_variable(const Source& source) {
+  for (const Source* at = &source; at != nullptr; at = at->parent) {
+    switch (at->access) {
+      case Access::kSlot:
+      case Access::kContents:
+      case Access::kGlobals:
+      case Access::kDict:
+        return true;
+      case Access::kConstant:
+        return PyDict_CheckExact(at->key.get());  // the globals of another module
+      case Access::kItem:
+      case Access::kIndex:
+        continue;
+      default:
+        return false;
+    }
+  }
+  return false;
+}
+
+// By its name: the guards of a source that is in use are in a guard program.
+static bool is_part_of_slice(const Source& source) {
+  if (source.access != Access::kField || !PyUnicode_Check(source.key.get())) return false;
+  return std::ranges::any_of(std::array{"start", "stop", "step"}, [&](const char* name) {
+    return PyUnicode_CompareWithASCIIString(source.key.get(), name) == 0;
+  });
+}
+
+bool Source::holds_values() const {
+  if (access == Access::kField) return is_part_of_slice(*this) && is_within_variable(*parent);
+  return is_variable() || ((access == Access::kItem || access == Access::kIndex) && is_within_variable(*this));
+}
+
+// Of a class of torch's, or of a subclass.
+static bool is_configured(const Source& source) {
+  return std::ranges::any_of(source.guards, [](const Guard& guard) {
+    if (guard.kind != GuardKind::kType || !PyType_Check(guard.object.get())) return false;
+    auto* type = guard.object.as<PyTypeObject>();
+    return PyType_IsSubtype(type, known_types().module) != 0 || PyType_IsSubtype(type, known_types().optimizer) != 0;
+  });
+}
+
+bool Source::is_of_arguments() const {
+  if (access == Access::kItem && parent != nullptr && parent->access == Access::kGlobals) return true;
+  for (const Source* at = this; at != nullptr; at = at->parent) {
+    switch (at->access) {
+      case Access::kSlot:
+      case Access::kCell:
+        return !is_configured(*at);
+      case Access::kContents:
+      case Access::kItem:
+      case Access::kIndex:
+      case Access::kDict:
+      case Access::kField:
+        if (is_configured(*at)) return false;
+        break;
+      default:
+        return false;
+    }
+  }
+  return false;
 }
 
 namespace {

@@ -66,6 +66,11 @@ class Source {
   std::string text() const;
   // A variable (free variables included), an attribute or a global: its value goes to the program, not to native code.
   bool is_variable() const;
+  // Where a number may become a symbol: what a variable, an attribute or a container holds.
+  bool holds_values() const;
+  // ... even the first time that it is seen: an argument, a variable of the function's, and what they consist of. Of a
+  // module or an optimizer it configures the program.
+  bool is_of_arguments() const;
 };
 
 class SourceTree {

@@ -49,7 +49,7 @@ bool takes_numbers(Tracer& t, Borrowed callable) {
   PyObject* self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : nullptr;
   if (self == nullptr || !PyModule_Check(self)) return true;
   return self == import_module("builtins").get() || self == import_module("_operator").get() ||
-         self == import_module("torch._C").get();
+         self == import_module("torch._C").get() || self == import_module("math").get();
 }
 
 Ref call_handler(Tracer& t, const Call& call) {

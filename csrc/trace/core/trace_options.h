@@ -25,7 +25,7 @@ struct TraceOptions {
   std::shared_ptr<const std::unordered_set<std::string>> unspecialized;
   std::shared_ptr<const lift::Dynamism> dynamism;  // what becomes a symbol; null: nothing
   // Values of the symbols, by number, that a trace is verified with; null: those of the call.
-  std::shared_ptr<const std::vector<int64_t>> hints;
+  std::shared_ptr<const std::vector<shapes::Register>> hints;
   std::optional<uint32_t> until_node;  // the trace stops at the instruction that records this node
 };
 

@@ -244,6 +244,9 @@ struct Tracing : Concrete {
         }) < 0) {
       return {};
     }
+    // A float on the left would read the symbol's value natively.
+    if (trace::compares_symbols(t, left, right))
+      return value([&] { return trace::compare_numbers(t, left, right, operation); });
     return native(left, right, "a comparison",
                   [&] { return PyObject_RichCompare(left.get(), right.get(), operation); });
   }

@@ -160,9 +160,16 @@ static void set_on_function(Tracer& t, Borrowed owner, Borrowed name, Borrowed v
   t.lifter.fields->store(owner, name, Ref::share(value));
 }
 
+// Native code reads what a field of its own is set to, and nothing that is in the object's dict only.
+static bool is_field_of_native(PyTypeObject* type, Borrowed name) {
+  if (lift::has_plain_layout(type)) return false;
+  const bool in_dict = type->tp_setattro == PyObject_GenericSetAttr && type->tp_dictoffset != 0 &&
+                       _PyType_Lookup(type, name.get()) == nullptr;
+  return !in_dict;
+}
+
 void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
-  // Native code reads what a field of its own is set to.
-  if (value && !lift::has_plain_layout(owner.type())) t.backed->make_plain(value);
+  if (value && is_field_of_native(owner.type(), name)) t.backed->make_plain(value);
   PyTypeObject* type = owner.type();
   if (value) t.lifter.escape(value);
   if (is_proxy_of_trace(t.lifter, owner))

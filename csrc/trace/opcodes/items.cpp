@@ -386,7 +386,9 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
            o != Py_NotImplemented && !PyType_Check(o) && !PyBool_Check(o);
   };
   // Whether two ints or floats are one object depends on their values.
-  auto is_number = [](Borrowed object) { return PyLong_Check(object.get()) || PyFloat_Check(object.get()); };
+  auto is_number = [](Borrowed object) {
+    return (PyLong_Check(object.get()) && !PyBool_Check(object.get())) || PyFloat_Check(object.get());
+  };
   if (left != right && is_number(left) && is_number(right)) {
     t.backed->make_plain(left);
     t.backed->make_plain(right);

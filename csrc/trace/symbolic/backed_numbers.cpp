@@ -3,6 +3,7 @@
 #include "graph/sizes/size_switches.h"
 #include "lift/lifting/symbolic_inputs.h"
 #include "trace/core/tracer.h"
+#include "trace/symbolic/backed_operations.h"
 
 #include <algorithm>
 #include <cstring>
@@ -144,53 +145,19 @@ Ref BackedNumbers::number(Expression expression, Borrowed left, Borrowed right) 
 
 Ref BackedNumbers::operate(const char* function, Borrowed left, Borrowed right) {
   if (!any()) return {};
-  shapes::ShapeEnvironment& environment = symbols_->environment;
+  if (std::strcmp(function, "divmod") == 0) {
+    Ref quotient = operate("floordiv", left, right), remainder;
+    if (quotient) remainder = operate("mod", left, right);
+    return remainder ? checked(PyTuple_Pack(2, quotient.get(), remainder.get())) : Ref();
+  }
   const Expression a = expression_of(left), b = right ? expression_of(right) : nullptr;
   const bool known = a != nullptr && (!right || b != nullptr);
-  const bool integers = known && a->sort() == shapes::Sort::kInteger && (!right || b->sort() == shapes::Sort::kInteger);
-  const auto is = [&](const char* name) { return std::strcmp(function, name) == 0; };
-  Expression made = nullptr;
-  if (integers) {
-    if (is("add")) made = environment.add(a, b);
-    if (is("sub")) made = environment.subtract(a, b);
-    if (is("mul")) made = environment.multiply(a, b);
-    if (is("floordiv")) made = environment.floor_divide(a, b);
-    if (is("mod")) made = environment.modulo(a, b);
-    if (is("neg")) made = environment.negate(a);
-    if (is("abs")) made = environment.absolute(a);
-    if (is("max")) made = environment.maximum(a, b);
-    if (is("min")) made = environment.minimum(a, b);
-  }
-  return number(made, left, right);
+  return number(known ? operation_of(*symbols_, function, a, b) : nullptr, left, right);
 }
 
 Ref BackedNumbers::compare(Borrowed left, Borrowed right, int operation) {
   if (!any()) return {};
-  shapes::ShapeEnvironment& environment = symbols_->environment;
-  const Expression a = expression_of(left), b = expression_of(right);
-  Expression condition = nullptr;
-  if (a != nullptr && b != nullptr && a->sort() == shapes::Sort::kInteger && b->sort() == shapes::Sort::kInteger) {
-    switch (operation) {
-      case Py_LT:
-        condition = environment.less(a, b);
-        break;
-      case Py_LE:
-        condition = environment.less_equal(a, b);
-        break;
-      case Py_EQ:
-        condition = environment.equal(a, b);
-        break;
-      case Py_NE:
-        condition = environment.not_equal(a, b);
-        break;
-      case Py_GT:
-        condition = environment.greater(a, b);
-        break;
-      default:
-        condition = environment.greater_equal(a, b);
-        break;
-    }
-  }
+  const Expression condition = comparison_of(*symbols_, operation, expression_of(left), expression_of(right));
   if (condition != nullptr && condition->has_hint) {
     const bool holds = graph::is_open("comparison") ? condition->hint.integer != 0 : symbols_->decide(condition);
     return checked(PyBool_FromLong(holds ? 1 : 0));
@@ -200,15 +167,7 @@ Ref BackedNumbers::compare(Borrowed left, Borrowed right, int operation) {
   return {};
 }
 
-bool BackedNumbers::is_nonzero(Borrowed number) {
-  const Expression expression = expression_of(number);
-  return symbols_->decide(symbols_->environment.not_equal(expression, symbols_->environment.integer(0)));
-}
-
-Ref BackedNumbers::to_float(Borrowed number) {
-  make_plain(number);
-  return checked(PyNumber_Float(number.get()));
-}
+bool BackedNumbers::is_nonzero(Borrowed number) { return symbols_->decide(truth_of(*symbols_, expression_of(number))); }
 
 bool is_unbacked(Tracer& t, Borrowed value) {
   if (!fake::is_symbol(value)) return false;

@@ -40,7 +40,6 @@ class BackedNumbers {
   // Null: as above.
   Ref compare(Borrowed left, Borrowed right, int operation);
   bool is_nonzero(Borrowed number);
-  Ref to_float(Borrowed number);
 
   const std::shared_ptr<fake::BackedSymbols>& symbols() const { return symbols_; }
   // The sizes that were computed in this trace.

@@ -7,6 +7,7 @@
 
 #include "cpython/objects.h"
 #include "graph/record/torch_types.h"
+#include "interpreter/binary_operations.h"
 #include "trace/calls/handlers.h"
 #include "trace/calls/native_reads.h"
 #include "trace/calls/natives.h"
@@ -64,12 +65,16 @@ PyObject* operate_in_slot(const char* function, PyObject* left, PyObject* right)
     if (tracer.backed->any()) {
       if (Ref number = tracer.backed->operate(function, left, right)) return number;
       if (!is_symbol(left) && (right == nullptr || !is_symbol(right)))
-        return checked(PyObject_Vectorcall(graph::torch_name("operator", function).get(), operands,
-                                           right != nullptr ? 2 : 1, nullptr));
+        return Ref::steal(PyObject_Vectorcall(graph::torch_name("operator", function).get(), operands,
+                                              right != nullptr ? 2 : 1, nullptr));  // the program's own exception
     }
     if (std::strcmp(function, "abs") == 0) stop(report::Reason::unbacked_value, "abs() of an unbacked symbol");
     return operate(tracer, graph::torch_name("operator", function), operands, right != nullptr ? 2 : 1);
   });
+}
+
+PyObject* compute_in_slot(const char* function, PyObject* left, PyObject* right) noexcept {
+  return in_slot([&](Tracer& tracer) { return tracer.backed->operate(function, left, right); });
 }
 
 PyObject* compare_in_slot(PyObject* left, PyObject* right, int operation) noexcept {
@@ -106,6 +111,11 @@ void refuse_in_slot(const char* what) noexcept {
     tracer->stop_here(report::Reason::unbacked_value, what + std::string(kOfSymbol));
 }
 
+// Of int and float alike.
+PyObject* power_of_symbols(PyObject* base, PyObject* exponent) {
+  return fake::int_symbol_type.tp_as_number->nb_power(base, exponent, Py_None);
+}
+
 // The slot that implements an opcode's operation.
 binaryfunc slot_of(const PyNumberMethods& numbers, binaryfunc operation) {
   const std::pair<binaryfunc, binaryfunc> rows[] = {
@@ -121,6 +131,9 @@ binaryfunc slot_of(const PyNumberMethods& numbers, binaryfunc operation) {
       {PyNumber_InPlaceTrueDivide, numbers.nb_true_divide},
       {PyNumber_Remainder, numbers.nb_remainder},
       {PyNumber_InPlaceRemainder, numbers.nb_remainder},
+      {PyNumber_Divmod, numbers.nb_divmod},
+      {power, power_of_symbols},
+      {power_in_place, power_of_symbols},
   };
   for (const auto& [function, slot] : rows) {
     if (function == operation) return slot;
@@ -165,7 +178,8 @@ bool may_hold(Borrowed value, int depth = 0) {
 }  // namespace
 
 int init_symbol_hooks() {
-  fake::symbol_hooks = {operate_in_slot, compare_in_slot, refuse_in_slot, specialize_in_slot, may_divide_in_slot};
+  fake::symbol_hooks = {operate_in_slot, compute_in_slot,    compare_in_slot,
+                        refuse_in_slot,  specialize_in_slot, may_divide_in_slot};
   return fake::init_symbols();
 }
 
@@ -228,76 +242,11 @@ Ref operate(Tracer& t, binaryfunc operation, Borrowed left, Borrowed right) {
 Ref convert_number(Tracer& t, PyTypeObject* type, Borrowed number) {
   if (type == fake::class_of_symbol(number)) return Ref::share(number);
   if (t.backed->is_backed(number)) {
-    t.backed->make_plain(number);
+    if (Ref made = t.backed->operate(type == &PyFloat_Type ? "float" : "int", number, {})) return made;
     return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), number.get()));
   }
   PyObject* arguments[] = {number.get()};
   return operate(t, graph::torch_name("torch", type == &PyFloat_Type ? "sym_float" : "sym_int"), arguments, 1);
-}
-
-// max(a, b) and min(a, b) of two integers or two floats, one of them a symbol. Null: it is no such call.
-static Ref extreme_of_numbers(Tracer& t, const Call& call, const char* function) {
-  if (!call.has_positional(2)) return {};
-  PyObject *left = call.arguments[0], *right = call.arguments[1];
-  if (!(is_symbol(left) || is_symbol(right)) || !is_number(left) || !is_number(right) ||
-      is_integer(left) != is_integer(right))
-    return {};
-  if (Ref number = t.backed->operate(function + std::strlen("sym_"), left, right)) return number;
-  if (!is_symbol(left) && !is_symbol(right)) return {};
-  return operate(t, graph::torch_name("torch", function), call.arguments, 2);
-}
-
-// torch.sym_int, sym_sum and sym_ite of backed integers: what torch's functions make of plain ones. Null: it is no such
-// call, and recorded.
-static Ref integer_of_backed(Tracer& t, const Call& call) {
-  const bool is_one = call.has_positional(1) && is_integer(call.arguments[0]) && t.backed->is_backed(call.arguments[0]);
-  return is_one ? Ref::share(call.arguments[0]) : Ref();
-}
-
-static Ref sum_of_backed(Tracer& t, const Call& call) {
-  if (call.keyword_names || call.positional == 0) return {};
-  PyObject* first = call.arguments[0];
-  const bool is_sequence = call.positional == 1 && (PyList_CheckExact(first) || PyTuple_CheckExact(first));
-  PyObject* const* items = is_sequence ? PySequence_Fast_ITEMS(first) : call.arguments;
-  const size_t count = is_sequence ? static_cast<size_t>(PySequence_Fast_GET_SIZE(first)) : call.positional;
-  const auto is_known = [&](PyObject* item) {
-    return is_integer(item) && (!is_symbol(item) || t.backed->is_backed(item));
-  };
-  if (!t.backed->any() || !std::all_of(items, items + count, is_known)) return {};
-  Ref sum = checked(PyLong_FromLong(0));
-  for (size_t i = 0; i < count; i++) {
-    Ref next = t.backed->operate("add", sum, items[i]);
-    // Too large for an expression: both are plain by now.
-    sum = next ? std::move(next) : checked(PyNumber_Add(sum.get(), items[i]));
-  }
-  return sum;
-}
-
-static Ref choice_of_backed(Tracer& t, const Call& call) {
-  if (!call.has_positional(3) || !PyBool_Check(call.arguments[0])) return {};
-  PyObject *yes = call.arguments[1], *no = call.arguments[2];
-  const bool are_known = is_integer(yes) && is_integer(no) && (!is_symbol(yes) || t.backed->is_backed(yes)) &&
-                         (!is_symbol(no) || t.backed->is_backed(no));
-  return are_known ? Ref::share(call.arguments[0] == Py_True ? yes : no) : Ref();
-}
-
-static Ref extreme_of_backed(Tracer& t, const Call& call, const char* function) {
-  const bool are_known = t.backed->any() && call.has_positional(2) &&
-                         std::all_of(call.arguments, call.arguments + 2, [&](PyObject* number) {
-                           return is_integer(number) && (!is_symbol(number) || t.backed->is_backed(number));
-                         });
-  return are_known ? t.backed->operate(function, call.arguments[0], call.arguments[1]) : Ref();
-}
-
-bool register_symbols(Handlers& handlers) {
-  handlers.add("torch", "sym_int", integer_of_backed);
-  handlers.add("torch", "sym_sum", sum_of_backed);
-  handlers.add("torch", "sym_ite", choice_of_backed);
-  handlers.add("torch", "sym_max", [](Tracer& t, const Call& call) { return extreme_of_backed(t, call, "max"); });
-  handlers.add("torch", "sym_min", [](Tracer& t, const Call& call) { return extreme_of_backed(t, call, "min"); });
-  handlers.add("builtins", "max", [](Tracer& t, const Call& call) { return extreme_of_numbers(t, call, "sym_max"); });
-  handlers.add("builtins", "min", [](Tracer& t, const Call& call) { return extreme_of_numbers(t, call, "sym_min"); });
-  return true;
 }
 
 // int(tensor), float(tensor); null: the value is known, or it is not an unbacked scalar.
@@ -383,6 +332,10 @@ void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
   // Elements of two tuples are compared by their slots, unless one is a float.
   if (!t.recorder.has_unbacked() && holds_integers_only(left) && holds_integers_only(right)) return;
   if (holds(left) || holds(right)) stop(report::Reason::data_dependent, kComparison);
+}
+
+bool compares_symbols(const Tracer& t, Borrowed left, Borrowed right) {
+  return t.backed->any() && is_number(left) && is_number(right) && (is_symbol(left) || is_symbol(right));
 }
 
 bool is_torchs_operation(Borrowed left, Borrowed right) {

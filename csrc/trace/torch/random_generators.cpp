@@ -185,7 +185,6 @@ Ref RandomGenerators::manual_seed(const GeneratorCall& call) {
   const RandomModule& random = random_module();
   note_node(call, random.manual_seed_method, call.all_devices ? Borrowed(random.manual_seed) : Borrowed(),
             Ref::share(Py_None));
-  t.backed->make_plain(call.arguments[0]);
   note_seed(call.generator, fake::is_symbol(call.arguments[0]) ? Borrowed() : Borrowed(call.arguments[0]));
   return Ref::share(call.generator);
 }
