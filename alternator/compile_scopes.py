@@ -33,9 +33,14 @@ def state_kept() -> Iterator[None]:
     depth = sys.getrecursionlimit()
     key = torch._C._TorchDispatchModeKey.FAKE
     fake_mode = torch._C._get_dispatch_mode(key)
+    functorch = torch._C._functorch
+    transforms = functorch.get_dynamic_layer_stack_depth()
     try:
         yield
     finally:
+        # A compiler has run the graph, which failed between a node that enters a transform and the one that leaves it.
+        if functorch.get_dynamic_layer_stack_depth() > transforms:
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(transforms)
         # A KeyboardInterrupt may have been raised while FakeTensorMode was entered or left.
         if torch._C._get_dispatch_mode(key) is not fake_mode:
             torch._C._unset_dispatch_mode(key)

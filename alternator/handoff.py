@@ -229,16 +229,16 @@ class Handoff:
     # ---- compiling: raises Uncompiled where the recorded program runs
 
     def _compile_request(self, request: GraphRequest, gm: Any, fake_mode: Any, name: str, symbolic: Any) -> Compiled:
+        inputs = request.inputs if symbolic is None else symbolic.given
         if request.runner == "compiled":
-            inputs = request.inputs if symbolic is None else symbolic.given
             return self._compile(request, gm, inputs, name, request.is_as_exported)
-        self._check_whole(gm, request)
+        self._check_whole(gm, request, inputs)
         if request.facts.takes_numpy_scalar:
             return cast(Compiled, NotImplemented)  # the core then traces again with them as constants
         if self.looks_inside:  # the backend may have changed the module
-            gm = request.export(fake_mode)
+            gm = request.export(fake_mode, None, symbolic and symbolic.examples)
             self._describe(gm, request, name)
-        return self._compile_segments(gm, request, fake_mode, name)
+        return self._compile_segments(gm, request, fake_mode, name, symbolic)
 
     def _compile(
         self,
@@ -310,7 +310,7 @@ class Handoff:
             )
         return backend_failed(self.backend.name, name, where, error).with_traceback(error.__traceback__)
 
-    def _check_whole(self, gm: Any, request: GraphRequest) -> None:
+    def _check_whole(self, gm: Any, request: GraphRequest, inputs: list[Any]) -> None:
         """A third-party backend gets a graph with separate segments as a whole first: if it returns that unchanged, the recorded program
         runs. A backend that transformed one is not tried again."""
         if self.backend.is_torch_backend or self.looks_inside or config.is_set("verify_correctness"):
@@ -320,7 +320,7 @@ class Handoff:
         assert self.backend.compiler is not None
         unchanged = False
         try:
-            module = module_of(self.backend.compiler(gm, request.inputs))
+            module = module_of(self.backend.compiler(gm, inputs))
             unchanged = module is gm and request.is_as_exported(gm) and not wants_code()
         except RecursionError:
             raise
@@ -330,7 +330,7 @@ class Handoff:
             raise Uncompiled("the backend returned it unchanged", warns=False)
         self.looks_inside = True
 
-    def _compile_segments(self, gm: Any, request: GraphRequest, fake_mode: Any, name: str) -> Compiled:
+    def _compile_segments(self, gm: Any, request: GraphRequest, fake_mode: Any, name: str, symbolic: Any) -> Compiled:
         known = dict(zip(gm.graph.find_nodes(op="placeholder"), request.sources, strict=True))
         numbers = itertools.count()
 
@@ -343,7 +343,10 @@ class Handoff:
             try:
                 if refusal is not None:
                     raise Uncompiled(refusal, warns=False)
-                with tracing(TracingContext(fake_mode)):
+                context = TracingContext(fake_mode)
+                if symbolic is not None:
+                    symbolic.register(context)
+                with tracing(context):
                     call, boxed = self._compile(request, segment, examples, segment_name, lambda _: False)
             except Uncompiled as outcome:
                 self._report(name, "recorded", outcome, segment_name)
@@ -351,4 +354,9 @@ class Handoff:
                 return forward
             return (lambda *given: call(list(given))) if boxed else call
 
-        return InSegments(gm, request.inputs, fake_mode, compile_segment), False
+        if symbolic is None:
+            return InSegments(gm, request.inputs, fake_mode, compile_segment), False
+        try:
+            return InSegments(gm, symbolic.given, fake_mode, compile_segment, symbolic.examples), False
+        except NeedsStatic as outcome:
+            raise NeedsStatic(outcome.symbols or range(len(request.symbols)), str(outcome)) from None

@@ -14,6 +14,7 @@ from torch.fx.node import has_side_effect, map_arg
 
 from ._load import load_core
 from .graph_module import GraphModule
+from .refusals import NeedsStatic
 
 _Flags = load_core().fake.Flags
 
@@ -94,23 +95,34 @@ class InSegments:
     """Runs the segments and the nodes between them."""
 
     def __init__(
-        self, whole: GraphModule, inputs: Sequence[Any], fake_mode: Any, compile_segment: SegmentCompiler
+        self,
+        whole: GraphModule,
+        inputs: Sequence[Any],
+        fake_mode: Any,
+        compile_segment: SegmentCompiler,
+        examples: Sequence[Any] | None = None,
     ) -> None:
+        """`examples`: of the inputs, where their sizes are symbolic; numbers among the inputs are SymInts then."""
         self.whole = whole
         self.placeholders = whole.graph.find_nodes(op="placeholder")
         self.output = whole.graph.output_node()
         self.attributes = {node: getattr(whole, node.target) for node in whole.graph.find_nodes(op="get_attr")}
         self.steps = _steps(whole)
-        self._compile(inputs, fake_mode, compile_segment)
+        self._compile(inputs, fake_mode, compile_segment, examples)
 
-    def _compile(self, inputs: Sequence[Any], fake_mode: Any, compile_segment: SegmentCompiler) -> None:
+    def _compile(
+        self, inputs: Sequence[Any], fake_mode: Any, compile_segment: SegmentCompiler, examples: Sequence[Any] | None
+    ) -> None:
         """Compiles segment by segment on fake tensors, each in the thread state that it will run in."""
         real = dict(zip(self.placeholders, inputs, strict=True))
         values: dict[Node, Any] = dict(real)
-        if fake_mode is not None:
+        if examples is not None:
+            values.update(zip(self.placeholders, examples, strict=True))
+        elif fake_mode is not None:
             for node, value in real.items():
                 if isinstance(value, torch.Tensor):
                     values[node] = fake_mode.from_tensor(value, static_shapes=True)
+        last = [step for step in self.steps if isinstance(step, Segment)][-1:]
         untouched = True  # no segment has mutated the inputs
         with _Opened() as opened:
             for step in self.steps:
@@ -118,10 +130,10 @@ class InSegments:
                     module = step.module(self.whole)
                     given = [values[node] for node in step.inputs]
                     are_real = untouched and all(node in real for node in step.inputs)
-                    examples = [real[node] for node in step.inputs] if are_real else given
-                    step.run = compile_segment(module, examples, step.inputs, step.refusal(given))
+                    known = [real[node] for node in step.inputs] if are_real else given
+                    step.run = compile_segment(module, known, step.inputs, step.refusal(given))
                     untouched = False
-                    if step is self.steps[-1] or fake_mode is None:
+                    if step in last or fake_mode is None:
                         continue  # nothing more is compiled
                     with fake_mode:
                         values.update(zip(step.outputs, module.forward(*given), strict=True))
@@ -129,6 +141,8 @@ class InSegments:
                     values[step] = opened.call(step, map_arg(step.args, values.__getitem__), step.kwargs)
                 else:
                     values[step] = step.meta.get("example_value")
+                    if examples is not None and step.users and values[step] is None:
+                        raise NeedsStatic((), "what a node between two segments returns depends on it")
 
     def __call__(self, *inputs: Any) -> Any:
         values: dict[Node, Any] = dict(zip(self.placeholders, inputs, strict=True))

@@ -145,7 +145,7 @@ class SymbolicExamples:
         self.mode = FakeTensorMode(shape_env=self.shape_env)
         self.declared = _Declared(symbols, environment, self.shape_env)
         self.contexts: dict[torch.Tensor, StatefulSymbolicContext] = {}
-        self.examples: list[Any] = []  # of the placeholders; None: the export makes it, see adopt()
+        self.examples: list[Any] = []  # of the placeholders; None until adopt(): the export makes it
         self.real: list[Any] = []  # the inputs of a call: a float is a tensor
         self.given: list[Any] = []  # what a backend gets: as `real`, but SymInts
         self._storages = Counter(_storage_of(value) for value in inputs if isinstance(value, torch.Tensor))
@@ -207,7 +207,8 @@ class SymbolicExamples:
             if example is not None and _are_alike(example, value):
                 self.mode.fake_tensor_converter.set_tensor_memo(value, example)
             else:
-                node.meta["example_value"] = self.mode.from_tensor(value, static_shapes=True)
+                node.meta["example_value"] = example = self.mode.from_tensor(value, static_shapes=True)
+            self.examples[i] = example
 
     def _strides(self, value: torch.Tensor, sizes: tuple[Expression, ...], order: tuple[int, ...] | None) -> list[Any]:
         integer = self.environment.integer

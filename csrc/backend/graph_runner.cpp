@@ -45,8 +45,7 @@ void GraphRunner::set_symbols(lift::SourceTree& tree, const std::vector<lift::So
 // Symbols that no backend may see in this graph.
 std::vector<uint32_t> GraphRunner::constants_before(const RunnerChoice& choice, const std::vector<Ref>& values) const {
   if (symbolic_ == nullptr || choice.runner == Runner::kRecorded) return {};
-  const bool none = choice.runner == Runner::kCompiledInSegments || facts_.has_unbacked_symbols ||
-                    facts_.takes_subclass || facts_.takes_numpy_scalar ||
+  const bool none = facts_.has_unbacked_symbols || facts_.takes_subclass || facts_.takes_numpy_scalar ||
                     ((facts_.mutates || facts_.acts) && shares_memory(*symbolic_, values));
   return none ? symbolic_->symbols() : std::vector<uint32_t>();
 }

@@ -19,7 +19,7 @@ def filled(module):
     return module
 
 
-@sequence(BATCHES, made=True, marks=FIRST, backward=True, inductor=True)
+@sequence(BATCHES, made=True, marks=FIRST, backward=True)
 def linear():
     return filled(nn.Linear(3, 4))
 
@@ -366,11 +366,34 @@ def vmap_over_rows():
     return lambda x: torch.vmap(lambda row: row * row.shape[0] + row.sum())(x)
 
 
+@sequence(over(lambda b, n: (T(b, n), T(n)), (2, 4), (3, 5), (4, 6), (7, 7)), graphs=2)
+def vmap_of_several(x, y):
+    dots = torch.vmap(torch.dot, (0, None))(x, y)
+    outer = torch.vmap(lambda row: torch.vmap(lambda one: one * y.shape[0] + row.sum() / row.size(0))(y), out_dims=1)(x)
+    return dots, outer, outer.shape, torch.vmap(lambda row: row.view(row.shape[0], 1).sum(1), 1, 1)(x).shape
+
+
+@sequence(over(lambda n, m: (T(n, m),), (4, 3), (6, 5), (3, 7), (5, 5)))
+def decompositions(x):
+    u, s, v = torch.linalg.svd(x, full_matrices=False)
+    q, r = torch.linalg.qr(x.t())
+    return s, (u * s) @ v, u.shape, v.shape, q @ r, r.shape[0] * s.numel()
+
+
 @sequence(over(lambda n: (T(n, 3),), 4, 5, 6))
 def autocast(x):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = x @ x.t()
     return y.float().sum(), y.shape[0]
+
+
+@sequence(over(lambda n: (T(n, 3, rg=True),), 4, 5, 6, 9), backward=True)
+def seed_in_between(x):
+    y = x * x.shape[0]
+    torch.manual_seed(3)
+    z = (torch.rand(x.shape) + y).view(-1)
+    state = torch.random.get_rng_state()
+    return z * z.numel(), torch.randn(len(z)) * z[: x.shape[0]].sum(), state.numel()
 
 
 @sequence(over(lambda n: (T(n, 3),), 4, 5, 6))

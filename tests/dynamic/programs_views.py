@@ -223,6 +223,44 @@ def narrow(x, k):
     return x.narrow(0, 0, k)
 
 
+@sequence(over(lambda n, k: (T(n, 3), k), (6, 2), (7, 3), (8, 4), (3, 5), (9, 4)))
+def write_and_narrow(x, k):
+    x.add_(1)
+    return x.narrow(0, 0, k)
+
+
+@sequence(over(lambda n, k: (T(n, 3), k), (6, 2), (7, 3), (8, 4), (3, 5), (9, 4)))
+def narrow_in_a_try(x, k):
+    try:
+        y = x.narrow(0, 0, k)
+    except RuntimeError as error:
+        y = x * len(str(error))
+    return y + 1
+
+
+@sequence(over(lambda n, k: (T(n, 3), k), (6, 2), (7, 3), (8, 4), (3, 5), (9, 4)))
+def write_and_try(x, k):
+    x.add_(1)
+    try:
+        y = x.narrow(0, 0, k)
+    except RuntimeError as error:
+        y = x * len(str(error))
+    return y + 1
+
+
+@sequence(over(lambda n, k: (T(n, 3), k), (6, 2), (7, 3), (8, 4), (3, 5), (9, 4)), made=True)
+def counted_and_viewed():
+    seen = []
+
+    def fn(x, k):
+        seen.append(k)
+        y = x.t().reshape(k, -1)
+        seen.append(y.shape[1])
+        return y
+
+    return fn
+
+
 @sequence(over(lambda n, i: (T(n, 3), i), (6, 2), (7, 3), (8, 4), (8, 20)))
 def select_and_write(x, i):
     y = x.clone()

@@ -354,6 +354,39 @@ def test_contiguous(text: str) -> None:
         assert len(made) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "graphs"),
+    [
+        ("F.scaled_dot_product_attention(q, k, v).transpose(1, 2)", 1),
+        ("(q @ k.mT).softmax(-1).matmul(v).transpose(1, 2) * 2", 1),
+        ("F.scaled_dot_product_attention(q.mT.contiguous().mT, k, v).transpose(1, 2)", 1),
+        ("k[:, :, :2]", 4),
+        ("k[:, :, :1].transpose(1, 2)", 4),
+    ],
+)
+def test_layouts_that_do_not_vary(text: str, graphs: int) -> None:
+    """A result of constant sizes is contiguous for all sizes of what it was computed from, unless it is a part of that."""
+    namespace: dict[str, Any] = {"torch": torch, "F": F}
+    exec(f"def f(q, k, v):\n    y = {text}\n    z = y.contiguous()\n    return z, y.is_contiguous(), z is y", namespace)
+    f = namespace["f"]
+    made: list[object] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        made.append(module)
+        return module.forward
+
+    fast = alternator.compile(f, backend=backend, isolate_recompiles=True)
+    q = torch.randn(2, 4, 1, 8)
+    for rows in (7, 8, 9, 12):
+        k, v = torch.randn(2, 4, rows, 8), torch.randn(2, 4, rows, 8)
+        wanted, found = f(q, k, v), fast(q, k, v)
+        assert wanted[1:] == found[1:]
+        assert wanted[0].stride() == found[0].stride()
+        torch.testing.assert_close(wanted[0], found[0])
+    alternator.reset()
+    assert len(made) <= graphs + 1  # the first is for constant sizes
+
+
 def test_views_or_copies() -> None:
     """What is written decides whether it matters that reshape copies."""
 

@@ -15,6 +15,7 @@ uint32_t Program::producer(uint32_t tensor) const {
 bool Program::may_write_to_inputs() const {
   std::unordered_set<const void*> memory;
   for (uint32_t position : inputs) {
+    if (declared[position].number != nullptr) continue;
     const at::Tensor& fake = tensors[declared[position].tensor].fake;
     if (tensors[declared[position].tensor].symbol.get() == Py_None) continue;  // an array: see Recorder::finish()
     if (!declared[position].version || !fake.has_storage()) return true;

@@ -270,4 +270,21 @@ Sizes rot90(RuleCall& call) {
   return sizes;
 }
 
+// _add_batch_dim(x, dim, level)
+Sizes add_batch_dim(RuleCall& call) {
+  const Sizes sizes = call.sizes(0, "self");
+  call.ignore(2, "level");
+  return without(sizes, call.dimension(1, "batch_dim", sizes.size()));
+}
+
+// _remove_batch_dim(x, level, batch_size, out_dim)
+Sizes remove_batch_dim(RuleCall& call) {
+  Sizes sizes = call.sizes(0, "self");
+  call.ignore(1, "level");
+  const Expression batch = call.number_of(call.require(2, "batch_size"));
+  const size_t at = call.dimension(3, "out_dim", sizes.size() + 1);
+  sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(at), batch);
+  return sizes;
+}
+
 }  // namespace alternator::graph

@@ -191,8 +191,8 @@ Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
   // x.contiguous() is x, or x.is_contiguous().
   const bool is_same = is_tensor(result) ? as_tensor(result).is_same(fake) : result.get() == Py_True;
   if (reads == Reads::kContiguous && (is_same || !is_tensor(result))) {
-    const bool is_known = is_same && node.argument_count() == 1 && is_always_contiguous(solver_, tensor);
-    return is_known ? Ref::share(result) : Ref();
+    const bool is_always = is_same && node.argument_count() == 1 && is_always_contiguous(solver_, tensor);
+    return is_always || has_constant_layout(solver_, tensor) ? Ref::share(result) : Ref();
   }
   if (reads == Reads::kViewOrCopy || reads == Reads::kContiguous) {
     views_or_copies_.push_back({tensor, as_tensor(result)});

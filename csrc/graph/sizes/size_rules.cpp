@@ -43,6 +43,10 @@ std::vector<Namespace> namespaces() {
   add("fft.", "torch.fft", false);
   add("nn.", "torch.nn", false);
   add("O.", "_operator", false);
+  // Where the functions are that torch.func calls, in this version of torch.
+  Ref functorch = Ref::steal(PyImport_ImportModule("torch._functorch.predispatch"));
+  if (!functorch) PyErr_Clear();
+  if (functorch) all.push_back({"V.", std::move(functorch), false});
   return all;
 }
 
@@ -138,6 +142,66 @@ static bool is_row_major(const at::Tensor& fake) {
 
 static bool is_one_of(Rule rule, std::initializer_list<Rule> rules) {
   return std::find(rules.begin(), rules.end(), rule) != rules.end();
+}
+
+// Where the layout of a result comes from.
+enum class Layout : uint8_t {
+  kOfArguments,
+  kOfFirst,  // attention: that of the query
+  kOwn,      // row-major, as the result is made
+};
+
+static Layout layout_of(Rule rule) {
+  if (is_one_of(rule, {make, make_like, make_full, arange, linspace, embedding, linear, matmul, addmm}))
+    return Layout::kOwn;
+  return rule == attention ? Layout::kOfFirst : Layout::kOfArguments;
+}
+
+static bool are_constant(const Sizes& sizes) {
+  return std::all_of(sizes.begin(), sizes.end(),
+                     [](shapes::Expression size) { return size->kind == shapes::Kind::kInteger; });
+}
+
+// Walks back through calls until a result has a layout of its own. A tensor of constant sizes may still have strides
+// that vary: a part of one whose sizes do.
+bool has_constant_layout(SizeSolver& solver, uint32_t tensor) {
+  constexpr int kMostCalls = 200;
+  const Program& program = solver.program();
+  const auto replaces_layout = [](const Node& node) {
+    return node.has(kRestrides) || node.has(kReplacesStorage) || node.has(kSetsAttribute);
+  };
+  if (std::any_of(program.nodes.begin(), program.nodes.end(), replaces_layout)) return false;
+  std::vector<uint32_t> open{tensor};
+  for (int calls = 0; !open.empty(); calls++) {
+    const uint32_t id = open.back();
+    const TensorRecord& record = program.tensors[id];
+    open.pop_back();
+    if (!record.varies && !record.is_symbol()) continue;
+    if (record.is_symbol() || !record.fake.defined() || !SizeSolver::has_plain_sizes(record.fake)) return false;
+    if (calls > kMostCalls || !are_constant(solver.sizes_of(id))) return false;
+    if (record.origin == Origin::Input) continue;  // its strides are in the guards, or follow from its sizes
+    const uint32_t producer = program.producer(id);
+    const Rule rule = producer != kNowhere ? rule_of(program.nodes[producer]) : nullptr;
+    if (rule == nullptr) return false;
+    const Layout layout = layout_of(rule);
+    if (layout == Layout::kOwn) continue;
+    const Node& node = program.nodes[producer];
+    if (layout == Layout::kOfFirst) {
+      const Value first = node.argument_count() > 0 ? program.argument(node, 0) : Value{};
+      if (!first.is_tensor()) return false;
+      open.push_back(first.index);
+      continue;
+    }
+    bool is_known = true;
+    program.each_tensor_argument(node, [&](uint32_t argument) {
+      const TensorRecord& given = program.tensors[argument];
+      // A number may be a stride.
+      is_known = is_known && (given.fake.defined() || is_one_of(rule, {getitem, select, narrow}));
+      if (given.fake.defined()) open.push_back(argument);
+    });
+    if (!is_known) return false;
+  }
+  return true;
 }
 
 // Walks back through calls whose result is contiguous if their arguments are.

@@ -16,6 +16,9 @@ bool guard_structure(SizeSolver& solver, const Node& node, int64_t count);
 // Whether the tensor is contiguous in all calls. False: not known.
 bool is_always_contiguous(SizeSolver& solver, uint32_t tensor);
 
+// Whether it has the same sizes and strides in all calls. False: not known.
+bool has_constant_layout(SizeSolver& solver, uint32_t tensor);
+
 // The callable of a node as the tables of this folder name it.
 PyObject* identity_of(const Node& node);
 bool has_keyword(const Node& node, const char* name);

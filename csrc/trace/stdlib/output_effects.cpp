@@ -207,13 +207,15 @@ Ref OutputEffects::freeze(Borrowed value, int depth) {
   }
   if (depth > kDeepest) stop(report::Reason::native_call, "objects that are nested too deeply are shown");
   t.lifter.escape(value);
-  if (PyList_CheckExact(v) || PyTuple_CheckExact(v)) {
+  const bool is_size = value.type() == graph::torch_types().size;  // of symbols: others are plain
+  if (PyList_CheckExact(v) || PyTuple_CheckExact(v) || is_size) {
     Ref items = checked(PySequence_List(v));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); i++) {
       Ref frozen = freeze(PyList_GET_ITEM(items.get(), i), depth + 1);
       if (!frozen) return {};
       check_status(PyList_SetItem(items.get(), i, frozen.release()));
     }
+    if (is_size) return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(Py_TYPE(v)), items.get()));
     return PyList_CheckExact(v) ? std::move(items) : checked(PyList_AsTuple(items.get()));
   }
   if (PyDict_CheckExact(v)) return freeze_dict(value, depth);

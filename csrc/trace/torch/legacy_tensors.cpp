@@ -30,6 +30,10 @@ bool is_in(Borrowed type, const char* module) {
   return PyUnicode_Check(name.get()) && PyUnicode_CompareWithASCIIString(name.get(), module) == 0;
 }
 
+bool is_int(PyObject* object) {
+  return PyLong_CheckExact(object) || (fake::is_symbol(object) && fake::class_of_symbol(object) == &PyLong_Type);
+}
+
 // Legacy constructors from data share an array's memory where the dtypes agree, as torch.as_tensor() does. A 0-d array
 // may be a size instead.
 bool is_number(PyObject* object) { return PyLong_Check(object) || PyFloat_Check(object); }
@@ -57,7 +61,7 @@ bool is_data(Borrowed object, int depth = 0) {
 bool are_sizes(PyObject* const* arguments, size_t count) {
   if (count == 1 && cpython::is_native(Py_TYPE(arguments[0]), "torch.Size")) return true;
   for (size_t i = 0; i < count; i++) {
-    if (!PyLong_CheckExact(arguments[i])) return false;
+    if (!is_int(arguments[i])) return false;
   }
   return true;
 }
