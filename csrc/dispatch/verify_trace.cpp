@@ -306,7 +306,7 @@ void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::
   const Finding of_all = std::exchange(found, {});
   // Which of them? The others stay symbols, and are verified again in the next trace.
   NeedsStatic needed;
-  const auto add_group = [&](int64_t group) {
+  const auto add_group = [&](const Group& group) {
     for (size_t i = 0; i < symbols->count(); i++) {
       if (!others.is_in(i, group)) continue;
       const BackedSymbols::Origin& origin = symbols->origins()[i];
