@@ -63,17 +63,17 @@ Settings read_settings() {
   return settings;
 }
 
-std::string key_of(const std::string& source, Reads reads, unsigned dimension) {
-  return reads == Reads::kSize ? source + ".size(" + std::to_string(dimension) + ")" : source;
-}
-
 }  // namespace
 
 bool note_change(const Compilation& compilation, SharedCache& cache, const guards::Change& change) {
   if (!compilation.dynamic.value_or(true) || !read_settings().automatic) return false;
   if (change.kind == guards::Change::Kind::kSize) {
     uint64_t& sizes = cache.dynamism.sizes[change.source];
-    return std::exchange(sizes, sizes | change.dimensions) != sizes;
+    uint64_t& layout = cache.dynamism.layouts[change.source];
+    const bool is_new = (change.dimensions & ~sizes) != 0 || (change.layout & ~layout) != 0;
+    sizes |= change.dimensions;
+    layout |= change.layout;
+    return is_new;
   }
   return change.kind == guards::Change::Kind::kNumber && cache.dynamism.numbers.insert(change.source).second;
 }
@@ -99,12 +99,14 @@ void note_symbols(SharedCache& cache, Entry& entry) {
       const shapes::Kind kind = symbols->environment.simplify(symbols->environment.symbol(i))->kind;
       fate.is_fixed = kind == shapes::Kind::kInteger || kind == shapes::Kind::kFloat;
     }
-    const std::string key = key_of(fate.source, fate.reads, fate.dimension);
+    const std::string key = fate.text();
     if (!fate.is_fixed) {
       cache.fixed.erase(key);
     } else if (++cache.fixed[key] >= kMostFixed) {
       if (fate.reads == Reads::kSize)
         cache.dynamism.static_sizes[fate.source] |= uint64_t{1} << fate.dimension;
+      else if (fate.is_of_tensor())
+        cache.dynamism.static_layouts[fate.source] |= uint64_t{1} << fate.dimension;
       else
         cache.dynamism.static_numbers.insert(fate.source);
     }

@@ -174,11 +174,16 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
 // Whether any of them was not static before.
 static bool keep_static(const NeedsStatic& needed, lift::Dynamism* dynamism) {
   bool is_new = false;
-  for (const auto& [text, dimensions] : needed.sizes) {
-    uint64_t& sizes = dynamism->static_sizes[text];
-    is_new = is_new || (dimensions & ~sizes) != 0;
-    sizes |= dimensions;
-  }
+  const auto add = [&](const std::unordered_map<std::string, uint64_t>& from,
+                       std::unordered_map<std::string, uint64_t>& to) {
+    for (const auto& [text, dimensions] : from) {
+      uint64_t& known = to[text];
+      is_new = is_new || (dimensions & ~known) != 0;
+      known |= dimensions;
+    }
+  };
+  add(needed.sizes, dynamism->static_sizes);
+  add(needed.layouts, dynamism->static_layouts);
   for (const std::string& text : needed.numbers) is_new = dynamism->static_numbers.insert(text).second || is_new;
   return is_new;
 }

@@ -3,6 +3,7 @@
 #include "dispatch/build_entry.h"
 #include "graph/record/named_callable.h"
 #include "graph/record/torch_warnings.h"
+#include "graph/sizes/layout_solver.h"
 #include "lift/lifting/symbolic_inputs.h"
 #include "replay/cannot_rebuild.h"
 #include "shapes/expression_text.h"
@@ -179,13 +180,23 @@ void compare_tensors(const graph::Program& one, const graph::Program& other) {
 void compare_sizes(const graph::SizeSolver& solver, const std::vector<int64_t>& hints, const graph::Program& other) {
   std::vector<Register> registers;
   for (const int64_t hint : hints) registers.push_back({.integer = hint});
+  const auto expect_value = [&](Expression expression, int64_t found, const char* what) {
+    const std::optional<Register> value = shapes::evaluate(expression, registers.data());
+    expect(value && value->integer == found, what);
+  };
+  solver.layouts().each_known([&](uint32_t tensor, const graph::Layout& layout) {
+    const at::Tensor& fake = other.tensors[tensor].fake;
+    expect(fake.defined() && fake.dim() == static_cast<int64_t>(layout.strides.size()), "the rank of a tensor");
+    if (solver.is_restrided(tensor)) return;
+    for (size_t d = 0; d < layout.strides.size(); d++)
+      expect_value(layout.strides[d], fake.stride(static_cast<int64_t>(d)), "a stride that was computed");
+    if (layout.offset != nullptr) expect_value(layout.offset, fake.storage_offset(), "an offset that was computed");
+  });
   solver.each_known([&](uint32_t tensor, const graph::Sizes& sizes) {
     const at::Tensor& fake = other.tensors[tensor].fake;
     expect(fake.defined() && fake.dim() == static_cast<int64_t>(sizes.size()), "the rank of a tensor");
-    for (size_t d = 0; d < sizes.size(); d++) {
-      const std::optional<Register> value = shapes::evaluate(sizes[d], registers.data());
-      expect(value && value->integer == fake.size(static_cast<int64_t>(d)), "a size that was computed");
-    }
+    for (size_t d = 0; d < sizes.size(); d++)
+      expect_value(sizes[d], fake.size(static_cast<int64_t>(d)), "a size that was computed");
   });
 }
 
@@ -253,15 +264,10 @@ void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::
     for (size_t i = 0; i < symbols->count(); i++) {
       if (!others.is_in(i, groups[g])) continue;
       const BackedSymbols::Origin& origin = symbols->origins()[i];
-      const std::string text = entry.guards->tree().sources()[origin.source].text();
-      if (origin.reads == BackedSymbols::Reads::kSize) {
-        needed.sizes[text] |= uint64_t{1} << origin.dimension;
-      } else {
-        needed.numbers.insert(text);
-      }
+      needed.add(entry.guards->tree().sources()[origin.source].text(), origin);
     }
   }
-  if (needed.sizes.empty() && needed.numbers.empty()) throw NeedsStaticSizes{};  // each by itself agrees
+  if (needed.empty()) throw NeedsStaticSizes{};  // each by itself agrees
   throw needed;
 }
 

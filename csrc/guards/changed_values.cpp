@@ -38,14 +38,15 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
       return true;
     }
     if (check.kind == GuardKind::kTensor) {
-      const uint64_t sizes = check.tensor->sizes_that_differ(found);
-      if (sizes != 0) plain.push_back({Change::Kind::kSize, node.source->text(), sizes});
-      return sizes != 0;
+      const lift::TensorSpec::Difference different = check.tensor->difference(found);
+      const bool any = different.sizes != 0 || different.layout != 0;
+      if (any) plain.push_back({Change::Kind::kSize, node.source->text(), different.sizes, different.layout});
+      return any;
     }
     return is_about_contents(check.kind) && (note_container(check.node) || note_container(node.parent));
   };
   lift::Memo no_memo;
-  bool goes_on = true;
+  bool goes_on = true, all_hold = true;
   for (uint32_t i = 0; goes_on && i < nodes_.size(); i++) {
     const Node& node = nodes_[i];
     const bool is_slot = node.step.access == lift::Access::kSlot;
@@ -72,7 +73,13 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
         if (!holds) goes_on = note_check(checks_[c], value);
       }
     }
+    all_hold = all_hold && holds;
     if (!holds || found != Found::kYes) i = node.end - 1;  // the subtree cannot be found
+  }
+  // Sizes that were taken to be equal, for example.
+  if (goes_on && all_hold && sizes_ != nullptr && !sizes_->check(found_.data())) {
+    for (auto& [source, dimension] : sizes_->failed_sizes())
+      plain.push_back({Change::Kind::kSize, std::move(source), uint64_t{1} << dimension});
   }
   release_owned();
   return plain.empty() ? containers : plain;

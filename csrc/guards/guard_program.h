@@ -35,6 +35,7 @@ struct Change {
   enum class Kind : uint8_t { kNumber, kText, kContainer, kSize } kind;
   std::string source;
   uint64_t dimensions = 0;  // kSize: a bit for each size that differs
+  uint64_t layout = 0;      // ... for each stride, or lift::kOffsetBit, as in TensorSpec::Difference
 };
 
 class GuardProgram {

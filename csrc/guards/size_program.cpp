@@ -104,30 +104,53 @@ static std::string bounds_text(const std::string& name, const shapes::Interval& 
   return text;
 }
 
+std::vector<size_t> SizeProgram::symbols_in(Expression expression) const {
+  std::vector<size_t> symbols;
+  std::vector<Expression> open{expression};
+  std::vector<bool> seen(nodes_.size());
+  while (!open.empty()) {
+    const Expression node = open.back();
+    open.pop_back();
+    for (const shapes::Term& term : node->terms()) open.push_back(term.node);
+    if (node->kind != shapes::Kind::kSymbol || seen[static_cast<size_t>(node->value)]) continue;
+    symbols.push_back(static_cast<size_t>(node->value));
+    seen[symbols.back()] = true;
+  }
+  return symbols;
+}
+
+// Null: it was another check.
+const shapes::Guard* SizeProgram::failed_guard() const {
+  if (unfilled_ != SIZE_MAX) return nullptr;
+  for (const shapes::Guard& guard : guards_) {
+    const std::optional<shapes::Register> holds = shapes::evaluate(guard.condition, registers_.data());
+    if (!holds || holds->integer == 0) return &guard;
+  }
+  return nullptr;
+}
+
+std::vector<std::pair<std::string, uint16_t>> SizeProgram::failed_sizes() const {
+  std::vector<std::pair<std::string, uint16_t>> sizes;
+  const shapes::Guard* failed = failed_guard();
+  if (failed == nullptr) return sizes;
+  for (const size_t symbol : symbols_in(failed->condition)) {
+    const BackedSymbols::Origin& origin = symbols_->origins()[symbol];
+    if (origin.reads == BackedSymbols::Reads::kSize)
+      sizes.emplace_back(tree_.sources()[origin.source].text(), origin.dimension);
+  }
+  return sizes;
+}
+
 SizeProgram::Failed SizeProgram::explain() const {
   if (unfilled_ != SIZE_MAX) {
     const std::string name = name_of(unfilled_);
     return {name, bounds_text(name, symbols_->given()[unfilled_]), std::to_string(registers_[unfilled_].integer)};
   }
-  const auto values_of = [&](Expression expression) {
+  if (const shapes::Guard* failed = failed_guard()) {
     std::string values;
-    std::vector<Expression> open{expression};
-    std::vector<bool> shown(nodes_.size());
-    while (!open.empty()) {
-      const Expression node = open.back();
-      open.pop_back();
-      for (const shapes::Term& term : node->terms()) open.push_back(term.node);
-      if (node->kind != shapes::Kind::kSymbol || shown[static_cast<size_t>(node->value)]) continue;
-      const auto symbol = static_cast<size_t>(node->value);
-      shown[symbol] = true;
+    for (const size_t symbol : symbols_in(failed->condition))
       values += (values.empty() ? "" : ", ") + name_of(symbol) + " = " + std::to_string(registers_[symbol].integer);
-    }
-    return values;
-  };
-  for (const shapes::Guard& guard : guards_) {
-    const std::optional<shapes::Register> holds = shapes::evaluate(guard.condition, registers_.data());
-    if (holds && holds->integer != 0) continue;
-    return {"", text(guard.condition), values_of(guard.condition), guard.tag};
+    return {"", text(failed->condition), values, failed->tag};
   }
   return {"", "the numbers that are computed from sizes", "a result that overflows"};
 }

@@ -34,11 +34,15 @@ class SizeProgram {
     uint32_t site = 0;
   };
   Failed explain() const;
+  // ... and the sizes that it is about: (source, dimension).
+  std::vector<std::pair<std::string, uint16_t>> failed_sizes() const;
   // (text, site) of each guard.
   std::vector<std::pair<std::string, uint32_t>> texts() const;
 
  private:
   bool fill(PyObject* const* found) noexcept;
+  const shapes::Guard* failed_guard() const;
+  std::vector<size_t> symbols_in(shapes::Expression expression) const;
   std::string name_of(size_t symbol) const;
   std::string text(shapes::Expression expression) const;
   void compile();

@@ -40,6 +40,7 @@ std::vector<Namespace> namespaces() {
   add("", "torch._C._nn", true);
   add("", "torch.special", true);
   add("L.", "torch.linalg", false);
+  add("A.", "torch.autograd", false);
   add("fft.", "torch.fft", false);
   add("nn.", "torch.nn", false);
   add("O.", "_operator", false);
@@ -72,7 +73,8 @@ Rules make_rules() {
   return rules;
 }
 
-// Null: there is none.
+}  // namespace
+
 Rule rule_of(const Node& node) {
   static constinit Lasting<Rules> table;
   if (node.wrapped || node.overridden) return nullptr;
@@ -80,8 +82,6 @@ Rule rule_of(const Node& node) {
   const auto found = rules.find(identity_of(node));
   return found != rules.end() ? found->second : nullptr;
 }
-
-}  // namespace
 
 // A bound method wrapper stands for the descriptor that it belongs to.
 PyObject* identity_of(const Node& node) {
@@ -119,6 +119,22 @@ bool guard_structure(SizeSolver& solver, const Node& node, int64_t count) {
   }
 }
 
+static bool is_one_of(Rule rule, std::initializer_list<Rule> rules) {
+  return std::find(rules.begin(), rules.end(), rule) != rules.end();
+}
+
+std::optional<Sizes> sizes_after(SizeSolver& solver, const Node& node) {
+  const Rule rule = rule_of(node);
+  if (!is_one_of(rule, {transpose, transpose_last, unsqueeze, squeeze})) return std::nullopt;
+  try {
+    RuleCall call(solver, node, int64_t{1});
+    Sizes sizes = rule(call);
+    if (call.is_understood()) return sizes;
+  } catch (const NoRule&) {
+  }
+  return std::nullopt;
+}
+
 bool has_keyword(const Node& node, const char* name) {
   for (Py_ssize_t i = 0; i < node.keyword; i++) {
     if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(node.keyword_names.get(), i), name) == 0) return true;
@@ -136,19 +152,18 @@ static bool is_row_major(const at::Tensor& fake) {
   return true;
 }
 
-static bool is_one_of(Rule rule, std::initializer_list<Rule> rules) {
-  return std::find(rules.begin(), rules.end(), rule) != rules.end();
-}
-
 // Walks back through calls whose result is contiguous if their arguments are.
 bool is_always_contiguous(SizeSolver& solver, uint32_t tensor) {
   constexpr int kMostCalls = 200;
   const Program& program = solver.program();
   std::vector<uint32_t> open{tensor};
   for (int calls = 0; !open.empty(); calls++) {
-    const TensorRecord& record = program.tensors[open.back()];
+    const uint32_t open_tensor = open.back();
+    const TensorRecord& record = program.tensors[open_tensor];
     open.pop_back();
-    if (record.is_symbol() || !record.fake.defined() || !SizeSolver::has_plain_sizes(record.fake)) return false;
+    if (solver.is_restrided(open_tensor) || record.is_symbol() || !record.fake.defined() ||
+        !SizeSolver::has_plain_sizes(record.fake))
+      return false;
     if (!record.varies || record.origin == Origin::Input) {
       if (!is_row_major(record.fake)) return false;
       continue;
@@ -158,7 +173,8 @@ bool is_always_contiguous(SizeSolver& solver, uint32_t tensor) {
     const Rule rule = rule_of(node);
     if (is_one_of(rule, {make, make_like, make_full, arange, linspace, embedding, linear})) continue;
     if (has_keyword(node, "memory_format")) return false;
-    if (!is_one_of(rule, {same_as_first, broadcast_all, view, flatten, unflatten, unsqueeze})) return false;
+    if (!is_one_of(rule, {same_as_first, aliased, made_contiguous, broadcast_all, view, flatten, unflatten, unsqueeze}))
+      return false;
     for (uint32_t i = 0; i < node.argument_count(); i++) {
       const Value value = program.argument(node, i);
       const bool is_tensor = value.is_tensor() && program.tensors[value.index].fake.defined();

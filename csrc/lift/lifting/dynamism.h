@@ -19,7 +19,9 @@ struct DynamicSource {
 
 struct Dynamism {
   std::unordered_map<std::string, uint64_t> sizes;  // by the text of a tensor's source: a bit for each dimension
-  std::unordered_set<std::string> numbers;          // the texts of the sources of ints and floats
+  // ... for each stride that does not follow from sizes, and kOffsetBit.
+  std::unordered_map<std::string, uint64_t> layouts;
+  std::unordered_set<std::string> numbers;  // the texts of the sources of ints and floats
   // The same by the position of a value of the frames at which the trace begins: they were symbols of the trace that
   // ended there.
   std::unordered_map<int64_t, uint64_t> value_sizes;
@@ -29,10 +31,10 @@ struct Dynamism {
   std::vector<DynamicSource> named;
   bool ints = true, floats = true;  // false: such numbers are never symbols
   // What is never a symbol, by the text of its source: specialized on whenever it was one.
-  std::unordered_map<std::string, uint64_t> static_sizes;
+  std::unordered_map<std::string, uint64_t> static_sizes, static_layouts;
   std::unordered_set<std::string> static_numbers;
 
-  bool has_sizes() const { return all || !sizes.empty() || !value_sizes.empty() || !named.empty(); }
+  bool has_sizes() const { return all || !sizes.empty() || !layouts.empty() || !value_sizes.empty() || !named.empty(); }
   bool has_numbers() const { return all || !numbers.empty() || !value_numbers.empty() || !named.empty(); }
 };
 

@@ -8,7 +8,16 @@ using fake::BackedSymbols;
 using shapes::Expression;
 
 std::string SymbolFate::text() const {
-  return reads == BackedSymbols::Reads::kSize ? source + ".size(" + std::to_string(dimension) + ")" : source;
+  switch (reads) {
+    case BackedSymbols::Reads::kSize:
+      return source + ".size(" + std::to_string(dimension) + ")";
+    case BackedSymbols::Reads::kStride:
+      return source + ".stride(" + std::to_string(dimension) + ")";
+    case BackedSymbols::Reads::kOffset:
+      return source + ".storage_offset()";
+    default:
+      return source;
+  }
 }
 
 static bool mentions(Expression expression, Expression symbol) {
@@ -39,12 +48,17 @@ static std::vector<Site> sites_of(const SourceTree& tree, const BackedSymbols& s
   return sites;
 }
 
-static void restore_size(Source& source, uint16_t dimension) {
+static void restore(Source& source, const SymbolFate& fate) {
   for (Guard& guard : source.guards) {
-    if (guard.kind != GuardKind::kTensor || (guard.tensor->free_sizes >> dimension & 1) == 0) continue;
+    if (guard.kind != GuardKind::kTensor) continue;
     auto spec = std::make_shared<TensorSpec>(*guard.tensor);
-    spec->free_sizes &= ~(uint64_t{1} << dimension);
-    if (spec->free_sizes == 0) spec->dense_order.clear();
+    StrideRules& rules = spec->stride_rules;
+    if (fate.reads == BackedSymbols::Reads::kSize) spec->free_sizes &= ~(uint64_t{1} << fate.dimension);
+    if (fate.reads == BackedSymbols::Reads::kStride && fate.dimension < rules.size())
+      rules[fate.dimension] = kFixedStride;
+    if (fate.reads == BackedSymbols::Reads::kOffset) spec->offset = fate.hint;
+    // Strides that follow from sizes that are fixed are.
+    if (spec->free_sizes == 0 && std::ranges::find(rules, kAnyStride) == rules.end()) rules.clear();
     guard.tensor = std::move(spec);
   }
 }
@@ -71,7 +85,7 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
     fate.is_fixed = kind == shapes::Kind::kInteger || kind == shapes::Kind::kFloat;
     if (!fate.is_fixed) continue;
     fate.sites = sites_of(tree, symbols, symbol);
-    if (origin.reads == BackedSymbols::Reads::kSize) restore_size(*tree.at(origin.source), origin.dimension);
+    if (fate.is_of_tensor()) restore(*tree.at(origin.source), fate);
     if (origin.reads == BackedSymbols::Reads::kInteger) restore_number(*tree.at(origin.source), fate.hint);
   }
   for (const UnmetMark& mark : inputs.unmet) {
@@ -89,7 +103,7 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
 
 bool are_all_fixed(const std::vector<SymbolFate>& fates, const BackedSymbols& symbols) {
   const auto is_restored = [](const SymbolFate& fate) {
-    return fate.is_fixed && (fate.reads == BackedSymbols::Reads::kSize || fate.reads == BackedSymbols::Reads::kInteger);
+    return fate.is_fixed && (fate.is_of_tensor() || fate.reads == BackedSymbols::Reads::kInteger);
   };
   return symbols.results().empty() && std::ranges::all_of(fates, is_restored);
 }

@@ -15,6 +15,7 @@ struct SymbolFate {
   std::vector<Site> sites;  // if it is fixed: the instructions that caused it
   std::string reason;       // ... or why it was none in the first place
 
+  bool is_of_tensor() const { return fake::BackedSymbols::is_of_tensor(reads); }
   // "x.size(0)"
   std::string text() const;
 };

@@ -161,9 +161,10 @@ static void set_on_function(Tracer& t, Borrowed owner, Borrowed name, Borrowed v
 }
 
 void set_attribute(Tracer& t, Borrowed owner, Borrowed name, Borrowed value) {
-  // Native code reads what a field of its own is set to.
-  if (value && !lift::has_plain_layout(owner.type())) t.backed->make_plain(value);
   PyTypeObject* type = owner.type();
+  // Native code reads what a field of its own is set to. The fields of a namespace are in a dict.
+  const bool is_namespace = lift::layout_base(type) == lift::known_types().simple_namespace;
+  if (value && !lift::has_plain_layout(type) && !is_namespace) t.backed->make_plain(value);
   if (value) t.lifter.escape(value);
   if (is_proxy_of_trace(t.lifter, owner))
     return set_attribute(t, Ref::share(PyWeakref_GetObject(owner.get())), name, value);
