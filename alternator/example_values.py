@@ -51,7 +51,7 @@ def symbolic_examples_of(request: GraphRequest) -> Any:
     from .symbolic_examples import Symbol, SymbolicExamples
 
     assert request.input_sizes is not None
-    assert request.input_orders is not None
+    assert request.input_strides is not None
     assert request.numbers is not None
     symbols = [Symbol(*row) for row in request.symbols]
     if request.facts.takes_subclass and request.runner != "recorded":
@@ -59,7 +59,7 @@ def symbolic_examples_of(request: GraphRequest) -> Any:
         raise NeedsStatic(range(len(symbols)), "an input is of a tensor subclass")
     try:
         examples = SymbolicExamples(
-            request.environment, symbols, request.inputs, request.sources, request.input_sizes, request.input_orders
+            request.environment, symbols, request.inputs, request.sources, request.input_sizes, request.input_strides
         )
         examples.check(request.numbers)
         return examples

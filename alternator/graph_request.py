@@ -34,5 +34,5 @@ class GraphRequest(Protocol):
     environment: Any  # alternator._C.shapes.Environment
     symbols: tuple[Any, ...]
     input_sizes: tuple[Any, ...] | None
-    input_orders: tuple[Any, ...] | None
+    input_strides: tuple[Any, ...] | None
     numbers: tuple[Any, ...] | None

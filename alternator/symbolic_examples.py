@@ -127,8 +127,8 @@ class _Declared(dict[int, Any]):
 class SymbolicExamples:
     """Of one graph. NeedsStatic: there are none.
 
-    `sizes`: for each input None (nothing about it is symbolic), the sizes of a tensor, or a number. `orders`: with sizes, the order of
-    the dimensions of a dense tensor, outermost first; None: its strides are what they are."""
+    `sizes`: for each input None (nothing about it is symbolic), the sizes of a tensor, or a number. `strides`: those of a tensor with
+    sizes."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class SymbolicExamples:
         inputs: Sequence[Any],
         sources: Sequence[tuple[str, bool]],
         sizes: Sequence[Any],
-        orders: Sequence[tuple[int, ...] | None],
+        strides: Sequence[tuple[Expression, ...] | None],
     ) -> None:
         self.environment = environment
         self.symbols = symbols
@@ -149,7 +149,7 @@ class SymbolicExamples:
         self.real: list[Any] = []  # the inputs of a call: a float is a tensor
         self.given: list[Any] = []  # what a backend gets: as `real`, but SymInts
         self._storages = Counter(_storage_of(value) for value in inputs if isinstance(value, torch.Tensor))
-        for row in zip(inputs, sources, sizes, orders, strict=True):
+        for row in zip(inputs, sources, sizes, strides, strict=True):
             self._add(*row)
 
     # ---- example values
@@ -162,11 +162,11 @@ class SymbolicExamples:
             raise NeedsStatic(symbols_in(expression), f"torch has no counterpart of {expression!r}")
         return found
 
-    def _add(self, value: Any, source: tuple[str, bool], sizes: Any, order: tuple[int, ...] | None) -> None:
+    def _add(self, value: Any, source: tuple[str, bool], sizes: Any, strides: Any) -> None:
         real = given = example = value
         with torch._C.DisableTorchFunctionSubclass():  # no user __torch_function__ is called
             if isinstance(sizes, tuple):
-                example = self._symbolic_tensor(value, source[0], sizes, order)
+                example = self._symbolic_tensor(value, source[0], sizes, strides)
             elif sizes is not None and sizes.sort == "float":
                 # A tensor of which the graph takes the item: no compiler can make its code depend on the value.
                 real = given = torch.tensor(value, dtype=torch.float64)
@@ -210,26 +210,13 @@ class SymbolicExamples:
                 node.meta["example_value"] = example = self.mode.from_tensor(value, static_shapes=True)
             self.examples[i] = example
 
-    def _strides(self, value: torch.Tensor, sizes: tuple[Expression, ...], order: tuple[int, ...] | None) -> list[Any]:
-        integer = self.environment.integer
-        if order is None:
-            return [integer(stride) for stride in value.stride()]
-        strides: list[Any] = [None] * len(sizes)
-        stride = integer(1)
-        for dimension in reversed(order):
-            strides[dimension] = stride
-            # Of an empty tensor, as torch computes them.
-            size = sizes[dimension]
-            stride = self.environment.make("product", stride, integer(1) if size.hint == 0 else size)
-        return strides
-
     def _symbolic_tensor(
-        self, value: torch.Tensor, text: str, sizes: tuple[Expression, ...], order: tuple[int, ...] | None
+        self, value: torch.Tensor, text: str, sizes: tuple[Expression, ...], strides: tuple[Expression, ...]
     ) -> Any:
         """torch looks each size up by the name of its source, and finds ours."""
-        involved = [number for size in sizes for number in symbols_in(size)]
+        involved = [number for length in (*sizes, *strides) for number in symbols_in(length)]
         wanted_sizes = [self._sympy(size) for size in sizes]
-        wanted_strides = [self._sympy(stride) for stride in self._strides(value, sizes, order)]
+        wanted_strides = [self._sympy(stride) for stride in strides]
         found: dict[str, Any] = {}
         tensors = {text: value}
         if value.is_leaf and value.grad is not None:

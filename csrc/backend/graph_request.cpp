@@ -99,7 +99,7 @@ PyTypeObject* request_type() {
         {"export", nullptr},      {"is_as_exported", nullptr},     {"inputs", nullptr},      {"sources", nullptr},
         {"code", nullptr},        {"shape_env", nullptr},          {"runner", nullptr},      {"reason", nullptr},
         {"facts", nullptr},       {"autograd_functions", nullptr}, {"environment", nullptr}, {"symbols", nullptr},
-        {"input_sizes", nullptr}, {"input_orders", nullptr},       {"numbers", nullptr},     {nullptr, nullptr}};
+        {"input_sizes", nullptr}, {"input_strides", nullptr},      {"numbers", nullptr},     {nullptr, nullptr}};
     static PyStructSequence_Desc description = {"alternator._C.GraphRequest", nullptr, fields, 15};
     PyTypeObject* made = PyStructSequence_NewType(&description);
     if (made == nullptr) throw PyError();
@@ -158,7 +158,7 @@ std::string text_of(const lift::Source& source, const fake::BackedSymbols::Origi
 
 // What the request says of the symbols of a graph.
 struct Described {
-  Ref inputs, sources, symbols = checked(PyTuple_New(0)), sizes = none(), orders = none(), numbers = none();
+  Ref inputs, sources, symbols = checked(PyTuple_New(0)), sizes = none(), strides = none(), numbers = none();
 };
 
 Described describe(const graph::Program& program, const GraphInputs& inputs, Borrowed environment) {
@@ -192,10 +192,10 @@ Described describe(const graph::Program& program, const GraphInputs& inputs, Bor
     if (input.sizes.empty()) return none();
     return tuple_of(input.sizes.size(), [&](size_t d) { return expression(input.sizes[d]); });
   });
-  made.orders = tuple_of(count, [&](size_t i) {
-    const std::vector<uint8_t>& order = symbolic.orders[i];
-    if (order.empty()) return none();
-    return tuple_of(order.size(), [&](size_t d) { return checked(PyLong_FromLong(order[d])); });
+  made.strides = tuple_of(count, [&](size_t i) {
+    const std::vector<shapes::Expression>& strides = symbolic.inputs[i].strides;
+    if (strides.empty()) return none();
+    return tuple_of(strides.size(), [&](size_t d) { return expression(strides[d]); });
   });
   made.numbers = tuple_of(symbolic.computed.size(), [&](size_t i) { return expression(symbolic.computed[i]); });
   return made;
@@ -223,7 +223,7 @@ GraphRequest::GraphRequest(const std::shared_ptr<graph::Program>& program, const
        checked(PyCFunction_New(&as_exported_definition, capsule.get())), described.inputs, described.sources,
        Ref::share(code), program->shape_env ? Ref::share(program->shape_env.get()) : Ref::share(Py_None),
        text_or_none(name_of(choice.runner)), text_or_none(choice.reason), fact_values, autograd_functions(*program),
-       environment_, described.symbols, described.sizes, described.orders, described.numbers});
+       environment_, described.symbols, described.sizes, described.strides, described.numbers});
   held_ = std::move(capsule);
 }
 

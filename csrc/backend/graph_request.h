@@ -23,7 +23,7 @@ namespace alternator::backend {
 // - environment: alternator._C.shapes.Environment.
 // - symbols: by number (Expression, source text, "size", "stride", "offset", "integer" or "float", dimension).
 // - input_sizes: for each input None, a tuple of Expressions (of a tensor), or an Expression (the input is a number).
-// - input_orders: for each input with sizes the order of its dimensions, outermost first, if it is dense; or None.
+// - input_strides: for each input with sizes its strides, or None.
 // - numbers: the Expressions that the graph computes from its symbols.
 struct GraphInputs {
   Borrowed recorded;  // a list of the real inputs of the program

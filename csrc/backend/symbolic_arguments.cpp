@@ -1,7 +1,6 @@
 #include "backend/symbolic_arguments.h"
 
 #include "graph/record/torch_types.h"
-#include "lift/sources/tensor_spec.h"
 
 #include <ATen/ScalarOps.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -18,13 +17,6 @@ static bool is_float(const graph::ExportedInput& input) {
   return input.number != nullptr && input.number->sort() == shapes::Sort::kFloat;
 }
 
-static std::vector<uint8_t> dense_order(const lift::Source& source) {
-  for (const lift::Guard& guard : source.guards) {
-    if (guard.kind == lift::GuardKind::kTensor && !guard.tensor->dense_order.empty()) return guard.tensor->dense_order;
-  }
-  return {};
-}
-
 SymbolicInputs::SymbolicInputs(const graph::Program& program, lift::SourceTree& tree,
                                const std::vector<lift::Source*>& needed)
     : inputs(graph::exported_inputs(program)) {
@@ -33,13 +25,11 @@ SymbolicInputs::SymbolicInputs(const graph::Program& program, lift::SourceTree& 
     if (input.number != nullptr) {
       positions.push_back(needed.size() + symbols.result_of(input.number));
       sources.push_back(nullptr);
-      orders.emplace_back();
       continue;
     }
     lift::Source* source = tree.at(PyLong_AsUnsignedLong(program.declared[input.declared].source.get()));
     positions.push_back(static_cast<size_t>(std::ranges::find(needed, source) - needed.begin()));
     sources.push_back(source);
-    orders.push_back(dense_order(*source));
   }
   for (const uint32_t declared : program.inputs) {
     const Expression number = program.declared[declared].number;

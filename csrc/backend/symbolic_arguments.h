@@ -8,10 +8,9 @@ namespace alternator::backend {
 
 struct SymbolicInputs {
   std::vector<graph::ExportedInput> inputs;
-  std::vector<size_t> positions;             // ... among the values of an entry
-  std::vector<const lift::Source*> sources;  // ... null: a number
-  std::vector<std::vector<uint8_t>> orders;  // of the dimensions of a dense tensor; empty: its strides are fixed
-  std::vector<shapes::Expression> computed;  // the numbers that the graph computes from its symbols
+  std::vector<size_t> positions;                        // ... among the values of an entry
+  std::vector<const lift::Source*> sources;             // ... null: a number
+  std::vector<shapes::Expression> computed;             // the numbers that the graph computes from its symbols
   std::vector<const lift::Source*> sources_of_symbols;  // by number
 
   // `needed`: the values of an entry, which the results of BackedSymbols follow. The guard program takes the guards of

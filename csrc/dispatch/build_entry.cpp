@@ -164,18 +164,21 @@ std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard a
   return entry;
 }
 
-static NeedsStatic needs_static(const backend::GraphRunner& graph, const std::vector<uint32_t>& symbols) {
-  using Reads = fake::BackedSymbols::Reads;
-  NeedsStatic needed{.reason = "a compiler needs it as a constant"};
-  for (const uint32_t number : symbols) {
-    const fake::BackedSymbols::Origin& origin = graph.program().backed->origins()[number];
-    const std::string text = graph.source_of_symbol(number).text();
-    if (origin.reads == Reads::kInteger || origin.reads == Reads::kFloat) {
-      needed.numbers.insert(text);
-    } else {
-      needed.sizes[text] |= origin.reads == Reads::kSize ? uint64_t{1} << origin.dimension : ~uint64_t{0};
-    }
+void NeedsStatic::add(const std::string& source, const fake::BackedSymbols::Origin& origin) {
+  const uint64_t bit = uint64_t{1} << origin.dimension;
+  if (origin.reads == fake::BackedSymbols::Reads::kSize) {
+    sizes[source] |= bit;
+  } else if (fake::BackedSymbols::is_of_tensor(origin.reads)) {
+    layouts[source] |= bit;
+  } else {
+    numbers.insert(source);
   }
+}
+
+static NeedsStatic needs_static(const backend::GraphRunner& graph, const std::vector<uint32_t>& symbols) {
+  NeedsStatic needed{.reason = "a compiler needs it as a constant"};
+  for (const uint32_t number : symbols)
+    needed.add(graph.source_of_symbol(number).text(), graph.program().backed->origins()[number]);
   return needed;
 }
 

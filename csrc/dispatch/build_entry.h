@@ -15,10 +15,14 @@ struct NeedsNumpyConstants {};
 // ... the backend, or a call with other values, needs the values of symbols as constants: by the texts of their
 // sources.
 struct NeedsStatic {
-  std::unordered_map<std::string, uint64_t> sizes;
+  std::unordered_map<std::string, uint64_t> sizes, layouts;
   std::unordered_set<std::string> numbers;
   std::string reason;
   lift::Site site;  // the instruction that does; none: a compiler
+
+  // The symbol of that origin.
+  void add(const std::string& source, const fake::BackedSymbols::Origin& origin);
+  bool empty() const { return sizes.empty() && layouts.empty() && numbers.empty(); }
 };
 
 // Of a trace that returned, or was cut. Throws replay::CannotRebuild.

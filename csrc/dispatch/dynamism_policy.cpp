@@ -68,10 +68,6 @@ Settings read_settings() {
   return settings;
 }
 
-std::string key_of(const std::string& source, Reads reads, unsigned dimension) {
-  return reads == Reads::kSize ? source + ".size(" + std::to_string(dimension) + ")" : source;
-}
-
 }  // namespace
 
 bool note_change(const Compilation& compilation, SharedCache& cache, const guards::Change& change) {
@@ -80,13 +76,17 @@ bool note_change(const Compilation& compilation, SharedCache& cache, const guard
   bool is_new = false;
   if (change.kind == guards::Change::Kind::kSize) {
     uint64_t& sizes = known.sizes[change.source];
-    is_new = std::exchange(sizes, sizes | change.dimensions) != sizes;
+    uint64_t& layout = known.layouts[change.source];
+    is_new = (change.dimensions & ~sizes) != 0 || (change.layout & ~layout) != 0;
+    sizes |= change.dimensions;
+    layout |= change.layout;
   } else {
     is_new = change.kind == guards::Change::Kind::kNumber && known.numbers.insert(change.source).second;
   }
   // What was specialized on because of a constant may be open now that this is none.
   if (is_new) {
     known.static_sizes.clear();
+    known.static_layouts.clear();
     known.static_numbers.clear();
     cache.fixed.clear();
   }
@@ -117,12 +117,14 @@ void note_symbols(SharedCache& cache, Entry& entry) {
       const shapes::Kind kind = symbols->environment.simplify(symbols->environment.symbol(i))->kind;
       fate.is_fixed = kind == shapes::Kind::kInteger || kind == shapes::Kind::kFloat;
     }
-    const std::string key = key_of(fate.source, fate.reads, fate.dimension);
+    const std::string key = fate.text();
     if (!fate.is_fixed) {
       cache.fixed.erase(key);
     } else if (++cache.fixed[key] >= kMostFixed) {
       if (fate.reads == Reads::kSize)
         cache.dynamism.static_sizes[fate.source] |= uint64_t{1} << fate.dimension;
+      else if (fate.is_of_tensor())
+        cache.dynamism.static_layouts[fate.source] |= uint64_t{1} << fate.dimension;
       else
         cache.dynamism.static_numbers.insert(fate.source);
     }

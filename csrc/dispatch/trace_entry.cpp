@@ -176,6 +176,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
 // What is not marked as dynamic is static in later traces too.
 static void keep_static(const NeedsStatic& needed, lift::Dynamism* dynamism) {
   for (const auto& [text, dimensions] : needed.sizes) dynamism->static_sizes[text] |= dimensions;
+  for (const auto& [text, dimensions] : needed.layouts) dynamism->static_layouts[text] |= dimensions;
   dynamism->static_numbers.insert(needed.numbers.begin(), needed.numbers.end());
 }
 
@@ -188,6 +189,11 @@ static bool give_up(const NeedsStatic& needed, lift::Dynamism* dynamism) {
     given_up.sizes |= dimensions;
     given_up.reason = needed.reason;
     given_up.site = {Ref(needed.site.code), needed.site.index};
+  }
+  for (const auto& [text, dimensions] : needed.layouts) {
+    uint64_t& known = dynamism->static_layouts[text];
+    is_new = is_new || (dimensions & ~known) != 0;
+    known |= dimensions;
   }
   for (const std::string& text : needed.numbers) is_new = dynamism->static_numbers.insert(text).second || is_new;
   return is_new;

@@ -3,6 +3,7 @@
 #include "dispatch/build_entry.h"
 #include "graph/record/named_callable.h"
 #include "graph/record/torch_warnings.h"
+#include "graph/sizes/layout_solver.h"
 #include "graph/sizes/size_switches.h"
 #include "lift/lifting/symbolic_inputs.h"
 #include "replay/cannot_rebuild.h"
@@ -215,15 +216,26 @@ void compare_tensors(const graph::Program& one, const graph::Program& other) {
 
 // The sizes that one trace computed, against those of the other's fakes.
 void compare_sizes(const graph::SizeSolver& solver, const Hints& hints, const graph::Program& other) {
+  const auto expect_value = [&](Expression expression, int64_t found, const char* what) {
+    const std::optional<Register> value = shapes::evaluate(expression, hints.data());
+    expect(value && value->integer == found, what);
+  };
+  const auto has_rank = [](const at::Tensor& fake, size_t rank) {
+    return fake.defined() && graph::SizeSolver::has_plain_sizes(fake) && fake.dim() == static_cast<int64_t>(rank);
+  };
+  solver.layouts().each_known([&](uint32_t tensor, const graph::Layout& layout) {
+    const at::Tensor& fake = other.tensors[tensor].fake;
+    expect(has_rank(fake, layout.strides.size()), "the rank of a tensor");
+    if (solver.is_restrided(tensor)) return;
+    for (size_t d = 0; d < layout.strides.size(); d++)
+      expect_value(layout.strides[d], fake.stride(static_cast<int64_t>(d)), "a stride that was computed");
+    if (layout.offset != nullptr) expect_value(layout.offset, fake.storage_offset(), "an offset that was computed");
+  });
   solver.each_known([&](uint32_t tensor, const graph::Sizes& sizes) {
     const at::Tensor& fake = other.tensors[tensor].fake;
-    expect(
-        fake.defined() && graph::SizeSolver::has_plain_sizes(fake) && fake.dim() == static_cast<int64_t>(sizes.size()),
-        "the rank of a tensor");
-    for (size_t d = 0; d < sizes.size(); d++) {
-      const std::optional<Register> value = shapes::evaluate(sizes[d], hints.data());
-      expect(value && value->integer == fake.size(static_cast<int64_t>(d)), "a size that was computed");
-    }
+    expect(has_rank(fake, sizes.size()), "the rank of a tensor");
+    for (size_t d = 0; d < sizes.size(); d++)
+      expect_value(sizes[d], fake.size(static_cast<int64_t>(d)), "a size that was computed");
   });
 }
 
@@ -310,12 +322,7 @@ void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::
     for (size_t i = 0; i < symbols->count(); i++) {
       if (!others.is_in(i, group)) continue;
       const BackedSymbols::Origin& origin = symbols->origins()[i];
-      const std::string text = entry.guards->tree().sources()[origin.source].text();
-      if (origin.reads == BackedSymbols::Reads::kSize) {
-        needed.sizes[text] |= uint64_t{1} << origin.dimension;
-      } else {
-        needed.numbers.insert(text);
-      }
+      needed.add(entry.guards->tree().sources()[origin.source].text(), origin);
     }
   };
   const Finding* why = &of_all;
@@ -326,7 +333,7 @@ void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::
     if (!found.text.empty()) why = &(last = std::exchange(found, {}));
   }
   // Each by itself agrees: none of them is a symbol then.
-  if (needed.sizes.empty() && needed.numbers.empty()) std::ranges::for_each(groups, add_group);
+  if (needed.empty()) std::ranges::for_each(groups, add_group);
   needed.reason = why->text;
   needed.site = {Ref(why->site.code), why->site.index};
   throw needed;

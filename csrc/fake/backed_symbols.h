@@ -15,10 +15,19 @@
 
 namespace alternator::fake {
 
+// Of a tensor that is passed in, if something about it is symbolic: one expression for each dimension.
+struct SymbolicGeometry {
+  std::vector<shapes::Expression> sizes, strides;
+  shapes::Expression offset = nullptr;  // null: as in its fake
+
+  bool empty() const { return sizes.empty() && offset == nullptr; }
+};
+
 class BackedSymbols {
  public:
   // Where each call reads the value of a symbol.
   enum class Reads : uint8_t { kSize, kStride, kOffset, kInteger, kFloat };
+  static bool is_of_tensor(Reads reads) { return reads != Reads::kInteger && reads != Reads::kFloat; }
   struct Origin {
     uint32_t source;  // its id in the tree of sources
     Reads reads;

@@ -82,8 +82,8 @@ class Session {
   at::Tensor constant(const at::Tensor& value);
   // The current value of a fake, if it is known: a new real CPU tensor.
   std::optional<at::Tensor> known_value(const at::Tensor& fake) const;
-  // Of a fake that was made just now: other sizes than those of its real tensor, to trace a call with.
-  static void set_geometry(const at::Tensor& fake, c10::IntArrayRef sizes, c10::IntArrayRef strides);
+  // Of a fake that was made just now: another geometry than that of its real tensor, to trace a call with.
+  static void set_geometry(const at::Tensor& fake, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset);
   // From now on its value counts as unknown.
   void forget_value(const at::Tensor& fake) const;
 

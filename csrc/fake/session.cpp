@@ -92,10 +92,10 @@ Session::Counts Session::counts() const {
 }
 
 at::Tensor Session::constant(const at::Tensor& value) { return make_constant(*state_, value); }
-void Session::set_geometry(const at::Tensor& fake, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+void Session::set_geometry(const at::Tensor& fake, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
   c10::TensorImpl* impl = fake.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(sizes, strides);
-  int64_t last = impl->storage_offset();
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  int64_t last = offset;
   for (size_t d = 0; d < sizes.size(); d++) last += (sizes[d] - 1) * strides[d];
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   const size_t needed = static_cast<size_t>(last + 1) * impl->itemsize();

@@ -44,9 +44,10 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
       return true;
     }
     if (check.kind == GuardKind::kTensor) {
-      const uint64_t sizes = check.tensor->sizes_that_differ(found);
-      if (sizes != 0) plain.push_back({Change::Kind::kSize, node.source->text(), sizes});
-      return sizes != 0;
+      const lift::TensorSpec::Difference different = check.tensor->difference(found);
+      const bool any = different.sizes != 0 || different.layout != 0;
+      if (any) plain.push_back({Change::Kind::kSize, node.source->text(), different.sizes, false, different.layout});
+      return any;
     }
     return is_about_contents(check.kind) && (note_container(check.node) || note_container(node.parent));
   };
@@ -82,9 +83,15 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
     if (!holds || found != Found::kYes) i = node.end - 1;  // the subtree cannot be found
   }
   if (all_hold && sizes_ != nullptr) {
+    const size_t before = plain.size();
     sizes_->each_out_of_range(found_.data(), [&](const lift::Source& source, uint16_t dimension) {
       plain.push_back({Change::Kind::kSize, source.text(), uint64_t{1} << dimension});
     });
+    // Sizes that were taken to be equal, for example.
+    if (goes_on && plain.size() == before && !sizes_->check(found_.data())) {
+      for (auto& [source, dimension] : sizes_->failed_sizes())
+        plain.push_back({Change::Kind::kSize, std::move(source), uint64_t{1} << dimension});
+    }
   }
   release_owned();
   if (plain.empty()) plain = std::move(containers);

@@ -36,6 +36,7 @@ struct Change {
   std::string source;
   uint64_t dimensions = 0;    // kSize: a bit for each size that differs
   bool in_container = false;  // kNumber: it is no variable of its own
+  uint64_t layout = 0;        // kSize: a bit for each stride, or lift::kOffsetBit, as in TensorSpec::Difference
 };
 
 class GuardProgram {

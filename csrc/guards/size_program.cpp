@@ -112,6 +112,44 @@ static std::string bounds_text(const std::string& name, const shapes::Interval& 
   return text;
 }
 
+std::vector<size_t> SizeProgram::symbols_in(Expression expression) const {
+  std::vector<size_t> symbols;
+  std::vector<Expression> open{expression};
+  std::vector<bool> seen(nodes_.size());
+  while (!open.empty()) {
+    const Expression node = open.back();
+    open.pop_back();
+    for (const shapes::Term& term : node->terms()) open.push_back(term.node);
+    const bool is_symbol = node->kind == shapes::Kind::kSymbol || node->kind == shapes::Kind::kFloatSymbol;
+    if (!is_symbol || seen[static_cast<size_t>(node->value)]) continue;
+    symbols.push_back(static_cast<size_t>(node->value));
+    seen[symbols.back()] = true;
+  }
+  return symbols;
+}
+
+// Null: it was another check.
+const shapes::Guard* SizeProgram::failed_guard() const {
+  if (unfilled_ != SIZE_MAX) return nullptr;
+  for (const shapes::Guard& guard : guards_) {
+    const std::optional<shapes::Register> holds = shapes::evaluate(guard.condition, registers_.data());
+    if (!holds || holds->integer == 0) return &guard;
+  }
+  return nullptr;
+}
+
+std::vector<std::pair<std::string, uint16_t>> SizeProgram::failed_sizes() const {
+  std::vector<std::pair<std::string, uint16_t>> sizes;
+  const shapes::Guard* failed = failed_guard();
+  if (failed == nullptr) return sizes;
+  for (const size_t symbol : symbols_in(failed->condition)) {
+    const BackedSymbols::Origin& origin = symbols_->origins()[symbol];
+    if (origin.reads == BackedSymbols::Reads::kSize)
+      sizes.emplace_back(tree_.sources()[origin.source].text(), origin.dimension);
+  }
+  return sizes;
+}
+
 SizeProgram::Failed SizeProgram::explain() const {
   if (unfilled_ != SIZE_MAX) {
     const std::string name = name_of(unfilled_);
@@ -119,29 +157,16 @@ SizeProgram::Failed SizeProgram::explain() const {
     return {name, bounds_text(name, symbols_->given()[unfilled_]),
             is_float ? "no float" : std::to_string(registers_[unfilled_].integer)};
   }
-  const auto values_of = [&](Expression expression) {
+  if (const shapes::Guard* failed = failed_guard()) {
     std::string values;
-    std::vector<Expression> open{expression};
-    std::vector<bool> shown(nodes_.size());
-    while (!open.empty()) {
-      const Expression node = open.back();
-      open.pop_back();
-      for (const shapes::Term& term : node->terms()) open.push_back(term.node);
-      const bool is_float = node->kind == shapes::Kind::kFloatSymbol;
-      if ((node->kind != shapes::Kind::kSymbol && !is_float) || shown[static_cast<size_t>(node->value)]) continue;
-      const auto symbol = static_cast<size_t>(node->value);
-      shown[symbol] = true;
+    for (const size_t symbol : symbols_in(failed->condition)) {
+      const bool is_float = symbols_->origins()[symbol].reads == BackedSymbols::Reads::kFloat;
       const std::string value = is_float ? shapes::text(symbols_->environment.real(registers_[symbol].real))
                                          : std::to_string(registers_[symbol].integer);
       values += (values.empty() ? "" : ", ") + name_of(symbol) + " = " + value;
     }
-    return values;
-  };
-  for (size_t i = 0; i < guards_.size(); i++) {
-    const shapes::Guard& guard = guards_[i];
-    const std::optional<shapes::Register> holds = shapes::evaluate(guard.condition, registers_.data());
-    if (holds && holds->integer != 0) continue;
-    return {"", text(guard.condition), values_of(guard.condition), guard.tag, origin_of(i)};
+    const auto number = static_cast<size_t>(failed - guards_.data());
+    return {"", text(failed->condition), values, failed->tag, origin_of(number)};
   }
   return {"", "the numbers that are computed from sizes", "a result that overflows"};
 }

@@ -35,6 +35,8 @@ class SizeProgram {
     std::string origin;  // of what a compiler has assumed
   };
   Failed explain() const;
+  // ... and the sizes that it is about: (source, dimension).
+  std::vector<std::pair<std::string, uint16_t>> failed_sizes() const;
   // For objects that pass all other guards: calls note(source, dimension) for each size that is out of its range.
   template <class Note>
   void each_out_of_range(PyObject* const* found, Note&& note) const {
@@ -55,6 +57,8 @@ class SizeProgram {
  private:
   static int64_t size_of(PyObject* tensor, uint16_t dimension) noexcept;
   bool fill(PyObject* const* found) noexcept;
+  const shapes::Guard* failed_guard() const;
+  std::vector<size_t> symbols_in(shapes::Expression expression) const;
   std::string name_of(size_t symbol) const;
   const std::string& origin_of(size_t guard) const;
   std::string text(shapes::Expression expression) const;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -452,3 +453,38 @@ def test_questions_about_sizes_have_true_answers() -> None:
                 torch.testing.assert_close(got, wanted, rtol=0, atol=0)
             else:
                 assert wanted == got
+
+
+def test_sizes_that_were_taken_to_be_equal() -> None:
+    """A size that has differed from the others once is a symbol of its own."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] * x.shape[1], -1).sum(0)
+
+    alternator.reset()
+    compiled = alternator.compile(function, backend="eager", dynamic=True, isolate_recompiles=True)
+    for sizes in ((4, 4, 4), (5, 6, 6), (5, 6, 7), (3, 3, 8), (2, 7, 7)):
+        x = torch.randn(sizes)
+        assert torch.equal(compiled(x), function(x))
+    assert alternator.counters()["graphs"] == 2
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_numbers_in_a_namespace(shows: bool) -> None:
+    def make() -> Any:
+        state = types.SimpleNamespace(length=0, other=types.SimpleNamespace(length=4))
+
+        def function(x: torch.Tensor) -> Any:
+            state.length += x.shape[0]
+            same = types.SimpleNamespace(length=state.length) == state.other
+            return x * state.length, same, repr(state) if shows else None
+
+        return function
+
+    alternator.reset()
+    wanted, compiled = make(), alternator.compile(make(), backend="eager", isolate_recompiles=True)
+    for _ in range(6):
+        x = torch.ones(2)
+        one, other = compiled(x), wanted(x)
+        assert torch.equal(one[0], other[0])
+        assert one[1:] == other[1:]

@@ -133,7 +133,9 @@ class ThroughInductor(ThroughAOTAutograd):
 
     def __init__(self) -> None:
         super().__init__()
-        sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))  # Inductor does so for a graph with symbols, and for good
+        sys.setrecursionlimit(
+            max(sys.getrecursionlimit(), 2000)
+        )  # Inductor does so for a graph with symbols, and for good
 
     def compile(self, fn: Any, backend: Any, fullgraph: bool = False, **options: Any) -> Any:
         return self.module.compile(fn, backend="inductor", fullgraph=fullgraph, **options)

@@ -388,7 +388,7 @@ def test_layouts_that_do_not_vary(text: str, graphs: int) -> None:
 
 
 def test_views_or_copies() -> None:
-    """What is written decides whether it matters that reshape copies."""
+    """Whether a reshape copies follows from the layout, not from the sizes."""
 
     def unwritten(x: torch.Tensor, y: torch.Tensor) -> Any:
         z = x.reshape(-1)
@@ -400,7 +400,7 @@ def test_views_or_copies() -> None:
         z.add_(1)
         return z * 2, x * 1
 
-    for function, graphs in ((unwritten, 1), (written, 3)):
+    for function, graphs in ((unwritten, 1), (written, 1)):
         made: list[object] = []
 
         def backend(module: torch.fx.GraphModule, inputs: list[Any], made: list[object] = made) -> Callable:

@@ -35,7 +35,7 @@ class Symbolic:
         self.values: list[Any] = []
         self.sources: list[tuple[str, bool]] = []
         self.sizes: list[Any] = []
-        self.orders: list[Any] = []
+        self.strides: list[Any] = []
         self.computes_double = False
 
     def size(self, hint: int, text: str, dimension: int = 0, low: int = 2, high: int | None = None) -> Any:
@@ -56,17 +56,26 @@ class Symbolic:
         return self.graph.call_method("item", (node,))
 
     def tensor(self, value: torch.Tensor, text: str, *sizes: Any, order: Sequence[int] | None = None) -> Any:
-        """`sizes`: expressions or ints; none: all are static."""
-        wanted = tuple(self.environment.integer(size) if isinstance(size, int) else size for size in sizes) or None
-        if wanted is not None and order is None:
-            order = tuple(range(len(wanted)))
-        return self._placeholder(text, value, text, isinstance(value, torch.nn.Parameter), wanted, order or None)
+        """`sizes`: expressions or ints; none: all are static. `order`: of the dimensions of a dense tensor, outermost first; empty: its
+        strides are fixed."""
+        integer = self.environment.integer
+        wanted = tuple(integer(size) if isinstance(size, int) else size for size in sizes) or None
+        strides: list[Any] | None = None
+        if wanted is not None:
+            strides = [integer(stride) for stride in value.stride()]
+            expected = integer(1)
+            for dimension in reversed(range(len(wanted)) if order is None else order):
+                strides[dimension] = expected
+                expected = self.environment.make("product", expected, wanted[dimension])
+        return self._placeholder(
+            text, value, text, isinstance(value, torch.nn.Parameter), wanted, strides and tuple(strides)
+        )
 
-    def _placeholder(self, name: str, value: Any, text: str, state: bool, sizes: Any, order: Any) -> Any:
+    def _placeholder(self, name: str, value: Any, text: str, state: bool, sizes: Any, strides: Any) -> Any:
         self.values.append(value)
         self.sources.append((text, state))
         self.sizes.append(sizes)
-        self.orders.append(order)
+        self.strides.append(strides)
         return self.graph.placeholder(name)
 
     def make(self, kind: str, *operands: Any) -> Any:
@@ -113,7 +122,7 @@ class Symbolic:
             environment=self.environment,
             symbols=tuple(self.symbols),
             input_sizes=tuple(self.sizes),
-            input_orders=tuple(self.orders),
+            input_strides=tuple(self.strides),
             numbers=(),
         )
 

@@ -38,7 +38,7 @@ void each_symbol(Expression expression, std::set<Expression>& seen, Visit&& visi
 bool has_symbolic_inputs(const Program& program) {
   return std::ranges::any_of(program.inputs, [&](uint32_t declared) {
     const Input& input = program.declared[declared];
-    return input.number != nullptr || !input.sizes.empty();
+    return input.number != nullptr || !input.geometry.sizes.empty();
   });
 }
 
@@ -51,21 +51,26 @@ std::vector<ExportedInput> exported_inputs(const Program& program) {
     return simple != nullptr ? simple : expression;
   };
   const auto need = [&](Expression expression) {
-    each_symbol(expression, seen, [&](Expression symbol) { symbols.push_back({.number = symbol, .sizes = {}}); });
+    each_symbol(expression, seen,
+                [&](Expression symbol) { symbols.push_back({.number = symbol, .sizes = {}, .strides = {}}); });
   };
   for (const uint32_t declared : program.inputs) {
     const Input& input = program.declared[declared];
     if (input.number != nullptr && input.number->sort() == shapes::Sort::kFloat) {
-      rest.push_back({.declared = declared, .number = input.number, .sizes = {}});
+      rest.push_back({.declared = declared, .number = input.number, .sizes = {}, .strides = {}});
     } else if (input.number != nullptr) {
       need(simplified(input.number));
     } else {
-      ExportedInput tensor{.declared = declared, .sizes = {}};
-      for (const Expression size : input.sizes) tensor.sizes.push_back(simplified(size));
-      const bool varies =
-          std::ranges::any_of(tensor.sizes, [](Expression size) { return size->kind != shapes::Kind::kInteger; });
-      if (!varies) tensor.sizes.clear();
+      ExportedInput tensor{.declared = declared, .sizes = {}, .strides = {}};
+      for (const Expression size : input.geometry.sizes) tensor.sizes.push_back(simplified(size));
+      for (const Expression stride : input.geometry.strides) tensor.strides.push_back(simplified(stride));
+      const auto varies = [](Expression number) { return number->kind != shapes::Kind::kInteger; };
+      if (!std::ranges::any_of(tensor.sizes, varies) && !std::ranges::any_of(tensor.strides, varies)) {
+        tensor.sizes.clear();
+        tensor.strides.clear();
+      }
       for (const Expression size : tensor.sizes) need(size);
+      for (const Expression stride : tensor.strides) need(stride);
       rest.push_back(std::move(tensor));
     }
   }

@@ -11,9 +11,9 @@
 namespace alternator::graph {
 
 struct ExportedInput {
-  uint32_t declared = kNowhere;           // position in Program::declared; kNowhere: a symbol
-  shapes::Expression number = nullptr;    // an int symbol; or a float, which may be any expression
-  std::vector<shapes::Expression> sizes;  // of a tensor, simplified; empty: it has none that are symbolic
+  uint32_t declared = kNowhere;                    // position in Program::declared; kNowhere: a symbol
+  shapes::Expression number = nullptr;             // an int symbol; or a float, which may be any expression
+  std::vector<shapes::Expression> sizes, strides;  // of a tensor, simplified; empty: it has none that are symbolic
 };
 
 // In order: symbols come before what they are needed for. A number that is computed from symbols is none of them.

@@ -111,7 +111,7 @@ struct Input {
   Ref source;                            // returned to the caller: where to find the real tensor
   std::optional<uint32_t> version = {};  // of the fake, when it was declared; none: it has no version counter
   shapes::Expression number = nullptr;  // the guards compute it in each call (BackedSymbols::results); it has no source
-  std::vector<shapes::Expression> sizes = {};  // of a tensor, if some are symbolic; empty: all are as in its fake
+  fake::SymbolicGeometry geometry = {};  // of a tensor
 };
 
 // A tensor whose value was known while recording.

@@ -169,8 +169,8 @@ class Recorder final : private TensorNames {
   // Backed symbols (fake/backed_symbols.h): from now on, numbers and sizes over them may be met.
   void use_backed(std::shared_ptr<fake::BackedSymbols> symbols);
   fake::BackedSymbols* backed() const { return backed_.get(); }
-  // The sizes of a declared tensor, some of them symbolic.
-  void note_sizes(const at::Tensor& fake, std::vector<shapes::Expression> sizes);
+  // The sizes and strides of a declared tensor, some of them symbolic.
+  void note_geometry(const at::Tensor& fake, fake::SymbolicGeometry geometry);
   // Called after each call with an argument whose sizes vary, or with a number: the result as the program is to see it.
   // The arguments of the node are in the arena; `made`: the first of its new tensors.
   std::function<Ref(const Node& node, Ref result, uint32_t made)> on_varying;

@@ -1,6 +1,8 @@
 // Numbers and sizes over backed symbols (fake/backed_symbols.h) in a recording.
 #include "graph/record/recorder.h"
 
+#include "graph/record/torch_types.h"
+#include "py/lasting.h"
 #include "shapes/expression_text.h"
 
 namespace alternator::graph {
@@ -11,11 +13,11 @@ void Recorder::use_backed(std::shared_ptr<fake::BackedSymbols> symbols) {
   program_->backed = backed_;
 }
 
-void Recorder::note_sizes(const at::Tensor& fake, std::vector<shapes::Expression> sizes) {
+void Recorder::note_geometry(const at::Tensor& fake, fake::SymbolicGeometry geometry) {
   ALT_CHECK(part_ == nullptr, "a size varies inside of a part");
   TensorRecord& record = program_->tensors[known_.at(fake.unsafeGetTensorImpl())];
   record.varies = true;
-  program_->declared[record.index].sizes = std::move(sizes);
+  program_->declared[record.index].geometry = std::move(geometry);
 }
 
 // A subgraph takes tensors only: its numbers are constants of the graph.
@@ -46,8 +48,18 @@ uint32_t Recorder::number_id(Borrowed number, shapes::Expression expression) {
   return found->second;
 }
 
+// The sizes of a tensor as the elements of another, whose value is known.
+static bool makes_tensor_of_sizes(const Node& node) {
+  static constinit Lasting<Ref> function;
+  return Borrowed(node.function()) == function.get([] { return torch_name("torch", "_shape_as_tensor"); });
+}
+
 // The values of results are not known while tracing: their sizes differ from call to call.
 Ref Recorder::vary(const Node& node, Ref result, uint32_t made) {
+  if (makes_tensor_of_sizes(node) && on_fixed_sizes) {
+    on_fixed_sizes(node);
+    return result;
+  }
   for (size_t id = made; id < program_->tensors.size(); id++) {
     TensorRecord& record = program_->tensors[id];
     if (record.is_symbol()) continue;

@@ -188,6 +188,7 @@ const at::Tensor* RuleCall::tensor_of(Value value) const {
 Sizes RuleCall::sizes_of(Value value) {
   const at::Tensor* tensor = tensor_of(value);
   check(tensor != nullptr && SizeSolver::has_plain_sizes(*tensor));
+  if (value.index == replaced_) return *instead_;
   return solver_.sizes_of(value.index);
 }
 
@@ -304,7 +305,6 @@ Sizes RuleCall::inferred(Sizes wanted, Expression elements) {
   return wanted;
 }
 
-// A bound of a slice, from 0 to the size.
 Expression RuleCall::clamped(Expression bound, Expression size) {
   if (!is_negative(bound)) return environment().minimum(bound, size);
   return environment().maximum(environment().add(bound, size), constant(0));

@@ -101,22 +101,32 @@ class RuleCall {
   shapes::Expression same(shapes::Expression a, shapes::Expression b, const At& at = At::current());
   // Sizes of which one may be -1, for `elements` elements.
   Sizes inferred(Sizes wanted, shapes::Expression elements);
+  // A bound of a slice, from 0 to the size.
+  shapes::Expression clamped(shapes::Expression bound, shapes::Expression size);
   // The length of start:stop:step on a dimension, as torch computes it. Null: not given.
   shapes::Expression slice_length(shapes::Expression size, shapes::Expression start, shapes::Expression stop,
                                   int64_t step);
 
- private:
-  shapes::Expression clamped(shapes::Expression bound, shapes::Expression size);
+  // A rule that only rearranges dimensions then does so to these: `instead` of the sizes of that tensor.
+  void replace_sizes(uint32_t tensor, const Sizes* instead) {
+    replaced_ = tensor;
+    instead_ = instead;
+  }
 
+ private:
   SizeSolver& solver_;
   const Node& node_;
   int64_t position_ = kWholeResult;
   int64_t count_ = 0;
   size_t rank_ = 0;
   std::bitset<256> understood_;
+  uint32_t replaced_ = kNowhere;
+  const Sizes* instead_ = nullptr;
 };
 
 using Rule = Sizes (*)(RuleCall& call);
+// Null: there is none.
+Rule rule_of(const Node& node);
 
 #define ALT_RULE(rule, ...) Sizes rule(RuleCall& call);
 #include "graph/sizes/size_rules.def"

@@ -116,4 +116,16 @@ Sizes meshgrid(RuleCall& call) {
   return sizes;
 }
 
+// torch.autograd.grad(outputs, inputs): those of each input.
+Sizes gradients(RuleCall& call) {
+  const Value inputs = call.require(1, "inputs");
+  const auto position = static_cast<size_t>(call.position());
+  const std::vector<Value> all = inputs.is_tensor() ? std::vector{inputs} : call.children(inputs);
+  RuleCall::check(position < all.size());
+  call.ignore_rest();
+  const Sizes sizes = call.sizes_of(all[position]);
+  RuleCall::check(sizes.size() == call.rank());  // not of a batch of gradients
+  return sizes;
+}
+
 }  // namespace alternator::graph

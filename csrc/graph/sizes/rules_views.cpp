@@ -1,15 +1,36 @@
 // Views, and copies that only arrange elements anew.
 #include "graph/sizes/rule_call.h"
 
+#include <torch/csrc/Dtype.h>
+
 #include <algorithm>
 
 namespace alternator::graph {
 
 using shapes::Expression;
 
+Sizes aliased(RuleCall& call) { return same_as_first(call); }
+Sizes made_contiguous(RuleCall& call) { return same_as_first(call); }
+
+// view(x, dtype): the last size changes with the size of an element.
+static Sizes of_other_type(RuleCall& call, Sizes sizes, Value dtype) {
+  const at::Tensor* tensor = call.tensor_of(call.require(0, "input|self"));
+  const auto other = reinterpret_cast<THPDtype*>(call.object(dtype).get())->scalar_type;
+  const auto from = static_cast<int64_t>(tensor->element_size()), to = static_cast<int64_t>(c10::elementSize(other));
+  if (from == to) return sizes;
+  RuleCall::check(!sizes.empty());
+  const Expression bytes = call.environment().multiply(sizes.back(), call.constant(from));
+  call.require(call.environment().equal(call.environment().modulo(bytes, call.constant(to)), call.constant(0)));
+  sizes.back() = call.environment().floor_divide(bytes, call.constant(to));
+  return sizes;
+}
+
 // view(x, *sizes), reshape: one may be -1.
 Sizes view(RuleCall& call) {
   const Sizes sizes = call.sizes(0, "input|self");
+  const Value first = call.require(1, "shape|size|dtype");
+  if (first.kind() == ValueKind::Object && THPDtype_Check(call.object(first).get()))
+    return of_other_type(call, sizes, first);
   return call.inferred(call.numbers(1, "shape|size"), call.product(sizes));
 }
 

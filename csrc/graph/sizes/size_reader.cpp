@@ -2,10 +2,13 @@
 
 #include "graph/record/node_effects.h"
 #include "graph/record/torch_types.h"
+#include "graph/sizes/layout_solver.h"
+#include "graph/sizes/rule_call.h"
 #include "graph/sizes/size_rules.h"
 #include "graph/sizes/size_switches.h"
 #include "py/lasting.h"
 
+#include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
@@ -27,6 +30,9 @@ enum class SizeReader::Reads : uint8_t {
   kViewOrCopy,
   kContiguous,
   kSameSizes,
+  kStrides,
+  kOffset,
+  kDimOrder,
   kStructure,
   kWhichArgument,
   kFixedCount,
@@ -143,21 +149,22 @@ Ref SizeReader::number(shapes::Expression expression, Borrowed result) {
   return solver_.symbols().number(expression);
 }
 
-Ref SizeReader::tuple(const Sizes& sizes, Borrowed result) {
+Ref SizeReader::tuple(const Sizes& sizes, Borrowed result, PyTypeObject* type) {
   Ref items = checked(PyTuple_New(static_cast<Py_ssize_t>(sizes.size())));
   for (size_t d = 0; d < sizes.size(); d++) {
     Ref item = number(sizes[d], PyTuple_GET_ITEM(result.get(), static_cast<Py_ssize_t>(d)));
+    if (!item) return {};
     PyTuple_SET_ITEM(items.get(), static_cast<Py_ssize_t>(d), item.release());
   }
-  return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(torch_types().size), items.get()));
+  if (type == &PyTuple_Type) return items;
+  return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), items.get()));
 }
 
-// x.size(d)
-Ref SizeReader::size(uint32_t tensor, const Node& node, Borrowed result) {
+// x.size(d), x.stride(d): one of these.
+Ref SizeReader::part(const Sizes& sizes, const Node& node, Borrowed result) {
   Program& program = solver_.program();
   const Value position = node.argument_count() > 1 ? program.argument(node, 1) : Value{};
   if (position.kind() != ValueKind::Object) return {};
-  const Sizes sizes = solver_.sizes_of(tensor);
   long long d = PyLong_AsLongLong(program.arena.object(position).get());
   if (d == -1 && PyErr_Occurred()) {
     PyErr_Clear();
@@ -183,6 +190,38 @@ bool SizeReader::compare_sizes(const Node& node) {
   return true;
 }
 
+// x.is_contiguous(), and x.contiguous() where that is x.
+Ref SizeReader::read_contiguous(const Node& node, Borrowed result) {
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  if (node.argument_count() > 1) {
+    const Value given = solver_.program().argument(node, 1);
+    PyObject* object = given.kind() == ValueKind::Object ? solver_.program().arena.object(given).get() : nullptr;
+    if (node.argument_count() != 2 || object == nullptr || !THPMemoryFormat_Check(object)) return {};
+    format = reinterpret_cast<THPMemoryFormat*>(object)->memory_format;
+  }
+  const uint32_t tensor = solver_.program().argument(node, 0).index;
+  const std::optional<bool> found = solver_.layouts().is_contiguous(tensor, format);
+  return found && *found == (result.get() != Py_False) ? Ref::share(result) : Ref();
+}
+
+Ref SizeReader::read_layout(Reads reads, const Node& node, Borrowed result) {
+  const uint32_t tensor = solver_.program().argument(node, 0).index;
+  LayoutSolver& layouts = solver_.layouts();
+  if (reads == Reads::kOffset) return number(layouts.offset_of(tensor), result);
+  if (reads == Reads::kStrides) {
+    const std::optional<Sizes> strides = layouts.strides_of(tensor);
+    if (!strides) return {};
+    return PyTuple_Check(result.get()) ? tuple(*strides, result, &PyTuple_Type) : part(*strides, node, result);
+  }
+  const std::optional<std::vector<int64_t>> order =
+      node.argument_count() == 1 ? layouts.dim_order(tensor) : std::nullopt;
+  if (!order || PyTuple_GET_SIZE(result.get()) != static_cast<Py_ssize_t>(order->size())) return {};
+  for (size_t i = 0; i < order->size(); i++) {
+    if (PyLong_AsLongLong(PyTuple_GET_ITEM(result.get(), static_cast<Py_ssize_t>(i))) != (*order)[i]) return {};
+  }
+  return Ref::share(result);
+}
+
 // What rows of size_readers.def say of the first argument; null: nothing that can be expressed.
 Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
   const uint32_t tensor = solver_.program().argument(node, 0).index;
@@ -191,17 +230,21 @@ Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
   // x.contiguous() is x, or x.is_contiguous().
   const bool is_same = is_tensor(result) ? as_tensor(result).is_same(fake) : result.get() == Py_True;
   if (reads == Reads::kContiguous && (is_same || !is_tensor(result))) {
-    const bool is_always = is_same && node.argument_count() == 1 && is_always_contiguous(solver_, tensor);
-    return is_always || has_constant_layout(solver_, tensor) ? Ref::share(result) : Ref();
+    if (has_constant_layout(solver_, tensor)) return Ref::share(result);
+    return read_contiguous(node, result);
   }
   if (reads == Reads::kViewOrCopy || reads == Reads::kContiguous) {
-    views_or_copies_.push_back({tensor, as_tensor(result)});
+    views_or_copies_.push_back({tensor, as_tensor(result), reads == Reads::kContiguous && node.argument_count() == 1});
     return Ref::share(result);
   }
   if (!SizeSolver::has_plain_sizes(fake)) return {};
   if (reads == Reads::kSameSizes) return compare_sizes(node) ? Ref::share(result) : Ref();
+  if (reads >= Reads::kStrides) return read_layout(reads, node, result);
   const Sizes sizes = solver_.sizes_of(tensor);
-  if (reads == Reads::kSizes) return PyTuple_Check(result.get()) ? tuple(sizes, result) : size(tensor, node, result);
+  if (reads == Reads::kSizes) {
+    auto* size_type = reinterpret_cast<PyTypeObject*>(torch_types().size);
+    return PyTuple_Check(result.get()) ? tuple(sizes, result, size_type) : part(sizes, node, result);
+  }
   if (reads == Reads::kLength) return number(sizes.front(), result);
   const bool in_bytes = reads == Reads::kBytes;
   shapes::Expression product = environment.integer(in_bytes ? static_cast<int64_t>(fake.element_size()) : 1);
@@ -252,11 +295,32 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
     solver_.specialize_arguments(node);
     return result;
   }
+  if (node.has(kRestrides) && solver_.note_restrided(node)) return result;
   const bool is_fixed =
       is(Reads::kFixedCount) || is_named_tuple(result) || (PyTuple_Check(result.get()) && has_fixed_count(node));
   const bool tells = is_fixed ? !holds_only_made(result, made) : !tells_nothing(node, result, made);
   if (tells && !is_open("unlisted_call")) solver_.specialize_arguments(node);
   return result;
+}
+
+// False: it is not known on what it depends.
+bool SizeReader::guard_view(const ViewOrCopy& call) {
+  LayoutSolver& layouts = solver_.layouts();
+  const Program& program = solver_.program();
+  if (call.is_contiguous) return layouts.is_contiguous(call.tensor, at::MemoryFormat::Contiguous) == false;
+  const auto made = std::ranges::find_if(program.tensors,
+                                         [&](const TensorRecord& record) { return record.fake.is_same(call.result); });
+  if (made == program.tensors.end()) return false;
+  const auto result = static_cast<uint32_t>(made - program.tensors.begin());
+  if (solver_.is_restrided(result)) return false;
+  if (result == call.tensor) return true;  // of one dimension, which does not depend on its size
+  const at::Tensor& argument = program.tensors[call.tensor].fake;
+  const bool is_view = share_memory(argument, call.result);
+  try {
+    return layouts.view_strides(call.tensor, solver_.sizes_of(result)).has_value() == is_view;
+  } catch (const NoRule&) {
+    return false;
+  }
 }
 
 void SizeReader::fix_views() {
@@ -274,10 +338,10 @@ void SizeReader::fix_views() {
       if (program.tensors[tensor].fake.defined()) written.insert(storage_of(program.tensors[tensor].fake));
     });
   }
-  for (const auto& [tensor, result] : views_or_copies_) {
+  for (const ViewOrCopy& call : views_or_copies_) {
     const bool is_written =
-        written.contains(storage_of(program.tensors[tensor].fake)) || written.contains(storage_of(result));
-    if (!is_known || is_written) solver_.specialize(tensor);
+        written.contains(storage_of(program.tensors[call.tensor].fake)) || written.contains(storage_of(call.result));
+    if (!is_known || (is_written && !guard_view(call))) solver_.specialize(call.tensor);
   }
   views_or_copies_.clear();
 }

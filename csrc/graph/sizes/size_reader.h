@@ -19,11 +19,13 @@ class SizeReader {
 
  private:
   Ref read_first(Reads reads, const Node& node, Borrowed result);
+  Ref read_contiguous(const Node& node, Borrowed result);
+  Ref read_layout(Reads reads, const Node& node, Borrowed result);
+  Ref part(const Sizes& sizes, const Node& node, Borrowed result);
   bool tells_nothing(const Node& node, Borrowed result, uint32_t made) const;
-  Ref size(uint32_t tensor, const Node& node, Borrowed result);
   bool compare_sizes(const Node& node);
   Ref number(shapes::Expression expression, Borrowed result);
-  Ref tuple(const Sizes& sizes, Borrowed result);
+  Ref tuple(const Sizes& sizes, Borrowed result, PyTypeObject* type);
   bool holds_only_made(Borrowed result, uint32_t made, int depth = 2) const;
   bool is_made(Borrowed object, uint32_t made) const;
 
@@ -31,7 +33,9 @@ class SizeReader {
   struct ViewOrCopy {
     uint32_t tensor;  // the first argument
     at::Tensor result;
+    bool is_contiguous;  // x.contiguous(), which has copied
   };
+  bool guard_view(const ViewOrCopy& call);
   std::vector<ViewOrCopy> views_or_copies_;
 };
 

@@ -40,6 +40,7 @@ std::vector<Namespace> namespaces() {
   add("", "torch._C._nn", true);
   add("", "torch.special", true);
   add("L.", "torch.linalg", false);
+  add("A.", "torch.autograd", false);
   add("fft.", "torch.fft", false);
   add("nn.", "torch.nn", false);
   add("O.", "_operator", false);
@@ -76,7 +77,8 @@ Rules make_rules() {
   return rules;
 }
 
-// Null: there is none.
+}  // namespace
+
 Rule rule_of(const Node& node) {
   static constinit Lasting<Rules> table;
   if (node.wrapped || node.overridden) return nullptr;
@@ -84,8 +86,6 @@ Rule rule_of(const Node& node) {
   const auto found = rules.find(identity_of(node));
   return found != rules.end() ? found->second : nullptr;
 }
-
-}  // namespace
 
 // A bound method wrapper stands for the descriptor that it belongs to.
 PyObject* identity_of(const Node& node) {
@@ -123,6 +123,22 @@ bool guard_structure(SizeSolver& solver, const Node& node, int64_t count) {
   }
 }
 
+static bool is_one_of(Rule rule, std::initializer_list<Rule> rules) {
+  return std::find(rules.begin(), rules.end(), rule) != rules.end();
+}
+
+std::optional<Sizes> sizes_after(SizeSolver& solver, const Node& node) {
+  const Rule rule = rule_of(node);
+  if (!is_one_of(rule, {transpose, transpose_last, unsqueeze, squeeze})) return std::nullopt;
+  try {
+    RuleCall call(solver, node, int64_t{1});
+    Sizes sizes = rule(call);
+    if (call.is_understood()) return sizes;
+  } catch (const NoRule&) {
+  }
+  return std::nullopt;
+}
+
 bool has_keyword(const Node& node, const char* name) {
   for (Py_ssize_t i = 0; i < node.keyword; i++) {
     if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(node.keyword_names.get(), i), name) == 0) return true;
@@ -140,21 +156,17 @@ static bool is_row_major(const at::Tensor& fake) {
   return true;
 }
 
-static bool is_one_of(Rule rule, std::initializer_list<Rule> rules) {
-  return std::find(rules.begin(), rules.end(), rule) != rules.end();
-}
-
 // Where the layout of a result comes from.
-enum class Layout : uint8_t {
+enum class LayoutOf : uint8_t {
   kOfArguments,
   kOfFirst,  // attention: that of the query
   kOwn,      // row-major, as the result is made
 };
 
-static Layout layout_of(Rule rule) {
+static LayoutOf origin_of_layout(Rule rule) {
   if (is_one_of(rule, {make, make_like, make_full, arange, linspace, embedding, linear, matmul, addmm}))
-    return Layout::kOwn;
-  return rule == attention ? Layout::kOfFirst : Layout::kOfArguments;
+    return LayoutOf::kOwn;
+  return rule == attention ? LayoutOf::kOfFirst : LayoutOf::kOfArguments;
 }
 
 static bool are_constant(const Sizes& sizes) {
@@ -183,10 +195,10 @@ bool has_constant_layout(SizeSolver& solver, uint32_t tensor) {
     const uint32_t producer = program.producer(id);
     const Rule rule = producer != kNowhere ? rule_of(program.nodes[producer]) : nullptr;
     if (rule == nullptr) return false;
-    const Layout layout = layout_of(rule);
-    if (layout == Layout::kOwn) continue;
+    const LayoutOf layout = origin_of_layout(rule);
+    if (layout == LayoutOf::kOwn) continue;
     const Node& node = program.nodes[producer];
-    if (layout == Layout::kOfFirst) {
+    if (layout == LayoutOf::kOfFirst) {
       const Value first = node.argument_count() > 0 ? program.argument(node, 0) : Value{};
       if (!first.is_tensor()) return false;
       open.push_back(first.index);
@@ -210,9 +222,12 @@ bool is_always_contiguous(SizeSolver& solver, uint32_t tensor) {
   const Program& program = solver.program();
   std::vector<uint32_t> open{tensor};
   for (int calls = 0; !open.empty(); calls++) {
-    const TensorRecord& record = program.tensors[open.back()];
+    const uint32_t open_tensor = open.back();
+    const TensorRecord& record = program.tensors[open_tensor];
     open.pop_back();
-    if (record.is_symbol() || !record.fake.defined() || !SizeSolver::has_plain_sizes(record.fake)) return false;
+    if (solver.is_restrided(open_tensor) || record.is_symbol() || !record.fake.defined() ||
+        !SizeSolver::has_plain_sizes(record.fake))
+      return false;
     if (!record.varies || record.origin == Origin::Input) {
       if (!is_row_major(record.fake)) return false;
       continue;
@@ -222,7 +237,8 @@ bool is_always_contiguous(SizeSolver& solver, uint32_t tensor) {
     const Rule rule = rule_of(node);
     if (is_one_of(rule, {make, make_like, make_full, arange, linspace, embedding, linear})) continue;
     if (has_keyword(node, "memory_format")) return false;
-    if (!is_one_of(rule, {same_as_first, broadcast_all, view, flatten, unflatten, unsqueeze})) return false;
+    if (!is_one_of(rule, {same_as_first, aliased, made_contiguous, broadcast_all, view, flatten, unflatten, unsqueeze}))
+      return false;
     for (uint32_t i = 0; i < node.argument_count(); i++) {
       const Value value = program.argument(node, i);
       const bool is_tensor = value.is_tensor() && program.tensors[value.index].fake.defined();

@@ -13,6 +13,9 @@ std::optional<Sizes> solve_by_rule(SizeSolver& solver, const Node& node, uint32_
 // `count`: of its tensors. False: there is no rule for it.
 bool guard_structure(SizeSolver& solver, const Node& node, int64_t count);
 
+// The sizes of the argument of a call that changes them in place (x.t_()), once SizeSolver::note_restrided has begun.
+std::optional<Sizes> sizes_after(SizeSolver& solver, const Node& node);
+
 // Whether the tensor is contiguous in all calls. False: not known.
 bool is_always_contiguous(SizeSolver& solver, uint32_t tensor);
 

@@ -9,6 +9,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,10 +17,15 @@ namespace alternator::graph {
 
 using Sizes = c10::SmallVector<shapes::Expression, 6>;
 
+class LayoutSolver;
+
 class SizeSolver {
  public:
   // The program may still be recorded; `node` below may be one that is not in it yet.
-  SizeSolver(Program& program, fake::BackedSymbols& symbols) : program_(program), symbols_(symbols) {}
+  SizeSolver(Program& program, fake::BackedSymbols& symbols);
+  ~SizeSolver();
+  SizeSolver(const SizeSolver&) = delete;
+  SizeSolver& operator=(const SizeSolver&) = delete;
 
   // One expression for each dimension, whose hints are the sizes of the fake. Specializes where there is no rule.
   Sizes sizes_of(uint32_t tensor);
@@ -28,10 +34,18 @@ class SizeSolver {
   // The value of a number among a call's arguments: a constant int, or an expression. Null: it is no int.
   shapes::Expression number_of(Value value);
 
-  // Guards the sizes of everything that the tensor's sizes depend on.
+  // Guards the sizes and strides of everything that the tensor's sizes depend on.
   void specialize(uint32_t tensor);
   // ... that the arguments of a call depend on.
   void specialize_arguments(const Node& node);
+
+  // After a call that has given its first argument other sizes and strides (x.t_()): false if they do not follow from
+  // those before it.
+  bool note_restrided(const Node& node);
+  bool is_restrided(uint32_t tensor) const;
+
+  LayoutSolver& layouts() { return *layouts_; }
+  const LayoutSolver& layouts() const { return *layouts_; }
 
   // Calls visit(tensor, its sizes) for all sizes that were computed.
   template <class Visit>
@@ -52,7 +66,10 @@ class SizeSolver {
   Program& program_;
   fake::BackedSymbols& symbols_;
   std::vector<std::optional<Sizes>> known_;  // by tensor
-  int depth_ = 0;                            // of calls that are walked back
+  std::vector<uint32_t> restrided_;
+  uint32_t restriding_ = kNowhere;  // its sizes are those before the call
+  std::unique_ptr<LayoutSolver> layouts_;
+  int depth_ = 0;  // of calls that are walked back
 };
 
 }  // namespace alternator::graph

@@ -22,7 +22,9 @@ struct DynamicSource {
 
 struct Dynamism {
   std::unordered_map<std::string, uint64_t> sizes;  // by the text of a tensor's source: a bit for each dimension
-  std::unordered_set<std::string> numbers;          // the texts of the sources of ints and floats
+  // ... for each stride that does not follow from sizes, and kOffsetBit.
+  std::unordered_map<std::string, uint64_t> layouts;
+  std::unordered_set<std::string> numbers;  // the texts of the sources of ints and floats
   // The same by the position of a value of the frames at which the trace begins: they were symbols of the trace that
   // ended there.
   std::unordered_map<int64_t, uint64_t> value_sizes;
@@ -34,7 +36,7 @@ struct Dynamism {
   bool ducks = true;                // sizes that are equal are one symbol where nothing is known of them
   bool parameters = false;          // whether the sizes of parameters may be symbols
   // What is never a symbol, by the text of its source: specialized on whenever it was one.
-  std::unordered_map<std::string, uint64_t> static_sizes;
+  std::unordered_map<std::string, uint64_t> static_sizes, static_layouts;
   std::unordered_set<std::string> static_numbers;
   // torch.compile(shapes_spec=...): by the text of a source, the sizes and numbers that are symbols. There are no
   // others then.
@@ -51,7 +53,9 @@ struct Dynamism {
   };
   std::unordered_map<std::string, GivenUp> given_up;
 
-  bool has_sizes() const { return all || specified || !sizes.empty() || !value_sizes.empty() || !named.empty(); }
+  bool has_sizes() const {
+    return all || specified || !sizes.empty() || !layouts.empty() || !value_sizes.empty() || !named.empty();
+  }
   bool has_numbers() const { return all || specified || !numbers.empty() || !value_numbers.empty() || !named.empty(); }
 };
 

@@ -1,6 +1,7 @@
 // Lifting: a trace's view of the world before it.
 #pragma once
 
+#include "fake/backed_symbols.h"
 #include "fake/fake.h"
 #include "lift/lifting/shadow.h"
 #include "lift/lifting/symbolic_arrays.h"
@@ -109,7 +110,7 @@ class Lifter {
   // Only functions, classes and modules may be read. Anything else cannot be lifted.
   bool only_lasting = false;
   // Called with each fake that is made for a pre-existing tensor; `sizes`: see SymbolicInputs::sizes_of.
-  std::function<void(const at::Tensor& fake, Source* source, std::vector<shapes::Expression> sizes)> on_tensor;
+  std::function<void(const at::Tensor& fake, Source* source, fake::SymbolicGeometry geometry)> on_tensor;
   // Runs work that may run Python code which is not part of the program.
   std::function<void(const std::function<void()>& work)> untraced;
 

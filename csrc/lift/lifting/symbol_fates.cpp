@@ -13,7 +13,16 @@ static bool is_number(BackedSymbols::Reads reads) {
 }
 
 std::string SymbolFate::text() const {
-  return reads == BackedSymbols::Reads::kSize ? source + ".size(" + std::to_string(dimension) + ")" : source;
+  switch (reads) {
+    case BackedSymbols::Reads::kSize:
+      return source + ".size(" + std::to_string(dimension) + ")";
+    case BackedSymbols::Reads::kStride:
+      return source + ".stride(" + std::to_string(dimension) + ")";
+    case BackedSymbols::Reads::kOffset:
+      return source + ".storage_offset()";
+    default:
+      return source;
+  }
 }
 
 static bool mentions(Expression expression, Expression symbol) {
@@ -44,12 +53,17 @@ static std::vector<Site> sites_of(const SourceTree& tree, const BackedSymbols& s
   return sites;
 }
 
-static void restore_size(Source& source, uint16_t dimension) {
+static void restore(Source& source, const SymbolFate& fate) {
   for (Guard& guard : source.guards) {
-    if (guard.kind != GuardKind::kTensor || (guard.tensor->free_sizes >> dimension & 1) == 0) continue;
+    if (guard.kind != GuardKind::kTensor) continue;
     auto spec = std::make_shared<TensorSpec>(*guard.tensor);
-    spec->free_sizes &= ~(uint64_t{1} << dimension);
-    if (spec->free_sizes == 0) spec->dense_order.clear();
+    StrideRules& rules = spec->stride_rules;
+    if (fate.reads == BackedSymbols::Reads::kSize) spec->free_sizes &= ~(uint64_t{1} << fate.dimension);
+    if (fate.reads == BackedSymbols::Reads::kStride && fate.dimension < rules.size())
+      rules[fate.dimension] = kFixedStride;
+    if (fate.reads == BackedSymbols::Reads::kOffset) spec->offset = PyLong_AsLongLong(fate.hint.get());
+    // Strides that follow from sizes that are fixed are.
+    if (spec->free_sizes == 0 && std::ranges::find(rules, kAnyStride) == rules.end()) rules.clear();
     guard.tensor = std::move(spec);
   }
 }
@@ -99,7 +113,7 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
     if (!fate.is_fixed && !fate.is_narrowed()) continue;
     fate.sites = sites_of(tree, symbols, symbol);
     if (!fate.is_fixed) continue;
-    if (origin.reads == BackedSymbols::Reads::kSize) restore_size(*tree.at(origin.source), origin.dimension);
+    if (fate.is_of_tensor()) restore(*tree.at(origin.source), fate);
     if (is_number(origin.reads)) restore_number(*tree.at(origin.source), fate.hint);
   }
   for (const UnmetMark& mark : inputs.unmet) {
@@ -120,8 +134,7 @@ std::vector<SymbolFate> end_symbols(SourceTree& tree, const SymbolicInputs& inpu
 
 bool are_all_fixed(const std::vector<SymbolFate>& fates, const BackedSymbols& symbols) {
   const auto is_restored = [](const SymbolFate& fate) {
-    return fate.is_fixed &&
-           (fate.reads == BackedSymbols::Reads::kSize || (is_number(fate.reads) && is_restorable(fate.hint)));
+    return fate.is_fixed && (fate.is_of_tensor() || (is_number(fate.reads) && is_restorable(fate.hint)));
   };
   return symbols.results().empty() && std::ranges::all_of(fates, is_restored);
 }

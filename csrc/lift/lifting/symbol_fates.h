@@ -19,6 +19,7 @@ struct SymbolFate {
   bool has_range = false;   // a mark of the user's gives a range
   std::string torchs_name;  // "L['x'].size()[0]"
 
+  bool is_of_tensor() const { return fake::BackedSymbols::is_of_tensor(reads); }
   // "x.size(0)"
   std::string text() const;
   // Fewer values than the user has asked for.

@@ -5,7 +5,6 @@
 #include "py/names.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace alternator::lift {
 
@@ -14,35 +13,27 @@ using shapes::Expression;
 
 // Sizes 0 and 1 are special to torch's operators: they are constants, and a symbol is never one of them.
 static constexpr int64_t kLeastSize = 2;
-static constexpr size_t kMostSymbols = 128, kMostDimensions = 64;
-
-std::vector<uint8_t> dense_order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  if (sizes.size() > kMostDimensions) return {};
-  std::vector<uint8_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), uint8_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](uint8_t a, uint8_t b) { return strides[a] > strides[b]; });
-  int64_t expected = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    if (strides[order[i]] != expected) return {};
-    expected *= std::max<int64_t>(sizes[order[i]], 1);
-  }
-  return order;
-}
+static constexpr size_t kMostSymbols = 128, kMostDimensions = kOffsetBit;
 
 void keep_free_sizes(const Source& source, TensorSpec* spec) {
   for (const Guard& guard : source.guards) {
-    if (guard.kind != GuardKind::kTensor || guard.tensor->free_sizes == 0) continue;
+    if (guard.kind != GuardKind::kTensor || guard.tensor->stride_rules.empty()) continue;
     spec->free_sizes = guard.tensor->free_sizes;
-    spec->dense_order = guard.tensor->dense_order;
+    spec->stride_rules = guard.tensor->stride_rules;
   }
 }
 
-shapes::Register SymbolicInputs::next_symbol(WhySymbol reason, shapes::Register hint) {
+BackedSymbols& SymbolicInputs::make_symbols() {
   if (symbols == nullptr) {
     symbols = std::make_shared<BackedSymbols>();
     symbols->locate = [this] { return lifter_.tree().current_site(); };
     if (on_first_symbol) on_first_symbol();
   }
+  return *symbols;
+}
+
+shapes::Register SymbolicInputs::next_symbol(WhySymbol reason, shapes::Register hint) {
+  make_symbols();
   why.push_back(reason);
   has_range.push_back(0);
   const size_t number = symbols->count();
@@ -90,6 +81,12 @@ uint64_t SymbolicInputs::Wanted::bits() const {
   return (specified | named | marks.dynamic | marks.weak | unless_fixed) & ~given_up;
 }
 
+// Strides 0 and 1 are special, like those sizes.
+bool SymbolicInputs::Wanted::stride(size_t dimension, const TensorSpec& spec) const {
+  const bool is_asked = ((layout | all) & ~fixed_layout & uint64_t{1} << dimension) != 0;
+  return is_asked && spec.strides[dimension] >= kLeastSize && spec.sizes[dimension] != 1;
+}
+
 WhySymbol SymbolicInputs::Wanted::why(size_t dimension) const {
   const auto has = [&](uint64_t bits) { return (bits >> dimension & 1) != 0; };
   if (has(specified)) return WhySymbol::kSpecified;
@@ -113,9 +110,16 @@ SymbolicInputs::Wanted SymbolicInputs::wanted_dimensions(Borrowed tensor, const 
     return found != sizes.end() ? found->second : 0;
   };
   wanted.fixed = find(dynamism->static_sizes);
+  wanted.layout = find(dynamism->layouts);
+  wanted.fixed_layout = find(dynamism->static_layouts);
   if (source.access == Access::kSlot) {
     const auto found = dynamism->value_sizes.find(source.index);
     if (found != dynamism->value_sizes.end()) wanted.continued = found->second;
+  }
+  // A gradient has the sizes of its tensor.
+  if (source.access == Access::kGrad && source.parent != nullptr) {
+    for (const Guard& guard : source.parent->guards)
+      if (guard.kind == GuardKind::kTensor) wanted.continued |= guard.tensor->free_sizes;
   }
   if (dynamism->specified) {
     add_specified(text, &wanted);
@@ -186,7 +190,33 @@ void SymbolicInputs::note_unmet(const Source& source, const Wanted& wanted, cons
   }
 }
 
-std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source, TensorSpec* spec) {
+void SymbolicInputs::add_strides(const Source& source, const Wanted& wanted, const TensorSpec& spec, StrideRules* rules,
+                                 fake::SymbolicGeometry* geometry) {
+  shapes::ShapeEnvironment& environment = symbols->environment;
+  const std::vector<Expression>& sizes = geometry->sizes;
+  std::vector<Expression>& strides = geometry->strides;
+  strides.assign(sizes.size(), nullptr);
+  const auto solve = [&](auto& self, size_t d) -> Expression {
+    if (strides[d] != nullptr) return strides[d];
+    const int8_t rule = (*rules)[d];
+    if (rule < 0) {
+      if (wanted.stride(d, spec) && symbols->count() < kMostSymbols) {
+        const WhySymbol reason = (wanted.layout >> d & 1) != 0 ? WhySymbol::kChanged : WhySymbol::kAll;
+        const BackedSymbols::Origin origin{source.id, BackedSymbols::Reads::kStride, static_cast<uint16_t>(d)};
+        (*rules)[d] = kAnyStride;
+        return strides[d] = add(origin, spec.strides[d], {kLeastSize, shapes::kHighest}, reason);
+      }
+      return strides[d] = environment.integer(spec.strides[d]);
+    }
+    const Expression size = sizes[static_cast<size_t>(rule)];
+    const bool is_empty = size->is_integer(0);
+    strides[d] = environment.multiply(self(self, static_cast<size_t>(rule)), is_empty ? environment.integer(1) : size);
+    return strides[d];
+  };
+  for (size_t d = 0; d < sizes.size(); d++) (void)solve(solve, d);
+}
+
+fake::SymbolicGeometry SymbolicInputs::geometry_of(Borrowed tensor, Source* source, TensorSpec* spec) {
   const Wanted wanted = wanted_dimensions(tensor, *source);
   spec->reads_marks = true;
   note_unmet(*source, wanted, *spec);
@@ -195,33 +225,48 @@ std::vector<Expression> SymbolicInputs::sizes_of(Borrowed tensor, Source* source
   const bool is_open_type = tensor.type() == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
                             (dynamism != nullptr && dynamism->parameters && Py_IS_TYPE(tensor.get(), parameter_type()));
   const bool may_vary = is_open_type && spec->has_geometry && !(spec->is_view && !spec->is_leaf) &&
-                        !spec->has_tangent && spec->sizes.size() <= kMostDimensions;
+                        !spec->has_tangent && spec->sizes.size() < kMostDimensions;
   const uint64_t bits = wanted.bits();
-  if (bits == 0 || !may_vary) return {};
-  std::vector<Expression> sizes(spec->sizes.size());
+  if ((bits == 0 && wanted.layout == 0) || !may_vary) return {};
+  fake::SymbolicGeometry geometry;
+  std::vector<Expression>& sizes = geometry.sizes;
+  sizes.resize(spec->sizes.size());
   for (size_t d = 0; d < sizes.size(); d++) {
     if ((bits >> d & 1) != 0) sizes[d] = add_size(*source, wanted, d, spec->sizes[d]);
     if (sizes[d] != nullptr) spec->free_sizes |= uint64_t{1} << d;
   }
-  if (spec->free_sizes == 0) return {};
-  for (size_t d = 0; d < sizes.size(); d++) {
-    if (sizes[d] == nullptr) sizes[d] = symbols->environment.integer(spec->sizes[d]);
+  StrideRules rules = stride_rules_of(spec->sizes, spec->strides);
+  const auto is_free = [&](size_t d) { return rules[d] < 0 && wanted.stride(d, *spec); };
+  bool any = spec->free_sizes != 0;
+  for (size_t d = 0; d < sizes.size(); d++) any = any || is_free(d);
+  const bool has_offset = (wanted.layout & ~wanted.fixed_layout) >> kOffsetBit != 0;
+  if (!any && !has_offset) return {};
+  if (has_offset) {
+    const int64_t hint = fake::unpack(tensor.get()).storage_offset();
+    geometry.offset =
+        add({source->id, BackedSymbols::Reads::kOffset, kOffsetBit}, hint, {0, shapes::kHighest}, WhySymbol::kChanged);
   }
-  spec->dense_order = dense_order_of(spec->sizes, spec->strides);
-  return sizes;
+  for (size_t d = 0; d < sizes.size(); d++) {
+    if (sizes[d] == nullptr) sizes[d] = make_symbols().environment.integer(spec->sizes[d]);
+  }
+  add_strides(*source, wanted, *spec, &rules, &geometry);
+  const bool is_known = std::ranges::find(geometry.strides, nullptr) == geometry.strides.end();
+  if (!is_known) {  // expressions that are too large
+    for (const Expression size : sizes) symbols->specialize(size);
+    spec->free_sizes = 0;
+    return {};
+  }
+  spec->stride_rules = std::move(rules);
+  return geometry;
 }
 
-void SymbolicInputs::apply_hints(const at::Tensor& fake, const std::vector<Expression>& sizes,
-                                 const TensorSpec& spec) const {
-  if (hints == nullptr || sizes.empty()) return;
-  std::vector<int64_t> other, strides = spec.strides;
-  for (const Expression size : sizes) other.push_back(size->hint.integer);
-  int64_t expected = 1;
-  for (size_t i = spec.dense_order.size(); i-- > 0;) {
-    strides[spec.dense_order[i]] = expected;
-    expected *= std::max<int64_t>(other[spec.dense_order[i]], 1);
-  }
-  fake::Session::set_geometry(fake, other, strides);
+void SymbolicInputs::apply_hints(const at::Tensor& fake, const fake::SymbolicGeometry& geometry) const {
+  if (hints == nullptr || geometry.empty()) return;
+  std::vector<int64_t> sizes, strides;
+  for (const Expression size : geometry.sizes) sizes.push_back(size->hint.integer);
+  for (const Expression stride : geometry.strides) strides.push_back(stride->hint.integer);
+  const int64_t offset = geometry.offset != nullptr ? geometry.offset->hint.integer : fake.storage_offset();
+  fake::Session::set_geometry(fake, sizes, strides, offset);
 }
 
 // kNone: it is a constant of the trace.

@@ -39,10 +39,10 @@ class SymbolicInputs {
   // Other values than those of the call, by the number of the symbol; null: those of the call.
   const std::vector<shapes::Register>* hints = nullptr;
 
-  // The sizes of a tensor that is lifted; its spec leaves those free that are symbols. Empty: all are constants.
-  std::vector<shapes::Expression> sizes_of(Borrowed tensor, Source* source, TensorSpec* spec);
-  // With `hints`: gives the fake of such a tensor the sizes that follow from them.
-  void apply_hints(const at::Tensor& fake, const std::vector<shapes::Expression>& sizes, const TensorSpec& spec) const;
+  // Of a tensor that is lifted; its spec leaves free what is a symbol. Empty: all are constants.
+  fake::SymbolicGeometry geometry_of(Borrowed tensor, Source* source, TensorSpec* spec);
+  // With `hints`: gives the fake of such a tensor the geometry that follows from them.
+  void apply_hints(const at::Tensor& fake, const fake::SymbolicGeometry& geometry) const;
   bool may_make_numbers() const { return dynamism != nullptr && dynamism->has_numbers(); }
   // Null: the number is a constant of the trace.
   Ref number(Borrowed value, Source* source);
@@ -51,8 +51,10 @@ class SymbolicInputs {
   // For each dimension.
   struct Wanted {
     uint64_t by_text = 0, continued = 0, all = 0, named = 0, fixed = 0, given_up = 0, specified = 0;
+    uint64_t layout = 0, fixed_layout = 0;  // strides that follow from no size, and kOffsetBit
     DimensionMarks marks;
     uint64_t bits() const;
+    bool stride(size_t dimension, const TensorSpec& spec) const;
     WhySymbol why(size_t dimension) const;
   };
   Wanted wanted_dimensions(Borrowed tensor, const Source& source) const;
@@ -64,6 +66,10 @@ class SymbolicInputs {
   shapes::Expression add_size(const Source& source, const Wanted& wanted, size_t dimension, int64_t hint);
   // The number of the next symbol, for that reason, and its hint: `hint` unless there are others.
   shapes::Register next_symbol(WhySymbol reason, shapes::Register hint);
+  // Makes symbols of strides as `wanted`, and changes their rules.
+  void add_strides(const Source& source, const Wanted& wanted, const TensorSpec& spec, StrideRules* rules,
+                   fake::SymbolicGeometry* geometry);
+  fake::BackedSymbols& make_symbols();
   shapes::Expression add(const fake::BackedSymbols::Origin& origin, int64_t hint, const shapes::Interval& given,
                          WhySymbol reason);
 
@@ -76,10 +82,7 @@ class SymbolicInputs {
 // TorchDynamo's name of a source: "L['self'].layers[3].weight" for "self.layers[3].weight".
 std::string dynamo_name(const Source& source, const std::string& text);
 
-// A further guard on a tensor leaves the same sizes free as the one that it has.
+// A further guard on a tensor leaves the same sizes and strides free as the one that it has.
 void keep_free_sizes(const Source& source, TensorSpec* spec);
-
-// The order of the dimensions of a dense tensor in memory, outermost first; empty: it is not dense.
-std::vector<uint8_t> dense_order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
 }  // namespace alternator::lift

@@ -59,20 +59,13 @@ bool same(c10::IntArrayRef a, const std::vector<int64_t>& b) {
   return true;
 }
 
-// With free sizes.
+// With stride rules.
 bool has_geometry_of(const TensorSpec& spec, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   if (sizes.size() != spec.sizes.size()) return false;
   for (size_t d = 0; d < sizes.size(); d++) {
     if ((spec.free_sizes >> d & 1) == 0 && sizes[d] != spec.sizes[d]) return false;
   }
-  if (spec.dense_order.empty()) return same(strides, spec.strides);
-  int64_t expected = 1;
-  for (size_t i = spec.dense_order.size(); i-- > 0;) {
-    const uint8_t d = spec.dense_order[i];
-    if (strides[d] != expected) return false;
-    expected *= std::max<int64_t>(sizes[d], 1);
-  }
-  return true;
+  return follow_rules(spec.stride_rules, sizes, strides, spec.strides);
 }
 
 // Sizes that are free are shown as `?`.
@@ -184,7 +177,7 @@ bool TensorSpec::matches(const at::Tensor& tensor, PyTypeObject* python_type) co
       impl->layout() != layout || impl->is_wrapped_number() != is_wrapped_number) {
     return false;
   }
-  if (free_sizes == 0) [[likely]] {
+  if (stride_rules.empty()) [[likely]] {
     if (!same(impl->sizes(), sizes) || !same(impl->strides(), strides)) return false;
   } else if (!has_geometry_of(*this, impl->sizes(), impl->strides())) {
     return false;
@@ -196,14 +189,21 @@ bool TensorSpec::matches(const at::Tensor& tensor, PyTypeObject* python_type) co
          history.is_view == is_view && history.base_is_leaf == base_is_leaf && history.view_origin == view_origin;
 }
 
-uint64_t TensorSpec::sizes_that_differ(PyObject* object) const {
-  if (!is_tensor(object) || !has_geometry) return 0;
+TensorSpec::Difference TensorSpec::difference(PyObject* object) const {
+  if (!is_tensor(object) || !has_geometry) return {};
   TensorSpec found = describe_tensor(object);
-  if (!found.has_geometry || found.sizes.size() != sizes.size() || sizes.size() > 64) return 0;
-  uint64_t different = 0;
-  for (size_t d = 0; d < sizes.size(); d++) {
-    if (found.sizes[d] != sizes[d] && (free_sizes >> d & 1) == 0) different |= uint64_t{1} << d;
+  if (!found.has_geometry || std::max(found.sizes.size(), sizes.size()) >= kOffsetBit) return {};
+  Difference different;
+  const bool same_rank = found.sizes.size() == sizes.size();
+  const StrideRules mine = stride_rules_of(sizes, strides), its = stride_rules_of(found.sizes, found.strides);
+  for (size_t d = 0; d < sizes.size() && same_rank; d++) {
+    if (found.sizes[d] != sizes[d] && (free_sizes >> d & 1) == 0) different.sizes |= uint64_t{1} << d;
+    const bool is_open = d < stride_rules.size() && stride_rules[d] == kAnyStride;
+    if (found.strides[d] != strides[d] && !is_open && mine[d] == kFixedStride && its[d] == kFixedStride)
+      different.layout |= uint64_t{1} << d;
   }
+  if (!same_rank) different.sizes = ~uint64_t{0};  // what differs so much may differ in all
+  if (offset && fake::unpack(object).storage_offset() != *offset) different.layout |= uint64_t{1} << kOffsetBit;
   found.sizes = sizes;
   found.strides = strides;
   found.offset = offset;
@@ -211,8 +211,8 @@ uint64_t TensorSpec::sizes_that_differ(PyObject* object) const {
   found.marks = marks;
   found.reads_marks = reads_marks;
   found.free_sizes = free_sizes;
-  found.dense_order = dense_order;
-  return found == *this ? different : 0;
+  found.stride_rules = stride_rules;
+  return found == *this ? different : Difference();
 }
 
 std::string TensorSpec::text() const {

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include "fake/python_tensor.h"
 #include "lift/sources/dimension_marks.h"
+#include "lift/sources/stride_rules.h"
 
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ namespace alternator::lift {
 inline bool is_tensor(Borrowed object) {
   return PyObject_TypeCheck(object.get(), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
+
+// Among bits for the strides of a tensor: its storage offset.
+inline constexpr uint16_t kOffsetBit = 63;
 
 struct TensorSpec {
   Ref type;                  // of the Python object
@@ -39,9 +43,7 @@ struct TensorSpec {
   std::vector<int64_t> sizes, strides;
   // Bit d: dimension d has any size. Symbols of the guard program read such sizes (fake/backed_symbols.h).
   uint64_t free_sizes = 0;
-  // With free sizes: the tensor is dense, and its dimensions are laid out in this order, outermost first; its strides
-  // follow from its sizes. Empty: the strides are as they were.
-  std::vector<uint8_t> dense_order;
+  StrideRules stride_rules;       // if a size or a stride is free; empty: all are as they were
   std::optional<int64_t> offset;  // into the storage; only if it was read
   // The dimensions that were marked as dynamic. A tensor with further marks does not match, unless such sizes are free.
   uint64_t marks = 0;
@@ -56,8 +58,12 @@ struct TensorSpec {
     return is_tensor(object) && matches(fake::unpack(object), Py_TYPE(object)) &&
            (!reads_marks || (dynamic_marks_of(object) & ~(marks | free_sizes)) == 0);
   }
-  // If the tensor differs in sizes, and in strides that follow from them, only: a bit for each such dimension; else 0.
-  uint64_t sizes_that_differ(PyObject* object) const;
+  // If the tensor differs in sizes, strides and offset only: a bit for each size that does, and for each stride that
+  // does and follows from no size, or kOffsetBit.
+  struct Difference {
+    uint64_t sizes = 0, layout = 0;
+  };
+  Difference difference(PyObject* object) const;
   // "a torch.nn.parameter.Parameter of dtype float32, of size [2, 3], on cpu, requiring grad"
   std::string text() const;
   // The part of text() in which this one differs from another.

@@ -122,10 +122,10 @@ Tracer::Tracer(TraceOptions given)
     lifter.unspecialized->on_lift = [this] { recorder.expect_numbers(); };
   }
   lifter.decimals->on_use = [this] { decimals->use(); };
-  lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source, std::vector<shapes::Expression> sizes) {
+  lifter.on_tensor = [this](const at::Tensor& fake, lift::Source* source, fake::SymbolicGeometry geometry) {
     Ref label = checked(PyUnicode_FromString(source->text().c_str()));
     recorder.declare(fake, label, checked(PyLong_FromUnsignedLong(source->id)));
-    if (!sizes.empty()) recorder.note_sizes(fake, std::move(sizes));
+    if (!geometry.empty()) recorder.note_geometry(fake, std::move(geometry));
   };
   if (options.dynamism != nullptr) backed->begin();
 }

@@ -141,6 +141,8 @@ void guard_accumulation(Tracer& tracer, Borrowed leaf, const std::string& name) 
 static Ref first_gradient(Tracer& t, Borrowed leaf, Borrowed gradient, bool is_free) {
   const Functions& torch = functions();
   const at::Tensor &variable = graph::as_tensor(leaf), &computed = graph::as_tensor(gradient);
+  // Strides that vary may be those of a dense tensor in other calls.
+  if (!variable.is_non_overlapping_and_dense()) t.backed->specialize_sizes(leaf);
   if (is_free && torch::autograd::utils::obeys_layout_contract(computed, variable)) {
     PyObject* arguments[] = {nullptr, gradient.get()};
     return call_torch(t, {torch.detach, arguments + 1, 1, {}});

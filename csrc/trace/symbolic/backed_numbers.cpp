@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
 namespace alternator::trace {
 
@@ -46,7 +45,6 @@ void BackedNumbers::finish() {
   const bool mutates = std::any_of(nodes.begin(), nodes.end(),
                                    [](const graph::Node& node) { return (node.effects & graph::kMutates) != 0; });
   if (mutates && !graph::is_open("fixed_views")) reader_->fix_views();
-  if (!graph::is_open("shared_memory")) specialize_shared();
 }
 
 void BackedNumbers::specialize_sizes(Borrowed tensor) {
@@ -78,7 +76,7 @@ uint64_t BackedNumbers::varying_sizes(Borrowed tensor) const {
   for (size_t d = 0; d < std::min<size_t>(hints.size(), 64); d++) {
     bool varies = false;
     if (record.origin == graph::Origin::Input) {
-      const std::vector<Expression>& given = program.declared[record.index].sizes;
+      const std::vector<Expression>& given = program.declared[record.index].geometry.sizes;
       varies = d < given.size() && is_open(given[d]);
     } else {
       for (size_t i = 0; i < symbols_->count() && !varies; i++) {
@@ -89,20 +87,6 @@ uint64_t BackedNumbers::varying_sizes(Borrowed tensor) const {
     if (varies) sizes |= uint64_t{1} << d;
   }
   return sizes;
-}
-
-// Inputs that share memory: how they overlap depends on their sizes.
-void BackedNumbers::specialize_shared() {
-  const graph::Program& program = t.recorder.program();
-  std::unordered_map<const c10::StorageImpl*, uint32_t> first;
-  for (const graph::Input& input : program.declared) {
-    const at::Tensor& fake = program.tensors[input.tensor].fake;
-    if (!fake.defined() || !fake.has_storage()) continue;
-    const auto [other, is_first] = first.try_emplace(fake.storage().unsafeGetStorageImpl(), input.tensor);
-    if (is_first) continue;
-    solver_->specialize(other->second);
-    solver_->specialize(input.tensor);
-  }
 }
 
 void BackedNumbers::make_plain(Borrowed value, int depth, const std::source_location& at) {

@@ -46,7 +46,6 @@ class BackedNumbers {
   const graph::SizeSolver& solver() const { return *solver_; }
 
  private:
-  void specialize_shared();
   shapes::Expression expression_of(Borrowed number);
   Ref number(shapes::Expression expression, Borrowed left, Borrowed right);
 

@@ -53,12 +53,21 @@ bool has_torchs_attribute(PyTypeObject* type, Borrowed name) {
 
 }  // namespace
 
+static bool has_symbolic_offset(Tracer& t, Borrowed input) {
+  const std::optional<uint32_t> id = t.recorder.known_tensor(input);
+  if (!id) return false;
+  const graph::Program& program = t.recorder.program();
+  const graph::TensorRecord& record = program.tensors[*id];
+  return record.origin == graph::Origin::Input && program.declared[record.index].geometry.offset != nullptr;
+}
+
 // A fact about a tensor's storage is read. Its storage offset follows from the offsets of the pre-existing tensors in
 // that storage, each of which is guarded. Nothing else is known of such a storage.
 static void use_memory_of(Tracer& t, Borrowed tensor, bool is_offset, const std::string& name) {
   for (const auto& [lifted, source] : t.lifter.tensors()) {
     if (storage_of(lifted) != storage_of(tensor)) continue;
     if (!is_offset) stop(report::Reason::tensor_attribute, name);
+    if (has_symbolic_offset(t, lifted)) continue;
     Borrowed original = t.lifter.known(lifted)->original;
     lift::TensorSpec spec = lift::describe_tensor(original);
     lift::keep_free_sizes(*source, &spec);
