@@ -359,6 +359,6 @@ def test_script_as_json(tmp_path: Path) -> None:
     )
     read = json.loads(out.read_text())
     assert read["graph_count"] == 2
-    assert [graph["operations"] for graph in read["graphs"]] == [1, 1]
+    assert [graph["operations"] for graph in read["graphs"]] == [1, 2]  # the second one takes the value of `by`
     assert {graph["backend"] for graph in read["graphs"]} == {"eager"}
     assert len(read["recompiles"]) == 1

@@ -282,6 +282,6 @@ def test_the_log_of_symbols_says_ranges_lines_and_who_asked(caplog: pytest.LogCa
     assert "aot_eager assumes 4*x.size()[0] % (x.size()[0] // 2) == 0 (" in text
     assert "it holds that 4*x.size(0) % (x.size(0) // 2) == 0; assumed by aot_eager (" in text
     # The call with 8 is none of the second graph's: who asked stands with the guard that fails.
-    (failure,) = (line for line in text.splitlines() if line.startswith("    - ") and "not where x.size(0) = 8" in line)
+    (failure,) = {line for line in text.splitlines() if line.startswith("    - ") and "not where x.size(0) = 8" in line}
     assert "assumed by aot_eager (" in failure
     assert re.search(r"x: \(s\d+, 4\)", text)
