@@ -134,7 +134,7 @@ LOOPS = [
 
 @pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
 def test_a_loop_makes_few_graphs(fn: Any) -> None:
-    check_loop(fn, 14)
+    check_loop(fn, 20)  # numbers in a container become symbols before the container itself is unspecialized
 
 
 @program(one_graph=False)
