@@ -74,8 +74,7 @@ Ref LazyValues::lift_open(Borrowed value, Source* source) {
   lifter_.guard(source, GuardKind::kType, reinterpret_cast<PyObject*>(&PyTuple_Type));
   source->bears_identity = true;
   Ref view = Ref::share(value);
-  // With symbols, an element may be one.
-  if (lifter_.symbolic->may_make_numbers() || !lifts_to_itself(value.get())) {
+  if (!lifts_to_itself(value.get()) || lifter_.symbolic->will_hold_numbers(value, source)) {
     view = checked(PyTuple_New(count));
     for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(view.get(), i, Py_NewRef(PyTuple_GET_ITEM(value.get(), i)));
   }

@@ -289,6 +289,22 @@ WhySymbol SymbolicInputs::why_wanted(Borrowed number, const Source& source) cons
   return dynamism->all && source.is_of_arguments() ? WhySymbol::kAll : WhySymbol::kNone;
 }
 
+bool SymbolicInputs::will_hold_numbers(Borrowed tuple, Source* source, int depth) const {
+  constexpr int kDeepest = 8;
+  if (dynamism == nullptr || !dynamism->has_numbers()) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.get()); i++) {
+    const Borrowed element = PyTuple_GET_ITEM(tuple.get(), i);
+    const bool is_tuple = PyTuple_CheckExact(element.get());
+    if (!is_tuple && !is_counting(element)) continue;
+    if (depth == kDeepest) return true;
+    Source* child = lifter_.tree().child(source, Access::kIndex, {}, i);
+    const bool is_symbol =
+        is_tuple ? will_hold_numbers(element, child, depth + 1) : why_wanted(element, *child) != WhySymbol::kNone;
+    if (is_symbol) return true;
+  }
+  return false;
+}
+
 Ref SymbolicInputs::number(Borrowed value, Source* source) {
   const WhySymbol reason = why_wanted(value, *source);
   if (reason == WhySymbol::kNone) return {};

@@ -43,7 +43,8 @@ class SymbolicInputs {
   fake::SymbolicGeometry geometry_of(Borrowed tensor, Source* source, TensorSpec* spec);
   // With `hints`: gives the fake of such a tensor the geometry that follows from them.
   void apply_hints(const at::Tensor& fake, const fake::SymbolicGeometry& geometry) const;
-  bool may_make_numbers() const { return dynamism != nullptr && dynamism->has_numbers(); }
+  // Whether a part of a tuple becomes a symbol: then the trace needs a copy of it.
+  bool will_hold_numbers(Borrowed tuple, Source* source, int depth = 0) const;
   // Null: the number is a constant of the trace.
   Ref number(Borrowed value, Source* source);
 
