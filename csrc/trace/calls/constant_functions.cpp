@@ -2,6 +2,7 @@
 #include "trace/calls/constant_functions.h"
 #include "trace/core/tracer.h"
 #include "trace/higher_order/functorch.h"
+#include "trace/symbolic/backed_numbers.h"
 #include "trace/torch/torch_calls.h"
 #include "trace/torch/torch_function_modes.h"
 
@@ -71,6 +72,8 @@ Ref snapshot(Borrowed value, const Given& arguments) {
 Ref call_constant(Tracer& t, const Call& call) {
   if (t.functorch->transformed) stop(report::Reason::native_call, "a constant function inside of a transform");
   t.function_modes->forbid("a constant function");
+  // It sees the values of this call only, and is not to run again for others.
+  if (t.backed->any()) t.recorder.on_silence();
   Given real(call.count() + 1);
   std::vector<Ref> computed;
   Ref result;
