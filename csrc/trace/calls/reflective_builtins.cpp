@@ -174,9 +174,9 @@ namespace {
 Ref call_id(Tracer& t, const Call& call) {
   if (!call.has_positional(1)) return {};
   PyObject* const object = call.arguments[0];
-  // Two numpy scalar inputs may be one object; an unbacked symbol may also be read as a plain scalar.
-  if (fake::is_numpy_scalar_input(object) ||
-      (fake::is_symbol(object) && t.lifter.known(object) != nullptr && is_unbacked(t, object)))
+  // Two numpy scalar inputs may be one object; a symbol may also be read as a plain scalar, which is another object.
+  if (fake::is_numpy_scalar_input(object) || t.backed->is_backed(object) ||
+      (fake::is_symbol(object) && t.lifter.known(object) != nullptr))
     stop(report::Reason::unbacked_value, "id");
   check_no_weakref_callback(t.lifter, object);
   t.keep_alive.push_back(Ref::share(object));  // its address must not be reused
