@@ -141,8 +141,6 @@ class Handoff:
                 raise Uncompiled(request.reason or "the backend compiles nothing", warns=request.reason is not None)
             if refusal is not None:
                 raise Uncompiled(refusal)
-            if symbolic is not None and request.runner == "compiled in segments":
-                raise Uncompiled("numbers that were symbols are not passed from one of its segments to the next")
             with self._timed(graph), logs.progress(graph):
                 answer = self._compile_request(request, gm, fake_mode, name, symbolic)
             if request.facts.aot_incompatible is not None and context.fw_metadata is not None:
