@@ -178,7 +178,7 @@ void compare_nodes(const graph::Program& one, const graph::Program& other) {
            "a part of a result");
 }
 
-// Those that only a run knows are compared by their expressions.
+// Unbacked ones are compared by their expressions.
 bool have_same_sizes(const at::Tensor& one, const at::Tensor& other) {
   const auto is_unbacked = [](const at::Tensor& fake) {
     return fake.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
