@@ -132,18 +132,22 @@ def t5(transformers: Any) -> Any:
     return transformers.T5ForConditionalGeneration(config)
 
 
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("make", [gpt2, llama, t5])
-def test_generate(make: Callable[[Any], Any]) -> None:
-    """transformers' generate() with its DynamicCache, over a compiled forward()."""
+def test_generate(make: Callable[[Any], Any], cache: str) -> None:
+    """transformers' generate() with its DynamicCache or StaticCache, over a compiled forward()."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     torch.manual_seed(0)
     model = make(transformers).eval()
     prompt = torch.randint(2, 97, (2, 7))
     with torch.no_grad():
-        wanted = model.generate(prompt, max_new_tokens=TOKENS, do_sample=False)
+        how: dict[str, Any] = {"max_new_tokens": TOKENS, "do_sample": False}
+        if cache != "dynamic":
+            how["cache_implementation"] = cache
+        wanted = model.generate(prompt, **how)
         alternator.reset()
         model.forward = alternator.compile(model.forward, backend="eager")
-        found = model.generate(prompt, max_new_tokens=TOKENS, do_sample=False)
+        found = model.generate(prompt, **how)
     assert torch.equal(wanted, found)
-    assert alternator.counters()["graphs"] <= 3
+    assert alternator.counters()["graphs"] <= 3 and not alternator.counters()["breaks"]
     alternator.reset()

@@ -81,7 +81,7 @@ static void check_graph(const trace::Tracer& tracer, const Entry& entry) {
                             tracer.lifter.write_log->effects().empty();
   const bool draws = !tracer.deferred->points.empty() && !only_strings;
   if (!entry.checks.empty() && (!facts.may_run_twice() || draws)) throw NeedsRepeatable();
-  if (tracer.options.may_break && trace::has_lasting_writes(program) && trace::has_observed_failures(program)) {
+  if (tracer.options.may_break && trace::has_lasting_writes(program) && trace::has_caught_failures(program)) {
     if (tracer.options.separates)
       throw replay::CannotRebuild("a call that may fail inside of a `try`, next to an irreversible mutation");
     throw NeedsSeparateSegments();

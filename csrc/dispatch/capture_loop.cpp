@@ -35,20 +35,56 @@ static void note_steps(Compilation& compilation) {
   if (begin.get() != Py_None) compilation.family->begin_step = std::move(begin);
 }
 
-// The function that the user knows: of a module, its forward.
-static Ref code_of_user(const guards::Roots& roots, size_t count, std::string* name) {
+static bool same_position(const FrameState& a, const FrameState& b) {
+  return a.code.get() == b.code.get() && a.next == b.next;
+}
+
+// Whether the innermost function of the point is one of its own callers.
+static bool is_recursive(const ResumePoint& point) {
+  return std::any_of(point.shape.begin() + 1, point.shape.end(),
+                     [&](const FrameState& outer) { return outer.code.get() == point.shape.front().code.get(); });
+}
+
+// The resume points that count as one for the limit: those at one position of a function that calls itself. The text of
+// a program bounds how many resume points it has; what recursion makes of them it does not.
+static std::vector<ResumePoint*> points_like(const Compilation& compilation, ResumePoint& point) {
+  std::vector<ResumePoint*> found;
+  if (point.shape.empty()) return {&point};
+  bool recurses = false;
+  for (const std::shared_ptr<ResumePoint>& other : compilation.resumed) {
+    if (!same_position(other->shape.front(), point.shape.front())) continue;
+    recurses = recurses || is_recursive(*other);
+    found.push_back(other.get());
+  }
+  return recurses ? found : std::vector<ResumePoint*>{&point};
+}
+
+// What a report names: of a stopped call, the innermost frame of the user; of a module, its forward.
+struct UsersFunction {
+  Ref code;
+  int line;
+};
+static UsersFunction function_of_user(const Chain& chain, const guards::Roots& roots, size_t count) {
+  for (const FrameState& state : chain) {
+    auto* code = state.code.as<PyCodeObject>();
+    if (trace::is_torchs(code) || trace::is_librarys(code)) continue;
+    return {state.code, PyCode_Addr2Line(code, state.next * static_cast<int>(sizeof(_Py_CODEUNIT)))};
+  }
   Borrowed code = PyFunction_GET_CODE(roots.function);
-  PyObject* self = count > 0 ? roots.slots[0] : nullptr;
+  PyObject* self = count > 0 && chain.empty() ? roots.slots[0] : nullptr;
   if (self != nullptr && trace::is_torchs(code.as<PyCodeObject>())) {
     static constinit Lasting<PyObject*> forward;
     PyObject* key = forward.get([] { return checked(PyUnicode_InternFromString("forward")).release(); });
     PyObject* found = _PyType_Lookup(Py_TYPE(self), key);
     if (found != nullptr && PyFunction_Check(found)) code = PyFunction_GET_CODE(found);
   }
+  return {Ref::share(code), code.as<PyCodeObject>()->co_firstlineno};
+}
+
+static std::string name_of(const Ref& code) {
   const char* text = PyUnicode_AsUTF8(code.as<PyCodeObject>()->co_qualname);
   if (text == nullptr) PyErr_Clear();
-  *name = text != nullptr ? text : "?";
-  return Ref::share(code);
+  return text != nullptr ? text : "?";
 }
 
 // Of all compile()s: those with a cache of their own, too.
@@ -63,19 +99,25 @@ size_t Call::entries_in_all(const ResumePoint& point) const {
 bool Call::is_at_limit(ResumePoint& point) {
   const Limits limits = limits_of(compilation_);
   const bool is_total = entries_in_all(point) >= limits.total;
-  if (point.traced < limits.entries && !is_total) return false;
+  const std::vector<ResumePoint*> alike = points_like(compilation_, point);
+  size_t traced = 0;
+  for (const ResumePoint* other : alike) traced += other->traced;
+  // The first entry of a resume point is no recompilation.
+  const bool is_full = traced >= limits.entries && (point.traced > 0 || limits.entries == 0);
+  if (!is_full && !is_total) return false;
   const bool raises = compilation_.fullgraph || limits.fails;
-  if (!raises && std::exchange(point.cache->gave_up, true)) return true;
-  std::string name;
-  Ref code = code_of_user(roots(), values.size(), &name);
+  const bool was_reported = point.cache->gave_up;
+  for (const ResumePoint* other : alike) other->cache->gave_up = true;
+  if (!raises && was_reported) return true;
+  UsersFunction function = function_of_user(chain, roots(), values.size());
   const std::shared_ptr<Entry> last = recent_entry(point);
   const std::string failure = last == nullptr ? "" : last->guards->failure(roots());
   const std::string limit = is_total ? "accumulated_recompile_limit (" + std::to_string(limits.total)
                                      : "recompile_limit (" + std::to_string(limits.entries);
-  const int line = code.as<PyCodeObject>()->co_firstlineno;
+  const std::string name = name_of(function.code);
   const report::Break event{report::Reason::recompile_limit,
                             "hit config." + limit + "); function: " + name + "; last reason: " + failure,
-                            std::move(code), line};
+                            std::move(function.code), function.line};
   const char* option = limits.fails ? "fail_on_recompile_limit_hit=True" : "fullgraph=True";
   report_break(compilation_, event, {.refused_by = raises ? option : nullptr});
   if (raises) raise_limit(compilation_, event, option);

@@ -340,6 +340,66 @@ def test_beyond_the_limit_the_whole_call_is_eager(caplog: pytest.LogCaptureFixtu
     assert "test_dynamic_policy.py" in warnings[0] and "size mismatch at index 0. expected" in warnings[0]
 
 
+class BrokenLevel(Level):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        alternator.graph_break()
+        return self.inner(x) * 2 if self.inner is not None else x.relu()
+
+
+class OtherLevel(BrokenLevel):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x - 1
+        alternator.graph_break()
+        return self.inner(x) * 3 if self.inner is not None else x.relu()
+
+
+def versions(compiled: Any, module: nn.Module, backend: Counting, sizes: range) -> list[int]:
+    counts = []
+    for size in sizes:
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), module(x), rtol=0, atol=0)
+        counts.append(len(backend.graphs))
+    return counts
+
+
+def test_beyond_the_limit_behind_breaks(caplog: pytest.LogCaptureFixture) -> None:
+    """Each part of a call has its versions; a call that matches none of the start runs eagerly as a whole."""
+    module, backend = BrokenLevel(OtherLevel(None)), Counting()
+    compiled = alternator.compile(module, backend=backend, dynamic=False)
+    assert versions(compiled, module, backend, range(2, 20)) == [*range(3, 25, 3), *[24] * 10]
+    warnings = [record.getMessage() for record in caplog.records if "hit config.recompile_limit (8)" in record.message]
+    assert len(warnings) == 1 and "BrokenLevel.forward" in warnings[0]
+    before = alternator.counters()["eager"]
+    compiled(torch.randn(50))
+    assert alternator.counters()["eager"] == before + 1
+
+
+def test_the_limit_of_a_function_that_calls_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """The resume points at one position count as one: recursion would make any number of them."""
+    module, backend = BrokenLevel(BrokenLevel(BrokenLevel(None))), Counting()
+    compiled = alternator.compile(module, backend=backend, dynamic=False)
+    assert versions(compiled, module, backend, range(2, 72))[-1] == 16
+    warnings = [record.getMessage() for record in caplog.records if "hit config.recompile_limit (8)" in record.message]
+    assert len(warnings) == 2, warnings
+    assert all("BrokenLevel.forward" in warning and "test_dynamic_policy.py" in warning for warning in warnings)
+    # Sizes that were compiled are hits still.
+    alternator.counters()
+    hits = alternator.counters()["hits"]
+    versions(compiled, module, backend, range(2, 4))
+    assert alternator.counters()["hits"] == hits + 8
+
+
+def test_first_entries_of_a_function_that_calls_itself() -> None:
+    """They are no recompilations, however many there are."""
+    module: nn.Module = BrokenLevel(None)
+    for _ in range(11):
+        module = BrokenLevel(module)
+    compiled, backend = alternator.compile(module, backend="eager"), Counting()
+    versions(compiled, module, backend, range(4, 5))
+    assert alternator.counters()["graphs"] == 13 and alternator.counters()["eager"] == 0
+
+
 def test_fullgraph_at_the_limit_raises() -> None:
     compiled = alternator.compile(twice, backend="eager", fullgraph=True, dynamic=False)
     check(compiled, twice, *rows(*range(2, 10)))
@@ -361,6 +421,38 @@ def test_the_limits_are_those_of_the_settings_now(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(alternator.config, "fail_on_recompile_limit_hit", True)
     with pytest.raises(alternator.exc.RecompileLimitHit):
         compiled(torch.randn(30, 3))
+
+
+def test_a_limit_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternator.config, "recompile_limit", 0)
+    compiled = alternator.compile(twice, backend="eager", dynamic=False)
+    assert check(compiled, twice, *rows(2, 3)) == [0, 0]
+    monkeypatch.setattr(alternator.config, "recompile_limit", 1)
+    assert check(compiled, twice, *rows(2, 3, 2)) == [1, 1, 1]
+
+
+def test_a_failure_at_the_limit_ends_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternator.config, "recompile_limit", 1)
+    monkeypatch.setattr(alternator.config, "fail_on_recompile_limit_hit", True)
+    compiled = alternator.compile(twice, backend="eager", dynamic=False)
+    assert check(compiled, twice, *rows(2)) == [1]
+    for _ in range(2):
+        with pytest.raises(alternator.exc.RecompileLimitHit, match="fail_on_recompile_limit_hit(.|\n)*twice"):
+            compiled(torch.randn(3, 3))
+    monkeypatch.setattr(alternator.config, "fail_on_recompile_limit_hit", False)
+    assert check(compiled, twice, *rows(3, 2)) == [1, 1]
+    assert alternator.counters()["eager"] == 1
+
+
+def test_the_accumulated_limit_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternator.config, "accumulated_recompile_limit", 2)
+    compiled = alternator.compile(twice, backend="eager", dynamic=False)
+    assert check(compiled, twice, *rows(2, 3, 4)) == [1, 2, 2]
+    monkeypatch.setattr(alternator.config, "accumulated_recompile_limit", 3)
+    assert check(compiled, twice, *rows(5, 6)) == [3, 3]
+    monkeypatch.setattr(alternator.config, "fail_on_recompile_limit_hit", True)
+    with pytest.raises(alternator.exc.RecompileLimitHit, match=r"accumulated_recompile_limit \(3\)"):
+        compiled(torch.randn(7, 3))
 
 
 def test_the_accumulated_limit_is_that_of_all_compiles(monkeypatch: pytest.MonkeyPatch) -> None:

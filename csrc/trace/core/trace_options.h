@@ -18,8 +18,8 @@ struct TraceOptions {
   // The default-device modes on the thread's mode stack when the trace begins belong to the program, which may pop
   // them.
   bool has_modes = false;
-  bool separates = false;                   // observable failures and irreversible mutations go to separate graphs
-  bool numpy_constants = true;              // numpy scalars are constants, not inputs
+  bool separates = false;       // failures that may be caught and irreversible mutations go to separate graphs
+  bool numpy_constants = true;  // numpy scalars are constants, not inputs
   graph::Recorder::Captured captured = {};  // what becomes an unbacked symbol
   // Sources that are not specialized on (lift::Lifter); null: none.
   std::shared_ptr<const std::unordered_set<std::string>> unspecialized;

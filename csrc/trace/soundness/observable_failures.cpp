@@ -130,6 +130,26 @@ bool handles(PyCodeObject* code, const cpython::Handler& handler, int* raised_at
   return true;
 }
 
+// Whether an exception that the handler observes may end there. It leaves a `finally` again, unless that pops it.
+bool may_end_in(PyCodeObject* code, const cpython::Handler& handler, int* raised_at) {
+  const cpython::Instruction first = cpython::decode(code, handler.target);
+  cpython::Handler cleanup;
+  if (first.opcode != PUSH_EXC_INFO || leaves_with(code, handler.target) ||
+      !cpython::find_handler(code, first.next, &cleanup) || cleanup.target <= first.next)
+    return true;
+  bool raises = false;
+  for (int index = first.next; index < cleanup.target;) {
+    const cpython::Instruction now = cpython::decode(code, index);
+    if (now.opcode == POP_EXCEPT || now.opcode == RETURN_VALUE || now.opcode == YIELD_VALUE) return true;
+    if (now.opcode == RERAISE) {
+      raises = true;
+      *raised_at = now.index;
+    }
+    index = now.next;
+  }
+  return !raises;
+}
+
 // --- what may fail ----------------------------------------------------------------------------------------------
 
 // torch functions and methods, and Python operators, that succeed for any data.
@@ -142,10 +162,25 @@ const std::unordered_set<std::string_view>& safe_names() {
   return names;
 }
 
-bool is_seen(const graph::Program& program, const graph::Node& node) {
+enum class Handling : uint8_t { kObserves, kMayEnd };
+
+// Whether a handler of the function observes an exception at this offset, or may end it.
+bool is_handled(PyCodeObject* code, int offset, Handling wanted) {
+  int index = offset / static_cast<int>(sizeof(cpython::CodeUnit));
+  cpython::Handler handler;
+  if (!cpython::find_handler(code, index, &handler) || is_torchs(code)) return false;
+  for (int i = 0; i < kMostHandlers; i++) {
+    if (handles(code, handler, &index) && (wanted == Handling::kObserves || may_end_in(code, handler, &index)))
+      return true;
+    if (!cpython::find_handler(code, index, &handler)) return false;
+  }
+  return true;
+}
+
+bool is_handled(const graph::Program& program, const graph::Node& node, Handling wanted) {
   for (uint32_t site = node.site; site != graph::kNowhere; site = program.sites[site].caller) {
     const auto& frame = program.sites[site];
-    if (is_observed(program.sites.code(frame).as<PyCodeObject>(), frame.offset)) return true;
+    if (is_handled(program.sites.code(frame).as<PyCodeObject>(), frame.offset, wanted)) return true;
   }
   return false;
 }
@@ -189,16 +224,7 @@ thread_local Separation separation;
 
 }  // namespace
 
-bool is_observed(PyCodeObject* code, int offset) {
-  int index = offset / static_cast<int>(sizeof(cpython::CodeUnit));
-  cpython::Handler handler;
-  if (!cpython::find_handler(code, index, &handler) || is_torchs(code)) return false;
-  for (int i = 0; i < kMostHandlers; i++) {
-    if (handles(code, handler, &index)) return true;
-    if (!cpython::find_handler(code, index, &handler)) return false;
-  }
-  return true;
-}
+bool is_observed(PyCodeObject* code, int offset) { return is_handled(code, offset, Handling::kObserves); }
 
 bool may_fail(const graph::Program& program, const graph::Node& node) {
   // What is known of the others assumes that their arguments fit, as they do in this call.
@@ -218,13 +244,14 @@ bool may_fail(const graph::Program& program, const graph::Node& node) {
 }
 
 bool has_observed_nodes(const graph::Program& program) {
-  return std::any_of(program.nodes.begin(), program.nodes.end(),
-                     [&](const graph::Node& node) { return node.live && is_seen(program, node); });
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
+    return node.live && is_handled(program, node, Handling::kObserves);
+  });
 }
 
-bool has_observed_failures(const graph::Program& program) {
+bool has_caught_failures(const graph::Program& program) {
   return std::any_of(program.nodes.begin(), program.nodes.end(), [&](const graph::Node& node) {
-    return node.live && may_fail(program, node) && is_seen(program, node);
+    return node.live && may_fail(program, node) && is_handled(program, node, Handling::kMayEnd);
   });
 }
 
@@ -275,7 +302,7 @@ bool is_to_separate(const graph::Program& program) {
   if (!separation.wanted) return false;
   for (; separation.seen < program.nodes.size(); separation.seen++) {
     const graph::Node& node = program.nodes[separation.seen];
-    separation.fails = separation.fails || (may_fail(program, node) && is_seen(program, node));
+    separation.fails = separation.fails || (may_fail(program, node) && is_handled(program, node, Handling::kMayEnd));
     separation.writes = separation.writes || separation.lasting.among(program, node);
   }
   return separation.fails && separation.writes;

@@ -1,5 +1,7 @@
 // torch calls that may fail because of their data, inside a `try` of the program that would observe it. The graph that
-// contains one must be discardable after it has failed: irreversible mutations belong to another graph.
+// contains one that the program may catch must be discardable after it has failed: irreversible mutations belong to
+// another graph. A `finally` lets the exception pass: where a call cannot be continued at the failed node, none of its
+// Python side effects happens, neither what the `finally` would undo nor the `finally`.
 #pragma once
 
 #include "graph/record/program.h"
@@ -15,8 +17,8 @@ bool is_observed(PyCodeObject* code, int offset);
 
 // Whether the program would observe the failure of a node, even if that node cannot fail by itself.
 bool has_observed_nodes(const graph::Program& program);
-// Whether there is a node that may fail and whose failure the program observes.
-bool has_observed_failures(const graph::Program& program);
+// Whether there is a node that may fail and whose failure the program may catch.
+bool has_caught_failures(const graph::Program& program);
 // Whether there is a node with an irreversible mutation or another side effect.
 bool has_lasting_writes(const graph::Program& program);
 // Whether the node may fail because of its data.
@@ -25,8 +27,8 @@ bool may_fail(const graph::Program& program, const graph::Node& node);
 // Whether an exception of the instruction leaves the function without any use of its variables.
 bool is_left_at_once(PyCodeObject* code, int offset);
 
-// A trace begins at a suspended frame chain. `separate`: irreversible mutations and observable failures must be in
-// separate graphs. `until`: it has to stop at the instruction that records this node.
+// A trace begins at a suspended frame chain. `separate`: irreversible mutations and failures that the program may
+// catch must be in separate graphs. `until`: it has to stop at the instruction that records this node.
 void begin_separation(bool separate, const Chain& chain, std::optional<uint32_t> until = std::nullopt);
 // The trace enters a `with` block through the instruction at this index.
 void note_manager(PyCodeObject* code, int index, Borrowed manager);

@@ -314,6 +314,93 @@ def test_nobody_sees_it(t):
     f.hit(T(2, 3), torch.tensor([1, 0]))
 
 
+def outcome(call, seen, index):
+    """What it returns or raises, what it writes, what it appends to `seen`."""
+    seen.clear()
+    state = T(2)
+    try:
+        found = call(T(4), state, torch.tensor([index])).tolist()
+    except IndexError as error:
+        found = str(error)
+    return found, state.tolist(), list(seen)
+
+
+@in_child
+def test_a_finally_lets_it_pass(front):
+    """What the `finally` does is seen, also where it is nested, branches, or makes an `except` outside of it see the error."""
+    seen = []
+
+    def simple(x, state, index):
+        seen.append("begin")
+        try:
+            state.add_(1)
+            y = x[index]
+            state.mul_(2)
+        finally:
+            if len(seen) > 1:
+                seen.append("end")
+            state.sub_(3)
+        return y
+
+    def nested(x, state, index):
+        try:
+            try:
+                state.add_(1)
+                return x[index]
+            finally:
+                seen.append("inner")
+        finally:
+            seen.append("outer")
+
+    def caught(x, state, index):
+        try:
+            try:
+                state.add_(1)
+                return x[index]
+            finally:
+                seen.append("inner")
+        except IndexError:
+            seen.append("caught")
+        return x
+
+    def ended(x, state, index):
+        try:
+            state.add_(1)
+            x = x[index]
+        finally:
+            return x  # noqa: B012
+
+    def handling(x, state, index):
+        try:
+            state.add_(1)
+            x = x[index]
+        finally:
+            try:
+                x = x[index + 1]
+            except IndexError:
+                seen.append("caught")
+        return x
+
+    def leaving(x, state, index):
+        for _ in range(2):
+            try:
+                state.add_(1)
+                x = x[index]
+            finally:
+                break  # noqa: B012
+        return x
+
+    for fn in (simple, nested, caught, ended, handling, leaving):
+        for backend in ("eager", "aot_eager"):
+            alternator.reset()
+            f = alternator.compile(fn, backend=backend)
+            assert [outcome(f, seen, index) for index in (1, 9, 2, 9)] == [
+                outcome(fn, seen, index) for index in (1, 9, 2, 9)
+            ]
+            if fn in (simple, nested):
+                assert front.counters()["graphs"] == 1 and not front.counters()["breaks"]
+
+
 @program(graphs=1)
 def test_what_cannot_fail(t):
     def fn(x, state):
