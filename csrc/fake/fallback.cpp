@@ -2,10 +2,12 @@
 #include "fake/fallback.h"
 
 #include "fake/constants.h"
+#include "fake/counted_elements.h"
 #include "fake/error_type.h"
 #include "fake/item_request.h"
 #include "fake/kernels.h"
 #include "fake/op_arguments.h"
+#include "fake/stand_ins.h"
 #include "fake/unbacked_ops.h"
 
 #include <torch/library.h>
@@ -97,7 +99,7 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
   if (depends_on_data(call)) [[unlikely]] {
     if (scan.all_known() && evaluate(call)) return;
     if (session.captures_sizes && !op.data_dependent) {
-      compute_symbolically(call);
+      if (!compute_counted(call)) compute_symbolically(call);
       return;
     }
     const bool is_number = op.name == "aten::_local_scalar_dense" || op.name == "aten::item";
@@ -108,7 +110,7 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* sta
   }
   if (is_symbolic(call)) [[unlikely]] {
     forget_written(call);
-    compute_symbolically(call);
+    if (!compute_with_stand_ins(call)) compute_symbolically(call);
     return;
   }
   if (scan.any_known()) [[unlikely]] {

@@ -6,6 +6,7 @@
 #include "fake/functorch_state.h"
 #include "fake/storage.h"
 #include "fake/torch_version.h"
+#include "fake/unbacked_sizes.h"
 
 #include <c10/core/InferenceMode.h>
 

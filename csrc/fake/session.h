@@ -19,6 +19,8 @@ extern thread_local c10::Device t_device;
 // Throws if an operator's output is a kind of tensor that cannot be faked.
 void refuse_other_kinds(const at::Tensor& output);
 
+class UnbackedSizes;
+
 class SessionState {
  public:
   explicit SessionState(Options options);
@@ -72,12 +74,15 @@ class SessionState {
   bool has_shape_env() const { return static_cast<bool>(shape_env_); }
   Borrowed shape_env();
   Borrowed symbolic_mode();
+  // Its symbols as expressions.
+  UnbackedSizes& unbacked_sizes();
   // The FakeTensor of a fake whose data determined a size. FakeTensorMode memoizes that size on its tensor: a mask that
   // is used twice selects the same number of elements each time.
   struct Seen {
     at::Tensor ours;
-    uint64_t writes;  // the session's count of writes at that time
-    at::Tensor theirs;
+    uint64_t writes;                   // the session's count of writes at that time
+    at::Tensor theirs;                 // undefined: FakeTensorMode has not seen it
+    std::optional<c10::SymInt> count;  // how many elements are not zero, if that was asked
   };
   std::vector<Seen> seen;
 
@@ -97,6 +102,7 @@ class SessionState {
   std::mutex mutex_;
   std::optional<Failure> failure_;
   Ref shape_env_, symbolic_mode_;
+  std::unique_ptr<UnbackedSizes> unbacked_sizes_;
   ska::flat_hash_map<c10::TensorImpl*, Twin> twins_;
   ska::flat_hash_map<c10::TensorImpl*, c10::TensorImpl*> reals_;
   // Keyed by the addresses of parts of real tensors, which `twins_` keeps alive.

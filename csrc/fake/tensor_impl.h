@@ -27,6 +27,12 @@ class FakeTensorImpl final : public c10::TensorImpl {
 
   // Copies sizes, strides and offset of a tensor that a meta kernel created.
   void copy_geometry(const c10::TensorImpl& from);
+  // Of symbolic sizes and strides: they are known to have no gaps and no overlaps, and maybe to be in order.
+  void assume_dense(bool contiguous) {
+    c10::SymbolicShapeMeta& meta = *extra_meta_->symbolic_shape_meta_;
+    meta.assume_non_overlapping_and_dense();
+    if (contiguous) meta.assume_contiguous();
+  }
 
   // While a meta kernel runs (our key is excluded on the thread) a fake reports "meta", as the kernel expects.
   c10::Device device_custom() const override {

@@ -3,6 +3,7 @@
 #include "fake/fake_errors.h"
 #include "fake/op_arguments.h"
 #include "fake/python_modes.h"
+#include "fake/unbacked_sizes.h"
 
 #include "py/error.h"
 #include "py/import.h"
@@ -43,18 +44,14 @@ class Converted {
 
   // The same FakeTensor as before, if the fake has not been mutated since.
   at::Tensor again(SessionState& session, const at::Tensor& tensor) {
-    auto row = std::find_if(session.seen.begin(), session.seen.end(),
-                            [&](const SessionState::Seen& seen) { return seen.ours.is_same(tensor); });
-    if (row != session.seen.end()) {
-      if (row->writes == data_version(session, tensor)) {
-        rows_.push_back({tensor, row->theirs});
-        return row->theirs;
-      }
-      session.seen.erase(row);
+    SessionState::Seen& row = seen_row(session, tensor);
+    if (row.theirs.defined()) {
+      rows_.push_back({tensor, row.theirs});
+    } else {
+      row.theirs = of(tensor);
+      if (row.count) set_memo(row.theirs, *row.count);
     }
-    at::Tensor made = of(tensor);
-    session.seen.push_back({tensor, data_version(session, tensor), made});
-    return made;
+    return row.theirs;
   }
 
   at::Tensor of(const at::Tensor& tensor) {
@@ -159,6 +156,26 @@ Borrowed SessionState::symbolic_mode() {
     symbolic_mode_ = Ref::steal(make_fake_tensor_mode(env).release().ptr());
   }
   return symbolic_mode_;
+}
+
+UnbackedSizes& SessionState::unbacked_sizes() {
+  if (!unbacked_sizes_) unbacked_sizes_ = std::make_unique<UnbackedSizes>();
+  return *unbacked_sizes_;
+}
+
+SessionState::Seen& seen_row(SessionState& session, const at::Tensor& tensor) {
+  auto row = std::find_if(session.seen.begin(), session.seen.end(),
+                          [&](const SessionState::Seen& seen) { return seen.ours.is_same(tensor); });
+  const uint64_t writes = data_version(session, tensor);
+  if (row != session.seen.end()) {
+    if (row->writes == writes) return *row;
+    session.seen.erase(row);
+  }
+  return session.seen.emplace_back(SessionState::Seen{tensor, writes, {}, {}});
+}
+
+void set_memo(const at::Tensor& fake_tensor, const c10::SymInt& count) {
+  py::reinterpret_steal<py::object>(THPVariable_Wrap(fake_tensor)).attr("nonzero_memo") = py::cast(count);
 }
 
 uint64_t data_version(const SessionState& session, const at::Tensor& tensor) {

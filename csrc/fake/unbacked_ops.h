@@ -12,6 +12,11 @@ bool is_symbolic(const Call& call);
 // writes (`x.data` does not share the version counter of x).
 uint64_t data_version(const SessionState& session, const at::Tensor& tensor);
 
+// What is known of a tensor whose data determined a size, as it is now. Valid until the next call.
+SessionState::Seen& seen_row(SessionState& session, const at::Tensor& tensor);
+// Tells a FakeTensor how many of its elements are not zero.
+void set_memo(const at::Tensor& fake_tensor, const c10::SymInt& count);
+
 // Replaces the arguments by the outputs, which torch's FakeTensorMode computes over the session's ShapeEnv.
 void compute_symbolically(const Call& call);
 

@@ -4,6 +4,7 @@
 #include "py/lasting.h"
 
 #include <ATen/EmptyTensor.h>
+#include <c10/core/Allocator.h>
 #include <torch/csrc/Device.h>
 
 namespace alternator::graph {
@@ -15,8 +16,9 @@ at::Tensor FxExamples::meta_copy(const at::Tensor& fake) {
   const c10::StorageImpl* original = fake.storage().unsafeGetStorageImpl();
   auto [storage, fresh] = storages_.try_emplace(original);
   if (fresh) {
-    const c10::SymInt nbytes[] = {original->sym_nbytes()};
-    storage->second = at::Tensor(at::detail::empty_symint_meta(nbytes, at::kByte, {}, {}, {}, {})).storage();
+    storage->second =
+        c10::Storage(c10::Storage::use_byte_size_t(), original->sym_nbytes(), c10::GetAllocator(c10::kMeta),
+                     /*resizable=*/true);
   }
   at::Tensor meta = at::Tensor(at::detail::empty_meta({0}, fake.scalar_type()));
   c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
