@@ -184,10 +184,16 @@ static Expression part_of_split(RuleCall& call, Expression size, int64_t count, 
   }
   const std::vector<Value> parts = call.items(1, kNames);
   RuleCall::check(static_cast<int64_t>(parts.size()) == count);
-  if (position == RuleCall::kWholeResult) return size;
-  const Expression part = call.number_of(parts[static_cast<size_t>(position)]);
-  RuleCall::check(!call.is_negative(part));
-  return part;
+  // Whatever part is asked for: the call fails unless they make up the whole.
+  std::vector<Expression> numbers;
+  Expression sum = call.constant(0);
+  for (const Value part : parts) {
+    numbers.push_back(call.number_of(part));
+    RuleCall::check(!call.is_negative(numbers.back()));
+    sum = call.environment().add(sum, numbers.back());
+  }
+  call.same(sum, size);
+  return position == RuleCall::kWholeResult ? size : numbers[static_cast<size_t>(position)];
 }
 
 static Expression part_of_chunk(RuleCall& call, Expression size, int64_t count, int64_t position) {
