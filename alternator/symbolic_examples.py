@@ -154,7 +154,7 @@ class SymbolicExamples:
 
     # ---- example values
 
-    def _sympy(self, expression: Expression | None) -> Any:
+    def sympy(self, expression: Expression | None) -> Any:
         if expression is None:
             raise NeedsStatic(range(len(self.symbols)), "an expression is too large")
         found = to_sympy(self.environment, expression, self.declared, self.declared.computed)
@@ -174,7 +174,7 @@ class SymbolicExamples:
             elif sizes is not None:
                 if sizes.kind != "symbol":
                     self.declared.declare_computed(sizes, source[0])
-                expression = self._sympy(sizes)
+                expression = self.sympy(sizes)
                 example = given = self.shape_env.create_symintnode(
                     expression, hint=value, source=InputSource(source[0])
                 )
@@ -215,8 +215,8 @@ class SymbolicExamples:
     ) -> Any:
         """torch looks each size up by the name of its source, and finds ours."""
         involved = [number for length in (*sizes, *strides) for number in symbols_in(length)]
-        wanted_sizes = [self._sympy(size) for size in sizes]
-        wanted_strides = [self._sympy(stride) for stride in strides]
+        wanted_sizes = [self.sympy(size) for size in sizes]
+        wanted_strides = [self.sympy(stride) for stride in strides]
         found: dict[str, Any] = {}
         tensors = {text: value}
         if value.is_leaf and value.grad is not None:
@@ -248,7 +248,7 @@ class SymbolicExamples:
     def check(self, numbers: Sequence[Expression]) -> None:
         """That torch can compute these: the graph does so."""
         for number in numbers:
-            self._sympy(number)
+            self.sympy(number)
 
     def register(self, context: TracingContext) -> None:
         """AOTAutograd then makes the same fakes, should it have to."""

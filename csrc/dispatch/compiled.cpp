@@ -5,6 +5,7 @@
 #include "dispatch/shape_specs.h"
 #include "dispatch/stance.h"
 #include "graph/export/fx_graph.h"
+#include "graph/sizes/torch_sizes.h"
 #include "interpreter/capture.h"
 #include "py/forking.h"
 #include "py/import.h"
@@ -482,6 +483,8 @@ static Ref graph_module_class() {
 
 int init_dispatch(PyObject* module) {
   graph::FxGraph::module_class = graph_module_class;
+  graph::set_torch_sizes(
+      [] { return checked(PyObject_GetAttrString(import_module("alternator.call_sizes").get(), "sizes_of")); });
   if (init_names() < 0 || cpython::init_micros() < 0 || init_capture() < 0 || graph::init_warnings() < 0 ||
       trace::init_trace() < 0)
     return -1;

@@ -3,6 +3,7 @@
 #include "dispatch/verify_trace.h"
 #include "fake/functorch_state.h"
 #include "fake/saved_hooks.h"
+#include "graph/sizes/torch_sizes.h"
 #include "lift/lifting/numpy_scalar_inputs.h"
 #include "py/gc.h"
 #include "report/reason_flags.h"
@@ -22,6 +23,9 @@ namespace {
 
 // The call pops a torch-function mode of its caller.
 struct NeedsModes {};
+
+// The sizes of what an operator returns are to be asked of torch.
+struct NeedsTorchSizes {};
 
 // Objects that die with a trace may be torch context managers that were never exited: the state they would restore is
 // restored here.
@@ -162,6 +166,7 @@ static std::unique_ptr<Entry> trace_once(const Chain& chain, const guards::Roots
     const TraceResult& traced = uninterrupted(tracer.run(chain, nullptr));
     phases.trace += clock.lap();
     if (!traced.value && traced.wants_modes) throw NeedsModes();
+    if (graph::has_lacked_torch_sizes()) throw NeedsTorchSizes();
     if (handed.any() && (!traced.value || traced.raises)) throw NeedsNumpyConstants();
     const std::shared_ptr<fake::BackedSymbols> symbols = tracer.lifter.symbolic->symbols;
     entry = traced.value ? entry_of_whole(tracer, std::move(ambient), chain, handed.any(), &phases)
@@ -214,6 +219,8 @@ std::unique_ptr<Entry> trace_entry(const Chain& chain, const guards::Roots& root
       options.may_speculate = false;
     } catch (const NeedsSeparateSegments&) {
       options.separates = true;
+    } catch (const NeedsTorchSizes&) {
+      graph::load_torch_sizes();
     } catch (const NeedsModes&) {
       options.has_modes = true;
     } catch (const NeedsNumpyConstants&) {

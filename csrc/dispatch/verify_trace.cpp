@@ -53,8 +53,12 @@ class OtherHints {
   // Values that satisfy the guards, different for the symbols of these groups.
   std::vector<Hints> find(const std::vector<Group>& groups) {
     std::vector<Hints> found;
+    if (!code_) return found;
     for (const Step step : kSteps) {
-      if (auto hints = code_ ? attempt(step, groups) : std::nullopt) found.push_back(std::move(*hints));
+      if (auto hints = attempt(Steps(groups.size(), step), groups)) found.push_back(std::move(*hints));
+    }
+    if (found.empty() && groups.size() > 1) {
+      if (auto hints = attempt_one_by_one(groups)) found.push_back(std::move(*hints));
     }
     return found;
   }
@@ -63,6 +67,7 @@ class OtherHints {
   struct Step {
     int64_t factor, offset;
   };
+  using Steps = std::vector<std::optional<Step>>;  // of each group; none: it keeps its value
   // Multiples first: a size that is divided can be divided still.
   static constexpr std::array<Step, 9> kSteps{
       {{3, 0}, {2, 0}, {1, 1}, {1, -1}, {1, 8}, {2, 1}, {1, -2}, {1, 64}, {5, 2}}};
@@ -89,7 +94,24 @@ class OtherHints {
     return {.real = value * static_cast<double>(step.factor) + offset / 16 * std::fabs(value)};
   }
 
-  std::optional<Hints> attempt(Step step, const std::vector<Group>& groups) {
+  // One group after the other, each by the first step that the guards allow beside those of the groups before it.
+  std::optional<Hints> attempt_one_by_one(const std::vector<Group>& groups) {
+    Steps steps(groups.size());
+    std::optional<Hints> last;
+    for (std::optional<Step>& of_group : steps) {
+      const auto fits = [&](const Step& step) {
+        of_group = step;
+        std::optional<Hints> found = attempt(steps, groups);
+        if (!found) return false;
+        last = std::move(found);
+        return true;
+      };
+      if (std::ranges::none_of(kSteps, fits)) return std::nullopt;
+    }
+    return last;
+  }
+
+  std::optional<Hints> attempt(const Steps& steps, const std::vector<Group>& groups) {
     Hints registers(symbols_.count());
     bool changes = false;
     for (size_t i = 0; i < registers.size(); i++) {
@@ -99,8 +121,10 @@ class OtherHints {
       const auto group = std::ranges::find(groups, group_of(i));
       if (group == groups.end()) continue;
       const int64_t position = group - groups.begin() + 1;
-      registers[i] = is_float(i) ? other_float(node->hint.real, step, position)
-                                 : other_integer(node->hint.integer, step, position);
+      const std::optional<Step>& step = steps[static_cast<size_t>(position) - 1];
+      if (!step) continue;
+      registers[i] = is_float(i) ? other_float(node->hint.real, *step, position)
+                                 : other_integer(node->hint.integer, *step, position);
       changes = changes || registers[i].integer != node->hint.integer;
     }
     if (!changes) return {};

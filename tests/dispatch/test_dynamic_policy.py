@@ -463,6 +463,22 @@ def test_the_accumulated_limit_is_that_of_all_compiles(monkeypatch: pytest.Monke
     assert traces() == 3
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_sizes_of_parts(kind: Any) -> None:
+    """They make up the whole in every call that does not fail."""
+
+    def fn(x: torch.Tensor, sizes: Any) -> list[torch.Tensor]:
+        return [part.sum(0) * part.shape[0] for part in x.split(sizes)]
+
+    compiled = alternator.compile(fn, backend="eager")
+    calls = [(torch.randn(8, 2), kind(sizes)) for sizes in ((4, 4), (2, 6), (3, 5), (8, 0), (5, 3))]
+    assert check(compiled, fn, *calls) == [1, 2, 2, 2, 2]
+    for sizes in ((3, 4), (-1, 9), (4, 5)):
+        with pytest.raises(RuntimeError):
+            compiled(torch.randn(8, 2), kind(sizes))
+    check(compiled, fn, (torch.randn(8, 2), kind((1, 7))), (torch.randn(8, 2), kind((2, 2, 4))))
+
+
 # --- graph breaks -------------------------------------------------------------------------------------------------
 
 

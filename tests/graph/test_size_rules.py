@@ -138,6 +138,7 @@ REDUCTIONS = rows("""
     torch.linalg.norm(x, dim=1); torch.linalg.vector_norm(x, dim=0); x.nansum(1); x.count_nonzero(0); x.diff();
     torch.fft.fft(x); torch.fft.rfft(x); torch.fft.irfft(x); torch.fft.rfft(x, n=5, dim=0); torch.fft.fft2(x);
     F.pairwise_distance(x, x + 1); F.pairwise_distance(x, x + 1, keepdim=True); torch.polygamma(1, x.abs());
+    torch.histc(x, bins=m, max=9); x.histc();
     x.sum(axis=1); x.diff(dim=0); x.sum((0,), dtype=torch.float64); F.cross_entropy(x, torch.arange(n) % 2);
     F.cross_entropy(x, torch.arange(n) % 2, reduction='none'); F.cosine_similarity(x, x); x.std(dim=1, keepdim=True)
 """)

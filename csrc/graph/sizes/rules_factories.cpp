@@ -57,6 +57,15 @@ Sizes arange(RuleCall& call) {
   return Sizes{call.ceil_divide(distance, call.constant(step > 0 ? step : -step))};
 }
 
+// histc(x, bins, min, max)
+Sizes histc(RuleCall& call) {
+  call.ignore(0, "input|self");
+  const std::optional<Value> bins = call.find(1, "bins");
+  call.ignore(2, "min");
+  call.ignore(3, "max");
+  return Sizes{bins ? call.number_of(*bins) : call.constant(100)};
+}
+
 // linspace(start, end, steps)
 Sizes linspace(RuleCall& call) {
   call.ignore(0, "start");

@@ -6,6 +6,7 @@
 #include "graph/sizes/rule_call.h"
 #include "graph/sizes/size_rules.h"
 #include "graph/sizes/size_switches.h"
+#include "graph/sizes/torch_sizes.h"
 #include "py/lasting.h"
 
 #include <torch/csrc/MemoryFormat.h>
@@ -266,7 +267,8 @@ bool SizeReader::tells_nothing(const Node& node, Borrowed result, uint32_t made)
 
 Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
   if (!is_of_torch(node)) {
-    if (!is_open("foreign_call")) solver_.specialize_arguments(node);
+    const bool is_known = holds_only_made(result, made) && ask_torch(solver_, node, result);
+    if (!is_known && !is_open("foreign_call")) solver_.specialize_arguments(node);
     return result;
   }
   const auto found = readers().find(identity_of(node));

@@ -2,6 +2,7 @@
 
 #include "graph/record/torch_types.h"
 #include "graph/sizes/rule_call.h"
+#include "graph/sizes/torch_sizes.h"
 #include "py/lasting.h"
 
 #include <algorithm>
@@ -232,9 +233,12 @@ bool is_always_contiguous(SizeSolver& solver, uint32_t tensor) {
       if (!is_row_major(record.fake)) return false;
       continue;
     }
-    if (record.origin != Origin::Result || calls > kMostCalls) return false;
-    const Node& node = program.nodes[record.index];
+    const uint32_t producer = program.producer(open_tensor);
+    if (producer == kNowhere || calls > kMostCalls) return false;
+    const Node& node = program.nodes[producer];
     const Rule rule = rule_of(node);
+    if (rule == topk || was_told_by_torch(solver, node, open_tensor)) continue;
+    if (record.origin != Origin::Result) return false;
     if (is_one_of(rule, {make, make_like, make_full, arange, linspace, embedding, linear})) continue;
     if (has_keyword(node, "memory_format")) return false;
     if (!is_one_of(rule, {same_as_first, aliased, made_contiguous, broadcast_all, view, flatten, unflatten, unsqueeze}))

@@ -79,6 +79,13 @@ Sizes SizeSolver::sizes_of(uint32_t tensor) {
   return constants_of(tensor);
 }
 
+bool SizeSolver::know(uint32_t tensor, const Sizes& sizes) {
+  if (!is_as_hinted(tensor, sizes)) return false;
+  if (known_.size() < program_.tensors.size()) known_.resize(program_.tensors.size());
+  known_[tensor] = sizes;
+  return true;
+}
+
 shapes::Expression SizeSolver::number_of(Value value) {
   if (value.is_tensor()) return program_.tensors[value.index].expression;
   if (value.kind() != ValueKind::Object) return nullptr;

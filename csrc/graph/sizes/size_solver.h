@@ -9,6 +9,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,6 +34,11 @@ class SizeSolver {
   static bool has_plain_sizes(const at::Tensor& fake);
   // The value of a number among a call's arguments: a constant int, or an expression. Null: it is no int.
   shapes::Expression number_of(Value value);
+
+  // The sizes of a tensor, from elsewhere. False: they are not those of its fake.
+  bool know(uint32_t tensor, const Sizes& sizes);
+  // Runs Python code that the trace must not see.
+  std::function<Ref(const std::function<Ref()>& code)> eagerly;
 
   // Guards the sizes and strides of everything that the tensor's sizes depend on.
   void specialize(uint32_t tensor);

@@ -2,6 +2,7 @@
 
 #include "graph/sizes/size_switches.h"
 #include "lift/lifting/symbolic_inputs.h"
+#include "trace/core/paused.h"
 #include "trace/core/tracer.h"
 #include "trace/symbolic/backed_operations.h"
 
@@ -26,6 +27,10 @@ void BackedNumbers::begin() {
     symbols_ = t.lifter.symbolic->symbols;
     t.recorder.use_backed(symbols_);
     solver_.emplace(t.recorder.program(), *symbols_);
+    solver_->eagerly = [this](const std::function<Ref()>& code) {
+      const Paused paused(t);
+      return code();
+    };
     reader_.emplace(*solver_);
   };
   t.recorder.on_varying = [this](const graph::Node& node, Ref result, uint32_t made) {
