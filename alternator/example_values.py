@@ -59,7 +59,13 @@ def symbolic_examples_of(request: GraphRequest) -> Any:
         raise NeedsStatic(range(len(symbols)), "an input is of a tensor subclass")
     try:
         examples = SymbolicExamples(
-            request.environment, symbols, request.inputs, request.sources, request.input_sizes, request.input_strides
+            request.environment,
+            symbols,
+            request.inputs,
+            request.sources,
+            request.input_sizes,
+            request.input_strides,
+            request.shape_env,
         )
         examples.check(request.numbers)
         return examples

@@ -80,6 +80,10 @@ def symbols_in(expression: Expression) -> set[int]:
     return {number for operand, _ in expression.terms for number in symbols_in(operand)}
 
 
+def _is_fixed_or_float(size: Any) -> bool:
+    return size is None or (not isinstance(size, tuple) and size.sort == "float")
+
+
 class _Declared(dict[int, Any]):
     """The symbols of the graph as those of torch, by number: each declared when it is first needed."""
 
@@ -138,10 +142,13 @@ class SymbolicExamples:
         sources: Sequence[tuple[str, bool]],
         sizes: Sequence[Any],
         strides: Sequence[tuple[Expression, ...] | None],
+        shape_env: Any,
     ) -> None:
         self.environment = environment
         self.symbols = symbols
-        self.shape_env = _ShapeEnv(duck_shape=False)
+        # Of the trace, which has unbacked symbols: where only floats vary, no symbol of ours joins them.
+        self.is_of_trace = shape_env is not None and all(_is_fixed_or_float(size) for size in sizes)
+        self.shape_env = shape_env if self.is_of_trace else _ShapeEnv(duck_shape=False)
         self.mode = FakeTensorMode(shape_env=self.shape_env)
         self.declared = _Declared(symbols, environment, self.shape_env)
         self.contexts: dict[torch.Tensor, StatefulSymbolicContext] = {}
@@ -260,6 +267,8 @@ class SymbolicExamples:
     def assumptions(self) -> list[Assumption]:
         """To be called once the backend has compiled the graph, the backward pass too: a later guard is an error. torch's guards, the
         bounds of its symbols, and symbols that it has replaced."""
+        if self.is_of_trace:
+            return []
         ours = self.declared.each()
         found = [self._translated(guard.expr, str(guard.sloc), ours) for guard in self.shape_env.guards]
         for symbol, given in self.declared.ranges.items():

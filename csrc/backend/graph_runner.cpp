@@ -42,11 +42,18 @@ void GraphRunner::set_symbols(lift::SourceTree& tree, const std::vector<lift::So
   if (symbolic_ != nullptr && !symbolic_->any()) symbolic_.reset();
 }
 
+// A float is handed over as a tensor, and is no symbol of a ShapeEnv.
+static bool varies_in_sizes(const SymbolicInputs& symbolic) {
+  return std::ranges::any_of(symbolic.inputs, [](const graph::ExportedInput& input) {
+    return !input.sizes.empty() || (input.number != nullptr && input.number->sort() != shapes::Sort::kFloat);
+  });
+}
+
 // Symbols that no backend may see in this graph.
 std::vector<uint32_t> GraphRunner::constants_before(const RunnerChoice& choice, const std::vector<Ref>& values) const {
   if (symbolic_ == nullptr || choice.runner == Runner::kRecorded) return {};
-  const bool none = facts_.has_unbacked_symbols || facts_.takes_subclass || facts_.takes_numpy_scalar ||
-                    ((facts_.mutates || facts_.acts) && shares_memory(*symbolic_, values));
+  const bool none = (facts_.has_unbacked_symbols && varies_in_sizes(*symbolic_)) || facts_.takes_subclass ||
+                    facts_.takes_numpy_scalar || ((facts_.mutates || facts_.acts) && shares_memory(*symbolic_, values));
   return none ? symbolic_->symbols() : std::vector<uint32_t>();
 }
 

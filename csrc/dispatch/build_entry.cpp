@@ -118,6 +118,11 @@ static void place_numbers(replay::Residual& residual, const fake::BackedSymbols&
   residual.place_numbers(first, texts);
 }
 
+static void drop_nodes(graph::Program& program) {
+  for (graph::Node& node : program.nodes) node.live = false;
+  program.inputs.clear();
+}
+
 // The order of construction: the residual program determines which tensors the graph returns; the recorder then knows
 // which inputs the graph needs; their sources join the needed ones; last come the guards, which take over the tree of
 // sources.
@@ -145,8 +150,10 @@ std::unique_ptr<Entry> build_entry(trace::Tracer& tracer, guards::AmbientGuard a
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); i++)
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(outputs[i].get()));
-  entry->graph = backend::GraphRunner(finish_recording(tracer.recorder, list), PyList_GET_SIZE(list.get()),
-                                      tracer.options.has_modes);
+  auto program = finish_recording(tracer.recorder, list);
+  // What a call computes before it raises may be of no use: then there is nothing to compile.
+  if (traced.raises && trace::is_unneeded(*program)) drop_nodes(*program);
+  entry->graph = backend::GraphRunner(std::move(program), PyList_GET_SIZE(list.get()), tracer.options.has_modes);
   entry->warnings = graph::take_noted_warnings();
   entry->prints = !tracer.lifter.write_log->effects().empty();
   check_graph(tracer, *entry);

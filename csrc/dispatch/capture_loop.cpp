@@ -9,6 +9,7 @@
 #include "interpreter/capture.h"
 #include "interpreter/frame_values.h"
 #include "interpreter/step.h"
+#include "py/import.h"
 #include "py/lasting.h"
 #include "report/reason_flags.h"
 #include "trace/calls/markers.h"
@@ -195,6 +196,9 @@ std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
   trace::TraceOptions options{.may_break = !compilation_.fullgraph};
   note_first_call(*point.cache);
   const std::shared_ptr<const lift::Dynamism> dynamism = options.dynamism = dynamism_of(compilation_, *point.cache);
+  // What the hand-off of symbols imports registers abstract classes, which what a trace has read would not survive.
+  if (dynamism != nullptr && (dynamism->has_sizes() || dynamism->has_numbers()) && compilation_.backend.callable)
+    (void)import_module("alternator.symbolic_examples");
   if (!compilation_.unspecialized.empty())  // copied: another thread may add to it
     options.unspecialized = std::make_shared<const std::unordered_set<std::string>>(compilation_.unspecialized);
   const Chain from = chain.empty() ? start() : Chain();

@@ -48,6 +48,17 @@ class OtherHints {
     }
     return found;
   }
+  // Those with a size (a stride, an offset), or those without.
+  std::vector<Group> groups_of(bool sizes) {
+    std::vector<Group> found = groups();
+    std::erase_if(found, [&](const Group& group) {
+      for (size_t i = 0; i < symbols_.count(); i++) {
+        if (is_in(i, group) && BackedSymbols::is_of_tensor(symbols_.origins()[i].reads)) return !sizes;
+      }
+      return sizes;
+    });
+    return found;
+  }
   bool is_in(size_t symbol, const Group& group) { return is_free(symbol) && group_of(symbol) == group; }
 
   // Values that satisfy the guards, different for the symbols of these groups.
@@ -60,17 +71,30 @@ class OtherHints {
     if (found.empty() && groups.size() > 1) {
       if (auto hints = attempt_one_by_one(groups)) found.push_back(std::move(*hints));
     }
+    // Whose product is known cannot grow together. Among the first, since not all are tried.
+    constexpr ptrdiff_t kPosition = 3;
+    if (auto hints = exchange(groups))
+      found.insert(found.begin() + std::min(kPosition, std::ssize(found)), std::move(*hints));
     return found;
   }
 
  private:
   struct Step {
     int64_t factor, offset;
+    bool is_shared;  // the offset is that of all groups
   };
   using Steps = std::vector<std::optional<Step>>;  // of each group; none: it keeps its value
-  // Multiples first: a size that is divided can be divided still.
-  static constexpr std::array<Step, 9> kSteps{
-      {{3, 0}, {2, 0}, {1, 1}, {1, -1}, {1, 8}, {2, 1}, {1, -2}, {1, 64}, {5, 2}}};
+  // Multiples first: a size that is divided can be divided still. Then sizes whose difference is fixed.
+  static constexpr std::array<Step, 10> kSteps{{{3, 0, false},
+                                                {2, 0, false},
+                                                {1, 1, false},
+                                                {1, 8, true},
+                                                {1, -1, false},
+                                                {1, 8, false},
+                                                {2, 1, false},
+                                                {1, -2, false},
+                                                {1, 64, false},
+                                                {5, 2, false}}};
 
   bool is_float(size_t symbol) { return environment_.symbol(symbol)->sort() == shapes::Sort::kFloat; }
   bool is_free(size_t symbol) {
@@ -90,6 +114,9 @@ class OtherHints {
   // Near to it, too: many are between 0 and 1. Not whole where the value is none.
   static Register other_float(double value, Step step, int64_t position) {
     const double offset = static_cast<double>(step.offset * position);
+    // Infinite ones are often compared with bounds.
+    if (std::isinf(value))
+      return {.real = value > 0 ? 1e308 / static_cast<double>(step.factor) : -1e308 / static_cast<double>(step.factor)};
     if (!std::isfinite(value) || value == 0) return {.real = static_cast<double>(step.factor) * 0.75 + offset};
     return {.real = value * static_cast<double>(step.factor) + offset / 16 * std::fabs(value)};
   }
@@ -112,6 +139,28 @@ class OtherHints {
   }
 
   std::optional<Hints> attempt(const Steps& steps, const std::vector<Group>& groups) {
+    return with_values(groups, [&](size_t symbol, size_t group) {
+      const Register hint = environment_.symbol(symbol)->hint;
+      const std::optional<Step>& step = steps[group];
+      if (!step) return hint;
+      const int64_t position = step->is_shared ? 1 : static_cast<int64_t>(group) + 1;
+      return is_float(symbol) ? other_float(hint.real, *step, position) : other_integer(hint.integer, *step, position);
+    });
+  }
+  // Each group of integers has the value of the next one.
+  std::optional<Hints> exchange(const std::vector<Group>& groups) {
+    return with_values(groups, [&](size_t, size_t group) {
+      size_t next = group;
+      do next = (next + 1) % groups.size();
+      while (groups[next].is_float != groups[group].is_float);
+      return Register{.integer = groups[next].bits};
+    });
+  }
+
+  // `value_of`: of a symbol in the group of that number. Empty: they are those of the call, or do not satisfy the
+  // guards.
+  template <class ValueOf>
+  std::optional<Hints> with_values(const std::vector<Group>& groups, ValueOf&& value_of) {
     Hints registers(symbols_.count());
     bool changes = false;
     for (size_t i = 0; i < registers.size(); i++) {
@@ -120,11 +169,7 @@ class OtherHints {
       if (!is_free(i)) continue;
       const auto group = std::ranges::find(groups, group_of(i));
       if (group == groups.end()) continue;
-      const int64_t position = group - groups.begin() + 1;
-      const std::optional<Step>& step = steps[static_cast<size_t>(position) - 1];
-      if (!step) continue;
-      registers[i] = is_float(i) ? other_float(node->hint.real, *step, position)
-                                 : other_integer(node->hint.integer, *step, position);
+      registers[i] = value_of(i, static_cast<size_t>(group - groups.begin()));
       changes = changes || registers[i].integer != node->hint.integer;
     }
     if (!changes) return {};
@@ -321,7 +366,7 @@ static Verdict trace_again(const Chain& chain, const trace::Tracer& tracer, cons
 }
 
 void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::BreakPoint* until, const Entry& entry) {
-  constexpr size_t kMostTraces = 4, kMostGroups = 8;
+  constexpr size_t kMostTraces = 5, kMostGroups = 8;
   const std::shared_ptr<BackedSymbols>& symbols = tracer.backed->symbols();
   if (symbols == nullptr || tracer.options.hints != nullptr || graph::is_open("verify")) return;
   OtherHints others(*symbols);
@@ -351,8 +396,15 @@ void verify_trace(const Chain& chain, const trace::Tracer& tracer, const trace::
   };
   const Finding* why = &of_all;
   Finding last;
+  // Numbers may belong together, as the parts of a shape do.
+  std::vector<Group> kept;
+  for (const bool sizes : {false, true}) {
+    const std::vector<Group> some = others.groups_of(sizes);
+    if (kept.empty() && some.size() > 1 && some.size() < groups.size() && agrees(some)) kept = some;
+  }
   for (size_t g = 0; g < groups.size(); g++) {
-    if (groups.size() > 1 && g < kMostGroups && agrees({groups[g]})) continue;
+    if (!kept.empty() && std::ranges::find(kept, groups[g]) != kept.end()) continue;
+    if (kept.empty() && groups.size() > 1 && g < kMostGroups && agrees({groups[g]})) continue;
     add_group(groups[g]);
     if (!found.text.empty()) why = &(last = std::exchange(found, {}));
   }

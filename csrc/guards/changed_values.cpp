@@ -15,6 +15,15 @@ static bool is_about_contents(GuardKind kind) {
   return facts.proof == Proof::kValue || facts.is_about_contents();
 }
 
+// Another value of the same type, or an int where a float was, or the other way round.
+static bool is_other_value(const Check& check, Borrowed found) {
+  if (check.kind == GuardKind::kEquals && Py_IS_TYPE(found.get(), Py_TYPE(check.object))) return true;
+  if (!lift::is_counting(found)) return false;
+  if (check.kind == GuardKind::kEquals) return lift::is_counting(check.object);
+  return check.kind == GuardKind::kType && (check.object == reinterpret_cast<PyObject*>(&PyLong_Type) ||
+                                            check.object == reinterpret_cast<PyObject*>(&PyFloat_Type));
+}
+
 // Continues after a guard that fails, as long as it is on the value of a variable, or on the contents of a container in
 // one. In `table[i] = x`, the table differs because `i` does: if a scalar or a string differs, containers are not
 // reported.
@@ -32,7 +41,7 @@ std::vector<Change> GuardProgram::changed(const Roots& roots) {
     const bool is_element = node.parent != kNone && found_[node.parent] != nullptr &&
                             node.step.access == lift::Access::kIndex && !PyTuple_CheckExact(found_[node.parent]);
     const bool is_variable = !is_element && node.source->is_variable();
-    const bool has_type = check.kind == GuardKind::kEquals && Py_IS_TYPE(found, Py_TYPE(check.object));
+    const bool has_type = is_other_value(check, found);
     if (has_type && is_variable && (lift::is_counting(found) || PyUnicode_CheckExact(found))) {
       const Change::Kind kind = PyUnicode_CheckExact(found) ? Change::Kind::kText : Change::Kind::kNumber;
       plain.push_back({kind, node.source->text()});

@@ -219,23 +219,27 @@ def most_graphs(name: str, mode: str) -> int | None:
     return ROWS[name].graphs or torchdynamos_graphs()[name][mode] or None
 
 
-def recompiling() -> dict[str, set[str]]:
-    """mode -> rows that are known to be compiled more often than by TorchDynamo."""
-    found: dict[str, set[str]] = {mode: set() for mode in MODES}
+@functools.cache
+def recompiling() -> dict[str, dict[str, str]]:
+    """mode -> rows that are known to be compiled more often than by TorchDynamo, with the reason."""
+    found: dict[str, dict[str, str]] = {mode: {} for mode in MODES}
     section = ""
     for line in RECOMPILING.read_text().splitlines():
-        text = line.partition("#")[0].strip()
+        text = line.strip()
         if text.startswith("["):
             section = text.strip("[]")
-        elif text:
-            found[section].add(text)
+        elif text and not text.startswith("#"):
+            name, _, reason = text.partition(" ")
+            found[section][name] = reason.strip()
     return found
 
 
 def write_recompiling(found: dict[str, set[str]]) -> None:
-    lines = [
-        "# Programs of tests/dynamic that are compiled more often than by TorchDynamo. A line goes when its program is fine."
-    ]
+    """The reasons that the file has stay."""
+    head = [line for line in RECOMPILING.read_text().splitlines() if line.startswith("#")]
+    known = recompiling()
+    lines = [*head]
     for mode in MODES:
-        lines += ["", f"[{mode}]", *sorted(found[mode])]
+        rows = [f"{name:26}{known[mode].get(name, '')}".rstrip() for name in sorted(found[mode])]
+        lines += ["", f"[{mode}]", *rows]
     RECOMPILING.write_text("\n".join(lines) + "\n")

@@ -371,7 +371,8 @@ Ref Recorder::number_separately(Borrowed callable, PyObject* const* arguments, s
 void Recorder::note(Pending& pending, Ref result, uint8_t effects) {
   Node& node = pending.node;
   pending.watch();
-  if (pending.varies() && on_fixed_sizes) on_fixed_sizes(node);  // the result was made for these sizes
+  // The result was made for these sizes and numbers.
+  if (pending.varies() && on_fixed_sizes && result.get() != Py_None && !is_generator(result)) on_fixed_sizes(node);
   node.state = state_number();
   locate(node);
   (void)bind(result, node);

@@ -5,6 +5,7 @@
 #include "py/names.h"
 
 #include <algorithm>
+#include <string>
 
 namespace alternator::lift {
 
@@ -269,6 +270,39 @@ void SymbolicInputs::apply_hints(const at::Tensor& fake, const fake::SymbolicGeo
   fake::Session::set_geometry(fake, sizes, strides, offset);
 }
 
+static bool is_name_of_torch(Borrowed name) {
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (text == nullptr) PyErr_Clear();
+  return text != nullptr && (std::string(text) + '.').starts_with("torch.");
+}
+
+// A variable of a module of the program, which not only its own functions read.
+static bool is_global(const Source& source) {
+  if (source.access != Access::kItem || source.parent == nullptr || source.parent->access != Access::kConstant)
+    return false;
+  const Borrowed globals = source.parent->key;
+  return PyDict_CheckExact(globals.get()) && !is_name_of_torch(PyDict_GetItemString(globals.get(), "__name__"));
+}
+
+// Floats of the user's modules are annealed; those of torch's modules, and of optimizers, are options.
+static bool is_of_users_module(const Source& source) {
+  const auto is_torchs = [](const Guard& guard) {
+    if (guard.kind != GuardKind::kType || !PyType_Check(guard.object.get())) return false;
+    auto* type = guard.object.as<PyTypeObject>();
+    return PyType_IsSubtype(type, known_types().optimizer) != 0 ||
+           (PyType_IsSubtype(type, known_types().module) != 0 &&
+            is_name_of_torch(PyDict_GetItemString(type->tp_dict, "__module__")));
+  };
+  const Source* at = &source;
+  for (; at->parent != nullptr && at->access != Access::kSlot && at->access != Access::kCell; at = at->parent) {
+    if (at->access != Access::kItem && at->access != Access::kIndex && at->access != Access::kDict &&
+        at->access != Access::kContents)
+      return false;
+    if (std::ranges::any_of(at->guards, is_torchs)) return false;
+  }
+  return (at->access == Access::kSlot || at->access == Access::kCell) && std::ranges::none_of(at->guards, is_torchs);
+}
+
 // kNone: it is a constant of the trace.
 WhySymbol SymbolicInputs::why_wanted(Borrowed number, const Source& source) const {
   if (dynamism == nullptr || !dynamism->has_numbers() || lifter_.only_lasting || (is_allowed && !is_allowed()))
@@ -286,7 +320,9 @@ WhySymbol SymbolicInputs::why_wanted(Borrowed number, const Source& source) cons
   if (dynamism->static_numbers.contains(text)) return WhySymbol::kNone;
   if (dynamism->numbers.contains(text)) return WhySymbol::kChanged;
   if (source.access == Access::kSlot && dynamism->value_numbers.contains(source.index)) return WhySymbol::kContinued;
-  return dynamism->all && source.is_of_arguments() ? WhySymbol::kAll : WhySymbol::kNone;
+  const bool is_of_call =
+      source.is_of_arguments() || is_global(source) || (PyFloat_CheckExact(number.get()) && is_of_users_module(source));
+  return dynamism->all && is_of_call ? WhySymbol::kAll : WhySymbol::kNone;
 }
 
 bool SymbolicInputs::will_hold_numbers(Borrowed tuple, Source* source, int depth) const {

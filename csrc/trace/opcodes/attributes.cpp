@@ -94,6 +94,15 @@ void no_attribute(Borrowed owner, Borrowed name, bool writes) {
   throw PyError();
 }
 
+// What an int or a float, whatever its value, says of itself; null: something else.
+static Ref part_of_number(Borrowed symbol, Borrowed name) {
+  if (fake::is_truth_symbol(symbol)) return {};
+  const bool is_integer = fake::class_of_symbol(symbol) == &PyLong_Type;
+  if (equals(name, "real") || (is_integer && equals(name, "numerator"))) return Ref::share(symbol);
+  if (equals(name, "imag")) return checked(is_integer ? PyLong_FromLong(0) : PyFloat_FromDouble(0));
+  return is_integer && equals(name, "denominator") ? checked(PyLong_FromLong(1)) : Ref();
+}
+
 Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   PyTypeObject* type = owner.type();
   if (PyModule_Check(owner.get())) return get_from_module(t, owner, name);
@@ -110,6 +119,7 @@ Ref get_attribute(Tracer& t, Borrowed owner, Borrowed name) try {
   if (is_identity(owner) && equals(name, "__class__")) return Ref::share(&PyLong_Type);
   if (fake::is_symbol(owner)) {
     if (equals(name, "__class__")) return Ref::share(fake::class_of_symbol(owner));
+    if (Ref part = part_of_number(owner, name)) return part;
     if (!is_unbacked(t, owner)) return get_attribute(t, owner, name);
     stop(report::Reason::unbacked_value, "the attribute " + text_of(name));
   }

@@ -156,10 +156,33 @@ bool may_end_in(PyCodeObject* code, const cpython::Handler& handler, int* raised
 const std::unordered_set<std::string_view>& safe_names() {
   static const std::unordered_set<std::string_view> names = {
 #define ALT_SAFE(name) name,
+#define ALT_SAFE_FOR_ANY_SIZE(name) name,
 #include "trace/soundness/safe_calls.def"
+#undef ALT_SAFE_FOR_ANY_SIZE
 #undef ALT_SAFE
   };
   return names;
+}
+
+// ... for a tensor of any size, and numbers.
+const std::unordered_set<std::string_view>& fitting_names() {
+  static const std::unordered_set<std::string_view> names = {
+#define ALT_SAFE(name)
+#define ALT_SAFE_FOR_ANY_SIZE(name) name,
+#include "trace/soundness/safe_calls.def"
+#undef ALT_SAFE_FOR_ANY_SIZE
+#undef ALT_SAFE
+  };
+  return names;
+}
+
+// Some symbols were not specialized on.
+bool has_free_symbols(const graph::Program& program) {
+  for (size_t i = 0; program.backed != nullptr && i < program.backed->count(); i++) {
+    const shapes::Expression symbol = program.backed->environment.symbol(i);
+    if (program.backed->environment.simplify(symbol) == symbol) return true;
+  }
+  return false;
 }
 
 enum class Handling : uint8_t { kObserves, kMayEnd };
@@ -228,11 +251,16 @@ bool is_observed(PyCodeObject* code, int offset) { return is_handled(code, offse
 
 bool may_fail(const graph::Program& program, const graph::Node& node) {
   // What is known of the others assumes that their arguments fit, as they do in this call.
-  bool varies = false;
+  bool has_number = false, varies = false;
+  size_t operands = 0;
   program.each_tensor_argument(node, [&](uint32_t tensor) {
-    varies = varies || program.tensors[tensor].varies || program.tensors[tensor].expression != nullptr;
+    const graph::TensorRecord& record = program.tensors[tensor];
+    has_number = has_number || record.expression != nullptr;
+    varies = varies || record.varies;
+    operands++;
   });
-  if (varies) return true;
+  if ((has_number || varies) && has_free_symbols(program))
+    return has_number || operands > 1 || fitting_names().count(graph::callable_name(node.function())) == 0;
   if (node.has(graph::kIndexes)) {  // may fail if the index is a tensor
     size_t tensors = 0;
     program.each_tensor_argument(node, [&](uint32_t) { tensors++; });
@@ -241,6 +269,12 @@ bool may_fail(const graph::Program& program, const graph::Node& node) {
   std::string name = graph::callable_name(node.function());
   if (name.size() > 1 && name.ends_with('_') && !name.ends_with("__")) name.pop_back();
   return safe_names().count(name) == 0;
+}
+
+bool is_unneeded(const graph::Program& program) {
+  return program.outputs.empty() && std::ranges::all_of(program.nodes, [&](const graph::Node& node) {
+           return !node.live || (node.effects == graph::kPure && !node.separate && !may_fail(program, node));
+         });
 }
 
 bool has_observed_nodes(const graph::Program& program) {

@@ -17,6 +17,8 @@ bool is_observed(PyCodeObject* code, int offset);
 
 // Whether the program would observe the failure of a node, even if that node cannot fail by itself.
 bool has_observed_nodes(const graph::Program& program);
+// Whether nobody would notice if the program did not run: it returns nothing, has no side effect and cannot fail.
+bool is_unneeded(const graph::Program& program);
 // Whether there is a node that may fail and whose failure the program may catch.
 bool has_caught_failures(const graph::Program& program);
 // Whether there is a node with an irreversible mutation or another side effect.
