@@ -24,6 +24,9 @@ from .graph_metadata import InputSource
 from .refusals import NeedsStatic
 from .sympy_bridge import Expression, from_sympy, to_sympy
 
+# torch imports Inductor when it makes its first symbol: better now, before the trace (csrc/dispatch/capture_loop.cpp).
+symbolic_shapes.uninteresting_files()
+
 
 class Symbol(NamedTuple):
     """Of the graph's environment, by number: a row of GraphRequest.symbols."""

@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "helpers"), str(HERE.parent.parent)]
 
 import programs_floats  # noqa: E402, F401
+import programs_models  # noqa: E402, F401
 import programs_numbers  # noqa: E402, F401
 import programs_operators  # noqa: E402, F401
 import programs_python  # noqa: E402, F401

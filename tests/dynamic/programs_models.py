@@ -278,3 +278,43 @@ def experts_by_index(x, which):
         weight = (which == e).to(x.dtype)[:, None]
         out = out + weight * (x * (e + 1))
     return out / x.shape[0]
+
+
+@sequence(over(lambda n, m: (T(n, 3), T(m, 3)), (4, 6), (5, 7), (6, 9), (9, 4), (5, 5)))
+def folds_of_generators(x, y):
+    seen = []
+
+    def sizes(*more):
+        for one in (x, y):
+            seen.append(one.dim())
+            yield one.shape[0]
+        yield from more
+
+    longest, least = max(sizes()), min(sizes(5))
+    total = sum(sizes(), 1) + math.prod(sizes(2))
+    names = max(n for n in ("a", "b")), max((one.shape[0], "t") for one in (x, y)), sum(one.sum() for one in (x, y))
+    return x.new_zeros(longest), least, total, names, seen
+
+
+@sequence(over(lambda n: (T(n, 3),), 4, 5, 6))
+def fold_that_raises(x):
+    seen = []
+
+    def sizes():
+        for item in (x.shape[0], "text", 3):
+            seen.append(item)
+            yield item
+
+    try:
+        max(sizes())
+    except TypeError as error:
+        seen.append(str(error))
+    return x * 2, seen
+
+
+@sequence(over(lambda n, m: (T(n, m),), (4, 8), (5, 8), (5, 12), (8, 8), (7, 6), (4, 4)))
+def shapes_compared_as_one(x):
+    rounded = tuple((n + 3) // 4 * 4 for n in x.shape)
+    if rounded != tuple(x.shape):
+        x = F.pad(x, (0, rounded[1] - x.shape[1], 0, rounded[0] - x.shape[0]))
+    return x.view(-1, 4), [x.shape[0], 1] == [x.shape[0], 2], x.shape == (*rounded, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import programs_floats  # noqa: F401
+import programs_models  # noqa: F401
 import programs_numbers  # noqa: F401
 import programs_operators  # noqa: F401
 import programs_python  # noqa: F401

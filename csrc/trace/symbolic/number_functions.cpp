@@ -4,6 +4,8 @@
 #include "fake/unbacked_symbol.h"
 #include "graph/record/torch_types.h"
 #include "interpreter/binary_operations.h"
+#include "lift/lifting/dynamism.h"
+#include "trace/calls/call_dispatch.h"
 #include "trace/calls/handlers.h"
 #include "trace/core/tracer.h"
 #include "trace/symbolic/backed_numbers.h"
@@ -40,6 +42,43 @@ static std::vector<Ref> numbers_of(Tracer& t, Borrowed sequence) {
   return numbers_in(t, PySequence_Fast_ITEMS(sequence.get()), PySequence_Fast_GET_SIZE(sequence.get()));
 }
 
+// Folding such items runs no code of the program, and raises nothing that the program could tell from a later error.
+static bool fold_quietly(Borrowed one, Borrowed other) {
+  const auto is_value = [](Borrowed item) {
+    return is_number(item) || PyBool_Check(item.get()) || graph::is_tensor(item);
+  };
+  if (is_value(one)) return is_value(other);
+  if (PyUnicode_CheckExact(one.get())) return PyUnicode_CheckExact(other.get());
+  if (!PyTuple_CheckExact(one.get()) || !PyTuple_CheckExact(other.get())) return false;
+  const Py_ssize_t size = PyTuple_GET_SIZE(one.get());
+  if (PyTuple_GET_SIZE(other.get()) != size) return false;
+  for (Py_ssize_t i = 0; i < size; i++) {
+    if (!fold_quietly(PyTuple_GET_ITEM(one.get(), i), PyTuple_GET_ITEM(other.get(), i))) return false;
+  }
+  return true;
+}
+
+// The first argument is a generator: its items are folded once all are known. Null: it is not. Where folding may run
+// code of the program or raise, that would happen between the items.
+static Ref fold_of_generator(Tracer& t, const Call& call) {
+  const lift::Dynamism* dynamism = t.options.dynamism.get();
+  const bool may_vary = t.backed->any() || (dynamism != nullptr && (dynamism->has_sizes() || dynamism->has_numbers()));
+  if (!may_vary || !call.has_positional(1, 2) || !PyGen_CheckExact(call.arguments[0])) return {};
+  if (call.positional == 2 && !is_number(call.arguments[1])) return {};
+  PyObject* given[] = {nullptr, call.arguments[0], nullptr};
+  Ref items = trace::call(t, {reinterpret_cast<PyObject*>(&PyList_Type), given + 1, 1, {}});
+  if (!items) throw PyError();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); i++) {
+    if (!fold_quietly(PyList_GET_ITEM(items.get(), 0), PyList_GET_ITEM(items.get(), i)))
+      stop(report::Reason::native_call, "a fold of a generator, next to numbers that differ from call to call");
+  }
+  given[1] = items.get();
+  given[2] = call.positional == 2 ? call.arguments[1] : nullptr;
+  Ref folded = trace::call(t, {call.callable, given + 1, call.positional, {}});
+  if (!folded) throw PyError();
+  return folded;
+}
+
 // max(a, b) and min(a, b) of two integers or two floats, one of them an unbacked symbol. Null: it is no such call.
 static Ref extreme_of_two(Tracer& t, const Call& call, const char* function) {
   if (!call.has_positional(2)) return {};
@@ -55,6 +94,7 @@ static Ref extreme_of_two(Tracer& t, const Call& call, const char* function) {
 // Of an int and a float, the type of the result is known only once they are compared.
 static Ref extreme_of_numbers(Tracer& t, const Call& call, const char* function, int better) {
   if (call.keyword_names) return {};
+  if (call.positional == 1 && PyGen_CheckExact(call.arguments[0])) return fold_of_generator(t, call);
   const std::vector<Ref> numbers = call.positional == 1
                                        ? numbers_of(t, call.arguments[0])
                                        : numbers_in(t, call.arguments, static_cast<Py_ssize_t>(call.positional));
@@ -79,6 +119,7 @@ static Ref extreme_of_numbers(Tracer& t, const Call& call, const char* function,
 // CPython adds up floats exactly from 3.12 on.
 static Ref sum_of_numbers(Tracer& t, const Call& call) {
   if (!call.has_positional(1, 2)) return {};
+  if (PyGen_CheckExact(call.arguments[0])) return fold_of_generator(t, call);
   std::vector<Ref> numbers = numbers_of(t, call.arguments[0]);
   if (numbers.empty()) return {};
   if (call.positional == 2 && !is_number(call.arguments[1])) return {};
@@ -96,6 +137,7 @@ static Ref sum_of_numbers(Tracer& t, const Call& call) {
 
 static Ref product_of_numbers(Tracer& t, const Call& call) {
   if (!call.has_positional(1)) return {};
+  if (PyGen_CheckExact(call.arguments[0])) return fold_of_generator(t, call);
   const std::vector<Ref> numbers = numbers_of(t, call.arguments[0]);
   if (!std::ranges::all_of(numbers, [](const Ref& number) { return is_integer(number); })) return {};
   Ref product = numbers.empty() ? Ref() : checked(PyLong_FromLong(1));

@@ -188,10 +188,51 @@ Ref operate(Tracer& t, Borrowed function, PyObject* const* arguments, size_t cou
   return t.recorder.operate(function, arguments, count);
 }
 
+// Two tuples, or lists, of as many integers; of a torch.Size and a tuple, too.
+static bool are_rows_of_integers(Borrowed left, Borrowed right) {
+  const auto is_tuple = [](Borrowed object) {
+    return PyTuple_CheckExact(object.get()) || Borrowed(object.type()) == Borrowed(graph::torch_types().size);
+  };
+  const bool are_alike =
+      (is_tuple(left) && is_tuple(right)) || (PyList_CheckExact(left.get()) && PyList_CheckExact(right.get()));
+  if (!are_alike || PySequence_Fast_GET_SIZE(left.get()) != PySequence_Fast_GET_SIZE(right.get())) return false;
+  for (const Borrowed row : {left, right}) {
+    PyObject** items = PySequence_Fast_ITEMS(row.get());
+    if (!std::all_of(items, items + PySequence_Fast_GET_SIZE(row.get()), is_integer)) return false;
+  }
+  return true;
+}
+
+// Whether they are equal is one condition: element by element, each that is compared would be a guard. Null: it cannot
+// be expressed.
+static Ref compare_rows(Tracer& t, Borrowed left, Borrowed right, int operation) {
+  fake::BackedSymbols& symbols = *t.backed->symbols();
+  const auto expression = [&](PyObject* number) -> shapes::Expression {
+    if (is_symbol(number)) return symbols.expression_of(number);
+    int overflow = 0;
+    const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+    return overflow == 0 ? symbols.environment.integer(value) : nullptr;
+  };
+  std::vector<shapes::Expression> equal;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(left.get()); i++) {
+    const shapes::Expression a = expression(PySequence_Fast_GET_ITEM(left.get(), i)),
+                             b = expression(PySequence_Fast_GET_ITEM(right.get(), i));
+    equal.push_back(a != nullptr && b != nullptr ? symbols.environment.equal(a, b) : nullptr);
+    if (equal.back() == nullptr || !equal.back()->has_hint) return {};
+  }
+  const shapes::Expression are_same = symbols.environment.all_of(equal);
+  if (are_same == nullptr || !are_same->has_hint) return {};
+  return checked(PyBool_FromLong(symbols.decide(are_same) == (operation == Py_EQ) ? 1 : 0));
+}
+
 constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
 // The result is a bool where it follows from the symbols' ranges; otherwise it is an unbacked bool.
 Ref compare_numbers(Tracer& t, Borrowed left, Borrowed right, int operation) {
+  if (!is_number(left)) {
+    Ref answer = operation == Py_EQ || operation == Py_NE ? compare_rows(t, left, right, operation) : Ref();
+    return answer ? std::move(answer) : checked(PyObject_RichCompare(left.get(), right.get(), operation));
+  }
   if (t.backed->any()) {
     if (Ref answer = t.backed->compare(left, right, operation)) return answer;
     if (!is_symbol(left) && !is_symbol(right)) return checked(PyObject_RichCompare(left.get(), right.get(), operation));
@@ -335,7 +376,15 @@ void check_comparison(Tracer& t, Borrowed left, Borrowed right) {
 }
 
 bool compares_symbols(const Tracer& t, Borrowed left, Borrowed right) {
-  return t.backed->any() && is_number(left) && is_number(right) && (is_symbol(left) || is_symbol(right));
+  if (!t.backed->any()) return false;
+  if (is_number(left) && is_number(right)) return is_symbol(left) || is_symbol(right);
+  if (t.recorder.has_unbacked() || !are_rows_of_integers(left, right)) return false;
+  const auto has_symbol = [](Borrowed row) {
+    PyObject** items = PySequence_Fast_ITEMS(row.get());
+    return std::any_of(items, items + PySequence_Fast_GET_SIZE(row.get()),
+                       [](PyObject* item) { return is_symbol(item); });
+  };
+  return has_symbol(left) || has_symbol(right);
 }
 
 bool is_torchs_operation(Borrowed left, Borrowed right) {

@@ -18,7 +18,7 @@ bool may_hold_symbol(const Tracer& t, Borrowed value);
 bool may_hold_unbacked(Tracer& t, Borrowed value);
 bool has_native_length(Borrowed object);  // no user code computes its length
 void check_comparison(Tracer& t, Borrowed left, Borrowed right);
-// Of two numbers, one of them a symbol: for compare_numbers().
+// Of two numbers, or two rows of integers, with a symbol among them: for compare_numbers().
 bool compares_symbols(const Tracer& t, Borrowed left, Borrowed right);
 // One operand is a tensor, and neither has user code.
 bool is_torchs_operation(Borrowed left, Borrowed right);
