@@ -12,7 +12,8 @@ using lift::GuardKind;
 
 static bool is_about_contents(GuardKind kind) {
   const GuardFacts& facts = facts_of(kind);
-  return facts.proof == Proof::kValue || facts.is_about_contents();
+  return facts.proof == Proof::kValue || facts.is_about_contents() || kind == GuardKind::kYields ||
+         kind == GuardKind::kEnds;
 }
 
 // Another value of the same type, or an int where a float was, or the other way round.

@@ -1,6 +1,7 @@
 // What each kind of guard checks.
 #include "guards/guard_node.h"
 
+#include "cpython/iterator_copies.h"
 #include "cpython/objects.h"
 #include "cpython/set_tables.h"
 #include "lift/sources/finalization.h"
@@ -135,6 +136,15 @@ bool runs_code(const Check& check, const Subject& subject) {
 }
 
 bool is_unobserved(const Check&, const Subject& subject) { return !lift::is_finalization_observable(subject.found); }
+
+bool yields(const Check& check, const Subject& subject) {
+  return static_cast<bool>(cpython::look_ahead(subject.found, check.number - 1).value);
+}
+bool ends(const Check& check, const Subject& subject) {
+  if (check.number > 0 && !cpython::look_ahead(subject.found, check.number - 1).value) return false;
+  const cpython::Ahead end = cpython::look_ahead(subject.found, check.number);
+  return end.known && !end.value;
+}
 
 bool has_special_methods(const Check& check, const Subject& subject) {
   return are_special_methods_of(subject.found, *check.methods);

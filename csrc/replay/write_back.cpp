@@ -25,6 +25,10 @@ class Effects {
       add(Op::kEffect, {builder_.value(call.callable), builder_.value(call.arguments), builder_.value(call.keywords)});
     }
     builder_.set_early(false);
+    // First: an iterator is advanced only over containers that the program has not written to before.
+    for (const lift::VariableWrite& write : builder_.world().writes()) {
+      if (write.kind == lift::VariableKind::kIterator) place(write);
+    }
     for (const Shadow& shadow : builder_.world().shadows()) {
       const size_t before = writes_.size();
       hashes_ = false;
@@ -46,7 +50,9 @@ class Effects {
       for (size_t i = before; i < writes_.size(); i++) writes_[i].hashes = hashes_;
       if (writes_.size() > before) written_[static_cast<size_t>(shadow.kind)] = true;
     }
-    for (const lift::VariableWrite& write : builder_.world().writes()) place(write);
+    for (const lift::VariableWrite& write : builder_.world().writes()) {
+      if (write.kind != lift::VariableKind::kIterator) place(write);
+    }
     mark_identities();
     return std::move(writes_);
   }

@@ -2,6 +2,7 @@
 #include "replay/residual_run.h"
 
 #include "cpython/frame_objects.h"
+#include "cpython/iterator_copies.h"
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "py/import.h"
@@ -94,6 +95,15 @@ static Ref call_deque(Borrowed deque, const char* name, Borrowed argument) {
 
 void extend_deque(Borrowed deque, Borrowed items) { call_deque(deque, "extend", items).reset(); }
 
+// Calls next() so many times. Returns what was taken, and what the iterator consists of: one that ends drops that.
+static std::vector<Ref> advance(PyObject* iterator, int64_t count) {
+  std::vector<Ref> dropped;
+  cpython::each_part_of_iterator(iterator, [&](PyObject* part) { dropped.push_back(Ref::share(part)); });
+  for (int64_t i = 0; i < count; i++) dropped.push_back(Ref::steal(PyIter_Next(iterator)));
+  if (PyErr_Occurred()) throw PyError();
+  return dropped;
+}
+
 void Machine::write(const Instruction& instruction, const Operands& operands) {
   PyObject* object = operands[0];
   switch (instruction.op) {
@@ -159,8 +169,7 @@ void Machine::write(const Instruction& instruction, const Operands& operands) {
       }
       return;
     case Op::kIteratorNext:
-      drop_later(checked(PyObject_CallMethod(object, "__reduce__", nullptr)));  // keeps its iterable
-      for (int64_t i = 0; i < instruction.number; i++) drop_later(Ref::steal(PyIter_Next(object)));
+      for (Ref& dropped : advance(object, instruction.number)) drop_later(std::move(dropped));
       return;
     case Op::kEndFrame:
       return end_frame(operands, instruction.number);

@@ -152,6 +152,7 @@ CASES = {
     "kIndex Size": Case(
         lambda: torch.Size([10**9, 2]), step("kIndex", index=0), lambda x: x[0], lambda x: torch.Size([1])
     ),
+    "kNext": Case(lambda: iter([1, KEY]), step("kNext", index=1), lambda it: KEY, lambda it: next(it)),
     "kElement": Case(lambda: {KEY}, step("kElement"), lambda x: next(iter(x)), lambda x: x.clear()),
     "kElement frozenset": Case(
         lambda: frozenset({KEY}), step("kElement"), lambda x: next(iter(x)), lambda x: frozenset()

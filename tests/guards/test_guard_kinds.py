@@ -28,7 +28,7 @@ class Sub(dict):  # type: ignore[type-arg]
 def test_every_kind_has_a_test_here() -> None:
     kinds = {name for name in guards.mutant_names() if name.startswith("k")}
     tested = {"kType", "kIs", "kEquals", "kTensor", "kLength", "kTruth", "kKeys", "kHasKey", "kLacksKey", "kCode", "kAbsent",
-              "kSame", "kDistinct", "kSpecialMethods", "kSetLayout", "kUnobserved"}  # fmt: skip
+              "kSame", "kDistinct", "kSpecialMethods", "kSetLayout", "kUnobserved", "kYields", "kEnds"}  # fmt: skip
     assert kinds == tested
 
 
@@ -729,3 +729,39 @@ def test_identity_can_be_switched_off() -> None:
         guards.set_mutant("identity", False)
     x: list[int] = []
     assert program.holds(x, x)
+
+
+# ---- kYields, kEnds
+
+
+def test_yields() -> None:
+    program = only("kYields", number=2)
+    rows = [1, 2, 3]
+    it = iter(rows)
+    assert program.holds(it)
+    next(it)
+    assert program.holds(it)
+    assert program.why(iter([1])) == "a0: it yields 2 values at least"
+    rows.pop()
+    assert not program.holds(it)
+    assert program.holds(enumerate("ab"))
+    assert not program.holds(zip("ab", "c", strict=False))
+    assert not program.holds(map(abs, [1, 2]))  # calls what may do anything
+    assert not program.holds([1, 2])
+
+
+def test_ends() -> None:
+    program = only("kEnds", number=1)
+    assert program.holds(iter((5,)))
+    assert program.why(iter(())) == "a0: it ends after 1 values"
+    assert not program.holds(iter((5, 6)))
+    assert not program.holds(map(abs, [5]))
+    over = iter([5])
+    list(over)
+    assert only("kEnds", number=0).holds(over)
+    table = {"a": 1, "b": 2}
+    it = iter(table)
+    next(it)
+    assert program.holds(it)
+    table["c"] = 3
+    assert not program.holds(it)  # it would raise

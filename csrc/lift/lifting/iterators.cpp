@@ -1,38 +1,56 @@
-// Pre-existing iterators over tuples and ranges.
 #include "lift/lifting/iterators.h"
 
+#include "cpython/iterator_copies.h"
+#include "lift/lifting/containers.h"
 #include "lift/lifting/lifter.h"
+#include "lift/lifting/write_log.h"
+
+#include <algorithm>
 
 namespace alternator::lift {
 
-// A private iterator at the same position.
-Iterators::Iterator Iterators::begin(Borrowed iterator) {
-  SourceTree& tree = lifter_.tree();
-  Source* source = lifter_.known(iterator)->source;
-  Source* reduced = tree.child(source, Access::kReduced);
-  // (iter, (iterable,), position); an exhausted one has no position. From 3.12 on a range iterator gives the remaining
-  // range, and its position is None.
-  Ref state = checked(PyObject_CallMethod(iterator.get(), "__reduce__", nullptr));
-  if (!PyTuple_CheckExact(state.get()) || PyTuple_GET_SIZE(state.get()) != 3) throw CannotLift("an exhausted iterator");
-  lifter_.guard(reduced, GuardKind::kLength, {}, 3);
-  Ref through = lifter_.lift(PyTuple_GET_ITEM(PyTuple_GET_ITEM(state.get(), 1), 0),
-                             tree.child(tree.child(reduced, Access::kIndex, {}, 1), Access::kIndex, {}, 0));
-  Ref position = lifter_.lift(PyTuple_GET_ITEM(state.get(), 2), tree.child(reduced, Access::kIndex, {}, 2));
-  Ref copy = checked(PyObject_GetIter(through.get()));
-  if (position.get() != Py_None) checked(PyObject_CallMethod(copy.get(), "__setstate__", "O", position.get())).reset();
-  return {source, std::move(copy)};
+bool Iterators::is_preexisting(Borrowed iterator) const {
+  if (!cpython::may_be_data_iterator(iterator.type())) return false;
+  const Known* known = lifter_.known(iterator);
+  return known != nullptr && known->opaque;
 }
 
-Ref Iterators::next(Borrowed iterator) {
+// The iterator reads the containers themselves; the program may have written to its private copies of them.
+void Iterators::check_unchanged(Borrowed iterator) const {
+  const std::deque<Shadow>& shadows = lifter_.containers->shadows();
+  cpython::each_part_of_iterator(iterator.get(), [&](PyObject* part) {
+    const auto is_changed = [&](const Shadow& shadow) { return shadow.original.get() == part && is_written(shadow); };
+    if (std::ranges::any_of(shadows, is_changed))
+      throw CannotLift("an iterator over a container that was changed before");
+  });
+}
+
+Iterators::Value Iterators::next(Borrowed iterator) {
+  check_unchanged(iterator);
+  Source* source = lifter_.known(iterator)->source;
   auto found = iterators_.find(iterator.get());
-  if (found == iterators_.end()) {
-    found = iterators_.emplace(iterator.get(), begin(iterator)).first;
+  const bool is_new = found == iterators_.end();
+  const Iterator before = is_new ? Iterator{source} : found->second;
+  const Py_ssize_t count = before.asked;
+  cpython::Ahead ahead{true, {}};
+  if (!before.ended) ahead = cpython::look_ahead(iterator.get(), count);
+  if (!ahead.known) throw CannotLift("an iterator whose values cannot be known in advance");
+  if (is_new) {
+    found = iterators_.emplace(iterator.get(), before).first;
     advanced_.push_back(iterator.get());
   }
   found->second.asked++;
-  Ref value = Ref::steal(PyIter_Next(found->second.copy.get()));
-  if (!value && PyErr_Occurred()) throw PyError();
-  return value;
+  if (ahead.value) return {std::move(ahead.value), lifter_.tree().child(source, Access::kNext, {}, count)};
+  if (!before.ended) lifter_.guard(source, GuardKind::kEnds, {}, count);
+  found->second.ended = true;
+  return {{}, nullptr};
+}
+
+void Iterators::finish() {
+  for (PyObject* iterator : advanced_) {
+    const Iterator& entry = iterators_.at(iterator);
+    if (!entry.ended) lifter_.guard(entry.source, GuardKind::kYields, {}, entry.asked);
+  }
 }
 
 void Iterators::add_writes(std::vector<VariableWrite>& writes) const {

@@ -1,6 +1,7 @@
 // The accessors: each finds a value by reading C structures, without running user code.
 #include "lift/sources/source_step.h"
 
+#include "cpython/iterator_copies.h"
 #include "cpython/objects.h"
 #include "cpython/thread_locals.h"
 #include "lift/sources/decimal_values.h"
@@ -251,7 +252,7 @@ PyObject* query_result(const Step&, PyObject* parent, Ref* owner, Memo*) {
 }
 
 PyObject* reduced_state(const Step&, PyObject* parent, Ref* owner, Memo*) {
-  if (!is_fixed_iterator(parent) && !is_tree_spec(parent) && !is_decimal_context(parent)) return nullptr;
+  if (!is_tree_spec(parent) && !is_decimal_context(parent)) return nullptr;
   const WithoutCollector without_collector;
   SavedError saved;
   if (is_decimal_context(parent)) {
@@ -262,7 +263,12 @@ PyObject* reduced_state(const Step&, PyObject* parent, Ref* owner, Memo*) {
     }
     return owner->get();
   }
-  *owner = Ref::steal(PyObject_CallMethod(parent, is_tree_spec(parent) ? "__getstate__" : "__reduce__", nullptr));
+  *owner = Ref::steal(PyObject_CallMethod(parent, "__getstate__", nullptr));
+  return owner->get();
+}
+
+PyObject* value_ahead(const Step& step, PyObject* parent, Ref* owner, Memo*) {
+  *owner = cpython::look_ahead(parent, step.index).value;
   return owner->get();
 }
 

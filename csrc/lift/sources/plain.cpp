@@ -260,10 +260,6 @@ bool is_plain(PyObject* object) {
   return is_numpy_number(object) || is_numpy_dtype(object) || is_enum_member(object) || is_native_enum_member(object);
 }
 
-bool is_fixed_iterator(PyObject* object) {
-  return Py_IS_TYPE(object, &PyTupleIter_Type) || Py_IS_TYPE(object, &PyRangeIter_Type);
-}
-
 Py_ssize_t container_length(PyObject* object) {
   if (PyList_Check(object)) return PyList_GET_SIZE(object);
   if (PyTuple_Check(object)) return PyTuple_GET_SIZE(object);

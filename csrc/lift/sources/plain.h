@@ -13,8 +13,6 @@ namespace alternator::lift {
 // memory format, quantization scheme, torch.Size, numpy scalars and their types, enum members (pybind11's too):
 // immutable, compared by value. Exact types only: an instance of a subclass may have more state.
 bool is_plain(PyObject* object);
-// An iterator over a tuple or a range: its iterable is immutable.
-bool is_fixed_iterator(PyObject* object);
 
 // A float or complex (numpy's too) that is not equal to itself.
 bool is_nan(PyObject* object);

@@ -13,7 +13,11 @@ bool Source::is_variable() const {
   const bool is_attribute = access == Access::kItem && parent != nullptr &&
                             (parent->access == Access::kDict || parent->access == Access::kGlobals ||
                              (parent->access == Access::kConstant && PyDict_CheckExact(parent->key.get())));
-  const bool is_element = access == Access::kIndex && parent != nullptr && parent->access == Access::kSlot;
+  // What a loop assigns to its variables.
+  const bool is_next = access == Access::kNext && parent->access == Access::kSlot;
+  const bool is_element = access == Access::kIndex && parent != nullptr &&
+                          (parent->access == Access::kSlot || parent->access == Access::kNext);
+  if (is_next) return true;
   return access == Access::kSlot || access == Access::kContents || is_attribute || is_element;
 }
 
@@ -30,6 +34,7 @@ static bool is_within_variable(const Source& source) {
         return PyDict_CheckExact(at->key.get());  // the globals of another module
       case Access::kItem:
       case Access::kIndex:
+      case Access::kNext:
         continue;
       default:
         return false;
@@ -48,7 +53,8 @@ static bool is_part_of_slice(const Source& source) {
 
 bool Source::holds_values() const {
   if (access == Access::kField) return is_part_of_slice(*this) && is_within_variable(*parent);
-  return is_variable() || ((access == Access::kItem || access == Access::kIndex) && is_within_variable(*this));
+  return is_variable() || ((access == Access::kItem || access == Access::kIndex || access == Access::kNext) &&
+                           is_within_variable(*this));
 }
 
 // Of a class of torch's, or of a subclass.
@@ -70,6 +76,7 @@ bool Source::is_of_arguments() const {
       case Access::kContents:
       case Access::kItem:
       case Access::kIndex:
+      case Access::kNext:
       case Access::kDict:
       case Access::kField:
         if (is_configured(*at)) return false;

@@ -7,6 +7,7 @@
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/class_creation.h"
 #include "trace/opcodes/items.h"
+#include "trace/opcodes/iteration.h"
 #include "trace/opcodes/raised_exceptions.h"
 #include "trace/soundness/address_identity.h"
 #include "trace/symbolic/backed_numbers.h"
@@ -19,8 +20,8 @@
 #include "fake/numpy_scalar_input.h"
 #include "lift/lifting/classes.h"
 #include "lift/lifting/containers.h"
-#include "lift/lifting/iterators.h"
 #include "lift/lifting/layouts.h"
+#include "lift/lifting/lazy_objects.h"
 #include "lift/lifting/namespaces.h"
 #include "py/import.h"
 #include "py/lasting.h"
@@ -267,20 +268,13 @@ Ref call_dir(Tracer& t, const Call& call) {
   return call.has_positional(1) ? t.classes->names_of(call.arguments[0]) : call_about_frame(t, call);
 }
 
-// next() of a pre-existing iterator: a resumed loop continues with the real iterator, whatever its position.
-Ref next_of_preexisting(Tracer& t, PyObject* const* arguments, size_t count) {
-  Ref value = t.lifter.iterators->next(arguments[0]);
-  if (value) return value;
-  if (count == 2) return Ref::share(arguments[1]);
+Ref call_next(Tracer& t, const Call& call) {
+  if (!call.has_positional(1, 2) || !t.lifter.iterators->is_preexisting(call.arguments[0])) return {};
+  Ref value = next_of_preexisting(t, call.arguments[0]);
+  if (value) return Ref::share(t.lifter.lazy->read(value));
+  if (call.positional == 2) return Ref::share(call.arguments[1]);
   PyErr_SetNone(PyExc_StopIteration);
   throw PyError();
-}
-
-Ref call_next(Tracer& t, const Call& call) {
-  if (!call.has_positional(1, 2) || !lift::is_fixed_iterator(call.arguments[0]) ||
-      t.lifter.known(call.arguments[0]) == nullptr)
-    return {};
-  return next_of_preexisting(t, call.arguments, call.positional);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "lift/lifting/containers.h"
 #include "lift/lifting/decimal_contexts.h"
 #include "lift/lifting/functions.h"
+#include "lift/lifting/iterators.h"
 #include "lift/lifting/lazy_objects.h"
 #include "lift/lifting/mentioned_names.h"
 #include "lift/lifting/unspecialized.h"
@@ -288,7 +289,11 @@ TraceResult& Tracer::run(const Chain& chain, const BreakPoint* until) {
     };
     if (tracing.status(begin) == 0) result.value = continue_chain(filled, run_traced);
     control.watch = watch;
-    if (!abandoned()) (void)tracing.status([&] { decimals->finish(); });
+    const auto finish = [&] {
+      decimals->finish();
+      lifter.iterators->finish();
+    };
+    if (!abandoned()) (void)tracing.status(finish);
     context_variables->leave();
     result.exit.ambient = graph::Ambient::now();
     result.exit.autocast_nesting = fake::autocast_nesting() - nesting;

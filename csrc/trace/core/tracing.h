@@ -11,6 +11,7 @@
 #include "trace/opcodes/attributes.h"
 #include "trace/opcodes/class_patterns.h"
 #include "trace/opcodes/items.h"
+#include "trace/opcodes/iteration.h"
 #include "trace/opcodes/raised_exceptions.h"
 #include "trace/opcodes/tensor_operators.h"
 #include "trace/soundness/value_text.h"
@@ -292,6 +293,7 @@ struct Tracing : Concrete {
     return native(iterable, {}, "iteration", [&] { return PyObject_GetIter(iterable.get()); });
   }
   Ref next(Borrowed iterator) {
+    if (t.lifter.iterators->is_preexisting(iterator)) return value([&] { return next_of_preexisting(t, iterator); });
     if (status([&] { trace::check_use(t, iterator, "iteration"); }) < 0) return {};
     Ref result = Concrete::next(iterator);
     if (!result && torch_failed()) return {};
