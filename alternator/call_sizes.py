@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._dynamo.source import ConstantSource
-from torch.fx.experimental.symbolic_shapes import DimDynamic, uninteresting_files
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils import _pytree as pytree
 
 from .symbolic_examples import Symbol, SymbolicExamples
 from .sympy_bridge import Expression, from_sympy
-
-uninteresting_files()  # for its imports, which must not happen inside of a trace
 
 
 class Found(NamedTuple):
@@ -36,7 +34,7 @@ def sizes_of(
     """`arguments`: with fakes as tensors, of which `tensors` has sizes and strides (None: not known) by id, and with expressions as
     numbers. None: torch does not know either."""
     rows = [Symbol(symbol, f"s{number}", "integer", 0) for number, symbol in enumerate(symbols)]
-    examples = SymbolicExamples(environment, rows, [], [], [], [])
+    examples = SymbolicExamples(environment, rows, [], [], [], [], None)
     number_type = type(symbols[0])
 
     def number(expression: Expression) -> Any:

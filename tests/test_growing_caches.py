@@ -151,3 +151,28 @@ def test_generate(make: Callable[[Any], Any], cache: str) -> None:
     assert torch.equal(wanted, found)
     assert alternator.counters()["graphs"] <= 3 and not alternator.counters()["breaks"]
     alternator.reset()
+
+
+def test_a_mixture_of_experts() -> None:
+    """One graph for all lengths: the operator that multiplies by groups is a custom one, with a function for fake tensors."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(
+        vocab_size=97,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        max_position_embeddings=64,
+    )
+    model = transformers.MixtralForCausalLM(config).eval()
+    alternator.reset()
+    compiled = alternator.compile(model, backend="eager")
+    with torch.no_grad():
+        for length in (8, 9, 10, 12, 15, 20):
+            tokens = torch.randint(0, 97, (2, length))
+            torch.testing.assert_close(compiled(input_ids=tokens).logits, model(input_ids=tokens).logits)
+    assert alternator.counters()["graphs"] <= 2 and not alternator.counters()["breaks"]
+    alternator.reset()
