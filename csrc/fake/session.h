@@ -53,6 +53,7 @@ class SessionState {
    public:
     void operator++(int) { value_.store(value() + 1, std::memory_order_relaxed); }
     uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+    void set(uint64_t value) { value_.store(value, std::memory_order_relaxed); }
 
    private:
     std::atomic<uint64_t> value_{0};

@@ -1,9 +1,12 @@
-// The sizes that stand for unbacked symbols while an operator's kernel runs (stand_ins.h).
+// The sizes that stand for unbacked symbols while an operator's kernel runs, and the scope of such a run (stand_ins.h).
 #pragma once
+
+#include "fake/session.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace alternator::fake {
@@ -26,5 +29,34 @@ inline int64_t large_prime(size_t number) {
   return number < primes.size() ? primes[number] : 0;
 }
 inline constexpr std::array<int64_t, kMostSymbols> kSmallPrimes = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37};
+
+// In its scope, operators are no operators of the program: what a kernel writes to is its own. A size that depends on
+// data is refused.
+class Unnoticed {
+ public:
+  explicit Unnoticed(SessionState& session)
+      : session_(session), captured_(std::exchange(session.captures_sizes, false)) {
+    const auto& counts = session.counts_;
+    before_ = {counts.operators.value(), counts.python_metas.value(), counts.writes.value(),
+               counts.draws.value(),     counts.acts.value(),         counts.checks.value()};
+  }
+  ~Unnoticed() {
+    session_.captures_sizes = captured_;
+    auto& counts = session_.counts_;
+    counts.operators.set(before_[0]);
+    counts.python_metas.set(before_[1]);
+    counts.writes.set(before_[2]);
+    counts.draws.set(before_[3]);
+    counts.acts.set(before_[4]);
+    counts.checks.set(before_[5]);
+  }
+  Unnoticed(const Unnoticed&) = delete;
+  Unnoticed& operator=(const Unnoticed&) = delete;
+
+ private:
+  SessionState& session_;
+  bool captured_;
+  std::array<uint64_t, 6> before_;
+};
 
 }  // namespace alternator::fake

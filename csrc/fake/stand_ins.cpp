@@ -8,7 +8,6 @@
 #include "py/error.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -187,9 +186,7 @@ class StandIns {
 
   void run(Outcome& outcome) {
     if (!is_possible(outcome)) return;
-    // A size that depends on data is no size of this operator.
-    const bool captured = std::exchange(call_.session.captures_sizes, false);
-    const auto restore = c10::make_scope_exit([&] { call_.session.captures_sizes = captured; });
+    const Unnoticed scope(call_.session);
     try {
       outcome.outputs.assign(saved_.begin(), saved_.end());
       if (!substitute(outcome)) return;

@@ -71,6 +71,32 @@ static Ref with_fake_tensors(fake::Session& session, Borrowed result) {
   return items;
 }
 
+// The usual case, without FakeTensors: the symbol is a size of the result. Null: it is not.
+static Ref binding_of_size(Borrowed symbol, Borrowed tensor) {
+  static constinit Lasting<std::pair<Ref, Ref>> classes;
+  const auto& [method, item] = classes.get([] {
+    return std::pair(torch_name("torch.fx.experimental.symbolic_shapes", "CallMethodKey"),
+                     torch_name("torch.utils._pytree", "SequenceKey"));
+  });
+  const auto sizes = as_tensor(tensor).sym_sizes();
+  for (size_t d = 0; d < sizes.size(); d++) {
+    if (!sizes[d].is_heap_allocated()) continue;
+    Ref size = checked(PyObject_CallMethod(tensor.get(), "size", "n", static_cast<Py_ssize_t>(d)));
+    Ref node = checked(PyObject_GetAttrString(size.get(), "node"));
+    Ref expression = checked(PyObject_GetAttrString(node.get(), "_expr"));
+    const int is_it = PyObject_RichCompareBool(expression.get(), symbol.get(), Py_EQ);
+    check_status(is_it);
+    if (is_it == 0) continue;
+    Ref path =
+        checked(Py_BuildValue("(NN)", checked(PyObject_CallFunction(method.get(), "s", "size")).release(),
+                              checked(PyObject_CallFunction(item.get(), "n", static_cast<Py_ssize_t>(d))).release()));
+    Ref bindings = checked(PyDict_New());
+    check_status(PyDict_SetItem(bindings.get(), symbol.get(), path.get()));
+    return bindings;
+  }
+  return {};
+}
+
 Ref new_bindings(fake::Session& session, Borrowed result) {
   Borrowed shape_env = session.shape_env();
   Ref pending = checked(PyObject_GetAttrString(shape_env.get(), "pending_fresh_unbacked_symbols"));
@@ -82,6 +108,13 @@ Ref new_bindings(fake::Session& session, Borrowed result) {
     for (const char* names : {"pending_fresh_unbacked_symbols", "ignorable_fresh_unbacked_symbols"})
       call_method(checked(PyObject_GetAttrString(shape_env.get(), names)), "clear").reset();
     return {};
+  }
+  if (count == 1 && is_tensor(result)) {
+    if (Ref binding = binding_of_size(PyList_GET_ITEM(pending.get(), 0), result)) {
+      for (const char* names : {"pending_fresh_unbacked_symbols", "ignorable_fresh_unbacked_symbols"})
+        call_method(checked(PyObject_GetAttrString(shape_env.get(), names)), "clear").reset();
+      return binding;
+    }
   }
   static constinit Lasting<Ref> function;
   const Ref& compute =

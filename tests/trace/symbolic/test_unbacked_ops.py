@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy  # type: ignore[import-untyped]
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.utils import _pytree as pytree
 
 import alternator
 
@@ -303,3 +305,67 @@ def test_ordinary_operators_need_no_fake_tensor_mode(monkeypatch: pytest.MonkeyP
     compiled(*arguments(4, 3))
     # A slice up to a size that is not known.
     assert set(seen) <= {"aten.slice.Tensor"}, seen
+
+
+class Measured(torch.fx.Interpreter):
+    """Runs a graph with real tensors: the sizes and strides that the trace gave each value, with this run's numbers in them, are its own."""
+
+    def __init__(self, gm: torch.fx.GraphModule) -> None:
+        super().__init__(gm)
+        self.known: dict[Any, Any] = {}
+        self.compared = 0
+
+    def value(self, number: Any) -> int | None:
+        if not isinstance(number, torch.SymInt):
+            return int(number)
+        found = number.node.expr.xreplace(self.known)
+        return int(found) if found.is_number else None
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        real = super().run_node(node)
+        for symbol, path in (node.meta.get("unbacked_bindings") or {}).items():
+            self.known[symbol] = sympy.Integer(int(pytree.key_get(real, path)))
+        example = node.meta.get("example_value")
+        if isinstance(example, torch.Tensor) and isinstance(real, torch.Tensor):
+            sizes = [self.value(size) for size in example.shape]
+            assert sizes == list(real.shape), (node, example.shape, real.shape)
+            strides = [self.value(stride) for stride in example.stride()]
+            if real.numel() != 0:  # of no elements, and along a dimension of one, any stride is right
+                for size, wanted, found in zip(sizes, real.stride(), strides, strict=True):
+                    assert size == 1 or wanted == found, (node, example.stride(), real.stride())
+            self.compared += 1
+        return real
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_in_a_run(name: str) -> None:
+    compared = 0
+
+    def measured(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        def run(*args: Any) -> Any:
+            nonlocal compared
+            interpreter = Measured(gm)
+            result = interpreter.run(*args)
+            compared += interpreter.compared
+            return result
+
+        return run
+
+    fn = whole(PROGRAMS[name])
+    compiled = alternator.compile(fn, backend=measured, fullgraph=True)
+    for counts in COUNTS:
+        compare(outcome(compiled, *arguments(*counts)), outcome(fn, *arguments(*counts)))
+    assert compared > 10
+
+
+def test_a_scalar_that_is_read_twice_is_one_symbol() -> None:
+    """What the kernels write to on the way is no write of the program."""
+
+    def fn(x: Any, n: Any) -> Any:
+        a, b = n
+        return torch.zeros(a, 2), torch.arange(a), torch.full((a, b), 2.0), x[a:, 1], torch.ones(a) * torch.zeros(a)
+
+    compiled = alternator.compile(fn, backend="eager", fullgraph=True)
+    for numbers in ([3, 4], [2, 5]):
+        given = torch.arange(16.0).view(8, 2), torch.tensor(numbers)
+        compare(compiled(*given), fn(*given))
