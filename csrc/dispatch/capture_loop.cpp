@@ -1,5 +1,6 @@
 #include "dispatch/capture_loop.h"
 
+#include "cpython/warning_filters.h"
 #include "dispatch/dynamism_policy.h"
 #include "dispatch/events.h"
 #include "dispatch/failure_recovery.h"
@@ -188,6 +189,7 @@ static bool may_need_constants(const Entry& entry) {
 }
 
 std::shared_ptr<Entry> Call::trace(ResumePoint& point) {
+  const cpython::KeepsShownWarnings shown;
   if (compilation_.shapes_spec && chain.empty()) check_spec(compilation_, slots);
   totals.traces++;
   traces_++;
