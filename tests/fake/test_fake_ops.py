@@ -254,6 +254,8 @@ def test_nn_functions() -> None:
         lambda t: F.group_norm(t, 2),
         lambda t: F.instance_norm(t),
         lambda t: F.pixel_shuffle(t, 2),
+        lambda t: t.masked_fill(t > 0, 0.0),
+        lambda t: (t.roll(1, 2), t.roll((1, 2), (1, 3)), t.roll(3), t.roll(0, 0), t[:, :0].roll(1, 0)),
         lambda t: F.unfold(t, 3),
         lambda t: F.grid_sample(t, torch.zeros(2, 5, 5, 2), align_corners=False),
         lambda t: F.embedding(torch.zeros(3, 2, dtype=torch.int64), t[0, 0]),

@@ -46,6 +46,38 @@ FORMS: dict[str, list[str]] = {
         "torch.einsum('ij,kj->ik', {x}, {y})", "torch.broadcast_tensors({x}, {y})[0]", "{x}.T", "torch.cat([r for r in {x}.split({n})])", "{x}.argmax(-1)",
         "nn.functional.one_hot(torch.arange({n}), {m})", "{x}.scatter(0, torch.zeros_like({x}, dtype=torch.int64), {f})", "torch.cdist({x}, {y})",
         "{x}.new_tensor([{n}] * {m})", "torch.block_diag({x}, {y})", "torch.vmap(lambda r: r * r.shape[-1])({x})", "{x}.nonzero()", "{x}[{x} > 0]",
+        # strides and offsets
+        "{x}[{n}::2]", "{x}[::{n}]", "{x}[..., ::2]", "{x}[..., 1:]", "{x}[:, :{n}]", "{x}[..., -{n}:]", "{x}[{n}:, {m}:]", "{x}[:, None]", "{x}[..., None, {n}:]",
+        "{x}.as_strided(({n}, {m}), ({m}, 1))", "{x}.as_strided(({n},), (2,), 1)", "{x}.as_strided({x}.shape, {x}.stride())", "{x}.as_strided(({n},), ({x}.stride(0),))",
+        "{x}.as_strided(({n}, 2), (1, 1))", "{x}.t().contiguous()", "{x}.t().clone()", "torch.empty_like({x}.t()).fill_(1)", "{x}.mT.reshape(-1)", "{x}.T.flatten()",
+        "{x}[None, None].contiguous(memory_format=torch.channels_last)[0, 0]", "{x}[..., :{n}].contiguous()", "{x}[:, :{n}].reshape(-1)", "{x}.swapaxes(0, -1).ravel()",
+        # broadcasting
+        "{x}[:1] + {x}", "{x}.unsqueeze(1) * {x}.unsqueeze(0)", "{x}.expand(-1, {n})", "{x}[:, None] + {y}", "{x} * {y}[:1]", "{x} - {x}.mean(-1, keepdim=True)",
+        "{x} + torch.arange({x}.shape[-1])", "torch.where({x} > {y}, {x}, {y})", "torch.maximum({x}, {y})", "{x}.lerp({y}, {f})", "{x}.new_zeros(1).expand({n}, {m})",
+        # windows
+        "nn.functional.interpolate({x}[None, None].float(), size={n})", "nn.functional.interpolate({x}[None].float(), scale_factor=2)",
+        "nn.functional.interpolate({x}[None].float(), scale_factor=0.5)", "nn.functional.interpolate({x}[None, None].float(), size=({n}, {m}), mode='bilinear')",
+        "nn.functional.unfold({x}[None, None].float(), ({n}, 1))", "nn.functional.conv1d({x}[None].float(), torch.ones(1, {x}.shape[0], {n}))",
+        "nn.functional.conv1d({x}[:, None].float(), torch.ones(2, 1, 2), padding={n})", "nn.functional.conv1d({x}[:, None].float(), torch.ones(1, 1, 2), stride={n})",
+        "nn.functional.conv1d({x}[:, None].float(), torch.ones(1, 1, 3), padding='same')", "nn.functional.conv_transpose1d({x}[:, None].float(), torch.ones(1, 2, {n}), stride=2)",
+        "nn.functional.conv2d({x}[None, None].float(), torch.ones(1, 1, {n}, 1))", "nn.functional.max_pool1d({x}, 2, ceil_mode=True)", "nn.functional.max_pool1d({x}, {n}, 1)",
+        "nn.functional.adaptive_avg_pool1d({x}.float(), {n})", "nn.functional.pad({x}, (-1, {n}))", "nn.functional.pad({x}[None], ({n}, 1), mode='replicate')",
+        "nn.functional.pad({x}[None], (1, {n}), mode='reflect')", "nn.functional.pad({x}[None], ({n}, 0), mode='circular')", "nn.functional.pad({x}, ({n}, {m}))",
+        # parts of computed sizes
+        "torch.cat({x}.split([{n}, {x}.shape[0] - {n}]))", "{x}.split([1, {x}.shape[0] - 1])[1]", "torch.cat({x}.chunk({n})[::-1])", "{x}.tensor_split({n})[0]",
+        "{x}.tensor_split(({n}, {m}))[1]", "torch.cat([{x}[:{n}], {y}[{n}:]])", "{x}.split({x}.shape[0] // 2)[0]", "torch.cat({x}.tensor_split(3))",
+        "{x}[:min({x}.shape[0], {n})]", "{x}[max({n}, {m}):]", "{x}.narrow(0, 0, min({n}, {x}.shape[0]))", "torch.stack({x}.unbind(-1))", "torch.cat([{x}] * {n}, -1)",
+        "torch.zeros(max({n}, {m}), min({n}, {m}))", "{x}.new_ones({x}.shape[0] // 2, 2)", "torch.hstack([{x}, {x}])", "torch.vstack([{x}, {y}])", "torch.dstack([{x}, {x}])",
+        # gradients, out=
+        "(lambda a: torch.autograd.grad((a * a).sum() * {n}, a)[0])({x}.detach().float().requires_grad_())",
+        "(lambda a: torch.autograd.grad(a[:{n}].softmax(0).sum(), a)[0])({x}.detach().float().requires_grad_())",
+        "torch.add({x}, {n}, out=torch.empty_like({x}))", "torch.cat([{x}, {x}], out={x}.new_empty(0))", "torch.mul({x}, {x}, out={x}.new_empty({x}.shape))",
+        # sizes that only a run knows, and those besides
+        "{x}[{x} > {f}]", "torch.cat([{x}.reshape(-1), {x}[{x} > 0]])", "torch.where({x} > 0)[0]", "{x}[:int(({x} > 0).sum())]", "torch.arange(({x} > 0).sum().item())",
+        "{x}.masked_select({x} > 0)", "torch.unique({x})", "{x}[{x}.sum(-1) > 0]", "{x}[({x} > 0).nonzero()[:, 0]]", "{x}[{x} > 0].view(-1, 1) + {x}.reshape(-1)",
+        "torch.zeros(int(({x} > 0).sum()), {n})", "{x}.flatten()[{x}.flatten() > 0].sum() * {n}", "torch.split({x}, [int(({x}[:, 0] > 0).sum()), int(({x}[:, 0] <= 0).sum())])[0]",
+        # containers
+        "{{'a': {x}}}['a']", "[{x}, {y}][{n} % 2]", "Point({n}, {x}).right", "(*{x}.shape, {x})[-1]", "o.cache.setdefault('x', {x})", "Data({n}, {x}).x",
     ],
     INT: [
         "{x}.shape[0]", "{x}.shape[-1]", "{x}.size(0)", "len({x})", "{x}.numel()", "{x}.ndim", "{x}.stride(0)", "{x}.storage_offset()", "{x}.nbytes", "{s}[0]",
@@ -56,14 +88,21 @@ FORMS: dict[str, list[str]] = {
         "o.cache.get({n}, {m})", "{{3: 1, 4: 2}}.get({n}, 0)", "sorted([{n}, {m}, 3])[1]", "sum(1 for _ in {x})", "functools.reduce(lambda p, q: p * q, {s}, 1)",
         "max({s}, default=2)", "(lambda q: q + {n})({m})", "operator.index({n})", "min(o.items, key=lambda q: q % {n}, default=0)", "'abc'.find('c') + {n}",
         "torch.sym_max({n}, {m})", "len({x}.split({n}))", "len({x}.chunk({n}))", "{x}.dim() * {n}", "math.ceil({n} / 2)", "math.gcd({n}, 6)", "({n} or {m})",
+        "{x}.stride(-1)", "{x}[{n}:].storage_offset()", "max({x}.shape)", "min({s}, default=1)", "{x}.nonzero().shape[0]", "int(({x} > 0).sum())", "{x}[{x} > 0].shape[0]",
+        "{n} * {x}.shape[0] // 3", "-{n} // 2", "({k} + {n}) % ({m} + 1)", "({n} | 1)", "{n} >> 1", "~{n}", "pow({n}, 2, 7)", "round({k} / 2)", "{k}.bit_length()",
+        "int({f} * {n})", "({n} > 3) + {m}", "({n} if {n} > {m} else {m})", "math.floor({f})", "math.prod({s})", "sorted({s})[0]", "min({n}, {m}, {k})", "max(1, {n} - {m})",
+        "Point({n}, {m}).left", "Data({n}).n", "o.cache.setdefault('n', {n})", "[{n}, {m}][-1]", "{x}.shape[{n} % {x}.ndim]", "{x}.T.stride(0)", "{x}[..., :{n}].stride(0)",
     ],
     FLOAT: ["{n} / 2", "{k} / {n}", "{f} * 2", "{f} + {n}", "math.sqrt(abs({k}))", "abs({n}) ** 0.5", "float({n})", "{f} / 3", "-{f}", "1.0 / ({n} + 1)", "{n} * 0.1",
             "{f} % 1", "o.rate", "abs({f})", "max({f}, 0.5)", "round({f}, 1)", "{f} ** 2", "math.copysign(1.0, {f})", "sum([{n}, {f}])"],
     BOOL: ["{n} > {m}", "{n} == {m}", "{k} <= 4", "{k} != {n}", "{x}.shape == {y}.shape", "{x}.is_contiguous()", "not {b}", "{n} in (4, 5)", "{n} % 2 == 0",
            "({b} and {n} > 1)", "({b} or {m} < 3)", "{x}.shape[0] > 1", "{f} > 0.5", "{x} is {y}", "{n} is {m}", "bool({n})", "{s} == (4, 3)", "{x}.numel() > 8",
            "3 < {n} < 7", "{n} in range(3, 6)", "isinstance({n}, int)", "type({n}) is int", "all({s})", "{x}.is_same_size({y})", "len({x}) == {n}", "{f} == {f}",
-           "{x}.numel() == {y}.numel()", "{n} >= {m}"],
-    SHAPE: ["{x}.shape", "{x}.size()", "{x}.shape[1:]", "torch.Size(({n}, {m}))", "{x}.shape[:1] + {s}", "torch.broadcast_shapes({x}.shape, {y}.shape)", "{x}[:{n}].shape"],
+           "{x}.numel() == {y}.numel()", "{n} >= {m}", "{x}.T.is_contiguous()", "{x}[..., :{n}].is_contiguous()", "{x}.stride() == {y}.stride()", "{x}.shape[-1] == 1",
+           "{n} < {m} <= {k}", "{x}.storage_offset() == 0", "{x}[{n}:].numel() == 0", "{x}.reshape(-1) is {x}", "{x}.contiguous() is {x}", "{x}.squeeze().ndim == 1",
+           "min({s}, default=0) > 1", "0 in {s}", "max({n}, {m}) == {n}", "{x}.shape[0] % 2 == 1", "{x}[:{n}].contiguous() is {x}", "{f} == {n}", "{f} < {n}"],
+    SHAPE: ["{x}.shape", "{x}.size()", "{x}.shape[1:]", "torch.Size(({n}, {m}))", "{x}.shape[:1] + {s}", "torch.broadcast_shapes({x}.shape, {y}.shape)", "{x}[:{n}].shape", "{x}.stride()", "tuple({x}.shape)", "({n}, *{s})",
+              "torch.Size([max({n}, 1), 2])", "{x}.T.shape", "(*{s}[1:], {n})", "{x}.nonzero().shape"],
 }  # fmt: skip
 EFFECTS = [
     "o.n = {k}", "o.n += 1", "o.n += {n}", "o.x = {x}", "o.x = torch.cat([o.x, {x}])", "o.x = torch.cat([o.x, {x}[:1]])", "o.cache[{n}] = {m}", "o.items.append({n})",
@@ -74,7 +113,12 @@ EFFECTS = [
     "o.items[:] = [{n}, {m}]", "graph_break()", "time.sleep(0)", "pause({n})", "log.append(pause({k}) * 2)", "{x}.sum()",
 ]  # fmt: skip
 WRITES = ["{x}.add_({n})", "{x}[{n}:].mul_(2)", "{x}.view(-1)[0] = {f}", "{x}.reshape(-1).add_(1)", "{x}[0] = {k}", "{x}.copy_({y})", "{x}.t_()", "{x}.unsqueeze_(0)",
-          "{x}.zero_()", "{x} += {y}", "{x}[{n}] += 1", "{x}.contiguous().add_(1)", "{x}[..., 0] *= {n}", "{x}.squeeze_()", "{x}.fill_({k})", "{x}[:{n}] = {y}[:{n}]"]  # fmt: skip
+          "{x}.zero_()", "{x} += {y}", "{x}[{n}] += 1", "{x}.contiguous().add_(1)", "{x}[..., 0] *= {n}", "{x}.squeeze_()", "{x}.fill_({k})", "{x}[:{n}] = {y}[:{n}]", "{x}[::2].add_({n})", "{x}.T.mul_(2)", "torch.add({x}, 1, out={x})",
+          "{x}.diagonal().zero_()", "{x}[..., :{n}].copy_({y}[..., :{n}])", "{x}[{x} > 0] = {f}", "{x}.index_fill_(0, torch.arange({n}), {k})", "{x}.select(0, {n}).fill_(1)",
+          "{x}.unbind(0)[0].add_(1)", "{x}.split({n})[0].mul_(2)", "{x}.chunk(2)[-1].zero_()", "{x}.view({s}).add_(1)", "{x}.flatten().add_(1)", "{x}.transpose_(0, -1)",
+          "{x}.T.reshape(-1).add_(1)", "{x}[..., :{n}].reshape(-1).add_(1)", "{x}.as_strided((1,), (1,)).fill_({n})", "{x}.masked_fill_({x} > {n}, {k})", "{x}.sub_({y}[:1])",
+          "{x}.detach().add_(1)", "{x}.expand_as({y}).contiguous().add_(1)", "{x}[{n}:{m}] = {k}", "{x}[..., 1:] += {x}[..., :-1]", "{x}.cumsum_(0)", "o.x.add_({n})",
+          "torch.mul({x}, {n}, out={y})", "{x}.squeeze(0).add_(1)", "{x}.view(-1)[{n}:] = {f}", "{x}.copy_({x}.flip(0))", "{x}.narrow(0, 0, {n}).neg_()"]  # fmt: skip
 FAILING = [
     "raise ValueError({k}, {s})",
     "assert {b}, {n}",
@@ -90,6 +134,7 @@ LAYOUTS = [
     "T({0}, s={s}{more})[1:]",
     "T({0}, s={s}{more})[::2]",
     "T({0}, s={s}{more})[..., 1:]",
+    "T({0}, s={s}{more})[..., ::2]",
 ]
 RESULTS = ["{}", "[{}]", "({},)", "{{'r': [{}]}}"]
 
@@ -106,6 +151,7 @@ class SizeGenerator:
         self.depth = 0
         self.protected = self.rng.random() < 0.5  # nothing is written to what a caller can see
         self.breaks = self.rng.random() < 0.3
+        self.inside_arguments = False  # the argument c is a dict
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -129,7 +175,14 @@ class SizeGenerator:
                 exec(code, space)
         except Exception:
             return False
-        return all(value.numel() <= LARGEST for value in space.values() if isinstance(value, torch.Tensor))
+        large = [
+            name
+            for name, value in space.items()
+            if isinstance(value, torch.Tensor) and value.untyped_storage().size() > 8 * LARGEST
+        ]
+        for name in large:
+            del space[name]  # nothing is computed from it, which would be larger still
+        return not large
 
     def names(self, kind: str, spaces: list[Space], small: bool = False) -> list[str]:
         """What has this kind in every call."""
@@ -202,6 +255,20 @@ class SizeGenerator:
         if chosen < 0.18 and not self.protected:
             return self.attempt(lambda: [self.fill(self.rng.choice(WRITES), spaces)], spaces)
         kind = self.rng.choice([TENSOR] * 6 + [INT] * 4 + [FLOAT, BOOL, SHAPE])
+        if self.inside_arguments and self.chance(0.15):
+            taken = self.rng.choice(
+                [
+                    "c['n']",
+                    "c['f']",
+                    "c['x']",
+                    "c['l'][0]",
+                    "sum(c['l'])",
+                    "len(c['l'])",
+                    "c['l'][-1] * c['n']",
+                    "max(c['l'])",
+                ]
+            )
+            return self.attempt(lambda: [f"{self.fresh('v')} = {taken}"], spaces)
         if chosen < 0.26:
             return self.attempt(lambda: self.changed(kind, spaces), spaces)
         return self.attempt(lambda: [f"{self.fresh('v')} = {self.fill(self.rng.choice(FORMS[kind]), spaces)}"], spaces)
@@ -328,6 +395,7 @@ class SizeGenerator:
                 ("m",),
                 (1, "n"),
                 ("n", "2m"),
+                ("n", 2, "m", 2),
             ]
         )
         layout, steady = self.rng.choice(LAYOUTS), self.chance(0.7)
@@ -344,7 +412,8 @@ class SizeGenerator:
                     at = -1 if "..." in form else 0
                     dims[at] = int(dims[at]) + 1
                 elif "::2" in form:
-                    dims[0] = int(dims[0]) * 2
+                    at = -1 if "..." in form else 0
+                    dims[at] = int(dims[at]) * 2
                 text = form.format(", ".join(map(str, dims)), s=number, more=more)
             if others and self.chance(0.06):
                 text = others[number] + self.rng.choice(["", "[1:]", ".detach()"])
@@ -379,6 +448,18 @@ class SizeGenerator:
             )
             texts.append([floats[i % 3] for i in range(len(sizes))])
             parameters.append("f")
+        if self.chance(0.3):
+            # Numbers and tensors inside of containers.
+            values = self.rng.choice([[3, 4, 5], [1, 2, 0], [6, 6, 2]])
+            inner = self.argument(sizes, texts[0])
+            texts.append(
+                [
+                    f"{{'n': {values[i % 3]}, 'f': {0.5 * i}, 'x': {inner[i]}, 'l': [{n}, {m}]}}"
+                    for i, (n, m) in enumerate(sizes)
+                ]
+            )
+            parameters.append("c")
+            self.inside_arguments = True
         # Some calls come again, in another order.
         calls = list(zip(*texts, strict=True))
         order = [*range(len(calls)), *(self.rng.randrange(len(calls)) for _ in range(self.rng.randint(0, 3)))]

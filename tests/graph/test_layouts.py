@@ -299,3 +299,74 @@ def test_views_of_other_types() -> None:
         x = numbered(*sizes)
         assert shown(compiled(x)) == shown(function(x))
     assert alternator.counters()["graphs"] == 1
+
+
+# ---- parts whose sizes are numbers of the call: 0 and 1 among them, where strides and contiguity mean something else ----
+
+CUT = """
+    x[..., :n]; x[:n]; x[n:]; x[::n] if n else x; x.narrow(-1, 0, n); x[:n].mT; x.transpose(0, -1)[:n]; x.mT[..., :n];
+    x[..., :n].contiguous(); x[:n] + 1; x.mT[..., :n] + 1; x[..., :n] + x[..., :1]; x.mT[..., :n].clone();
+    x[..., :n].reshape(-1); x[..., :n].unsqueeze(1); x[..., :n].squeeze(); x[:1].expand(n, *x.shape[1:]);
+    x[..., :n] @ x[..., :n].mT; torch.zeros(3, n); torch.arange(n)[:, None].expand(n, n); torch.full((n, 2), 1.0).t();
+    torch.cat([x[..., :n], x[..., :n]], -1); torch.nn.functional.pad(x, (0, n)); x[..., :n].sort(0).values;
+    x.mT[..., :n].max(0).values; x[..., :n].masked_fill(x[..., :n] > 1, 0.0); x[..., :n].roll(1, 0);
+    x[..., :n].to(memory_format=torch.channels_last) if x.ndim == 4 else x[..., :n]; x.unfold(-1, n, 1);
+    x[..., :n].chunk(2, -1)[0]; x[..., :n].unbind(0)[0]; x[..., torch.arange(n)]; x[..., :n].view(*x.shape[:-1], n, 1)
+"""
+ASKED = {
+    "is_contiguous": lambda y: (y.is_contiguous(), (y * 1).is_contiguous()),
+    "is_channels_last": lambda y: y.is_contiguous(memory_format=torch.channels_last),
+    "strides": lambda y: tuple(stride for stride, size in zip(y.stride(), y.shape, strict=True) if size > 1),
+    "identity": lambda y: y.contiguous() is y,
+    "id": lambda y: id(y.contiguous()) == id(y),
+    "format": lambda y: (
+        y.to(memory_format=torch.channels_last) is y if y.ndim == 4 else None,
+        y.contiguous(memory_format=torch.channels_last) is y if y.ndim == 4 else None,
+    ),
+}
+BASES: dict[str, Callable[[], torch.Tensor]] = {
+    "dense": lambda: numbered(4, 6),
+    "transposed": lambda: numbered(6, 4).t(),
+    "channels last": lambda: numbered(2, 3, 4, 6).to(memory_format=torch.channels_last),
+}
+
+
+@pytest.mark.parametrize("order", [(4, 3, 0, 1, 6), (1, 3, 0, 4)])
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("base", BASES)
+def test_parts_of_a_given_size(base: str, asked: str, order: tuple[int, ...]) -> None:
+    for text in CUT.split(";"):
+        part = eval(f"lambda x, n: {text.strip()}")
+
+        def function(x: torch.Tensor, n: int, part: Callable = part) -> Any:
+            return ASKED[asked](part(x, n))
+
+        alternator.reset()
+        compiled = alternator.compile(function, backend="eager", dynamic=True, isolate_recompiles=True)
+        for n in order:
+            try:
+                wanted = function(BASES[base](), n)
+            except RuntimeError as error:
+                with pytest.raises(type(error)):
+                    compiled(BASES[base](), n)
+            else:
+                assert compiled(BASES[base](), n) == wanted, (text.strip(), n)
+
+
+def test_writes_to_what_may_be_the_argument() -> None:
+    def function(x: torch.Tensor, n: int) -> Any:
+        y = x[..., :n].to(memory_format=torch.channels_last)
+        y.add_(1)
+        return y * 2, x * 1
+
+    def images() -> torch.Tensor:
+        return numbered(2, 3, 4, 6).to(memory_format=torch.channels_last)
+
+    for backend in ("eager", "aot_eager"):
+        for order in ((4, 6, 5, 1), (6, 4, 1)):
+            alternator.reset()
+            compiled = alternator.compile(function, backend=backend, dynamic=True, isolate_recompiles=True)
+            for n in order:
+                x, y = images(), images()
+                wanted, found = function(x, n), compiled(y, n)
+                assert shown((wanted, x)) == shown((found, y)), (backend, n)

@@ -164,12 +164,10 @@ void check_mask(const Tensor& mask) {
               mask.scalar_type());
 }
 
+// The copy that is filled is contiguous, whatever the layout of the tensor.
 Tensor masked_fill(const Maker& make, const Tensor& self, const Tensor& mask) {
   check_mask(mask);
-  if (self.sizes() == mask.sizes()) return make.like(self);
-  const auto sizes = at::infer_size(self.sizes(), mask.sizes());
-  if (self.sizes() == at::IntArrayRef(sizes)) return make.like(self);
-  return make.contiguous(sizes, self.scalar_type());
+  return make.contiguous(at::infer_size(self.sizes(), mask.sizes()), self.scalar_type());
 }
 Tensor masked_fill_scalar(const Tensor& self, const Tensor& mask, const at::Scalar&) {
   return masked_fill(Maker(), self, mask);

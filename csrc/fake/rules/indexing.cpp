@@ -4,10 +4,12 @@
 #include "fake/rules/rules.h"
 
 #include <ATen/ops/_shape_as_tensor_ops.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/embedding_dense_backward_ops.h>
 #include <ATen/ops/embedding_ops.h>
 #include <ATen/ops/index_select_ops.h>
 #include <ATen/ops/one_hot_ops.h>
+#include <ATen/ops/roll_ops.h>
 #include <ATen/ops/tensor.h>
 
 namespace alternator::fake {
@@ -60,6 +62,29 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   return Maker().contiguous(sizes, self.scalar_type());
 }
 
+// On the CPU a copy of two parts along each dimension, which keeps their memory format; elsewhere contiguous.
+Tensor roll(const Tensor& self, c10::SymIntArrayRef shifts, at::IntArrayRef dims) {
+  TORCH_CHECK(!shifts.empty(), "`shifts` required");
+  TORCH_CHECK((dims.empty() && shifts.size() == 1) || shifts.size() == dims.size(),
+              "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
+  const Maker make;
+  if (dims.empty() || make.device().type() != c10::DeviceType::CPU) {
+    for (const int64_t dim : dims) wrap(dim, self.dim());
+    return make.contiguous(self.sizes(), self.scalar_type());
+  }
+  Tensor rolled = self;
+  for (size_t i = 0; i < dims.size(); i++) {
+    const int64_t size = rolled.size(dims[i]);
+    if (rolled.numel() == 0) {
+      rolled = make.like(rolled);
+      continue;
+    }
+    const int64_t start = (size - shifts[i].expect_int() % size) % size;
+    rolled = at::cat({rolled.narrow(dims[i], start, size - start), rolled.narrow(dims[i], 0, start)}, dims[i]);
+  }
+  return rolled;
+}
+
 }  // namespace
 
 void add_indexing_rules(RuleRegistry& rules) {
@@ -68,6 +93,7 @@ void add_indexing_rules(RuleRegistry& rules) {
   rules.add<at::_ops::index_select>(index_select);
   rules.add<at::_ops::one_hot>(one_hot);
   rules.add<at::_ops::_shape_as_tensor>(shape_as_tensor);
+  rules.add<at::_ops::roll>(roll);
 }
 
 }  // namespace alternator::fake

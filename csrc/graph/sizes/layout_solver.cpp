@@ -126,16 +126,24 @@ bool LayoutSolver::is(Expression expression, int64_t value) {
   return decide(environment().equal(expression, environment().integer(value)));
 }
 
+// Strides without gaps of a tensor of these sizes. Null among them: there is no such expression.
+Sizes LayoutSolver::dense_strides(const Sizes& sizes, const std::vector<size_t>& innermost_first) {
+  Sizes strides(sizes.size(), nullptr);
+  Expression stride = environment().integer(1);
+  for (const size_t d : innermost_first) {
+    strides[d] = stride;
+    // A size of 0 counts as 1.
+    if (stride != nullptr)
+      stride = environment().multiply(stride, environment().maximum(sizes[d], environment().integer(1)));
+  }
+  return strides;
+}
+
 std::optional<Layout> LayoutSolver::contiguous(uint32_t tensor) {
   const Sizes sizes = sizes_.sizes_of(tensor);
-  Layout made{Sizes(sizes.size(), nullptr), environment().integer(0)};
-  Expression stride = environment().integer(1);
-  for (size_t d = sizes.size(); d-- > 0;) {
-    made.strides[d] = stride;
-    if (!sizes[d]->is_integer(0)) stride = environment().multiply(stride, sizes[d]);
-    if (stride == nullptr) return std::nullopt;
-  }
-  return made;
+  std::vector<size_t> innermost_first(sizes.size());
+  std::iota(innermost_first.rbegin(), innermost_first.rend(), size_t{0});
+  return Layout{dense_strides(sizes, innermost_first), environment().integer(0)};
 }
 
 // Without gaps, the dimensions in the order that they have in this call.
@@ -145,14 +153,8 @@ std::optional<Layout> LayoutSolver::in_order_of_hint(uint32_t tensor) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return hints[a] > hints[b]; });
-  Layout made{Sizes(sizes.size(), nullptr), environment().integer(0)};
-  Expression stride = environment().integer(1);
-  for (size_t i = order.size(); i-- > 0;) {
-    made.strides[order[i]] = stride;
-    if (!sizes[order[i]]->is_integer(0)) stride = environment().multiply(stride, sizes[order[i]]);
-    if (stride == nullptr) return std::nullopt;
-  }
-  return made;
+  std::ranges::reverse(order);
+  return Layout{dense_strides(sizes, order), environment().integer(0)};
 }
 
 // A view of the first argument, with which it shares its memory for all sizes.
@@ -239,9 +241,9 @@ std::optional<Layout> LayoutSolver::solve(uint32_t tensor) {
   if (has_base && is_one_of(rule, {view, flatten, unflatten, ravel})) {
     is_known = is_copy(first.index, tensor);
   } else if (rule == made_contiguous) {
-    // Where a dimension of size 1 has another stride, the tensor may be contiguous in other calls, and keep it.
-    const auto is_one = [](Expression size) { return size->hint.integer == 1; };
-    is_known = !has_keyword(node, "memory_format") && !std::ranges::any_of(sizes_.sizes_of(tensor), is_one);
+    // Where the argument is contiguous it is the result, with its own strides.
+    is_known =
+        has_base && node.argument_count() == 1 && is_contiguous(first.index, at::MemoryFormat::Contiguous) == false;
   } else {
     is_known = is_always_contiguous(sizes_, tensor);
   }
@@ -309,11 +311,9 @@ std::optional<bool> LayoutSolver::is_contiguous(uint32_t tensor, at::MemoryForma
   const Sizes sizes = sizes_.sizes_of(tensor);
   std::vector<size_t> innermost_first;
   for (size_t d = sizes.size(); d-- > 0;) innermost_first.push_back(d);
-  const bool is_empty = std::ranges::any_of(sizes, [](Expression size) { return size->hint.integer == 0; });
   const bool is_last = format == at::MemoryFormat::ChannelsLast || format == at::MemoryFormat::ChannelsLast3d;
   if (is_last) {
     if (sizes.size() != (format == at::MemoryFormat::ChannelsLast ? 4U : 5U)) return false;
-    if (is_empty) return std::nullopt;
     innermost_first.erase(std::ranges::find(innermost_first, size_t{1}));
     innermost_first.insert(innermost_first.begin(), 1);
   } else if (format != at::MemoryFormat::Contiguous) {
@@ -321,7 +321,7 @@ std::optional<bool> LayoutSolver::is_contiguous(uint32_t tensor, at::MemoryForma
   }
   try {
     for (const Expression size : sizes)
-      if (is_empty && is(size, 0)) return true;
+      if (is(size, 0)) return is_last ? std::nullopt : std::optional(true);
     return is_contiguous(sizes, *strides, innermost_first);
   } catch (const NoRule&) {
     return std::nullopt;

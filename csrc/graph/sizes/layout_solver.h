@@ -46,6 +46,7 @@ class LayoutSolver {
   const std::optional<Layout>& layout_of(uint32_t tensor);
   std::optional<Layout> solve(uint32_t tensor);
   std::optional<Layout> solve_view(const Node& node, uint32_t tensor, uint32_t base);
+  Sizes dense_strides(const Sizes& sizes, const std::vector<size_t>& innermost_first);
   std::optional<Layout> contiguous(uint32_t tensor);
   std::optional<Layout> in_order_of_hint(uint32_t tensor);
   bool is_copy(uint32_t tensor, uint32_t reshaped);

@@ -111,10 +111,13 @@ Sizes attention(RuleCall& call) {
   call.ignore(4, "dropout_p");
   call.ignore(5, "is_causal");
   const bool is_grouped = call.flag(RuleCall::kKeywordOnly, "enable_gqa", false);
-  RuleCall::check(query.size() >= 2 && key.size() >= 2 && value.size() >= 2);
-  const auto batch = [](const Sizes& sizes) { return Sizes(sizes.begin(), sizes.end() - 2); };
-  Sizes sizes = batch(query);
-  if (!is_grouped) sizes = call.broadcast(sizes, call.broadcast(batch(key), batch(value)));
+  // Grouped heads, in the dimension before those of a matrix, are the query's.
+  const std::ptrdiff_t own = is_grouped ? 3 : 2;
+  RuleCall::check(std::ranges::all_of(std::array{query.size(), key.size(), value.size()},
+                                      [&](size_t rank) { return rank >= static_cast<size_t>(own); }));
+  const auto batch = [&](const Sizes& sizes) { return Sizes(sizes.begin(), sizes.end() - own); };
+  Sizes sizes = call.broadcast(batch(query), call.broadcast(batch(key), batch(value)));
+  if (is_grouped) sizes.push_back(query[query.size() - 3]);
   sizes.push_back(query[query.size() - 2]);
   sizes.push_back(value.back());
   return sizes;

@@ -235,7 +235,9 @@ Ref SizeReader::read_first(Reads reads, const Node& node, Borrowed result) {
     return read_contiguous(node, result);
   }
   if (reads == Reads::kViewOrCopy || reads == Reads::kContiguous) {
-    views_or_copies_.push_back({tensor, as_tensor(result), reads == Reads::kContiguous && node.argument_count() == 1});
+    const bool may_be_argument = reads == Reads::kContiguous;
+    views_or_copies_.push_back(
+        {tensor, as_tensor(result), may_be_argument && node.argument_count() == 1, may_be_argument});
     return Ref::share(result);
   }
   if (!SizeSolver::has_plain_sizes(fake)) return {};
@@ -287,9 +289,17 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
     if (!(is_which || is_new) || !guard_structure(solver_, node, count)) solver_.specialize_arguments(node);
     return result;
   }
-  const bool may_keep_layout = is_tensor(result) && !is_made(result, made) && has_keyword(node, "memory_format");
-  if (is(Reads::kNothing) && !may_keep_layout) return result;
   const Value first = node.argument_count() > 0 ? solver_.program().argument(node, 0) : Value{};
+  if (is(Reads::kNothing) && is_tensor(result) && has_keyword(node, "memory_format")) {
+    // x.to(memory_format=...) is x where that has the layout.
+    if (!is_made(result, made) || !first.is_tensor()) {
+      solver_.specialize_arguments(node);
+    } else {
+      views_or_copies_.push_back({first.index, as_tensor(result), false, true});
+    }
+    return result;
+  }
+  if (is(Reads::kNothing)) return result;
   const bool reads_first = row != nullptr && row->kind < Reads::kStructure && !is(Reads::kNothing);
   if (reads_first && first.is_tensor() && solver_.program().tensors[first.index].fake.defined()) {
     Ref read = read_first(row->kind, node, result);
@@ -310,6 +320,7 @@ bool SizeReader::guard_view(const ViewOrCopy& call) {
   LayoutSolver& layouts = solver_.layouts();
   const Program& program = solver_.program();
   if (call.is_contiguous) return layouts.is_contiguous(call.tensor, at::MemoryFormat::Contiguous) == false;
+  if (call.may_be_argument) return false;
   const auto made = std::ranges::find_if(program.tensors,
                                          [&](const TensorRecord& record) { return record.fake.is_same(call.result); });
   if (made == program.tensors.end()) return false;
@@ -322,6 +333,12 @@ bool SizeReader::guard_view(const ViewOrCopy& call) {
     return layouts.view_strides(call.tensor, solver_.sizes_of(result)).has_value() == is_view;
   } catch (const NoRule&) {
     return false;
+  }
+}
+
+void SizeReader::fix_copy(const at::Tensor& tensor) {
+  for (const ViewOrCopy& call : views_or_copies_) {
+    if (call.may_be_argument && call.result.is_same(tensor) && !guard_view(call)) solver_.specialize(call.tensor);
   }
 }
 

@@ -16,6 +16,9 @@ class SizeReader {
   Ref read(const Node& node, Ref result, uint32_t made);
   // At the end of a trace that mutates tensors: whether each of these calls returns a view or a copy is part of it.
   void fix_views();
+  // Before an identity test: the tensor is the result of such a call that has copied, and might have returned its
+  // argument.
+  void fix_copy(const at::Tensor& tensor);
 
  private:
   Ref read_first(Reads reads, const Node& node, Borrowed result);
@@ -33,7 +36,8 @@ class SizeReader {
   struct ViewOrCopy {
     uint32_t tensor;  // the first argument
     at::Tensor result;
-    bool is_contiguous;  // x.contiguous(), which has copied
+    bool is_contiguous;    // x.contiguous(), which has copied
+    bool may_be_argument;  // it has copied, and returns the argument itself where that has the right layout
   };
   bool guard_view(const ViewOrCopy& call);
   std::vector<ViewOrCopy> views_or_copies_;

@@ -181,6 +181,7 @@ Ref call_id(Tracer& t, const Call& call) {
     stop(report::Reason::unbacked_value, "id");
   check_no_weakref_callback(t.lifter, object);
   t.keep_alive.push_back(Ref::share(object));  // its address must not be reused
+  t.backed->fix_copy(object);
   Ref identity = make_identity(reinterpret_cast<Py_ssize_t>(object));
   // Plain values are guarded by value, not by identity.
   PyObject* key = t.keep_alive.emplace_back(identity).get();

@@ -398,6 +398,10 @@ void note_identity_test(Tracer& t, Borrowed left, Borrowed right) {
     if (t.backed->any() && may_be_one && lift::plain_equal(left.get(), right.get()))
       stop(report::Reason::unbacked_value, "an identity test");
   }
+  if (left != right) {
+    t.backed->fix_copy(left);
+    t.backed->fix_copy(right);
+  }
   if (left == right && fake::is_symbol(left) && t.recorder.shares_symbols())
     stop(report::Reason::unbacked_value, "an identity test");
   if (left != right && (fake::is_symbol(left) ? is_number(right) : fake::is_symbol(right) && is_number(left)))

@@ -1,5 +1,6 @@
 #include "trace/symbolic/backed_numbers.h"
 
+#include "graph/record/torch_types.h"
 #include "graph/sizes/size_switches.h"
 #include "lift/lifting/symbolic_inputs.h"
 #include "trace/core/paused.h"
@@ -56,6 +57,10 @@ void BackedNumbers::specialize_sizes(Borrowed tensor) {
   if (!any()) return;
   const std::optional<uint32_t> id = t.recorder.known_tensor(tensor);
   if (id) solver_->specialize(*id);
+}
+
+void BackedNumbers::fix_copy(Borrowed tensor) {
+  if (any() && graph::is_tensor(tensor)) reader_->fix_copy(graph::as_tensor(tensor));
 }
 
 bool BackedNumbers::varies(Borrowed value) const {

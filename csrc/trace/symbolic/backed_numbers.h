@@ -29,6 +29,8 @@ class BackedNumbers {
 
   // ... of the sizes of a tensor that the trace has.
   void specialize_sizes(Borrowed tensor);
+  // Before an identity test: whether it is the argument of the call that gave it.
+  void fix_copy(Borrowed tensor);
 
   // Without specializing. Whether an object is a number that may differ in another call; which sizes of a tensor may.
   bool varies(Borrowed value) const;
