@@ -125,11 +125,10 @@ def channel_tests() -> list[str]:
 
     tables = {
         "test_channel": tests.WRONG,
-        "test_channel_of_memory": tests.COMPILED,
-        "test_channel_of_shared_memory": ["shared_memory"],
         "test_channel_that_tells_nothing": [f"reader.{name}" for name in tests.HARMLESS],
     }
-    return [f"dynamic/test_channels.py::{test}[{name}]" for test, names in tables.items() for name in names]
+    found = [f"dynamic/test_channels.py::{test}[{name}]" for test, names in tables.items() for name in names]
+    return found + [f"dynamic/test_channels.py::test_channel_of_memory[{name}-eager]" for name in tests.MEMORY]
 
 
 class Hunt:
@@ -196,7 +195,7 @@ class Hunt:
     def order(self, mutant: str) -> list[str]:
         room, _, switch = mutant.partition(".")
         if room in OWN_TESTS_ONLY:
-            tests = [name for name in self.tests if name.endswith(f"[{switch}]")]
+            tests = [name for name in self.tests if name.endswith((f"[{switch}]", f"[{switch}-eager]"))]
             killer = [self.killers[mutant]] if self.killers.get(mutant) in {*self.tests, *ROOM_TESTS[room]} else []
             return list(dict.fromkeys([*killer, *tests, *ROOM_TESTS[room]]))
         known = {*self.programs, *ROOM_TESTS[room]}

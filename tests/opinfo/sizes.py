@@ -3,8 +3,9 @@ operator returns its result and its shape, for a sample and for the same sample 
 
     python tests/opinfo/sizes.py              every operator: about five minutes
     python tests/opinfo/sizes.py --op fft     those whose name contains "fft"
+    python tests/opinfo/sizes.py --report     ... and what each operator is: of a rule that agrees, or one that specializes
 
-A result must agree with eager, whatever the sizes. Prints what does not, and how many samples needed one graph.
+A result must agree with eager, whatever the sizes. Prints what does not, and how many operators need one graph.
 """
 
 from __future__ import annotations
@@ -113,6 +114,23 @@ def check(op: Any, sample: Any, counts: collections.Counter[str]) -> str:
     return ""
 
 
+WRONG = "wrong"
+
+
+def kind_of(counts: collections.Counter[str]) -> str:
+    """What an operator does with sizes, by what became of its samples."""
+    made = {name for name in counts if name.endswith("graphs")}
+    if counts["wrong"]:
+        return WRONG
+    if not counts:
+        return "no sample of several sizes"
+    if not made:
+        return "other sizes are refused, as in eager"
+    if made <= {"1 graphs"}:
+        return "a rule that agrees: one graph for all sizes"
+    return "specializes" + (" in some samples" if "1 graphs" in made else "")
+
+
 def samples_of(op: Any) -> list[Any]:
     known = [dtype for dtype in op.supported_dtypes("cpu") if "float8" not in str(dtype)]
     dtype = torch.float32 if torch.float32 in known else next(iter(known), None)
@@ -129,19 +147,25 @@ def samples_of(op: Any) -> list[Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--op", default="", help="a part of the name")
+    parser.add_argument("--report", action="store_true", help="name the operators of each kind")
+    parser.add_argument("--part", default="0/1", help="K/N: every N-th operator, from the K-th on")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore")
-    counts: collections.Counter[str] = collections.Counter()
-    for op in compare.database():
+    part, of = map(int, asked.part.split("/"))
+    kinds: dict[str, list[str]] = collections.defaultdict(list)
+    for op in compare.database()[part::of]:
         if asked.op not in compare.name_of(op):
             continue
+        counts: collections.Counter[str] = collections.Counter()
         for sample in samples_of(op):
             if text := check(op, sample, counts):
                 counts["wrong"] += 1
                 print(f"{compare.name_of(op)}: {text}", flush=True)
             alternator.reset()
-    print(dict(counts))
-    return 1 if counts["wrong"] else 0
+        kinds[kind_of(counts)].append(compare.name_of(op))
+    for kind, names in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        print(f"{len(names):5} {kind}" + (f": {' '.join(names)}" if asked.report else ""))
+    return 1 if kinds[WRONG] else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "fake/rules/rules.h"
 
 #include <ATen/ops/_linalg_check_errors_ops.h>
+#include <ATen/ops/addmv_ops.h>
 #include <ATen/ops/dot_ops.h>
 #include <ATen/ops/linalg_lu_solve_meta_dispatch.h>
 #include <ATen/ops/linalg_lu_solve_ops.h>
@@ -35,6 +36,17 @@ Tensor vdot_of_conjugates(const Tensor& self, const Tensor& other) {
   return result;
 }
 
+// Of a matrix without rows eager returns what it adds to, in its own sizes.
+Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, const at::Scalar&, const at::Scalar&) {
+  TORCH_CHECK(matrix.dim() == 2 && vector.dim() == 1 && self.dim() <= 1, "vector + matrix @ vector expected, got ",
+              self.dim(), ", ", matrix.dim(), ", ", vector.dim());
+  TORCH_CHECK(matrix.size(1) == vector.size(0) && (matrix.size(0) == self.numel() || self.numel() == 1),
+              "size mismatch, got input (", self.numel(), "), mat (", matrix.size(0), "x", matrix.size(1), "), vec (",
+              vector.size(0), ")");
+  const int64_t rows[] = {matrix.size(0)};
+  return Maker().contiguous(rows[0] == 0 ? self.sizes() : at::IntArrayRef(rows), vector.scalar_type());
+}
+
 // X A = B is solved as A^H X^H = B^H, and the result is conjugated lazily: the meta kernel does not model that.
 Tensor lu_solve(const Tensor& factors, const Tensor& pivots, const Tensor& right_side, bool left, bool adjoint) {
   const Maker make;
@@ -54,6 +66,7 @@ void check_errors(const Tensor&, std::string_view, bool) {}
 }  // namespace
 
 void add_linalg_rules(RuleRegistry& rules) {
+  rules.add<at::_ops::addmv>(addmv);
   rules.add<at::_ops::dot>(dot_of_conjugates);
   rules.add<at::_ops::vdot>(vdot_of_conjugates);
   rules.add<at::_ops::linalg_lu_solve>(lu_solve);

@@ -40,7 +40,7 @@ class ViewIndexing {
       if (is_ellipsis(part)) {
         for (size_t i = 0; i < sizes_.size() - named; i++) made_.strides.push_back(base_.strides[next_++]);
       } else {
-        add(part);
+        take_part(part);
       }
     }
     while (next_ < sizes_.size()) made_.strides.push_back(base_.strides[next_++]);
@@ -52,7 +52,7 @@ class ViewIndexing {
     return part.kind() == ValueKind::Object && call_.object(part).get() == Py_Ellipsis;
   }
 
-  void add(Value part) {
+  void take_part(Value part) {
     shapes::ShapeEnvironment& environment = call_.environment();
     if (call_.is_none(part)) {
       const bool is_last = next_ == sizes_.size();
@@ -67,9 +67,11 @@ class ViewIndexing {
       if (!call_.is_none(start)) advance(call_.clamped(call_.number_of(start), size), stride);
       made_.strides.push_back(environment.multiply(stride, by));
     } else {
-      RuleCall::check(call_.tensor_of(part) == nullptr && !call_.plain_bool(part));
-      const Expression number = call_.number_of(part);
-      advance(call_.is_negative(number) ? environment.add(number, size) : number, stride);
+      // A symbol as an index is recorded as select().
+      const std::optional<int64_t> index = call_.fixed_int(part);
+      RuleCall::check(index.has_value());
+      const Expression number = call_.constant(*index);
+      advance(*index < 0 ? environment.add(number, size) : number, stride);
     }
   }
 

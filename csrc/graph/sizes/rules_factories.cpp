@@ -53,7 +53,6 @@ Sizes arange(RuleCall& call) {
   RuleCall::check(step != 0 && step > -INT32_MAX);
   shapes::ShapeEnvironment& environment = call.environment();
   const Expression distance = step > 0 ? environment.subtract(end, start) : environment.subtract(start, end);
-  RuleCall::check(!call.is_negative(distance));
   return Sizes{call.ceil_divide(distance, call.constant(step > 0 ? step : -step))};
 }
 

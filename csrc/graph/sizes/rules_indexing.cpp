@@ -130,7 +130,6 @@ Sizes narrow(RuleCall& call) {
   call.ignore(2, "start");
   RuleCall::check(d < sizes.size());
   sizes[d] = call.number_of(call.require(3, "length"));
-  RuleCall::check(!call.is_negative(sizes[d]));
   return sizes;
 }
 

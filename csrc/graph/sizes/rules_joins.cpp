@@ -13,15 +13,11 @@ static Sizes joined(RuleCall& call, const std::vector<Sizes>& all, size_t d) {
   Sizes sizes;
   for (const Sizes& one : all) {
     if (one.size() != rank) {
-      // An empty vector is joined with anything.
-      RuleCall::check(one.size() == 1);
-      call.require(call.environment().equal(one[0], call.constant(0)));
+      RuleCall::check(one.size() == 1);  // an empty vector, which is joined with anything
     } else if (sizes.empty()) {
       sizes = one;
     } else {
-      for (size_t i = 0; i < rank; i++) {
-        sizes[i] = i == d ? call.environment().add(sizes[i], one[i]) : call.same(sizes[i], one[i]);
-      }
+      sizes[d] = call.environment().add(sizes[d], one[d]);
     }
   }
   return sizes;
@@ -32,7 +28,6 @@ static Sizes stacked(RuleCall& call, const std::vector<Sizes>& all, size_t d) {
   Sizes sizes = all[0];
   for (const Sizes& one : all) {
     RuleCall::check(one.size() == sizes.size());
-    for (size_t i = 0; i < sizes.size(); i++) sizes[i] = call.same(sizes[i], one[i]);
   }
   RuleCall::check(d <= sizes.size());
   sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(d), call.constant(static_cast<int64_t>(all.size())));

@@ -83,7 +83,7 @@ Sizes topk(RuleCall& call) {
   const size_t d = call.dimension(2, "dim", sizes.size(), -1);
   call.ignore(3, "largest");
   call.ignore(4, "sorted");
-  RuleCall::check(d < sizes.size() && !call.is_negative(k));
+  RuleCall::check(d < sizes.size());
   sizes[d] = k;
   return sizes;
 }
@@ -93,7 +93,7 @@ Sizes multinomial(RuleCall& call) {
   Sizes sizes = call.sizes(0, "input|self");
   const Expression count = call.number_of(call.require(1, "num_samples"));
   call.ignore(2, "replacement");
-  RuleCall::check(!sizes.empty() && !call.is_negative(count));
+  RuleCall::check(!sizes.empty());
   sizes.back() = count;
   return sizes;
 }
@@ -108,7 +108,6 @@ static Sizes transformed(RuleCall& call, bool halves, bool doubles) {
   shapes::ShapeEnvironment& environment = call.environment();
   if (wanted) {
     sizes[d] = call.number_of(*wanted);
-    call.require(environment.less_equal(call.constant(1), sizes[d]));
   } else if (doubles) {
     sizes[d] = environment.scale(environment.subtract(sizes[d], call.constant(1)), 2);
   }

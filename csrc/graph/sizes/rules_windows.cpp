@@ -46,7 +46,6 @@ Expression span(RuleCall& call, Expression size, const Window& window) {
 Expression windows(RuleCall& call, Expression size, const Window& window, bool rounds_up = false) {
   shapes::ShapeEnvironment& environment = call.environment();
   const Expression reach = span(call, size, window);
-  RuleCall::check(!call.is_negative(reach));
   if (!rounds_up) {
     return environment.add(environment.floor_divide(reach, window.stride), call.constant(1));
   }
@@ -224,9 +223,7 @@ static std::pair<Sizes, int64_t> pixels(RuleCall& call, std::string_view name) {
 }
 
 static Expression exact_quotient(RuleCall& call, Expression size, int64_t divisor) {
-  const Expression by = call.constant(divisor);
-  call.require(call.environment().equal(call.environment().modulo(size, by), call.constant(0)));
-  return call.environment().floor_divide(size, by);
+  return call.environment().floor_divide(size, call.constant(divisor));
 }
 
 Sizes pixel_shuffle(RuleCall& call) {

@@ -55,7 +55,10 @@ bool is_open_in_file(std::string_view prefix, const std::source_location& at) {
   if constexpr (!kHasMutants) return false;
   std::string_view file = at.file_name();
   file.remove_prefix(file.find_last_of('/') + 1);
-  return is_open_at(prefix, file.substr(0, file.find('.')));
+  const std::string own = std::string(prefix) + '.' + std::string(file.substr(0, file.find('.')));
+  const std::vector<std::string>& names = size_switches().names();
+  const bool has_own = std::find(names.begin(), names.end(), own) != names.end();
+  return size_switches().is_off(has_own ? std::string_view(own) : prefix);
 }
 
 }  // namespace alternator::graph

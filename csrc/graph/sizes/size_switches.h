@@ -16,7 +16,7 @@ namespace alternator::graph {
 Switches& size_switches();
 // Always false in a build without switches.
 bool is_open(std::string_view channel);
-// "condition.cat": of the function at this location; "plain.items": of its file.
+// "condition.cat": of the function at this location; "plain.array_nodes": of its file, or "plain" where that has none.
 bool is_open_in_function(std::string_view prefix, const std::source_location& at);
 bool is_open_in_file(std::string_view prefix, const std::source_location& at);
 
