@@ -37,6 +37,7 @@ enum class SizeReader::Reads : uint8_t {
   kStructure,
   kWhichArgument,
   kFixedCount,
+  kFixedWeights,
 };
 
 namespace {
@@ -84,7 +85,9 @@ const std::unordered_map<PyObject*, Row>& readers() {
 }
 
 // Rows that say that a call tells nothing: without one, it specializes. Without one of the others, nothing does.
-bool is_harmless(Reads kind) { return kind == Reads::kNothing || kind == Reads::kFixedCount; }
+bool is_harmless(Reads kind) {
+  return kind == Reads::kNothing || kind == Reads::kFixedCount || kind == Reads::kFixedWeights;
+}
 
 // Functions of torch's API: where no table says otherwise, the structure of their results does not depend on sizes.
 // Nothing is known of the operators of torch.ops, which anyone may define.
@@ -308,11 +311,26 @@ Ref SizeReader::read(const Node& node, Ref result, uint32_t made) {
     return result;
   }
   if (node.has(kRestrides) && solver_.note_restrided(node)) return result;
-  const bool is_fixed =
-      is(Reads::kFixedCount) || is_named_tuple(result) || (PyTuple_Check(result.get()) && has_fixed_count(node));
+  if (is(Reads::kFixedWeights)) specialize_weights(node);
+  const bool is_fixed = is(Reads::kFixedCount) || is(Reads::kFixedWeights) || is_named_tuple(result) ||
+                        (PyTuple_Check(result.get()) && has_fixed_count(node));
   const bool tells = is_fixed ? !holds_only_made(result, made) : !tells_nothing(node, result, made);
   if (tells && !is_open("unlisted_call")) solver_.specialize_arguments(node);
   return result;
+}
+
+void SizeReader::specialize_weights(const Node& node) {
+  const RuleCall call(solver_, node, int64_t{0});
+  constexpr uint32_t kBehindState = 2;  // function(input, state, weights ...)
+  std::vector<Value> all, weights;
+  for (uint32_t i = kBehindState; i < node.argument_count(); i++) {
+    const Value argument = solver_.program().argument(node, i);
+    all.push_back(argument);
+    if (argument.kind() == ValueKind::Tuple || argument.kind() == ValueKind::List) weights = call.children(argument);
+  }
+  if (weights.empty()) weights = std::move(all);
+  for (const Value weight : weights)
+    if (weight.is_tensor()) solver_.specialize(weight.index);
 }
 
 // False: it is not known on what it depends.

@@ -21,6 +21,7 @@ class SizeReader {
   void fix_copy(const at::Tensor& tensor);
 
  private:
+  void specialize_weights(const Node& node);
   Ref read_first(Reads reads, const Node& node, Borrowed result);
   Ref read_contiguous(const Node& node, Borrowed result);
   Ref read_layout(Reads reads, const Node& node, Borrowed result);
