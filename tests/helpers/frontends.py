@@ -226,7 +226,9 @@ def missing(name: str) -> str | None:
     if name != "alternator":
         return None
     try:
-        import alternator  # noqa: F401
+        # What the first graph with symbols loads registers abstract classes, which invalidates what traces have read of
+        # others: here before all programs, and once for all their processes.
+        import alternator.symbolic_examples  # noqa: F401
     except ModuleNotFoundError as error:
         return str(error)
     return None
