@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import random
 import sys
@@ -24,10 +25,22 @@ def uses_cuda() -> bool:
     return is_initialized()
 
 
+def _torch_rng_state() -> torch.Tensor:
+    """torch holds the lock of its generator while it makes the tensor. A collection then could run a finalizer, and another thread
+    with it, which would wait for the lock with the GIL."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return torch.get_rng_state()
+    finally:
+        if collects:
+            gc.enable()
+
+
 @contextlib.contextmanager
 def state_kept() -> Iterator[None]:
     """A backend may draw random numbers, switch modes and raise the recursion limit (Inductor does): all of it is restored."""
-    python_rng, torch_rng = random.getstate(), torch.get_rng_state()
+    python_rng, torch_rng = random.getstate(), _torch_rng_state()
     device_rng = torch.cuda.get_rng_state_all() if uses_cuda() else None
     grad, flags = torch.is_grad_enabled(), _Flags.now()
     depth = sys.getrecursionlimit()
