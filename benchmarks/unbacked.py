@@ -1,4 +1,4 @@
-"""Traces with sizes and scalars that only a run knows, beside TorchDynamo's in one process.
+"""Traces with unbacked sizes and scalars, beside TorchDynamo's in one process.
 
     python benchmarks/unbacked.py [--rounds 3] [--profile] [NAME ...]
 

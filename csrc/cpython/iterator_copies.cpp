@@ -62,14 +62,6 @@ const Row* row_of(PyTypeObject* type) {
   return found != all.end() ? &found->second : nullptr;
 }
 
-PyTypeObject* chain_type() {
-  static constinit Lasting<PyTypeObject*> type;
-  return type.get([] {
-    Ref chain = checked(PyObject_GetAttrString(import_module("itertools").get(), "chain"));
-    return reinterpret_cast<PyTypeObject*>(chain.release());
-  });
-}
-
 // What __reduce__ says: (callable, arguments[, state]). The callable may be whatever the program calls `iter`.
 struct Account {
   Ref whole;
@@ -277,7 +269,8 @@ Ahead look_ahead(PyObject* iterator, Py_ssize_t count) {
 }
 
 void each_part_of_iterator(PyObject* iterator, const std::function<void(PyObject*)>& visit) {
-  const bool is_chain = Py_IS_TYPE(iterator, chain_type());
+  const Row* row = row_of(Py_TYPE(iterator));
+  const bool is_chain = row != nullptr && row->kind == Kind::kChain;
   for (PyObject* part : parts_of(iterator)) {
     visit(part);
     if (may_be_data_iterator(Py_TYPE(part))) each_part_of_iterator(part, visit);

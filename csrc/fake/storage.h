@@ -40,7 +40,7 @@ class AllowAddresses {
 
 // A storage of `nbytes` for fakes.
 c10::Storage make_storage(size_t nbytes);
-// ... where only a run knows how many.
+// ... of an unbacked number.
 c10::Storage make_storage(const c10::SymInt& nbytes);
 
 // A storage whose value is known: `value` is a real CPU storage with no other writer.

@@ -72,7 +72,7 @@ FORMS: dict[str, list[str]] = {
         "(lambda a: torch.autograd.grad((a * a).sum() * {n}, a)[0])({x}.detach().float().requires_grad_())",
         "(lambda a: torch.autograd.grad(a[:{n}].softmax(0).sum(), a)[0])({x}.detach().float().requires_grad_())",
         "torch.add({x}, {n}, out=torch.empty_like({x}))", "torch.cat([{x}, {x}], out={x}.new_empty(0))", "torch.mul({x}, {x}, out={x}.new_empty({x}.shape))",
-        # sizes that only a run knows, and those besides
+        # unbacked sizes, and those besides
         "{x}[{x} > {f}]", "torch.cat([{x}.reshape(-1), {x}[{x} > 0]])", "torch.where({x} > 0)[0]", "{x}[:int(({x} > 0).sum())]", "torch.arange(({x} > 0).sum().item())",
         "{x}.masked_select({x} > 0)", "torch.unique({x})", "{x}[{x}.sum(-1) > 0]", "{x}[({x} > 0).nonzero()[:, 0]]", "{x}[{x} > 0].view(-1, 1) + {x}.reshape(-1)",
         "torch.zeros(int(({x} > 0).sum()), {n})", "{x}.flatten()[{x}.flatten() > 0].sum() * {n}", "torch.split({x}, [int(({x}[:, 0] > 0).sum()), int(({x}[:, 0] <= 0).sum())])[0]",
